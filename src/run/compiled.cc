@@ -59,8 +59,7 @@ const pjrt::Executable& CompiledText::make(int form) {
       log(LogLevel::info, "a compiled program cannot be taken over and is compiled again: {}",
           e.what());
     }
-  const bool whole = Runtime::get().platform().calls_are_graphs;
-  if (!made) made = compile_or_load(client, whole ? in_one_piece(text_) : text_, options);
+  if (!made) made = compile_or_load(client, text_, options);
   drain_before_what_is_new();
   return made;
 }

@@ -15,6 +15,7 @@
 #include "core/digest.h"
 #include "core/log.h"
 #include "host/text_file.h"
+#include "lower/lowering.h"
 #include "run/tuning.h"
 
 namespace postern::internal::run {
@@ -102,9 +103,11 @@ pjrt::Executable compile_now(const pjrt::Client& client, const std::string& text
 
 }  // namespace
 
-pjrt::Executable compile_or_load(const pjrt::Client& client, const std::string& text,
+pjrt::Executable compile_or_load(const pjrt::Client& client, const std::string& in_parts,
                                  pjrt::CompileOptions options) {
   const Runtime& runtime = Runtime::get();
+  const bool whole = runtime.platform().calls_are_graphs;
+  const std::string text = whole ? in_one_piece(in_parts) : in_parts;
   const std::string& dir = runtime.config().cache_dir;
   if (dir.empty()) return compile_now(client, text, options);
   static const std::string around = surroundings();

@@ -8,7 +8,8 @@ namespace postern::internal::run {
 
 /// The executable of this StableHLO text with these options: from the cache folder
 /// (Config::cache_dir) when a valid file is there, else compiled, and kept there.
-pjrt::Executable compile_or_load(const pjrt::Client& client, const std::string& text,
+/// Long programs (lower/parts) are compiled in one piece where the platform needs that.
+pjrt::Executable compile_or_load(const pjrt::Client& client, const std::string& in_parts,
                                  pjrt::CompileOptions options);
 
 }  // namespace postern::internal::run

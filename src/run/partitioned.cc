@@ -12,7 +12,6 @@
 #include "core/cache.h"
 #include "core/check.h"
 #include "host/timeline.h"
-#include "lower/lowering.h"
 #include "run/compiled.h"
 #include "run/disk_cache.h"
 #include "run/failures.h"
@@ -95,9 +94,7 @@ pjrt::Executable compiled(const std::string& text, const LaneGroup& group,
                                .use_spmd = true,
                                .free_results = free_results};
   for (const Lane* lane : group.lanes) options.device_ids.push_back(lane->handle.id());
-  const bool whole = Runtime::get().platform().calls_are_graphs;
-  pjrt::Executable out = compile_or_load(Runtime::get().client(group.client),
-                                         whole ? in_one_piece(text) : text, options);
+  pjrt::Executable out = compile_or_load(Runtime::get().client(group.client), text, options);
   drain_before_what_is_new();
   return out;
 }
