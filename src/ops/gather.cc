@@ -7,6 +7,7 @@
 #include "ops/composed.h"
 #include "ops/family.h"
 #include "ops/index.h"
+#include "ops/index_axes.h"
 #include "ops/reduce.h"
 #include "ops/shape.h"
 
@@ -14,17 +15,6 @@ namespace postern {
 using namespace internal;
 
 namespace {
-
-auto tell_axes(Fields sink, const IndexAxes& axes) {
-  return sink.by([&](FieldSink& s) {
-    const auto& [window, dropped, indexed, batch_x, batch_indices] = axes;
-    s("window", window);
-    s("dropped", dropped);
-    s("indexed", indexed);
-    s("batch_x", batch_x);
-    s("batch_indices", batch_indices);
-  });
-}
 
 struct GatherParams {
   IndexAxes axes;
@@ -46,61 +36,6 @@ struct ScatterParams {
   }
 };
 
-/// Axes of x that a slice runs along in the result, in order.
-Dims window_axes(const IndexAxes& axes, std::int64_t rank) {
-  return other_axes(rank, joined(axes.dropped, axes.batch_x));
-}
-
-/// Whether they are axes of that rank, each at most once.
-bool are_axes(Dims axes, std::int64_t rank) {
-  std::sort(axes.begin(), axes.end());
-  return std::adjacent_find(axes.begin(), axes.end()) == axes.end() &&
-         (axes.empty() || (axes.front() >= 0 && axes.back() < rank));
-}
-
-void check_axes(const char* op, const IndexAxes& axes, const Type& x, const Type& indices) {
-  check(is_integer(indices.dtype) && indices.rank() > 0,
-        "{}: indices must be integers of rank 1 or more, got {}", op, to_string(indices));
-  check(indices.dims.back() == static_cast<std::int64_t>(axes.indexed.size()),
-        "{}: the last axis of the indices {} must be as long as the {} indexed axes", op,
-        to_string(indices), axes.indexed.size());  // gather_c3
-  for (const Dims* list : {&axes.window, &axes.dropped, &axes.batch_x})
-    check(std::is_sorted(list->begin(), list->end()),
-          "{}: window, dropped and batch axes must be in order, got {}", op, dims_to_string(*list));
-  for (const Dims* list : {&axes.dropped, &axes.indexed})
-    check(are_axes(joined(*list, axes.batch_x), x.rank()),
-          "{}: axes {} and batch axes {} must be different axes of {}", op, dims_to_string(*list),
-          dims_to_string(axes.batch_x), to_string(x));  // gather_c4, c9, c17, c19
-  check(axes.window.size() == window_axes(axes, x.rank()).size(),
-        "{}: {} window axes are named, slices of {} have {}", op, axes.window.size(), to_string(x),
-        window_axes(axes, x.rank()).size());  // gather_c1
-  const std::int64_t vectors = indices.rank() - 1;
-  check(are_axes(axes.window, vectors + static_cast<std::int64_t>(axes.window.size())),
-        "{}: window axes {} must be different axes of a result with {} axes of the indices {}", op,
-        dims_to_string(axes.window), vectors, to_string(indices));
-  check(axes.batch_indices.size() == axes.batch_x.size() && are_axes(axes.batch_indices, vectors),
-        "{}: batch axes {} of the indices {} must be as many as x's {}, different, not the last",
-        op, dims_to_string(axes.batch_indices), to_string(indices), dims_to_string(axes.batch_x));
-  for (std::size_t i = 0; i < axes.batch_x.size(); ++i)
-    check(at(x.dims, axes.batch_x[i]) == at(indices.dims, axes.batch_indices[i]),
-          "{}: batch axes of {} and the indices {} differ", op, to_string(x),
-          to_string(indices));  // gather_c17
-}
-
-/// Slices of these sizes, of which the window keeps `kept`, laid out by index vectors.
-Dims gathered_dims(const IndexAxes& axes, const Dims& kept, const Type& indices) {
-  const std::int64_t rank = indices.rank() - 1 + static_cast<std::int64_t>(axes.window.size());
-  Dims dims;
-  std::size_t window = 0, index = 0;
-  for (std::int64_t i = 0; i < rank; ++i) {
-    if (contains(axes.window, i))
-      dims.push_back(kept[window++]);
-    else
-      dims.push_back(indices.dims[index++]);
-  }
-  return dims;
-}
-
 Types gather_type(const Params* params, TypeSpan operands) {
   const auto& p = as<GatherParams>(*params);
   const Type &x = operands[0], &indices = operands[1];
@@ -119,14 +54,6 @@ Types gather_type(const Params* params, TypeSpan operands) {
   return {Type{x.dtype,
                gathered_dims(p.axes, pick(p.sizes, window_axes(p.axes, x.rank())), indices),
                x.weak}};
-}
-
-/// What `updates` of a scatter would be gathered with.
-Dims slice_sizes(const IndexAxes& axes, std::int64_t rank, const Dims& updates) {
-  Dims sizes(static_cast<std::size_t>(rank), 1);
-  const Dims own = window_axes(axes, rank);
-  for (std::size_t i = 0; i < own.size(); ++i) at(sizes, own[i]) = at(updates, axes.window[i]);
-  return sizes;
 }
 
 Types scatter_type(const Params* params, TypeSpan operands) {
@@ -276,24 +203,6 @@ Jvp scatter_choice_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
 
 // --- batching
 // -------------------------------------------------------------------------------------------------
-
-/// The same with an axis in front of x, of the result and, when `indices`, of the indices as well,
-/// which then go together.
-IndexAxes with_batch(IndexAxes axes, bool x, bool indices) {
-  if (x) {
-    axes.dropped = shifted(axes.dropped, 1);
-    axes.indexed = shifted(axes.indexed, 1);
-    axes.batch_x = shifted(axes.batch_x, 1);
-  }
-  if (indices) axes.batch_indices = shifted(axes.batch_indices, 1);
-  axes.window = shifted(axes.window, 1);
-  if (x && indices) {
-    axes.batch_x.insert(axes.batch_x.begin(), 0);
-    axes.batch_indices.insert(axes.batch_indices.begin(), 0);
-  }
-  if (x && !indices) axes.window.insert(axes.window.begin(), 0);
-  return axes;
-}
 
 Batched gather_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
                      const Tensor&) {

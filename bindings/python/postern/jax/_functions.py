@@ -32,7 +32,8 @@ class Info:
 class Function:
     """A host function, as a custom call names it."""
 
-    placed = False  # it is told of the mesh by the library; the others by operands, if they want
+    #: Told of the mesh by the library; the others by operands, if they want.
+    placed: typing.ClassVar[bool] = False
 
     def name_for(self, for_export: bool) -> str:
         raise NotImplementedError
@@ -171,7 +172,7 @@ class Entered:
 class Native(Registered):
     """A capsule, or a listener."""
 
-    placed = True
+    placed: typing.ClassVar[bool] = True
 
 
 class Python(Registered):

@@ -1,0 +1,36 @@
+// Which axes of x, of the indices and of the slices belong together in a gather or scatter.
+#pragma once
+#include <postern/indexing.h>
+
+#include "core/params.h"
+
+namespace postern::internal {
+
+inline auto tell_axes(Fields sink, const IndexAxes& axes) {
+  return sink.by([&](FieldSink& s) {
+    const auto& [window, dropped, indexed, batch_x, batch_indices] = axes;
+    s("window", window);
+    s("dropped", dropped);
+    s("indexed", indexed);
+    s("batch_x", batch_x);
+    s("batch_indices", batch_indices);
+  });
+}
+
+/// Refuses, in the name of `op`, what StableHLO's constraints on a gather's axes refuse.
+void check_axes(const char* op, const IndexAxes& axes, const Type& x, const Type& indices);
+
+/// Axes of x that a slice runs along in the result, in order.
+Dims window_axes(const IndexAxes& axes, std::int64_t rank);
+
+/// Slices of these sizes, of which the window keeps `kept`, laid out by index vectors.
+Dims gathered_dims(const IndexAxes& axes, const Dims& kept, const Type& indices);
+
+/// What `updates` of a scatter would be gathered with.
+Dims slice_sizes(const IndexAxes& axes, std::int64_t rank, const Dims& updates);
+
+/// The same with an axis in front of x, of the result and, when `indices`, of the indices as well,
+/// which then go together.
+IndexAxes with_batch(IndexAxes axes, bool x, bool indices);
+
+}  // namespace postern::internal
