@@ -145,7 +145,7 @@ Executable Client::compile(std::string_view stablehlo, const CompileOptions& opt
     throw CompileError(failure.code, "XLA failed " + std::string(what) + " for " + platform_name() +
                                          ": " + failure.text);
   }
-  return Executable(api(), args.executable);
+  return Executable(api(), args.executable, true);
 }
 
 Executable Client::deserialize(std::string_view serialized, const CompileOptions* options) const {
@@ -160,7 +160,7 @@ Executable Client::deserialize(std::string_view serialized, const CompileOptions
     args.overridden_serialized_compile_options_size = proto.size();
   call<&PJRT_Api::PJRT_Executable_DeserializeAndLoad>(api(), args,
                                                       "to load a serialized executable");
-  return Executable(api(), args.loaded_executable);
+  return Executable(api(), args.loaded_executable, false);
 }
 
 Buffer Client::buffer_from_host(const void* data, DType dtype, std::span<const std::int64_t> dims,

@@ -57,8 +57,8 @@ void check_outputs(std::size_t places, std::size_t required) {
 
 }  // namespace
 
-Executable::Executable(const PJRT_Api* api, PJRT_LoadedExecutable* handle)
-    : api_(api), loaded_(handle) {
+Executable::Executable(const PJRT_Api* api, PJRT_LoadedExecutable* handle, bool compiled)
+    : api_(api), loaded_(handle), compiled_(compiled) {
   try {
     auto args = make_args<PJRT_LoadedExecutable_GetExecutable_Args>();
     args.loaded_executable = loaded_;
@@ -80,6 +80,7 @@ Executable::Executable(Executable&& other) noexcept
       loaded_(std::exchange(other.loaded_, nullptr)),
       description_(std::exchange(other.description_, nullptr)),
       num_outputs_(other.num_outputs_),
+      compiled_(other.compiled_),
       empty_context_(other.empty_context_) {}
 
 Executable& Executable::operator=(Executable&& other) noexcept {
@@ -88,6 +89,7 @@ Executable& Executable::operator=(Executable&& other) noexcept {
   std::swap(loaded_, taken.loaded_);
   std::swap(description_, taken.description_);
   std::swap(num_outputs_, taken.num_outputs_);
+  std::swap(compiled_, taken.compiled_);
   std::swap(empty_context_, taken.empty_context_);
   return *this;
 }
@@ -205,6 +207,10 @@ std::string Executable::fingerprint() const {
 }
 
 std::string Executable::serialize() const {
+  if (!compiled_)
+    throw Error(ErrorCode::unimplemented,
+                "to serialize an executable needs one that was compiled; came one that was loaded "
+                "from bytes itself");
   auto args = ask<&PJRT_Api::PJRT_Executable_Serialize, PJRT_Executable_Serialize_Args>(
       api_, description_, "to serialize an executable");
   // Frees the bytes also when the copy runs out of memory.

@@ -52,8 +52,8 @@ struct OutputSharding {
 class Executable {
  public:
   Executable() = default;
-  /// Takes ownership of `handle`.
-  Executable(const PJRT_Api* api, PJRT_LoadedExecutable* handle);
+  /// Takes ownership of `handle`; `compiled`: by this client, not loaded from bytes.
+  Executable(const PJRT_Api* api, PJRT_LoadedExecutable* handle, bool compiled);
   Executable(Executable&& other) noexcept;
   Executable& operator=(Executable&& other) noexcept;
   ~Executable();
@@ -86,7 +86,8 @@ class Executable {
   /// Equal for equal programs, options and compilers; throws unimplemented where the plug-in has
   /// none.
   std::string fingerprint() const;
-  /// For Client::deserialize of the same plug-in's build.
+  /// For Client::deserialize of the same plug-in's build. Throws unimplemented for one that came
+  /// from there itself: XLA:CPU writes it without its code, and says so only when that is run.
   std::string serialize() const;
   OptimizedProgram optimized_program() const;
   /// How XLA spread the results of a partitioned program. Throws Error when the plug-in does not
@@ -101,6 +102,7 @@ class Executable {
   PJRT_LoadedExecutable* loaded_ = nullptr;
   PJRT_Executable* description_ = nullptr;
   std::size_t num_outputs_ = 0;
+  bool compiled_ = false;
   PJRT_ExecuteContext* empty_context_ = nullptr;
 };
 

@@ -47,19 +47,18 @@ const pjrt::Executable& CompiledText::make(int form) {
   const int number = std::max(form - any_spare_device + 1, 0);
   const pjrt::Client& client = Runtime::get().client(number);
   const pjrt::CompileOptions options{.portable = form != first_device};
+  const pjrt::CompileOptions of_main{.portable = form_of_main() != first_device};
+  const bool other = options.portable != of_main.portable;
   const host::timeline::Span span(host::timeline::Kind::compile,
                                   host::timeline::module_name(text_));
   // The main form comes first; the others take over what was compiled for it, where that can be
-  // serialized.
+  // serialized, or what it was loaded from.
   if (const pjrt::Executable& main = executables_[form_of_main()]) try {
-      const pjrt::CompileOptions* given = nullptr;
-      if (form_of_main() == first_device) given = &options;
-      made = client.deserialize(main.serialize(), given);
+      made = client.deserialize(main.serialize(), other ? &options : nullptr);
     } catch (const Error& e) {
-      log(LogLevel::info, "a compiled program cannot be taken over and is compiled again: {}",
-          e.what());
+      log(LogLevel::info, "a program is loaded or compiled again: {}", e.what());
     }
-  if (!made) made = compile_or_load(client, text_, options);
+  if (!made) made = compile_or_load(client, text_, options, other ? &of_main : nullptr);
   drain_before_what_is_new();
   return made;
 }

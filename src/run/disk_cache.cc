@@ -46,7 +46,7 @@ std::optional<std::string> read_entry(const std::filesystem::path& path) {
 }
 
 std::optional<pjrt::Executable> load(const pjrt::Client& client, const std::filesystem::path& path,
-                                     const std::string& key) {
+                                     const std::string& key, const pjrt::CompileOptions* others) {
   const std::optional<std::string> file = read_entry(path);
   if (!file) return {};
   std::size_t lines = 0, at = 0;
@@ -59,7 +59,7 @@ std::optional<pjrt::Executable> load(const pjrt::Client& client, const std::file
     return {};
   }
   try {
-    return client.deserialize(payload);
+    return client.deserialize(payload, others);
   } catch (const Error& e) {
     log(LogLevel::warning, "cache file {} cannot be used: {}; the program is compiled anew",
         path.string(), e.what());
@@ -104,7 +104,7 @@ pjrt::Executable compile_now(const pjrt::Client& client, const std::string& text
 }  // namespace
 
 pjrt::Executable compile_or_load(const pjrt::Client& client, const std::string& in_parts,
-                                 pjrt::CompileOptions options) {
+                                 pjrt::CompileOptions options, const pjrt::CompileOptions* kept) {
   const Runtime& runtime = Runtime::get();
   const bool whole = runtime.platform().calls_are_graphs;
   const std::string text = whole ? in_one_piece(in_parts) : in_parts;
@@ -112,11 +112,11 @@ pjrt::Executable compile_or_load(const pjrt::Client& client, const std::string& 
   if (dir.empty()) return compile_now(client, text, options);
   static const std::string around = surroundings();
   const std::string key = digest(text + '\0' + runtime.plugin().identity() + '\0' + format_version +
-                                 '\0' + pjrt::to_proto(options) + '\0' + around);
+                                 '\0' + pjrt::to_proto(kept ? *kept : options) + '\0' + around);
   const std::filesystem::path path = std::filesystem::path(dir) / (key + ".xla");
-  if (auto loaded = load(client, path, key)) return std::move(*loaded);
+  if (auto loaded = load(client, path, key, kept ? &options : nullptr)) return std::move(*loaded);
   pjrt::Executable compiled = compile_now(client, text, options);
-  if (!options.tune) return compiled;  // another process may do better
+  if (kept || !options.tune) return compiled;  // another process may do better
   try {
     save(path, key, compiled.serialize());
   } catch (const Error& e) {

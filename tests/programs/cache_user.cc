@@ -1,12 +1,44 @@
 // Runs a program that calls back with a number of the command line; "text" prints programs in place
-// of running them.
+// of running them, "twice" has two runs in their calls at one time.
 #include <postern/postern.h>
 
+#include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
+#include <future>
+#include <mutex>
 #include <string>
 
 namespace pn = postern;
+
+namespace {
+
+/// What two threads that run one program at a time get, the one's number after the other's.
+int run_twice() {
+  std::mutex mutex;
+  std::condition_variable both;
+  int inside = 0;
+  const auto f = pn::jit([&](pn::Tensor x) {
+    return 1 + pn::call(
+                   x.type(),
+                   [&](float in, pn::View<float> out) {
+                     std::unique_lock lock(mutex);
+                     ++inside;
+                     both.notify_all();
+                     both.wait_for(lock, std::chrono::seconds(20), [&] { return inside == 2; });
+                     out[0] = 2 * in;
+                   },
+                   x);
+  });
+  auto other = std::async(std::launch::async,
+                          [&] { return f(pn::tensor<float>({1.0f}, {})).item<float>(); });
+  const float mine = f(pn::tensor<float>({10.0f}, {})).item<float>();
+  std::printf("%d together: %g %g\n", inside, mine, other.get());
+  return 0;
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   const std::string how = argc > 1 ? argv[1] : "run";
@@ -23,6 +55,7 @@ int main(int argc, char** argv) {
         pn::sum(y));
     return pn::sum(y);
   });
+  if (how == "twice") return run_twice();
   if (how == "sharded") {  // over two devices, where XLA chooses how results lie
     const pn::Sharding s(pn::Mesh({{"d", 2}}), pn::P("d"));
     const auto g = pn::jit([=](pn::Tensor x) { return std::pair{pn::sum(f(x)), x * 2.0f}; });

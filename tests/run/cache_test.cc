@@ -59,6 +59,16 @@ TEST_F(Cache, ProgramsOverSeveralDevicesAreKeptToo) {
   EXPECT_EQ(files(), kept) << "nothing was written";
 }
 
+// XLA writes a program that it has loaded without its code: other lanes need what the file holds.
+TEST_F(Cache, RunsAtOneTimeAreOfTheFileToo) {
+  const std::string right = "2 together: 21 3\n";
+  EXPECT_EQ(run({"twice"}), right);
+  const auto kept = files();
+  EXPECT_EQ(run({"twice"}), right);
+  EXPECT_EQ(log_, "");
+  EXPECT_EQ(files(), kept) << "nothing was written";
+}
+
 TEST_F(Cache, ASecondProcessCompilesNothingAndEntersItsOwnFunction) {
   RecordProperty("covers", "IR-09 IR-08");
   EXPECT_EQ(run({"run", "1"}), "15\n");
