@@ -229,6 +229,9 @@ typedef struct pn_firing {
   const pn_array* operands;
   const pn_array* results;
   int32_t asynchronous; /* 1: of an asynchronous tap, so that no program waits; else 0 */
+  /* As of version 7. Inside shard_map: where the device is on the mesh, by axis; else none. */
+  size_t coordinate_count;
+  const int64_t* coordinates;
 } pn_firing;
 
 /* Returns PN_OK, or another code after pn_fail has said why. */

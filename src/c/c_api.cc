@@ -112,7 +112,9 @@ Firing::Firing(const std::string& function, const Attributes& attributes, const 
           results.size(),
           arrays_.data(),
           arrays_.data() + operands.size(),
-          host::nesting() && host::nesting()->delivery};
+          host::nesting() && host::nesting()->delivery,
+          info.coordinates.size(),
+          info.coordinates.data()};
 }
 
 Callee callee_of(std::string name, pn_function function, std::shared_ptr<const User> user,

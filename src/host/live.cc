@@ -177,13 +177,15 @@ std::shared_ptr<const Switch::Sites> sites_at(const Switch& s) {
 
 std::shared_ptr<const ListenerSite> changed_own(const HostSite& site) {
   Switch& s = *site.spec->live;
-  std::shared_ptr<const ListenerSite> before;
-  std::scoped_lock lock(s.guard);
-  before = s.own;
-  // A name may mean another function in another run.
-  if (s.own && s.own->function != site.function)
-    s.own = std::make_shared<const ListenerSite>(s.own->spec, site.function, 0);
-  return s.own;
+  std::shared_ptr<const ListenerSite> own;
+  {
+    std::scoped_lock lock(s.guard);
+    own = s.own;
+  }
+  // A name may mean another function in another run, which goes with that run.
+  if (own && own->function != site.function)
+    own = std::make_shared<const ListenerSite>(own->spec, site.function, 0);
+  return own;
 }
 
 void is_over(Switch& s, std::uint64_t number) {

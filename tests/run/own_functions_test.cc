@@ -76,5 +76,24 @@ TEST(OwnFunctions, GoWithTheRunAlsoWhereItDoesNotBegin) {
   EXPECT_EQ(held.use_count(), 1) << "while the run's handle is held";
 }
 
+TEST(OwnFunctions, OfAHookWithOtherSettingsGoWithTheRun) {
+  const auto f =
+      jit([](Tensor x) { return hook("live", x, {.live = true}, [](const TapInfo&, float) {}); });
+  const auto first = f.start(0.0f);
+  first.wait();
+  ASSERT_EQ(hooks_of(first).size(), 1u);
+  hooks_of(first).front().change({.mode = TapMode::async});
+  const auto held = std::make_shared<std::atomic<int>>(0);
+  RunOptions options;
+  options.hooks = {{"live", [held](float) { ++*held; }}};
+  const auto run = f.start_with(options, 1.0f);
+  options.hooks.clear();
+  run.wait();
+  barrier();
+  EXPECT_EQ(*held, 1);
+  for (int i = 0; i < 1000 && held.use_count() > 1; ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_EQ(held.use_count(), 1) << "while the hook lives";
+}
+
 }  // namespace
 }  // namespace postern::test

@@ -1,4 +1,6 @@
 // Compiled functions called on other devices from inside programs.
+#include <postern/c.h>
+
 #include <atomic>
 #include <cmath>
 #include <mutex>
@@ -209,6 +211,24 @@ TEST_F(DevicesCall, StartedOnesAreEachDevicesOwn) {
                               {"third", "device 3", "not here"}, ErrorCode::threw);
   EXPECT_EQ(f(counting({8})).to_vector<float>(), want) << "the next run works";
   barrier();  // the last of each device, for which nobody waits, use what is declared above
+}
+
+TEST_F(DevicesCall, FunctionsOfCAreToldTheirPlaceOnTheMesh) {
+  const auto place = [](void*, const pn_firing* f) -> int {
+    float digits = -1;  // the coordinates are those of a number
+    if (f->coordinate_count > 0) digits = 0;
+    for (std::size_t i = 0; i < f->coordinate_count; ++i)
+      digits = 10 * digits + static_cast<float>(f->coordinates[i]);
+    *static_cast<float*>(f->results[0].data) = digits;
+    return PN_OK;
+  };
+  ASSERT_EQ(pn_register("devices_test.c_place", place, nullptr, nullptr, 1), PN_OK);
+  const auto ask = [](Tensor x) { return call(x.type(), Named{"devices_test.c_place"}, x); };
+  const Mesh mesh({{"x", 2}, {"y", 2}}, {1, 3, 0, 2});
+  const auto f = jit(shard_map(ask, mesh, {.in = {P("x", "y")}, .out = {P("x", "y")}}));
+  EXPECT_EQ(f(counting({2, 2})).to_vector<float>(), (std::vector<float>{0, 1, 10, 11}));
+  EXPECT_EQ(jit(ask)(counting({1, 1})).to_vector<float>(), (std::vector<float>{-1}));
+  pn_unregister("devices_test.c_place");
 }
 
 }  // namespace

@@ -222,10 +222,14 @@ ERL_NIF_TERM request_info(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
   if (!open) return enif_make_badarg(env);
   ERL_NIF_TERM out;
   const bool there = open->with_firing([&](const pn_firing& f) {
-    out = enif_make_tuple7(env, text_term(env, f.function), text_term(env, f.site),
-                           text_term(env, f.attributes), enif_make_int(env, f.device),
-                           enif_make_uint64(env, f.run), enif_make_int64(env, f.element),
-                           enif_make_atom(env, f.asynchronous ? "true" : "false"));
+    std::vector<ERL_NIF_TERM> place;
+    for (std::size_t i = 0; i < f.coordinate_count; ++i)
+      place.push_back(enif_make_int64(env, f.coordinates[i]));
+    out = enif_make_tuple8(
+        env, text_term(env, f.function), text_term(env, f.site), text_term(env, f.attributes),
+        enif_make_int(env, f.device), enif_make_uint64(env, f.run), enif_make_int64(env, f.element),
+        enif_make_atom(env, f.asynchronous ? "true" : "false"),
+        enif_make_list_from_array(env, place.data(), static_cast<unsigned>(place.size())));
   });
   return there ? ok(env, out) : error(env, PN_NOT_FOUND, "the request was answered already");
 }

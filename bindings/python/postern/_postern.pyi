@@ -213,6 +213,10 @@ class Info:
     def element(self) -> int:
         """Of the batch, where vmap fires for each; else -1."""
 
+    @property
+    def coordinates(self) -> tuple[int, ...]:
+        """Where the device is on the mesh, by axis, inside of shard_map; else empty."""
+
     def __repr__(self) -> str: ...
 
 class Entry:

@@ -251,7 +251,9 @@ void register_function(nb::handle name, nb::object function, bool replace) {
 }  // namespace
 
 Info info_of(const pn_firing& firing) {
-  return {firing.function, firing.site, firing.device, firing.run, firing.element};
+  return {firing.function, firing.site,
+          firing.device,   firing.run,
+          firing.element,  {firing.coordinates, firing.coordinates + firing.coordinate_count}};
 }
 
 nb::object attributes_of(const pn_firing& firing) {
@@ -275,6 +277,15 @@ void bind_functions(nb::module_& m) {
       .def_ro("device", &Info::device)
       .def_ro("run", &Info::run)
       .def_ro("element", &Info::element, "Of the batch, where vmap fires for each; else -1.")
+      .def_prop_ro(
+          "coordinates",
+          [](const Info& i) {
+            nb::list out;
+            for (const std::int64_t c : i.coordinates) out.append(c);
+            return nb::tuple(out);
+          },
+          nb::for_getter(nb::sig("def coordinates(self, /) -> tuple[int, ...]")),
+          "Where the device is on the mesh, by axis, inside of shard_map; else empty.")
       .def("__repr__", [](const Info& i) {
         return nb::str("Info(function={!r}, site={!r}, device={}, run={}, element={})")
             .format(i.function, i.site, i.device, i.run, i.element);

@@ -4,6 +4,7 @@
 #include <postern/c.h>
 
 #include <string>
+#include <vector>
 
 namespace postern::python {
 
@@ -15,6 +16,7 @@ struct Info {
   int device = 0;
   std::uint64_t run = 0;
   std::int64_t element = -1;
+  std::vector<std::int64_t> coordinates;
 };
 
 Info info_of(const pn_firing& firing);

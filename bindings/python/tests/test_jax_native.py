@@ -162,6 +162,16 @@ GRID = np.float32([[0, 1], [10, 11]])  # what cc.part adds on it
 ZEROS = jnp.zeros((2, 2))
 
 
+def test_a_python_function_by_name_is_told_its_place():
+    def place(x, info):
+        return np.float32(int("".join(map(str, info.coordinates)))) if info.coordinates else x - 1
+
+    postern.register("py.place", place, replace=True)
+    ask = lambda x: pj.call("py.place", F32, x)  # noqa: E731
+    assert np.array_equal(on_grid(ask)(ZEROS), GRID)
+    assert jax.jit(ask)(np.float32(0)) == -1
+
+
 @pytest.mark.parametrize("effect", ["pure", "unordered", "ordered"])
 def test_a_function_of_cpp_is_told_its_part(effect):
     def part(c):

@@ -22,12 +22,13 @@ defmodule Postern.Request do
 
   @doc """
   What fires: `%{function: name, site: name, attributes: map, device: n, run: n, element: n,
-  asynchronous: boolean}`. `function` is the name that is served, or that the run was given it by;
+  asynchronous: boolean, coordinates: [n]}`. `function` is the name that is served, or that the run was given it by;
   `element` the index in a batch whose elements fire one by one, else -1; `asynchronous` says that
-  no program waits for the answer.
+  no program waits for the answer; `coordinates` are the device's place on the mesh, by axis, inside
+  of `shard_map`, else `[]`.
   """
   def info(%__MODULE__{handle: handle}) do
-    with {:ok, {function, site, attributes, device, run, element, asynchronous}} <-
+    with {:ok, {function, site, attributes, device, run, element, asynchronous, place}} <-
            Nif.request_info(handle) do
       %{
         function: function,
@@ -36,7 +37,8 @@ defmodule Postern.Request do
         device: device,
         run: run,
         element: element,
-        asynchronous: asynchronous
+        asynchronous: asynchronous,
+        coordinates: place
       }
     else
       error -> Error.from_nif(error)
