@@ -101,6 +101,7 @@ void HostSite::serve(std::shared_ptr<const detail::HostFunction> found) {
 }
 
 const HostSite::Spot& HostSite::spot(int device) const {
+  if (spots.size() == 1) return spots.front();  // wherever a mesh of one device is now
   for (std::size_t i = 0; i < spots.size(); ++i)
     if (spec->mesh->devices()[i] == device) return spots[i];
   return here;

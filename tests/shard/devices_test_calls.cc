@@ -228,6 +228,9 @@ TEST_F(DevicesCall, FunctionsOfCAreToldTheirPlaceOnTheMesh) {
   const auto f = jit(shard_map(ask, mesh, {.in = {P("x", "y")}, .out = {P("x", "y")}}));
   EXPECT_EQ(f(counting({2, 2})).to_vector<float>(), (std::vector<float>{0, 1, 10, 11}));
   EXPECT_EQ(jit(ask)(counting({1, 1})).to_vector<float>(), (std::vector<float>{-1}));
+  const auto alone = jit(shard_map(ask, Mesh({{"x", 1}}), {.in = {P()}, .out = {P()}}));
+  const DeviceScope there(2);
+  EXPECT_EQ(alone(counting({1, 1})).to_vector<float>(), (std::vector<float>{0}));
   pn_unregister("devices_test.c_place");
 }
 

@@ -17,7 +17,7 @@ defmodule Postern.Reentry do
   def in_delivery?, do: Enum.any?(inside(), &asynchronous?/1)
 
   defp asynchronous?(handle) do
-    match?({:ok, {_, _, _, _, _, _, true}}, Nif.request_info(handle))
+    match?({:ok, {_, _, _, _, _, _, true, _}}, Nif.request_info(handle))
   end
 
   @doc """
