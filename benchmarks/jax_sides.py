@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""jax_sides.py NAME[:ARGUMENT...]: one side of a race with ./bench. Prints "ready" when NAME is compiled; then, for each number it reads, does its
-program so many times and prints "done". So both sides meet the same moments of a shared machine.
+"""jax_sides.py NAME[:ARGUMENT...]: one side of a race with ./bench.
+Prints "ready" when NAME is compiled; then, for each number it reads,
+does its program so many times and prints "done".
+So both sides meet the same moments of a shared machine.
 """
 import sys
 import time
@@ -31,7 +33,10 @@ def digits_step():
         return jnp.maximum(images @ m[0] + m[1], 0) @ m[2] + m[3]
 
     def loss(m, images, labels):
-        return -jnp.sum(jax.nn.log_softmax(scores(m, images)) * jax.nn.one_hot(labels, classes)) / batch
+        return (
+            -jnp.sum(jax.nn.log_softmax(scores(m, images)) * jax.nn.one_hot(labels, classes))
+            / batch
+        )
 
     def step(s, images, labels):
         model, mean, square, count = s
@@ -40,13 +45,24 @@ def digits_step():
         part_mean, part_square = 1 - 0.9**count, 1 - 0.999**count
         mean = [0.9 * m + 0.1 * g for m, g in zip(mean, gradient)]
         square = [0.999 * q + 0.001 * g * g for q, g in zip(square, gradient)]
-        model = [w - 2e-3 * (m / part_mean) / (jnp.sqrt(q / part_square) + 1e-8) for w, m, q in zip(model, mean, square)]
+        model = [
+            w - 2e-3 * (m / part_mean) / (jnp.sqrt(q / part_square) + 1e-8)
+            for w, m, q in zip(model, mean, square)
+        ]
         return model, mean, square, count
 
     sizes = [(64, 128), (128,), (128, 10), (10,)]
-    model, zeros = [jnp.full(s, 0.01, jnp.float32) for s in sizes], [jnp.zeros(s, jnp.float32) for s in sizes]
+    model, zeros = (
+        [jnp.full(s, 0.01, jnp.float32) for s in sizes],
+        [jnp.zeros(s, jnp.float32) for s in sizes],
+    )
     images = (jnp.arange(batch * 64, dtype=jnp.float32) % 17 / 16).reshape(batch, 64)
-    return chained(step, (model, zeros, zeros, jnp.float32(0)), images, jnp.arange(batch, dtype=jnp.int32) % classes)
+    return chained(
+        step,
+        (model, zeros, zeros, jnp.float32(0)),
+        images,
+        jnp.arange(batch, dtype=jnp.int32) % classes,
+    )
 
 
 def mlp_step():
@@ -60,7 +76,9 @@ def mlp_step():
     def step(m, x, y):
         return [w - 0.1 * g for w, g in zip(m, jax.grad(loss)(m, x, y))]
 
-    weights = (jnp.arange(width * width, dtype=jnp.float32) % 31 / 31 - 0.5).reshape(width, width) / 16
+    weights = (jnp.arange(width * width, dtype=jnp.float32) % 31 / 31 - 0.5).reshape(
+        width, width
+    ) / 16
     x = (jnp.arange(batch * width, dtype=jnp.float32) % 13 / 13).reshape(batch, width)
     return chained(step, [weights, jnp.zeros(width, jnp.float32)] * 3, x, x / 2)
 
@@ -83,10 +101,22 @@ def linalg(name, label):
         return lambda: jax.tree.leaves(compiled(x))[0].block_until_ready()
 
     rivals = {
-        "cholesky": [awaited(jnp.linalg.cholesky), lambda: np.linalg.cholesky(a), lambda: sp.cholesky(a, lower=True, check_finite=False)],
+        "cholesky": [
+            awaited(jnp.linalg.cholesky),
+            lambda: np.linalg.cholesky(a),
+            lambda: sp.cholesky(a, lower=True, check_finite=False),
+        ],
         "lu": [awaited(jax.lax.linalg.lu), lambda: sp.lu_factor(a, check_finite=False)],
-        "qr": [awaited(jnp.linalg.qr), lambda: np.linalg.qr(a), lambda: sp.qr(a, mode="economic", check_finite=False)],
-        "eigh": [awaited(jnp.linalg.eigh), lambda: np.linalg.eigh(a), lambda: sp.eigh(a, check_finite=False, driver="evd")],
+        "qr": [
+            awaited(jnp.linalg.qr),
+            lambda: np.linalg.qr(a),
+            lambda: sp.qr(a, mode="economic", check_finite=False),
+        ],
+        "eigh": [
+            awaited(jnp.linalg.eigh),
+            lambda: np.linalg.eigh(a),
+            lambda: sp.eigh(a, check_finite=False, driver="evd"),
+        ],
         "svd": [
             awaited(lambda y: jnp.linalg.svd(y, full_matrices=False)),
             lambda: np.linalg.svd(a, full_matrices=False),

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""peers.py NAME...: what JAX takes for the programs of ./bench, one JSON object a line: name, value, unit, note.
+"""peers.py NAME...: what JAX takes for the programs of ./bench, one JSON object a line:
+name, value, unit, note.
 
 The leanest form of each: a pure_callback whose function returns its argument as it came.
 """
@@ -50,7 +51,11 @@ def call_loop():
 
 
 def call_execute():
-    emit("call_execute", median_ns(jax.jit(lambda x: same(x * 2) + 1), jnp.ones(4, jnp.float32)) / 1e3, "us")
+    emit(
+        "call_execute",
+        median_ns(jax.jit(lambda x: same(x * 2) + 1), jnp.ones(4, jnp.float32)) / 1e3,
+        "us",
+    )
 
 
 def dispatch():
@@ -58,7 +63,13 @@ def dispatch():
 
 
 def payload():
-    for size, name in ((1 << 10, "1KiB"), (1 << 16, "64KiB"), (1 << 20, "1MiB"), (1 << 24, "16MiB"), (1 << 28, "256MiB")):
+    for size, name in (
+        (1 << 10, "1KiB"),
+        (1 << 16, "64KiB"),
+        (1 << 20, "1MiB"),
+        (1 << 24, "16MiB"),
+        (1 << 28, "256MiB"),
+    ):
         x = jax.block_until_ready(jnp.arange(size // 4, dtype=jnp.float32))
         rounds = 15 if size < 1 << 24 else 5
         emit("payload/" + name, size / median_ns(jax.jit(same), x, rounds=rounds), "GB/s")
@@ -81,7 +92,12 @@ def chain_of(step):
 
 
 def trace_lower():
-    sines, calls = chain_of(jnp.sin), chain_of(lambda x: jax.pure_callback(lambda v: v, jax.ShapeDtypeStruct(x.shape, x.dtype), x))
+    sines, calls = (
+        chain_of(jnp.sin),
+        chain_of(
+            lambda x: jax.pure_callback(lambda v: v, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+        ),
+    )
     lower_ms(sines, 10), lower_ms(calls, 10)
     emit("trace_lower/1000_ops", lower_ms(sines, 1000), "ms")
     emit("trace_lower/10000_ops", lower_ms(sines, 10_000), "ms")
@@ -89,17 +105,37 @@ def trace_lower():
 
 
 def compile_calls():
-    calls = chain_of(lambda x: jax.experimental.io_callback(lambda v: v, jax.ShapeDtypeStruct(x.shape, x.dtype), x * 1.0001, ordered=True))
+    calls = chain_of(
+        lambda x: jax.experimental.io_callback(
+            lambda v: v, jax.ShapeDtypeStruct(x.shape, x.dtype), x * 1.0001, ordered=True
+        )
+    )
     for count in (1000, 2000):
-        emit(f"compile_calls/{count}", timed(lambda: jax.block_until_ready(jax.jit(lambda v: calls(v, count))(jnp.ones(4, jnp.float32)))) / 1e9, "s")
+        emit(
+            f"compile_calls/{count}",
+            timed(
+                lambda: jax.block_until_ready(
+                    jax.jit(lambda v: calls(v, count))(jnp.ones(4, jnp.float32))
+                )
+            )
+            / 1e9,
+            "s",
+        )
 
 
 def python():
     steps = 2000
     x = jnp.ones(4, jnp.float32)
     like = jax.ShapeDtypeStruct(x.shape, x.dtype)
-    for name, call in (("pure_callback", jax.pure_callback), ("io_callback", jax.experimental.io_callback)):
-        f = jax.jit(lambda v: jax.lax.fori_loop(0, steps, lambda i, w: call(lambda a: np.negative(a), like, w), v))
+    for name, call in (
+        ("pure_callback", jax.pure_callback),
+        ("io_callback", jax.experimental.io_callback),
+    ):
+        f = jax.jit(
+            lambda v: jax.lax.fori_loop(
+                0, steps, lambda i, w: call(lambda a: np.negative(a), like, w), v
+            )
+        )
         emit("python/" + name, median_ns(f, x) / steps / 1e3, "us")
 
 

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""python_door.py LIBRARY: postern.jax beside JAX's own callbacks and a bare FFI handler, in one process; a JSON object a line."""
+"""python_door.py LIBRARY: postern.jax beside JAX's own callbacks and a bare FFI handler,
+in one process; a JSON object a line.
+"""
 
 import ctypes
 import json
@@ -19,8 +21,20 @@ F32 = jax.ShapeDtypeStruct((), jnp.float32)
 
 
 def report(name, value, unit, peer, peer_value, note):
-    print(json.dumps({"name": f"jax_door/{name}", "value": round(value, 4), "unit": unit, "peer": peer, "peer_value": round(peer_value, 4),
-                      "ratio": round(value / peer_value, 5), "note": note}), flush=True)
+    print(
+        json.dumps(
+            {
+                "name": f"jax_door/{name}",
+                "value": round(value, 4),
+                "unit": unit,
+                "peer": peer,
+                "peer_value": round(peer_value, 4),
+                "ratio": round(value / peer_value, 5),
+                "note": note,
+            }
+        ),
+        flush=True,
+    )
 
 
 def race(acts, rounds):
@@ -42,7 +56,9 @@ def loop(steps, body, x=np.float32(0)):
 
 
 def per_step(steps, bodies, rounds=40):
-    """Nanoseconds of a step of each body, without those of the loop. Callbacks of JAX go fewer rounds."""
+    """Nanoseconds of a step of each body, without those of the loop.
+    Callbacks of JAX go fewer rounds.
+    """
     bare, *took = race([loop(steps, lambda v: v + 1), *[loop(steps, b) for b in bodies]], rounds)
     return [(t - bare) / steps * 1e9 for t in took]
 
@@ -53,25 +69,73 @@ def increment(v):
 
 def calls(library):
     jax.local_devices()
-    jax.ffi.register_ffi_target("bench_bare", jax.ffi.pycapsule(ctypes.CDLL(library).bare_next), platform="cpu")
-    plain, ordered, bare = per_step(4000, [
-        lambda v: pj.call("bench.next", F32, v, effect="unordered"), lambda v: pj.call("bench.next", F32, v, effect="ordered"),
-        lambda v: jax.ffi.ffi_call("bench_bare", F32, has_side_effect=True)(v)], 100)
-    python, by_name, callback = per_step(200, [
-        lambda v: pj.call(increment, F32, v), lambda v: pj.call("bench.python", F32, v), lambda v: jax.pure_callback(increment, F32, v)])
+    jax.ffi.register_ffi_target(
+        "bench_bare", jax.ffi.pycapsule(ctypes.CDLL(library).bare_next), platform="cpu"
+    )
+    plain, ordered, bare = per_step(
+        4000,
+        [
+            lambda v: pj.call("bench.next", F32, v, effect="unordered"),
+            lambda v: pj.call("bench.next", F32, v, effect="ordered"),
+            lambda v: jax.ffi.ffi_call("bench_bare", F32, has_side_effect=True)(v),
+        ],
+        100,
+    )
+    python, by_name, callback = per_step(
+        200,
+        [
+            lambda v: pj.call(increment, F32, v),
+            lambda v: pj.call("bench.python", F32, v),
+            lambda v: jax.pure_callback(increment, F32, v),
+        ],
+    )
     for name, ns in [("call", plain), ("call_ordered", ordered)]:
-        report(name, ns, "ns", "pure_callback", callback, "a C++ function of a scalar in a compiled loop; at most 150 is the aim, and 0.005")
-        report(name + "/bare", ns, "ns", "a bare FFI handler", bare, "the same beside a handler that does nothing else")
+        report(
+            name,
+            ns,
+            "ns",
+            "pure_callback",
+            callback,
+            "a C++ function of a scalar in a compiled loop; at most 150 is the aim, and 0.005",
+        )
+        report(
+            name + "/bare",
+            ns,
+            "ns",
+            "a bare FFI handler",
+            bare,
+            "the same beside a handler that does nothing else",
+        )
     for name, ns in [("python", python), ("python/by_name", by_name)]:
-        report(name, ns / 1e3, "us", "pure_callback", callback / 1e3, "a Python function of a scalar in such a loop; at most 3 is the aim, and 0.1")
+        report(
+            name,
+            ns / 1e3,
+            "us",
+            "pure_callback",
+            callback / 1e3,
+            "a Python function of a scalar in such a loop; at most 3 is the aim, and 0.1",
+        )
 
 
 def taps():
     seen = []
-    ours, _ = per_step(1000, [lambda v: pj.tap(v + 1, lambda x: None, mode="async"), lambda v: pj.tap(v + 1, seen.append, mode="async")])
+    ours, _ = per_step(
+        1000,
+        [
+            lambda v: pj.tap(v + 1, lambda x: None, mode="async"),
+            lambda v: pj.tap(v + 1, seen.append, mode="async"),
+        ],
+    )
     pj.barrier()
-    theirs, = per_step(200, [lambda v: (jax.debug.callback(lambda x: None, v), v + 1)[1]])
-    report("tap_async", ours / 1e3, "us", "debug.callback", theirs / 1e3, "an asynchronous tap of a scalar, the program's side; at most 0.3 is the aim")
+    (theirs,) = per_step(200, [lambda v: (jax.debug.callback(lambda x: None, v), v + 1)[1]])
+    report(
+        "tap_async",
+        ours / 1e3,
+        "us",
+        "debug.callback",
+        theirs / 1e3,
+        "an asynchronous tap of a scalar, the program's side; at most 0.3 is the aim",
+    )
 
 
 def tracing():
@@ -88,26 +152,64 @@ def tracing():
         trace = traced(body)
         return lambda: trace().lower()
 
-    bodies = [lambda x: pj.call(increment, F32, x), lambda x: pj.call("bench.next", F32, x), lambda x: jax.pure_callback(increment, F32, x)]
+    bodies = [
+        lambda x: pj.call(increment, F32, x),
+        lambda x: pj.call("bench.next", F32, x),
+        lambda x: jax.pure_callback(increment, F32, x),
+    ]
     for name, act in [("trace", traced), ("trace_and_lower", lowered)]:
         python, native, theirs = race([act(b) for b in bodies], 7)
-        report(name, python * 1e3, "ms", "pure_callback", theirs * 1e3, "1,000 calls of a Python function traced; at most 1.0 is the aim")
-        report(name + "/native", native * 1e3, "ms", "pure_callback", theirs * 1e3, "1,000 calls of a registered function traced; at most 1.0 is the aim")
+        report(
+            name,
+            python * 1e3,
+            "ms",
+            "pure_callback",
+            theirs * 1e3,
+            "1,000 calls of a Python function traced; at most 1.0 is the aim",
+        )
+        report(
+            name + "/native",
+            native * 1e3,
+            "ms",
+            "pure_callback",
+            theirs * 1e3,
+            "1,000 calls of a registered function traced; at most 1.0 is the aim",
+        )
 
 
 def devices():
-    mesh, spec = jax.sharding.Mesh(np.array(jax.devices("cpu")), ("x",)), jax.sharding.PartitionSpec("x")
+    mesh, spec = (
+        jax.sharding.Mesh(np.array(jax.devices("cpu")), ("x",)),
+        jax.sharding.PartitionSpec("x"),
+    )
     count, steps = len(jax.devices("cpu")), 2000
 
     def part(x):
-        return jax.lax.fori_loop(0, steps, lambda _, v: pj.call("bench.work", jax.ShapeDtypeStruct(v.shape, v.dtype), v), x)
+        return jax.lax.fori_loop(
+            0,
+            steps,
+            lambda _, v: pj.call("bench.work", jax.ShapeDtypeStruct(v.shape, v.dtype), v),
+            x,
+        )
 
-    one, all_of_them = jax.jit(part), jax.jit(jax.shard_map(part, mesh=mesh, in_specs=spec, out_specs=spec))
+    one, all_of_them = (
+        jax.jit(part),
+        jax.jit(jax.shard_map(part, mesh=mesh, in_specs=spec, out_specs=spec)),
+    )
     x, xs = jnp.zeros(1), jax.device_put(jnp.zeros(count), jax.sharding.NamedSharding(mesh, spec))
-    single, together = race([lambda: one(x).block_until_ready(), lambda: all_of_them(xs).block_until_ready()], 40)
+    single, together = race(
+        [lambda: one(x).block_until_ready(), lambda: all_of_them(xs).block_until_ready()], 40
+    )
     at_once = min(count, len(os.sched_getaffinity(0)))
-    report("devices", count * steps / together / 1e6, "M/s", f"{at_once} times a single device", at_once * steps / single / 1e6,
-           f"calls of a C++ function of a microsecond on {count} devices of {at_once} cores; at least 0.7 is the aim")
+    report(
+        "devices",
+        count * steps / together / 1e6,
+        "M/s",
+        f"{at_once} times a single device",
+        at_once * steps / single / 1e6,
+        f"calls of a C++ function of a microsecond on {count} devices of {at_once} cores; "
+        "at least 0.7 is the aim",
+    )
 
 
 if __name__ == "__main__":

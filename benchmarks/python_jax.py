@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""python_jax.py EXAMPLES: the Python package beside JAX in one process, a JSON object a line; and real packages beside what examples/jax
-makes of them on postern.jax."""
+"""python_jax.py EXAMPLES: the Python package beside JAX in one process, a JSON object a line;
+and real packages beside what examples/jax makes of them on postern.jax.
+"""
 
 import ast
 import inspect
@@ -21,12 +22,26 @@ import postern.jax as pj
 
 
 def report(name, value, peer, peer_value, note, unit="us"):
-    print(json.dumps({"name": name, "value": round(value, 4), "unit": unit, "peer": peer, "peer_value": round(peer_value, 4),
-                      "ratio": round(value / peer_value, 4), "note": note}), flush=True)
+    print(
+        json.dumps(
+            {
+                "name": name,
+                "value": round(value, 4),
+                "unit": unit,
+                "peer": peer,
+                "peer_value": round(peer_value, 4),
+                "ratio": round(value / peer_value, 4),
+                "note": note,
+            }
+        ),
+        flush=True,
+    )
 
 
 def race(acts, times, rounds):
-    """Microseconds of each at its best of many rounds, by turns: what else the machine does only adds."""
+    """Microseconds of each at its best of many rounds, by turns:
+    what else the machine does only adds.
+    """
     took = [[] for _ in acts]
     for _ in range(rounds):
         for act, out in zip(acts, took):
@@ -42,10 +57,26 @@ def dispatch():
     array = np.float32([1, 2, 3])
     x, tensor = jnp.asarray(array), postern.Tensor(array)
     program = postern.load_text(f.lower(x).as_text())
-    ours, theirs, ours_numpy, theirs_numpy = race([
-        lambda: program.run(tensor), lambda: f(x).block_until_ready(), lambda: program(array), lambda: np.asarray(f(array))], 500, 25)
-    report("python/dispatch", ours, "jax.jit", theirs, "a run of x * 2 + 1 on f32[3], a tensor of one's own; at most 1.0 is the aim")
-    report("python/dispatch_numpy", ours_numpy, "jax.jit", theirs_numpy, "the same from and to NumPy")
+    ours, theirs, ours_numpy, theirs_numpy = race(
+        [
+            lambda: program.run(tensor),
+            lambda: f(x).block_until_ready(),
+            lambda: program(array),
+            lambda: np.asarray(f(array)),
+        ],
+        500,
+        25,
+    )
+    report(
+        "python/dispatch",
+        ours,
+        "jax.jit",
+        theirs,
+        "a run of x * 2 + 1 on f32[3], a tensor of one's own; at most 1.0 is the aim",
+    )
+    report(
+        "python/dispatch_numpy", ours_numpy, "jax.jit", theirs_numpy, "the same from and to NumPy"
+    )
 
 
 def host_function():
@@ -57,9 +88,21 @@ def host_function():
         f(x).block_until_ready()
         return lambda: f(x).block_until_ready()
 
-    ours, theirs = race([looped(lambda v: pj.call(np.negative, like, v, effect="unordered")),
-                         looped(lambda v: jax.pure_callback(np.negative, like, v))], 1, 15)
-    report("python/jax_call", ours / steps, "jax.pure_callback", theirs / steps, "np.negative of f32[4] in a loop that JAX compiled; 3 us is the aim")
+    ours, theirs = race(
+        [
+            looped(lambda v: pj.call(np.negative, like, v, effect="unordered")),
+            looped(lambda v: jax.pure_callback(np.negative, like, v)),
+        ],
+        1,
+        15,
+    )
+    report(
+        "python/jax_call",
+        ours / steps,
+        "jax.pure_callback",
+        theirs / steps,
+        "np.negative of f32[4] in a loop that JAX compiled; 3 us is the aim",
+    )
 
 
 def lines_of(source, names=None):
@@ -68,12 +111,21 @@ def lines_of(source, names=None):
     found = set()
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
-        if isinstance(body, list) and body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+        if (
+            isinstance(body, list)
+            and body
+            and isinstance(body[0], ast.Expr)
+            and isinstance(body[0].value, ast.Constant)
+        ):
             found.update(range(body[0].lineno, body[0].end_lineno + 1))
     parts = [n for n in tree.body if names is None or getattr(n, "name", None) in names]
     lines = source.splitlines()
-    return sum(1 for part in parts for at in range(part.lineno, part.end_lineno + 1)
-               if at not in found and lines[at - 1].strip() and not lines[at - 1].strip().startswith("#"))
+    return sum(
+        1
+        for part in parts
+        for at in range(part.lineno, part.end_lineno + 1)
+        if at not in found and lines[at - 1].strip() and not lines[at - 1].strip().startswith("#")
+    )
 
 
 def progress_bars(examples):
@@ -96,11 +148,31 @@ def progress_bars(examples):
         return run
 
     options = {"file": io.StringIO()}
-    bare, ours, theirs = race([scan(lambda step: step), scan(progress.progress(n, **options)), scan(jax_tqdm.scan_tqdm(n, **options))], 1, 15)
-    report("jax_tqdm", (ours - bare) / n, "jax-tqdm 0.4.0", (theirs - bare) / n, "what a progress bar adds to a step of a scan of 20,000")
+    bare, ours, theirs = race(
+        [
+            scan(lambda step: step),
+            scan(progress.progress(n, **options)),
+            scan(jax_tqdm.scan_tqdm(n, **options)),
+        ],
+        1,
+        15,
+    )
+    report(
+        "jax_tqdm",
+        (ours - bare) / n,
+        "jax-tqdm 0.4.0",
+        (theirs - bare) / n,
+        "what a progress bar adds to a step of a scan of 20,000",
+    )
     folder = pathlib.Path(jax_tqdm.__file__).parent
-    report("jax_tqdm/lines", lines_of((examples / "progress.py").read_text(), {"progress"}), "jax-tqdm 0.4.0",
-           sum(lines_of((folder / name).read_text()) for name in ("base.py", "scan_pbar.py")), "lines of code for scan", "lines")
+    report(
+        "jax_tqdm/lines",
+        lines_of((examples / "progress.py").read_text(), {"progress"}),
+        "jax-tqdm 0.4.0",
+        sum(lines_of((folder / name).read_text()) for name in ("base.py", "scan_pbar.py")),
+        "lines of code for scan",
+        "lines",
+    )
 
 
 def metrics_loggers(examples):
@@ -109,7 +181,11 @@ def metrics_loggers(examples):
 
     def with_io_callback(write):
         def log(values, every):
-            jax.lax.cond(values["step"] % every == 0, lambda: io_callback(write, None, values, ordered=True), lambda: None)
+            jax.lax.cond(
+                values["step"] % every == 0,
+                lambda: io_callback(write, None, values, ordered=True),
+                lambda: None,
+            )
 
         return log
 
@@ -130,12 +206,32 @@ def metrics_loggers(examples):
         return run
 
     out = io.StringIO()
-    bare, ours, theirs = race([training(lambda *_: None), training(with_tap(metrics.logger(out))), training(with_io_callback(metrics.logger(out)))], 1, 11)
-    report("jax_metrics", (ours - bare) / steps, "io_callback in a cond", (theirs - bare) / steps,
-           "what logging three metrics each tenth step adds to a training step")
+    bare, ours, theirs = race(
+        [
+            training(lambda *_: None),
+            training(with_tap(metrics.logger(out))),
+            training(with_io_callback(metrics.logger(out))),
+        ],
+        1,
+        11,
+    )
+    report(
+        "jax_metrics",
+        (ours - bare) / steps,
+        "io_callback in a cond",
+        (theirs - bare) / steps,
+        "what logging three metrics each tenth step adds to a training step",
+    )
     source = (examples / "metrics.py").read_text()
-    report("jax_metrics/lines", lines_of(source, {"logger", "tapped"}), "io_callback in a cond",
-           lines_of(source, {"logger"}) + lines_of(textwrap.dedent(inspect.getsource(with_io_callback))), "lines of code for the logger", "lines")
+    report(
+        "jax_metrics/lines",
+        lines_of(source, {"logger", "tapped"}),
+        "io_callback in a cond",
+        lines_of(source, {"logger"})
+        + lines_of(textwrap.dedent(inspect.getsource(with_io_callback))),
+        "lines of code for the logger",
+        "lines",
+    )
 
 
 if __name__ == "__main__":

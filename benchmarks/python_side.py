@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""python_side.py FILE STEPS: microseconds for a call of a NumPy function from the saved loop, by the package of bindings/python."""
+"""python_side.py FILE STEPS: microseconds for a call of a NumPy function from the saved loop,
+by the package of bindings/python.
+"""
 import statistics
 import sys
 import time

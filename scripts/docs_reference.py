@@ -11,8 +11,10 @@ def on_config(config):
     lost = stems.symmetric_difference(name for names in groups.values() for name in names)
     if lost:
         raise SystemExit(f"header_pages.py: its groups have or lack {sorted(lost)}")
-    pages = [{group: [{f"{name}.h": f"reference/{name}.md"} for name in names]}
-             for group, names in groups.items()]
+    pages = [
+        {group: [{f"{name}.h": f"reference/{name}.md"} for name in names]}
+        for group, names in groups.items()
+    ]
     config.nav.insert(len(config.nav) - 1, {"Reference": pages})
     return config
 

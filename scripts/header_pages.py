@@ -79,8 +79,9 @@ def shown(library, item, depth=0):
 def body(library, owner, depth):
     """The lines of a class's public part."""
     lines, margin = [], "  " * depth
-    visible = [i for i in owner.members if i.public and not (
-        i.kind != "prose" and library.hidden(i, True))]
+    visible = [
+        i for i in owner.members if i.public and not (i.kind != "prose" and library.hidden(i, True))
+    ]
     while visible and visible[-1].kind == "prose":
         visible.pop()
     for item in visible:
@@ -148,8 +149,11 @@ def page(library, header):
     """The Markdown of a header's page."""
     parsed = library.headers[header]
     language = "c" if header.name == "c.h" else "c++"
-    out = [f"# {header.name}", f"`#include <postern/{header.name}>`",
-           *prose_of(parsed.opening, language)]
+    out = [
+        f"# {header.name}",
+        f"`#include <postern/{header.name}>`",
+        *prose_of(parsed.opening, language),
+    ]
     for group in groups(library, parsed.items):
         first = group[0]
         if first.kind == "heading":
@@ -211,7 +215,13 @@ def page_faults(name, text):
         for pair in ("()", "[]", "{}"):
             if code.count(pair[0]) != code.count(pair[1]):
                 yield f"{name}: the block that begins `{first}` has {pair} that do not match"
-        for what in ("private:", "protected:", "detail::", "internal::", "internal()",
-                     "POSTERN_API"):
+        for what in (
+            "private:",
+            "protected:",
+            "detail::",
+            "internal::",
+            "internal()",
+            "POSTERN_API",
+        ):
             if what in code:
                 yield f"{name}: the block that begins `{first}` shows {what}"

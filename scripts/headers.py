@@ -15,7 +15,9 @@ HEADERS = ROOT / "include/postern"
 HEADING = re.compile(r"--- (\S.*\S) ---$")
 SKIP = re.compile(
     r'//[^\n]*|/\*.*?\*/|R"(?P<mark>\w*)\(.*?\)(?P=mark)"|"(?:[^"\\\n]|\\.)*"'
-    r"|(?<![0-9A-Fa-f])'(?:[^'\\\n]|\\.)+'", re.S)
+    r"|(?<![0-9A-Fa-f])'(?:[^'\\\n]|\\.)+'",
+    re.S,
+)
 CLASS = re.compile(r"\b(struct|class|union|enum class|enum)\s+(?:POSTERN_API\s+)?(\w+)")
 BLANK = re.compile(r"\s+")
 ACCESS = re.compile(r"(public|private|protected):")
@@ -121,8 +123,9 @@ class Scope:
 
     def flush(self):
         if self.comment:
-            self.items.append(Item("prose", self.line, self.comment, apart=True, raw=self.raw,
-                                   public=self.public))
+            self.items.append(
+                Item("prose", self.line, self.comment, apart=True, raw=self.raw, public=self.public)
+            )
         self.comment, self.raw = [], []
 
     def add(self, item):
@@ -252,8 +255,13 @@ class Parser:
                 item.head, at = text[begin:at], at + 1
                 break
             head = text[begin:at]
-            if (c == ":" and initialisers is None and text[at - 1] != ":" and text[at + 1] != ":"
-                    and FUNCTION.search(template_of(without_comments(head))[1])):
+            if (
+                c == ":"
+                and initialisers is None
+                and text[at - 1] != ":"
+                and text[at + 1] != ":"
+                and FUNCTION.search(template_of(without_comments(head))[1])
+            ):
                 initialisers = at
             if c == "{":
                 bare = template_of(without_comments(head))[1]
@@ -265,8 +273,9 @@ class Parser:
                         item.code = text[begun:at]
                     else:
                         self.at = at + 1
-                        item.members = self.scope(path + [kind.group(2)], True,
-                                                  kind.group(1) != "class")
+                        item.members = self.scope(
+                            path + [kind.group(2)], True, kind.group(1) != "class"
+                        )
                         at = self.at
                     end = text.index(";", at)
                     item.suffix, at = text[at : end + 1], end + 1
@@ -294,8 +303,11 @@ class Parser:
             name = found.group(1)
             self.declared.add("::".join([*path, name]))
             item.kind = "declared"
-        elif (found := FUNCTION.search(bare)) and not assigns(bare.replace("= default", "").replace(
-                "= delete", "")) and not re.match(r"using|typedef|[\w ]+\(\*", bare):
+        elif (
+            (found := FUNCTION.search(bare))
+            and not assigns(bare.replace("= default", "").replace("= delete", ""))
+            and not re.match(r"using|typedef|[\w ]+\(\*", bare)
+        ):
             item.kind, name = "function", found.group(1)
             item.defaulted = re.search(r"= (default|delete)$", bare) is not None
         elif bare.startswith("typedef") or "(*" in bare:
@@ -311,8 +323,11 @@ def plain(comment):
     if comment.startswith("//"):
         return [re.sub(r"^//+ ?", "", comment).rstrip()]
     inside = comment[2:-2].strip("\n")
-    return [re.sub(r"^ ?\* ?| $", "", line).rstrip() if i else line.strip()
-            for i, line in enumerate(inside.split("\n")) if line.strip() or i]
+    return [
+        re.sub(r"^ ?\* ?| $", "", line).rstrip() if i else line.strip()
+        for i, line in enumerate(inside.split("\n"))
+        if line.strip() or i
+    ]
 
 
 class Library:
@@ -353,5 +368,10 @@ class Library:
             if item.defaulted and not item.comment and not item.tail:
                 return True
             return own == "internal" or in_class and self.hidden_names.search(bare) is not None
-        return (in_class and item.kind == "other" and "detail::" in bare
-                and not item.comment and not item.tail)
+        return (
+            in_class
+            and item.kind == "other"
+            and "detail::" in bare
+            and not item.comment
+            and not item.tail
+        )

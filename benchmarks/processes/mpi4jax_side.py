@@ -27,7 +27,13 @@ def total(v):
     return out[0] if isinstance(out, tuple) else out
 
 
-for name, count, times in [("4B", 1, 5000), ("1024B", 256, 5000), ("64KiB", 1 << 14, 200), ("1MiB", 1 << 18, 50), ("64MiB", 1 << 24, 3)]:
+for name, count, times in [
+    ("4B", 1, 5000),
+    ("1024B", 256, 5000),
+    ("64KiB", 1 << 14, 200),
+    ("1MiB", 1 << 18, 50),
+    ("64MiB", 1 << 24, 3),
+]:
     x = jnp.zeros(count, jnp.float32)
     if count <= 256:
         f = jax.jit(lambda x: jax.lax.fori_loop(0, times, lambda i, v: total(v), x))
@@ -36,4 +42,6 @@ for name, count, times in [("4B", 1, 5000), ("1024B", 256, 5000), ("64KiB", 1 <<
         f = jax.jit(total)
         ns = median_ns(lambda: [f(x).block_until_ready() for _ in range(times)], times)
     if comm.rank == 0:
-        print(json.dumps({"name": f"processes/mpi4jax/{name}", "value": ns, "unit": "ns"}), flush=True)
+        print(
+            json.dumps({"name": f"processes/mpi4jax/{name}", "value": ns, "unit": "ns"}), flush=True
+        )

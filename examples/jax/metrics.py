@@ -1,4 +1,5 @@
-"""A training loop in one jitted scan that logs its metrics while it runs: each tenth step a line of JSON, in order, without waiting.
+"""A training loop in one jitted scan that logs its metrics while it runs:
+each tenth step a line of JSON, in order, without waiting.
 
     python metrics.py LOG
 """
@@ -18,16 +19,27 @@ def logger(file):
     """A tap's function: a line for each firing."""
 
     def log(metrics):
-        file.write(json.dumps({name: float(value) for name, value in metrics.items()} | {"time": time.time()}) + "\n")
+        file.write(
+            json.dumps(
+                {name: float(value) for name, value in metrics.items()} | {"time": time.time()}
+            )
+            + "\n"
+        )
 
     return log
 
 
 def compiled(log, steps=STEPS, every=EVERY):
-    """The training of a network of two layers that learns a sine, which gives its loss. Each step calls `log(metrics, every)`."""
+    """The training of a network of two layers that learns a sine, which gives its loss.
+    Each step calls `log(metrics, every)`.
+    """
     x = jnp.linspace(-3, 3, 64)[:, None]
     keys = jax.random.split(jax.random.key(0))
-    weights = {"in": jax.random.normal(keys[0], (1, 32)), "bias": jnp.zeros(32), "out": jax.random.normal(keys[1], (32, 1)) * 0.1}
+    weights = {
+        "in": jax.random.normal(keys[0], (1, 32)),
+        "bias": jnp.zeros(32),
+        "out": jax.random.normal(keys[1], (32, 1)) * 0.1,
+    }
 
     def loss(w):
         return jnp.mean((jnp.tanh(x @ w["in"] + w["bias"]) @ w["out"] - jnp.sin(x)) ** 2)

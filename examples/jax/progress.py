@@ -28,7 +28,11 @@ def progress(n, every=None, **options):
         def shown(carry, x):
             i = x[0] if isinstance(x, tuple) else x
             out = step(carry, x)
-            jax.lax.cond((i % every == 0) | (i + 1 == n), lambda: pj.tap(i, show, name="progress", mode="async"), lambda: i)
+            jax.lax.cond(
+                (i % every == 0) | (i + 1 == n),
+                lambda: pj.tap(i, show, name="progress", mode="async"),
+                lambda: i,
+            )
             return out
 
         return shown

@@ -1,4 +1,6 @@
-"""postern attach. Needs POSTERN_COMMAND, and LIVE_PAGE: a program with a live hook "noise" and a live page."""
+"""postern attach.
+Needs POSTERN_COMMAND, and LIVE_PAGE: a program with a live hook "noise" and a live page.
+"""
 
 import json
 import os
@@ -12,8 +14,14 @@ import pytest
 
 class Program:
     def __init__(self, env=None, arguments=("100000", "5")):
-        self.process = subprocess.Popen([os.environ["LIVE_PAGE"], *arguments], text=True, stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **(env or {})})
+        self.process = subprocess.Popen(
+            [os.environ["LIVE_PAGE"], *arguments],
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **(env or {})},
+        )
         self.url = self.process.stdout.readline().strip()
         self.pid = str(self.process.pid)
 
@@ -44,8 +52,13 @@ def two_hooks():
 
 
 def attach(*arguments, **more):
-    return subprocess.run([os.environ["POSTERN_COMMAND"], "attach", *map(str, arguments)], capture_output=True, text=True,
-                          timeout=60, **more)
+    return subprocess.run(
+        [os.environ["POSTERN_COMMAND"], "attach", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        **more,
+    )
 
 
 def hooks(where):
@@ -63,7 +76,9 @@ def test_lists_what_there_is(program):
 
 @pytest.mark.parametrize("by", ["pid", "url"])
 def test_shows_what_passes(program, by):
-    done = attach(getattr(program, by), "noise", "--stats", "--histogram", "--every", 5, "--until", 10)
+    done = attach(
+        getattr(program, by), "noise", "--stats", "--histogram", "--every", 5, "--until", 10
+    )
     assert done.returncode == 0, done.stderr
     assert "noise: firing 9  mean " in done.stdout
     assert "noise: [" in done.stdout and "█" in done.stdout
@@ -77,19 +92,28 @@ def test_prints_and_json(program):
     done = attach(program.pid, f"#{number}", "--stats", "--json", "--seconds", 1)
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert lines[-1]["hook"] == "noise" and lines[-1]["last"]["count"] == 256
-    assert attach(program.pid, "noise", "--print", "--keep-last", 2, "--seconds", 1, "--json").stdout.startswith('{"line":')
+    assert attach(
+        program.pid, "noise", "--print", "--keep-last", 2, "--seconds", 1, "--json"
+    ).stdout.startswith('{"line":')
 
 
 def test_waits_for_all_that_it_turned_on(two_hooks):
     done = attach(two_hooks.pid, "all", "--stats", "--until", 3)
     assert done.returncode == 0, done.stderr
     assert "noise: firing 2 " in done.stdout and "slow: firing 2 " in done.stdout
-    assert attach(two_hooks.pid, "noise", "--stats", "--until", 1).stdout.count("noise: firing 0 ") == 1
+    assert (
+        attach(two_hooks.pid, "noise", "--stats", "--until", 1).stdout.count("noise: firing 0 ")
+        == 1
+    )
 
 
 def test_ends_when_nobody_reads(two_hooks):
-    running = subprocess.Popen([os.environ["POSTERN_COMMAND"], "attach", two_hooks.pid, "noise", "--stats"], stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True)
+    running = subprocess.Popen(
+        [os.environ["POSTERN_COMMAND"], "attach", two_hooks.pid, "noise", "--stats"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     assert "noise: firing" in running.stdout.readline()
     running.stdout.close()
     assert running.wait(timeout=20) == 3 and "output cannot be written" in running.stderr.read()
@@ -100,9 +124,19 @@ def test_ends_when_nobody_reads(two_hooks):
 def test_says_how_many_lines_were_left_out(two_hooks, tmp_path):
     """To who does not read for a while the process tells its last lines again, and no others."""
     with open(tmp_path / "out", "w+") as out:
-        running = subprocess.Popen([os.environ["POSTERN_COMMAND"], "attach", two_hooks.pid, "noise", "--print"], stdout=out,
-                                   stderr=subprocess.PIPE, text=True)
-        for number, pause in (signal.SIGCONT, 1), (signal.SIGSTOP, 4), (signal.SIGCONT, 1), (signal.SIGSTOP, 1), (signal.SIGCONT, 1):
+        running = subprocess.Popen(
+            [os.environ["POSTERN_COMMAND"], "attach", two_hooks.pid, "noise", "--print"],
+            stdout=out,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number, pause in (
+            (signal.SIGCONT, 1),
+            (signal.SIGSTOP, 4),
+            (signal.SIGCONT, 1),
+            (signal.SIGSTOP, 1),
+            (signal.SIGCONT, 1),
+        ):
             running.send_signal(number)
             time.sleep(pause)
         running.send_signal(signal.SIGINT)
@@ -118,7 +152,8 @@ def test_records_where_the_user_is(program, tmp_path):
     done = attach(program.pid, "noise", "--record", "noise.npy", "--until", 7, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert np.load(tmp_path / "noise.npy").shape == (7, 256)
-    done = attach(program.pid, "noise", "--record", "noise.npz", "--until", 7, cwd=tmp_path)  # whole when it is closed
+    # whole when it is closed
+    done = attach(program.pid, "noise", "--record", "noise.npz", "--until", 7, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     with np.load(tmp_path / "noise.npz") as kept:
         assert kept[kept.files[0]].shape == (7, 256)
@@ -129,14 +164,19 @@ def test_records_where_the_user_is(program, tmp_path):
             break
         time.sleep(0.1)
     assert list((tmp_path / "kept").rglob("*.safetensors"))
-    done = attach(program.url, "noise", "--record", "noise.npy")  # that program lets no page make files
+    # That program lets no page make files.
+    done = attach(program.url, "noise", "--record", "noise.npy")
     assert done.returncode == 2 and "ServeOptions::folder" in done.stderr
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_what_it_turned_on_ends_with_it(program, how):
-    running = subprocess.Popen([os.environ["POSTERN_COMMAND"], "attach", program.pid, "noise", "--stats"], stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True)
+    running = subprocess.Popen(
+        [os.environ["POSTERN_COMMAND"], "attach", program.pid, "noise", "--stats"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     assert "noise: firing" in running.stdout.readline()
     assert [x["what"] for x in hooks(program.pid)[0]["listeners"]] == ["stats"]
     running.send_signal(how)

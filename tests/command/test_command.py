@@ -1,4 +1,6 @@
-"""The command as a user runs it. Needs POSTERN_COMMAND, and SAVE_PROGRAMS: the program that writes what is run here."""
+"""The command as a user runs it.
+Needs POSTERN_COMMAND, and SAVE_PROGRAMS: the program that writes what is run here.
+"""
 
 import json
 import os
@@ -17,7 +19,9 @@ import pytest
 TESTS = pathlib.Path(__file__).parent.parent
 DATA = TESTS / "data" / "stablehlo"
 # The version stands in one place; so many parts of it are told.
-VERSION = re.search(r"VERSION (\d+\.\d+)", (TESTS.parent / "CMakeLists.txt").read_text().split("project(")[1]).group(1)
+VERSION = re.search(
+    r"VERSION (\d+\.\d+)", (TESTS.parent / "CMakeLists.txt").read_text().split("project(")[1]
+).group(1)
 
 
 @pytest.fixture(scope="session")
@@ -28,8 +32,14 @@ def programs(tmp_path_factory):
 
 
 def postern(*arguments, code=0, env=None, **more):
-    done = subprocess.run([os.environ["POSTERN_COMMAND"], *map(str, arguments)], capture_output=True, text=True, timeout=60,
-                          env={**os.environ, **(env or {})}, **more)
+    done = subprocess.run(
+        [os.environ["POSTERN_COMMAND"], *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **(env or {})},
+        **more,
+    )
     assert done.returncode == code, done.stdout + done.stderr
     assert "terminate" not in done.stderr
     return done.stdout + done.stderr
@@ -41,17 +51,24 @@ def npy_with_header(shape, data=b""):
 
 
 def test_long_header(programs, tmp_path):
-    (tmp_path / "x.npy").write_bytes(npy_with_header(" " * 600000 + "3,", np.float32([1, 2, 3]).tobytes()))
-    assert "[3, 5, 7]" in postern("run", programs / "plain.mlir", tmp_path / "x.npy").replace("3. 5. 7.", "3, 5, 7")
+    (tmp_path / "x.npy").write_bytes(
+        npy_with_header(" " * 600000 + "3,", np.float32([1, 2, 3]).tobytes())
+    )
+    assert "[3, 5, 7]" in postern("run", programs / "plain.mlir", tmp_path / "x.npy").replace(
+        "3. 5. 7.", "3, 5, 7"
+    )
 
 
 @pytest.fixture
 def worker(tmp_path):
-    """A process that serves a function: Python code over `operands`, `attributes`, which sets `results`."""
+    """A process that serves a function: Python code over `operands`, `attributes`,
+    which sets `results`.
+    """
 
     def write(code, name="worker.py"):
         path = tmp_path / name
-        path.write_text(f"""
+        path.write_text(
+            f"""
 import io, json, os, sys
 import numpy as np
 attributes = json.loads(os.environ["POSTERN_ATTRIBUTES"])
@@ -68,7 +85,8 @@ def give(array):
     sys.stdout.buffer.flush()
 while True:
 {''.join('    ' + line + chr(10) for line in code.splitlines())}
-""")
+"""
+        )
         return f"{sys.executable} {path}"
 
     return write
@@ -93,34 +111,48 @@ def test_numbers_run_a_program(programs):
 def test_files_in_and_out(programs, tmp_path):
     np.save(tmp_path / "x.npy", np.float32([1, 2, 3]))
     np.savez_compressed(tmp_path / "x.npz", x=np.float32([4, 5, 6]))
-    postern("run", programs / "plain.mlir", tmp_path / "x.npy", "--out", tmp_path / "new" / "results")
-    np.testing.assert_array_equal(np.load(tmp_path / "new" / "results" / "out0.npy"), np.float32([3, 5, 7]))
+    postern(
+        "run", programs / "plain.mlir", tmp_path / "x.npy", "--out", tmp_path / "new" / "results"
+    )
+    np.testing.assert_array_equal(
+        np.load(tmp_path / "new" / "results" / "out0.npy"), np.float32([3, 5, 7])
+    )
     assert postern("run", programs / "plain.mlir", tmp_path / "x.npz") == "f32[3] [ 9. 11. 13.]\n"
-    answer = json.loads(postern("run", programs / "plain.mlir", "[1,2,3]", "--json", "--time", "--repeat", 3))
-    assert answer["results"] == [{"type": "f32[3]", "value": "[3. 5. 7.]"}] and answer["median_ms"] <= answer["first_ms"]
-    assert "median of 3 runs" in postern("run", programs / "plain.mlir", "[1,2,3]", "--time", "--repeat", 3)
+    answer = json.loads(
+        postern("run", programs / "plain.mlir", "[1,2,3]", "--json", "--time", "--repeat", 3)
+    )
+    assert (
+        answer["results"] == [{"type": "f32[3]", "value": "[3. 5. 7.]"}]
+        and answer["median_ms"] <= answer["first_ms"]
+    )
+    assert "median of 3 runs" in postern(
+        "run", programs / "plain.mlir", "[1,2,3]", "--time", "--repeat", 3
+    )
 
 
-@pytest.mark.parametrize("inputs, code, told", [
-    ([], 2, "takes 1 inputs (f32[3]), 0 came"),
-    (["[1, 2, 3]", "4"], 2, "'4' is one too many"),
-    (["[1, 2]"], 2, "input 0 must be f32[3], got f32[2]"),
-    (["[[1], [2, 3]]"], 2, "different lengths"),
-    (["[1, [2]]"], 2, "no array"),
-    (["what"], 2, "neither a .npy or .npz file nor numbers"),
-    (["missing.npy"], 3, "missing.npy: No such file"),
-    (["damaged.npy"], 3, "damaged.npy: "),
-    (["short.npy"], 3, "short.npy: "),
-    (["text.npz"], 3, "text.npz: "),
-    (["doubles.npy"], 2, "input 0 must be f32[3], got f64[3]"),
-    (["strings.npy"], 3, "dtype '<U1' cannot be read"),
-    (["columns.npy"], 3, "column order"),
-    (["digits.npy"], 3, "its header describes no array"),
-    (["deep.npy"], 3, "its header describes no array"),
-    (["[" * 60_000], 2, "more than 64 lists in each other"),
-    (["[" * 60_000 + "1" + "]" * 60_000], 2, "more than 64 lists in each other"),
-    (["what" * 10_000], 2, "'whatwhat"),
-])
+@pytest.mark.parametrize(
+    "inputs, code, told",
+    [
+        ([], 2, "takes 1 inputs (f32[3]), 0 came"),
+        (["[1, 2, 3]", "4"], 2, "'4' is one too many"),
+        (["[1, 2]"], 2, "input 0 must be f32[3], got f32[2]"),
+        (["[[1], [2, 3]]"], 2, "different lengths"),
+        (["[1, [2]]"], 2, "no array"),
+        (["what"], 2, "neither a .npy or .npz file nor numbers"),
+        (["missing.npy"], 3, "missing.npy: No such file"),
+        (["damaged.npy"], 3, "damaged.npy: "),
+        (["short.npy"], 3, "short.npy: "),
+        (["text.npz"], 3, "text.npz: "),
+        (["doubles.npy"], 2, "input 0 must be f32[3], got f64[3]"),
+        (["strings.npy"], 3, "dtype '<U1' cannot be read"),
+        (["columns.npy"], 3, "column order"),
+        (["digits.npy"], 3, "its header describes no array"),
+        (["deep.npy"], 3, "its header describes no array"),
+        (["[" * 60_000], 2, "more than 64 lists in each other"),
+        (["[" * 60_000 + "1" + "]" * 60_000], 2, "more than 64 lists in each other"),
+        (["what" * 10_000], 2, "'whatwhat"),
+    ],
+)
 def test_wrong_inputs(programs, tmp_path, inputs, code, told):
     (tmp_path / "damaged.npy").write_text("\x93NUMP?" * 20)
     (tmp_path / "text.npz").write_text("text")
@@ -133,25 +165,37 @@ def test_wrong_inputs(programs, tmp_path, inputs, code, told):
     assert told in postern("run", programs / "plain.mlir", *inputs, code=code, cwd=tmp_path)
 
 
-@pytest.mark.parametrize("dtype, numbers, told", [
-    ("ui8", "[0, 255]", "u8[2] [  0 255]"),
-    ("ui8", "[300, 0]", "has 300, which no u8 is; the program takes u8[2]"),
-    ("ui8", "[0, -1]", "has -1, which no u8 is"),
-    ("i8", "[-128, 127]", "s8[2] [-128  127]"),
-    ("i8", "[-129, 0]", "has -129, which no s8 is"),
-    ("i32", "[5000000000, 0]", "has 5000000000, which no s32 is"),
-    ("i32", "[18446744073709551615, 0]", "has 18446744073709551615, which no s32 is"),
-    ("i32", "[2.5, 0]", "has 2.5, which no s32 is"),
-    ("i64", "[-9223372036854775808, -0]", "s64[2] [-9223372036854775808                    0]"),
-    ("i64", "[9223372036854775808, 0]", "has 9223372036854775808, which no s64 is"),
-    ("ui64", "[18446744073709551615, true]", "u64[2] [18446744073709551615                    1]"),
-    ("ui64", "[18446744073709551616, 0]", "which no u64 is"),
-    ("i1", "[1, false]", "pred[2] [ true false]"),
-    ("i1", "[2, 0]", "has 2, which no pred is"),
-])
+@pytest.mark.parametrize(
+    "dtype, numbers, told",
+    [
+        ("ui8", "[0, 255]", "u8[2] [  0 255]"),
+        ("ui8", "[300, 0]", "has 300, which no u8 is; the program takes u8[2]"),
+        ("ui8", "[0, -1]", "has -1, which no u8 is"),
+        ("i8", "[-128, 127]", "s8[2] [-128  127]"),
+        ("i8", "[-129, 0]", "has -129, which no s8 is"),
+        ("i32", "[5000000000, 0]", "has 5000000000, which no s32 is"),
+        ("i32", "[18446744073709551615, 0]", "has 18446744073709551615, which no s32 is"),
+        ("i32", "[2.5, 0]", "has 2.5, which no s32 is"),
+        ("i64", "[-9223372036854775808, -0]", "s64[2] [-9223372036854775808                    0]"),
+        ("i64", "[9223372036854775808, 0]", "has 9223372036854775808, which no s64 is"),
+        (
+            "ui64",
+            "[18446744073709551615, true]",
+            "u64[2] [18446744073709551615                    1]",
+        ),
+        ("ui64", "[18446744073709551616, 0]", "which no u64 is"),
+        ("i1", "[1, false]", "pred[2] [ true false]"),
+        ("i1", "[2, 0]", "has 2, which no pred is"),
+    ],
+)
 def test_numbers_must_fit(tmp_path, dtype, numbers, told):
-    (tmp_path / "same.mlir").write_text(f"func.func @main(%x: tensor<2x{dtype}>) -> tensor<2x{dtype}> {{ return %x : tensor<2x{dtype}> }}")
-    assert told in postern("run", tmp_path / "same.mlir", numbers, code=2 if "which no" in told else 0)
+    (tmp_path / "same.mlir").write_text(
+        f"func.func @main(%x: tensor<2x{dtype}>) -> tensor<2x{dtype}> "
+        f"{{ return %x : tensor<2x{dtype}> }}"
+    )
+    assert told in postern(
+        "run", tmp_path / "same.mlir", numbers, code=2 if "which no" in told else 0
+    )
 
 
 def test_wrong_programs(programs, tmp_path):
@@ -165,81 +209,215 @@ def test_wrong_programs(programs, tmp_path):
 def test_show(programs):
     text = postern("show", programs / "calls.mlir")
     assert "inputs     (f32[3])" in text and "outputs    (f32[])" in text
-    assert "call       scale -> demo.scale {factor = 3}  (f32[3]) -> (f32[3])  pure, save_programs.cc:" in text
+    assert (
+        "call       scale -> demo.scale {factor = 3}  (f32[3]) -> (f32[3])  pure, save_programs.cc:"
+        in text
+    )
     assert "tap        scaled -> demo.log" in text and "functions  demo.log, demo.scale" in text
     told = json.loads(postern("show", programs / "calls.mlir", "--json"))
-    assert told["functions"] == ["demo.log", "demo.scale"] and [s["kind"] for s in told["sites"]] == ["call", "tap"]
+    assert told["functions"] == ["demo.log", "demo.scale"] and [
+        s["kind"] for s in told["sites"]
+    ] == ["call", "tap"]
 
 
 def test_functions_that_nobody_serves_are_named(programs):
     text = postern("run", programs / "calls.mlir", "[1,2,3]", code=2)
-    assert "demo.scale (call 'scale' at save_programs.cc:" in text and "--function" in text and "--tap" in text
+    assert (
+        "demo.scale (call 'scale' at save_programs.cc:" in text
+        and "--function" in text
+        and "--tap" in text
+    )
 
 
 def test_processes_serve_functions(programs, worker):
     command = worker(SCALE)
-    assert postern("run", programs / "calls.mlir", "[1,2,3]", "--function", f"demo.scale={command}", "--tap", "all") == \
-        "scaled: [3. 6. 9.]\nf32[] 18\n"
-    assert postern("run", programs / "calls.mlir", "[1,2,3]", "--function", f"demo.scale={command}", "--tap", "scaled", "--repeat", 3).count("scaled") == 3
-    assert "no tap 'other'; it has scaled" in postern("run", programs / "calls.mlir", "[1,2,3]", "--tap", "other", code=2)
+    assert (
+        postern(
+            "run",
+            programs / "calls.mlir",
+            "[1,2,3]",
+            "--function",
+            f"demo.scale={command}",
+            "--tap",
+            "all",
+        )
+        == "scaled: [3. 6. 9.]\nf32[] 18\n"
+    )
+    assert (
+        postern(
+            "run",
+            programs / "calls.mlir",
+            "[1,2,3]",
+            "--function",
+            f"demo.scale={command}",
+            "--tap",
+            "scaled",
+            "--repeat",
+            3,
+        ).count("scaled")
+        == 3
+    )
+    assert "no tap 'other'; it has scaled" in postern(
+        "run", programs / "calls.mlir", "[1,2,3]", "--tap", "other", code=2
+    )
     log = worker("print(take().sum(), file=sys.stderr)", "log.py")
-    assert "18.0" in postern("run", programs / "calls.mlir", "[1,2,3]", "--function", f"demo.scale={command}", "--function", f"demo.log={log}")
-    assert "f32[3] " in postern("run", programs / "loop.mlir", "[1,2,3]", "--function", f"demo.scale={command}")
+    assert "18.0" in postern(
+        "run",
+        programs / "calls.mlir",
+        "[1,2,3]",
+        "--function",
+        f"demo.scale={command}",
+        "--function",
+        f"demo.log={log}",
+    )
+    assert "f32[3] " in postern(
+        "run", programs / "loop.mlir", "[1,2,3]", "--function", f"demo.scale={command}"
+    )
 
 
 def test_a_tap_is_shown_alone_where_its_function_is_its_own(programs):
-    assert postern("run", programs / "two_taps.mlir", "[1,2,3]", "--tap", "a", "--tap", "b").startswith("a: [1. 2. 3.]\nb: [1. 2. 3.]\n")
+    assert postern(
+        "run", programs / "two_taps.mlir", "[1,2,3]", "--tap", "a", "--tap", "b"
+    ).startswith("a: [1. 2. 3.]\nb: [1. 2. 3.]\n")
     for more in ([], ["--function", "demo.log=cat"]):
-        assert "--tap a: the tap 'b' calls 'demo.log' too: show both, with --tap 'b' or all" in postern(
-            "run", programs / "two_taps.mlir", "[1,2,3]", "--tap", "a", *more, code=2)
+        assert (
+            "--tap a: the tap 'b' calls 'demo.log' too: show both, with --tap 'b' or all"
+            in postern("run", programs / "two_taps.mlir", "[1,2,3]", "--tap", "a", *more, code=2)
+        )
 
 
 def test_large_messages_pass_while_both_sides_write(tmp_path, worker, programs):
     mlir = """func.func @main(%x: tensor<2000000xf32>) -> (tensor<2000000xf32>, tensor<f32>) {
-      %0:2 = stablehlo.custom_call @demo.big(%x) : (tensor<2000000xf32>) -> (tensor<2000000xf32>, tensor<f32>)
+      %0:2 = stablehlo.custom_call @demo.big(%x) : \
+(tensor<2000000xf32>) -> (tensor<2000000xf32>, tensor<f32>)
       return %0#0, %0#1 : tensor<2000000xf32>, tensor<f32> }"""
     (tmp_path / "big.mlir").write_text(mlir)
     np.save(tmp_path / "x.npy", np.arange(2000000, dtype=np.float32))
-    postern("run", tmp_path / "big.mlir", tmp_path / "x.npy", "--out", tmp_path, "--function",
-            f"demo.big={worker('x = take(); give(x + 1); give(x.max())')}")
-    assert np.load(tmp_path / "out0.npy")[-1] == 2000000 and np.load(tmp_path / "out1.npy") == 1999999
+    postern(
+        "run",
+        tmp_path / "big.mlir",
+        tmp_path / "x.npy",
+        "--out",
+        tmp_path,
+        "--function",
+        f"demo.big={worker('x = take(); give(x + 1); give(x.max())')}",
+    )
+    assert (
+        np.load(tmp_path / "out0.npy")[-1] == 2000000 and np.load(tmp_path / "out1.npy") == 1999999
+    )
 
 
-@pytest.mark.parametrize("code, told", [
-    ("sys.exit(3)", "ended with exit code 3"), ("take(); sys.exit(0)", "ended with exit code 0"), ("os.kill(os.getpid(), 9)", "exit code 137"),
-    ("give(take().astype(np.float64))", "must be f32[3], got f64[3]"), ("give(take()[:2])", "must be f32[3], got f32[2]"),
-    ("print('hello, this is no array', flush=True); take(); sys.stdin.read()", "this is no .npy array")])
+@pytest.mark.parametrize(
+    "code, told",
+    [
+        ("sys.exit(3)", "ended with exit code 3"),
+        ("take(); sys.exit(0)", "ended with exit code 0"),
+        ("os.kill(os.getpid(), 9)", "exit code 137"),
+        ("give(take().astype(np.float64))", "must be f32[3], got f64[3]"),
+        ("give(take()[:2])", "must be f32[3], got f32[2]"),
+        (
+            "print('hello, this is no array', flush=True); take(); sys.stdin.read()",
+            "this is no .npy array",
+        ),
+    ],
+)
 def test_processes_that_fail_end_the_run(programs, worker, code, told):
-    text = postern("run", programs / "calls.mlir", "[1,2,3]", "--function", f"demo.scale={worker(code)}", "--tap", "all", code=1)
+    text = postern(
+        "run",
+        programs / "calls.mlir",
+        "[1,2,3]",
+        "--function",
+        f"demo.scale={worker(code)}",
+        "--tap",
+        "all",
+        code=1,
+    )
     assert told in text and "call 'scale' at" in text
-    assert "exit code 127" in postern("run", programs / "calls.mlir", "[1,2,3]", "--function", "demo.scale=/no/such/command", "--tap", "all", code=1)
+    assert "exit code 127" in postern(
+        "run",
+        programs / "calls.mlir",
+        "[1,2,3]",
+        "--function",
+        "demo.scale=/no/such/command",
+        "--tap",
+        "all",
+        code=1,
+    )
 
 
 def test_a_deadline_ends_a_process_that_does_not_answer(programs, worker):
-    text = postern("run", programs / "calls.mlir", "[1,2,3]", "--function", f"demo.scale={worker('sys.stdin.read(); import time; time.sleep(1); sys.exit()')}", "--tap", "all",
-                   "--set", "deadline=0.5", code=1)
+    text = postern(
+        "run",
+        programs / "calls.mlir",
+        "[1,2,3]",
+        "--function",
+        f"demo.scale={worker('sys.stdin.read(); import time; time.sleep(1); sys.exit()')}",
+        "--tap",
+        "all",
+        "--set",
+        "deadline=0.5",
+        code=1,
+    )
     assert "deadline" in text
 
 
 def test_a_recording_replaces_the_functions(programs, worker, tmp_path):
     recording, calls = tmp_path / "run.rec", programs / "calls.mlir"
-    postern("run", calls, "[1,2,3]", "--function", f"demo.scale={worker(SCALE)}", "--tap", "all", "--record", recording)
+    postern(
+        "run",
+        calls,
+        "[1,2,3]",
+        "--function",
+        f"demo.scale={worker(SCALE)}",
+        "--tap",
+        "all",
+        "--record",
+        recording,
+    )
     assert postern("run", calls, "[1,2,3]", "--replay", recording) == "f32[] 18\n"
-    assert "call 0 of run 0 has other operands than were recorded" in postern("run", calls, "[1,2,4]", "--replay", recording, code=1)
-    assert "another program" in postern("run", programs / "plain.mlir", "[1,2,3]", "--replay", recording, code=1)
+    assert "call 0 of run 0 has other operands than were recorded" in postern(
+        "run", calls, "[1,2,4]", "--replay", recording, code=1
+    )
+    assert "another program" in postern(
+        "run", programs / "plain.mlir", "[1,2,3]", "--replay", recording, code=1
+    )
     assert "no recording" in postern("run", calls, "[1,2,3]", "--replay", calls, code=3)
-    assert "excludes" in postern("run", calls, "[1,2,3]", "--replay", recording, "--record", recording, code=2)
+    assert "excludes" in postern(
+        "run", calls, "[1,2,3]", "--replay", recording, "--record", recording, code=2
+    )
 
 
 def test_jax_programs_run(worker):
-    assert postern("run", DATA / "loop.mlir", "[0, 1, 2]", "--function", f"demo.add={worker('give(take() + np.float32(10))')}") == "f32[3] [55. 56. 57.]\n"
-    assert "f32[] 0.0598507" in postern("run", DATA / "network.mlir", *(json.dumps(np.sin(np.arange(np.prod(s))).reshape(s).tolist()) for s in ((4, 3), (3, 5), (5,))))
+    assert (
+        postern(
+            "run",
+            DATA / "loop.mlir",
+            "[0, 1, 2]",
+            "--function",
+            f"demo.add={worker('give(take() + np.float32(10))')}",
+        )
+        == "f32[3] [55. 56. 57.]\n"
+    )
+    assert "f32[] 0.0598507" in postern(
+        "run",
+        DATA / "network.mlir",
+        *(
+            json.dumps(np.sin(np.arange(np.prod(s))).reshape(s).tolist())
+            for s in ((4, 3), (3, 5), (5,))
+        ),
+    )
 
 
 def test_artifacts_run(worker):
     serve = worker("give(take() + np.float32(10))")
-    assert postern("run", DATA / "loop.jax", "[0, 1, 2]", "--function", f"demo.add={serve}") == "f32[3] [55. 56. 57.]\n"
-    assert "call       demo.add -> demo.add  (f32[3]) -> (f32[3])  pure, golden_stablehlo:" in postern("show", DATA / "loop.jax")
+    assert (
+        postern("run", DATA / "loop.jax", "[0, 1, 2]", "--function", f"demo.add={serve}")
+        == "f32[3] [55. 56. 57.]\n"
+    )
+    assert (
+        "call       demo.add -> demo.add  (f32[3]) -> (f32[3])  pure, golden_stablehlo:"
+        in postern("show", DATA / "loop.jax")
+    )
     assert "shapes that are not fixed" in postern("show", DATA / "refused_shapes.jax", code=3)
 
 
@@ -251,23 +429,63 @@ def test_prints_are_not_results(programs):
 
 
 def test_settings_and_trace(programs, tmp_path):
-    postern("run", programs / "plain.mlir", "[1,2,3]", "--set", "cpu_devices=2", "--set", f"cache_dir={tmp_path / 'cache'}", "--trace", tmp_path / "t.json")
-    assert list((tmp_path / "cache").iterdir()) and "traceEvents" in (tmp_path / "t.json").read_text()
-    assert "no setting 'speed'" in postern("run", programs / "plain.mlir", "[1,2,3]", "--set", "speed=9", code=2)
-    assert "is no number" in postern("run", programs / "plain.mlir", "[1,2,3]", "--set", "cpu_devices=many", code=2)
-    for wrong in ("cpu_devices=4294967297", "cpu_devices=", "max_reentry=1e3", "deadline=abc", "deadline=", "deadline=0", "deadline=-1",
-                  "deadline=1s", "deadline=nan", "deadline=inf", "deadline=1e300"):
-        assert wrong.split("=")[0] in postern("run", programs / "plain.mlir", "[1,2,3]", "--set", wrong, code=2)
+    postern(
+        "run",
+        programs / "plain.mlir",
+        "[1,2,3]",
+        "--set",
+        "cpu_devices=2",
+        "--set",
+        f"cache_dir={tmp_path / 'cache'}",
+        "--trace",
+        tmp_path / "t.json",
+    )
+    assert (
+        list((tmp_path / "cache").iterdir()) and "traceEvents" in (tmp_path / "t.json").read_text()
+    )
+    assert "no setting 'speed'" in postern(
+        "run", programs / "plain.mlir", "[1,2,3]", "--set", "speed=9", code=2
+    )
+    assert "is no number" in postern(
+        "run", programs / "plain.mlir", "[1,2,3]", "--set", "cpu_devices=many", code=2
+    )
+    for wrong in (
+        "cpu_devices=4294967297",
+        "cpu_devices=",
+        "max_reentry=1e3",
+        "deadline=abc",
+        "deadline=",
+        "deadline=0",
+        "deadline=-1",
+        "deadline=1s",
+        "deadline=nan",
+        "deadline=inf",
+        "deadline=1e300",
+    ):
+        assert wrong.split("=")[0] in postern(
+            "run", programs / "plain.mlir", "[1,2,3]", "--set", wrong, code=2
+        )
     postern("run", programs / "plain.mlir", "[1,2,3]", "--set", "deadline=1e9")
-    assert "NAME=COMMAND" in postern("run", programs / "plain.mlir", "[1,2,3]", "--function", "text", code=2)
-    assert "no/such" in postern("run", programs / "plain.mlir", "[1,2,3]", "--library", "/no/such.so", code=3)
+    assert "NAME=COMMAND" in postern(
+        "run", programs / "plain.mlir", "[1,2,3]", "--function", "text", code=2
+    )
+    assert "no/such" in postern(
+        "run", programs / "plain.mlir", "[1,2,3]", "--library", "/no/such.so", code=3
+    )
 
 
 def test_doctor(tmp_path):
     text = postern("doctor")
     assert "self-test  ok" in text and "plug-in    ok" in text and "!!" not in text
     told = json.loads(postern("doctor", "--json"))
-    assert told["ok"] and {c["name"] for c in told["checks"]} >= {"plug-in", "PJRT", "devices", "calls", "self-test", "cache"}
+    assert told["ok"] and {c["name"] for c in told["checks"]} >= {
+        "plug-in",
+        "PJRT",
+        "devices",
+        "calls",
+        "self-test",
+        "cache",
+    }
     text = postern("doctor", code=1, env={"POSTERN_PLUGIN": "/no/such/plugin.so"})
     assert "!!" in text and "POSTERN_PLUGIN" in text
     text = postern("doctor", code=1, env={"POSTERN_CACHE_DIR": "/proc/nowhere"})
@@ -278,29 +496,50 @@ def test_doctor(tmp_path):
 def test_doctor_of_a_folder_of_another_user():
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
-        assert "the folder cannot be written" in postern("doctor", code=1, env={"POSTERN_CACHE_DIR": folder}, user=65534)
+        assert "the folder cannot be written" in postern(
+            "doctor", code=1, env={"POSTERN_CACHE_DIR": folder}, user=65534
+        )
 
 
 def timeline(path, process):
-    event = '{"name":"psum","cat":"meet","ph":"X","ts":%d,"dur":9.0,"pid":7,"tid":0,"args":{"device":0,"run":1,"job_run":1,"number":%d,"processes":"0,1"}}'
-    path.write_text('{"traceEvents":[\n' + "".join(event % (i * 10, i) + ",\n" for i in range(20)) +
-                    '{"name":"left out","ph":"C","ts":0,"pid":7,"args":{"events":0}}\n],\n'
-                    '"otherData":{"process":%d,"processes":2,"begin":%d,"clock_error":0.0}}\n' % (process, process))
+    event = (
+        '{"name":"psum","cat":"meet","ph":"X","ts":%d,"dur":9.0,"pid":7,"tid":0,'
+        '"args":{"device":0,"run":1,"job_run":1,"number":%d,"processes":"0,1"}}'
+    )
+    path.write_text(
+        '{"traceEvents":[\n'
+        + "".join(event % (i * 10, i) + ",\n" for i in range(20))
+        + '{"name":"left out","ph":"C","ts":0,"pid":7,"args":{"events":0}}\n],\n'
+        '"otherData":{"process":%d,"processes":2,"begin":%d,"clock_error":0.0}}\n'
+        % (process, process)
+    )
     return path
 
 
 def test_merging_replaces_no_timeline_of_one_process(tmp_path):
     traces, merged = [timeline(tmp_path / f"t{i}.json", i) for i in range(2)], tmp_path / "all.json"
     before = [t.read_text() for t in traces]
-    assert "t0.json: is among the timelines to be merged" in postern("merge-traces", traces[0], tmp_path / "." / "t0.json", traces[1], code=2)
-    assert "t0.json: is a timeline of one process" in postern("merge-traces", *traces, code=2)  # trace.*.json, without OUT
+    assert "t0.json: is among the timelines to be merged" in postern(
+        "merge-traces", traces[0], tmp_path / "." / "t0.json", traces[1], code=2
+    )
+    # trace.*.json, without OUT
+    assert "t0.json: is a timeline of one process" in postern("merge-traces", *traces, code=2)
     for _ in range(2):
-        assert "process 0 waited 0.020 ms for process 1, in 20 collectives" in postern("merge-traces", merged, *traces)
-    assert json.loads(merged.read_text()) and "traceEvents" in postern("merge-traces", "/dev/stdout", *traces)
+        assert "process 0 waited 0.020 ms for process 1, in 20 collectives" in postern(
+            "merge-traces", merged, *traces
+        )
+    assert json.loads(merged.read_text()) and "traceEvents" in postern(
+        "merge-traces", "/dev/stdout", *traces
+    )
     whole = merged.read_text()
     words = [os.environ["POSTERN_COMMAND"], "merge-traces", merged, *traces]
-    done = subprocess.run(words, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)), restore_signals=False,
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        words,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)),
+        restore_signals=False,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 3 and "cannot be written: File too large" in done.stderr
     assert merged.read_text() == whole and [t.read_text() for t in traces] == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["all.json", "t0.json", "t1.json"]
@@ -308,22 +547,55 @@ def test_merging_replaces_no_timeline_of_one_process(tmp_path):
 
 def test_completion():
     script = postern("completion")
-    words = subprocess.run(["bash", "-c", f"{script}\nCOMP_WORDS=(postern run --l) COMP_CWORD=2\n_postern\necho ${{COMPREPLY[@]}}"], capture_output=True, text=True)
+    words = subprocess.run(
+        [
+            "bash",
+            "-c",
+            f"{script}\nCOMP_WORDS=(postern run --l) COMP_CWORD=2\n"
+            "_postern\necho ${COMPREPLY[@]}",
+        ],
+        capture_output=True,
+        text=True,
+    )
     assert words.stdout == "--library\n"
 
 
-@pytest.mark.parametrize("arguments", [["run", "PROGRAM", "[1,2,3]"], ["run", "PROGRAM", "[1,2,3]", "--json"], ["show", "PROGRAM"],
-                                       ["doctor"], ["completion"], ["--help"], ["--version"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "PROGRAM", "[1,2,3]"],
+        ["run", "PROGRAM", "[1,2,3]", "--json"],
+        ["show", "PROGRAM"],
+        ["doctor"],
+        ["completion"],
+        ["--help"],
+        ["--version"],
+    ],
+)
 def test_output_that_does_not_arrive_is_an_error(programs, arguments):
-    words = [os.environ["POSTERN_COMMAND"], *(str(programs / "plain.mlir") if a == "PROGRAM" else a for a in arguments)]
+    words = [
+        os.environ["POSTERN_COMMAND"],
+        *(str(programs / "plain.mlir") if a == "PROGRAM" else a for a in arguments),
+    ]
     read, write = os.pipe()
     os.close(read)
     with open("/dev/full", "w") as full, open(write, "w") as broken:
-        for out, why in ((full, "No space left"), (broken, "Broken pipe"), (None, "Bad file descriptor")):
-            done = subprocess.run(words, stdout=out, stderr=subprocess.PIPE, text=True, timeout=60,
-                                  preexec_fn=None if out else lambda: os.close(1))
+        for out, why in (
+            (full, "No space left"),
+            (broken, "Broken pipe"),
+            (None, "Bad file descriptor"),
+        ):
+            done = subprocess.run(
+                words,
+                stdout=out,
+                stderr=subprocess.PIPE,
+                text=True,
+                timeout=60,
+                preexec_fn=None if out else lambda: os.close(1),
+            )
             assert done.returncode == 3, (why, done)
-            told = "the output cannot be written"  # the reason where the last write was the first to fail
+            # with the reason where the last write was the first to fail
+            told = "the output cannot be written"
             assert (told if arguments == ["--version"] else f"{told}: {why}") in done.stderr
 
 
@@ -334,8 +606,18 @@ def test_files_that_cannot_be_written_are_an_error(programs):
 
 
 def test_what_is_opened_does_not_become_stdout(programs, tmp_path):
-    done = subprocess.run([os.environ["POSTERN_COMMAND"], "run", programs / "plain.mlir", "[1,2,3]", "--record", tmp_path / "r"],
-                          preexec_fn=lambda: [os.close(i) for i in (0, 1, 2)], timeout=60)
+    done = subprocess.run(
+        [
+            os.environ["POSTERN_COMMAND"],
+            "run",
+            programs / "plain.mlir",
+            "[1,2,3]",
+            "--record",
+            tmp_path / "r",
+        ],
+        preexec_fn=lambda: [os.close(i) for i in (0, 1, 2)],
+        timeout=60,
+    )
     assert done.returncode == 3 and b"f32[3]" not in (tmp_path / "r").read_bytes()[:16]
 
 
@@ -369,23 +651,55 @@ def test_a_process_of_a_tap_that_does_not_end_is_ended(programs, tmp_path, code,
     """Each message is larger than a pipe: it waits where nobody reads, until the deadline."""
     (tmp_path / "stubborn.py").write_text(STUBBORN.format(code))
     np.save(tmp_path / "x.npy", np.zeros(100_000, np.float32))
-    command = f"{'exec ' if plain else ''}{sys.executable} {tmp_path / 'stubborn.py'} {tmp_path / 'pid'}"
+    command = (
+        f"{'exec ' if plain else ''}{sys.executable} {tmp_path / 'stubborn.py'} {tmp_path / 'pid'}"
+    )
     start = time.monotonic()
-    told = postern("run", programs / "async.mlir", tmp_path / "x.npy", "--repeat", 3, "--function", f"demo.log={command}",
-                   "--set", "deadline=3", code=1)
-    assert "closed its input" in told if plain and "0" in code else "not delivered within the deadline of 3 s" in told
+    told = postern(
+        "run",
+        programs / "async.mlir",
+        tmp_path / "x.npy",
+        "--repeat",
+        3,
+        "--function",
+        f"demo.log={command}",
+        "--set",
+        "deadline=3",
+        code=1,
+    )
+    assert (
+        "closed its input" in told
+        if plain and "0" in code
+        else "not delivered within the deadline of 3 s" in told
+    )
     assert time.monotonic() - start < 40
     assert gone(int((tmp_path / "pid").read_text()))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_processes_end_with_the_command(programs, tmp_path, number):
-    (tmp_path / "waits.py").write_text("import os, sys, time\nopen(sys.argv[1], 'w').write(str(os.getpid()))\ntime.sleep(600)")
-    process = subprocess.Popen([os.environ["POSTERN_COMMAND"], "run", str(programs / "calls.mlir"), "[1,2,3]", "--tap", "all",
-                                "--function", f"demo.scale={sys.executable} {tmp_path / 'waits.py'} {tmp_path / 'pid'}"],
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    (tmp_path / "waits.py").write_text(
+        "import os, sys, time\nopen(sys.argv[1], 'w').write(str(os.getpid()))\ntime.sleep(600)"
+    )
+    process = subprocess.Popen(
+        [
+            os.environ["POSTERN_COMMAND"],
+            "run",
+            str(programs / "calls.mlir"),
+            "[1,2,3]",
+            "--tap",
+            "all",
+            "--function",
+            f"demo.scale={sys.executable} {tmp_path / 'waits.py'} {tmp_path / 'pid'}",
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     end = time.monotonic() + 30
-    while not ((tmp_path / "pid").exists() and (tmp_path / "pid").read_text()) and time.monotonic() < end:
+    while (
+        not ((tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+        and time.monotonic() < end
+    ):
         time.sleep(0.01)
     process.send_signal(number)
     process.communicate(timeout=30)
@@ -395,19 +709,46 @@ def test_processes_end_with_the_command(programs, tmp_path, number):
 
 def test_what_a_process_left_behind_ends(programs, worker, tmp_path):
     command = f"sleep 777 & echo $! >{tmp_path / 'pid'}; {worker(SCALE)}"
-    assert "f32[] 18\n" in postern("run", programs / "calls.mlir", "[1,2,3]", "--tap", "all", "--function", f"demo.scale={command}")
+    assert "f32[] 18\n" in postern(
+        "run",
+        programs / "calls.mlir",
+        "[1,2,3]",
+        "--tap",
+        "all",
+        "--function",
+        f"demo.scale={command}",
+    )
     assert gone(int((tmp_path / "pid").read_text()))
 
 
 def test_signals_reach_a_process_that_was_started_after_many(programs, worker, tmp_path):
-    """Beside one that lives, a tap's process ends at once, more often than the command keeps places for."""
+    """Beside one that lives, a tap's process ends at once,
+    more often than the command keeps places for.
+    """
     np.save(tmp_path / "x.npy", np.zeros(20_000, np.float32))  # larger than a pipe
-    log = f"echo >>{tmp_path / 'count'}; [ $(wc -l <{tmp_path / 'count'}) -gt 270 ] || exit 1; echo $$ >{tmp_path / 'pid'}; exec sleep 777"
-    process = subprocess.Popen([os.environ["POSTERN_COMMAND"], "run", str(programs / "async_loop.mlir"), str(tmp_path / "x.npy"),
-                                "--function", f"demo.scale={worker(SCALE)}", "--function", f"demo.log={log}"],
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    log = (
+        f"echo >>{tmp_path / 'count'}; [ $(wc -l <{tmp_path / 'count'}) -gt 270 ] || exit 1; "
+        f"echo $$ >{tmp_path / 'pid'}; exec sleep 777"
+    )
+    process = subprocess.Popen(
+        [
+            os.environ["POSTERN_COMMAND"],
+            "run",
+            str(programs / "async_loop.mlir"),
+            str(tmp_path / "x.npy"),
+            "--function",
+            f"demo.scale={worker(SCALE)}",
+            "--function",
+            f"demo.log={log}",
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     end = time.monotonic() + 60
-    while not ((tmp_path / "pid").exists() and (tmp_path / "pid").read_text()) and time.monotonic() < end:
+    while (
+        not ((tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+        and time.monotonic() < end
+    ):
         time.sleep(0.01)
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=30)

@@ -173,4 +173,3 @@ def test_two_processes_do_not_share_a_folder(tmp_path):
         first.kill()
     assert second.returncode == 1
     assert "another process writes to" in second.stderr and "a folder of its own" in second.stderr
-

@@ -12,7 +12,10 @@ import urllib.request
 
 
 def found():
-    return bool(shutil.which("chromedriver") and (os.environ.get("POSTERN_TEST_BROWSER") or shutil.which("chromium")))
+    return bool(
+        shutil.which("chromedriver")
+        and (os.environ.get("POSTERN_TEST_BROWSER") or shutil.which("chromium"))
+    )
 
 
 class Browser:
@@ -23,19 +26,42 @@ class Browser:
         self.folder = tempfile.TemporaryDirectory()
         self.driver = subprocess.Popen(
             ["chromedriver", f"--port={self.port}"],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "HOME": self.folder.name})
-        options = {"args": ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-                            f"--window-size={width},{height}", f"--user-data-dir={self.folder.name}/profile"]}
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "HOME": self.folder.name},
+        )
+        options = {
+            "args": [
+                "--headless=new",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-dev-shm-usage",
+                "--no-first-run",
+                f"--window-size={width},{height}",
+                f"--user-data-dir={self.folder.name}/profile",
+            ]
+        }
         if os.environ.get("POSTERN_TEST_BROWSER"):
             options["binary"] = os.environ["POSTERN_TEST_BROWSER"]
         if phone:
-            options["mobileEmulation"] = {"deviceMetrics": {"width": width, "height": height, "pixelRatio": 2, "touch": True}}
+            options["mobileEmulation"] = {
+                "deviceMetrics": {"width": width, "height": height, "pixelRatio": 2, "touch": True}
+            }
         for _ in range(100):
             try:
                 self.session = None
-                self.session = self.call("POST", "/session",
-                                         {"capabilities": {"alwaysMatch": {"goog:chromeOptions": options,
-                                                                           "goog:loggingPrefs": {"browser": "ALL"}}}})["sessionId"]
+                self.session = self.call(
+                    "POST",
+                    "/session",
+                    {
+                        "capabilities": {
+                            "alwaysMatch": {
+                                "goog:chromeOptions": options,
+                                "goog:loggingPrefs": {"browser": "ALL"},
+                            }
+                        }
+                    },
+                )["sessionId"]
                 break
             except OSError:
                 if self.driver.poll() is not None:
@@ -44,7 +70,10 @@ class Browser:
         assert self.session
         self.cdp("Browser.setDownloadBehavior", behavior="allow", downloadPath=self.folder.name)
         if dark:
-            self.cdp("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+            self.cdp(
+                "Emulation.setEmulatedMedia",
+                features=[{"name": "prefers-color-scheme", "value": "dark"}],
+            )
 
     def __enter__(self):
         return self
@@ -58,9 +87,17 @@ class Browser:
             self.folder.cleanup()
 
     def call(self, method, path, body=None):
-        url = f"http://127.0.0.1:{self.port}" + (f"/session/{self.session}" if self.session else "") + path
-        request = urllib.request.Request(url, method=method, data=None if body is None else json.dumps(body).encode(),
-                                         headers={"Content-Type": "application/json"})
+        url = (
+            f"http://127.0.0.1:{self.port}"
+            + (f"/session/{self.session}" if self.session else "")
+            + path
+        )
+        request = urllib.request.Request(
+            url,
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Content-Type": "application/json"},
+        )
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:
                 return json.load(answer)["value"]
@@ -83,10 +120,14 @@ class Browser:
             if value := self.run(script, *arguments):
                 return value
             time.sleep(0.05)
-        raise AssertionError(f"never true: {script}\n{self.run('return document.body.innerText')[:2000]}")
+        raise AssertionError(
+            f"never true: {script}\n{self.run('return document.body.innerText')[:2000]}"
+        )
 
     def find(self, css):
-        return list(self.call("POST", "/element", {"using": "css selector", "value": css}).values())[0]
+        return list(
+            self.call("POST", "/element", {"using": "css selector", "value": css}).values()
+        )[0]
 
     def click(self, css):
         self.call("POST", f"/element/{self.find(css)}/click", {})
@@ -104,4 +145,8 @@ class Browser:
             file.write(base64.b64decode(self.call("GET", "/screenshot")))
 
     def errors(self):
-        return [e["message"] for e in self.call("POST", "/se/log", {"type": "browser"}) if e["level"] == "SEVERE"]
+        return [
+            e["message"]
+            for e in self.call("POST", "/se/log", {"type": "browser"})
+            if e["level"] == "SEVERE"
+        ]

@@ -1,5 +1,7 @@
-"""The live page in a browser: what it shows, and what its switches do. Needs LIVE_PAGE, the program whose page it is.
-POSTERN_TEST_PICTURES names a folder for pictures."""
+"""The live page in a browser: what it shows, and what its switches do.
+Needs LIVE_PAGE, the program whose page it is.
+POSTERN_TEST_PICTURES names a folder for pictures.
+"""
 
 import json
 import os
@@ -15,15 +17,23 @@ from browser import Browser, found
 pytestmark = pytest.mark.skipif(not found(), reason="no chromium and chromedriver")
 
 PICTURES = os.environ.get("POSTERN_TEST_PICTURES")
-CARD = "[...document.querySelectorAll('.hook')].find((c) => c.querySelector('h3').textContent === 'noise')"
+CARD = (
+    "[...document.querySelectorAll('.hook')]"
+    ".find((c) => c.querySelector('h3').textContent === 'noise')"
+)
 
 
 class Program:
     """Two trainings of so many steps, with pauses of so many milliseconds."""
 
     def __init__(self, steps, pause, folder=""):
-        self.process = subprocess.Popen([os.environ["LIVE_PAGE"], str(steps), str(pause), str(folder)], text=True,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        self.process = subprocess.Popen(
+            [os.environ["LIVE_PAGE"], str(steps), str(pause), str(folder)],
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
         self.url = self.process.stdout.readline().strip()
 
     def __enter__(self):
@@ -41,12 +51,19 @@ class Program:
 
 
 def points(browser, name):
-    return browser.run("const s = [...state.series.values()].find((s) => s.about.name === arguments[0]);"
-                       "return s ? s.points : []", name)
+    return browser.run(
+        "const s = [...state.series.values()].find((s) => s.about.name === arguments[0]);"
+        "return s ? s.points : []",
+        name,
+    )
 
 
 def press(browser, text, card=CARD):
-    browser.run(f"[...{card}.querySelectorAll('button')].find((b) => b.textContent === arguments[0]).click()", text)
+    browser.run(
+        f"[...{card}.querySelectorAll('button')]"
+        ".find((b) => b.textContent === arguments[0]).click()",
+        text,
+    )
 
 
 def test_values_are_those_tapped():
@@ -54,20 +71,31 @@ def test_values_are_those_tapped():
         browser.open(program.url)
         program.last()
         last = program.last()
-        browser.wait("const s = [...state.series.values()].find((s) => s.about.name === 'loss');"
-                     "return s && s.firings === 120")
+        browser.wait(
+            "const s = [...state.series.values()].find((s) => s.about.name === 'loss');"
+            "return s && s.firings === 120"
+        )
         shown = points(browser, "loss")
         assert len(shown) == 120
         assert np.float32(shown[-1][1]) == last
-        cells = browser.run("return [...document.querySelectorAll('#values tbody tr')].map((r) => [...r.cells].map((c) => c.textContent))")
+        cells = browser.run(
+            "return [...document.querySelectorAll('#values tbody tr')]"
+            ".map((r) => [...r.cells].map((c) => c.textContent))"
+        )
         row = next(r for r in cells if r[0] == "loss")
         assert row[1] == "120" and float(row[2]) == pytest.approx(float(last), rel=1e-4)
-        assert browser.run("return document.querySelector('#progress p').textContent").startswith("training: 60 of 60")
+        assert browser.run("return document.querySelector('#progress p').textContent").startswith(
+            "training: 60 of 60"
+        )
         assert "loss" in browser.run("return document.getElementById('lines').textContent")
-        assert browser.run("return document.getElementById('process').textContent").startswith(f"process {program.process.pid}")
+        assert browser.run("return document.getElementById('process').textContent").startswith(
+            f"process {program.process.pid}"
+        )
         assert browser.run("return document.querySelectorAll('#devices tbody tr').length") > 0
         browser.run("document.querySelector('#programs details').open = true")
-        browser.wait("return document.querySelector('#programs pre').textContent.includes('scan[length=60')")
+        browser.wait(
+            "return document.querySelector('#programs pre').textContent.includes('scan[length=60')"
+        )
         assert not browser.errors()
 
 
@@ -77,10 +105,20 @@ def test_switches_work_and_end_with_the_page(tmp_path):
         browser.wait(f"return Boolean({CARD})")
         press(browser, "Statistics")
         press(browser, "Histogram")
-        browser.wait("const s = [...state.series.values()].find((s) => s.about.name === 'noise'); return s && s.firings > 20")
-        browser.wait("return [...state.histograms.values()].some((h) => h.heading.textContent === 'noise')")
-        assert set(browser.run(f"return {CARD}.dataset.listeners").split(",")) == {"stats 1", "histogram 1"}
-        browser.run(f"const e = {CARD}.querySelector('input[type=number]'); e.value = 50; e.onchange()")
+        browser.wait(
+            "const s = [...state.series.values()].find((s) => s.about.name === 'noise'); "
+            "return s && s.firings > 20"
+        )
+        browser.wait(
+            "return [...state.histograms.values()].some((h) => h.heading.textContent === 'noise')"
+        )
+        assert set(browser.run(f"return {CARD}.dataset.listeners").split(",")) == {
+            "stats 1",
+            "histogram 1",
+        }
+        browser.run(
+            f"const e = {CARD}.querySelector('input[type=number]'); e.value = 50; e.onchange()"
+        )
         browser.wait(f"return {CARD}.dataset.listeners.includes('stats 50')")
         press(browser, "Record")
         browser.wait(f"return {CARD}.dataset.listeners.includes('record 50')")
@@ -88,7 +126,10 @@ def test_switches_work_and_end_with_the_page(tmp_path):
         press(browser, "Record")
         browser.wait(f"return !{CARD}.dataset.listeners.includes('record')")
         press(browser, "Record")  # the file is there
-        browser.wait(f"return {CARD}.querySelector('.said').textContent.includes(\"there is a file 'noise.npz'\")")
+        browser.wait(
+            f"return {CARD}.querySelector('.said').textContent"
+            ".includes(\"there is a file 'noise.npz'\")"
+        )
         for _ in range(100):
             if (tmp_path / "noise.npz").exists():
                 break
@@ -98,7 +139,10 @@ def test_switches_work_and_end_with_the_page(tmp_path):
         press(browser, "Statistics")
         browser.wait(f"return {CARD}.dataset.listeners === 'histogram 50'")
         press(browser, "Checkpoint")
-        browser.wait(f"return {CARD}.dataset.listeners === 'histogram 50' && !{CARD}.querySelector('.said').textContent")
+        browser.wait(
+            f"return {CARD}.dataset.listeners === 'histogram 50' "
+            f"&& !{CARD}.querySelector('.said').textContent"
+        )
         for _ in range(100):
             if list(tmp_path.glob("noise/*/manifest*")):
                 break
@@ -127,13 +171,22 @@ def test_curves_are_zoomed_smoothed_and_compared():
         left, right = browser.run(f"return {chart}.zoom")
         assert 0 < left < right < 100
         rough = browser.run(f"return {chart}.inView({chart}.lines[0].points).map((p) => p[1])")
-        browser.run("const e = document.getElementById('smooth'); e.value = 0.9; e.oninput({ target: e })")
+        browser.run(
+            "const e = document.getElementById('smooth'); e.value = 0.9; e.oninput({ target: e })"
+        )
         smooth = browser.run(f"return {chart}.inView({chart}.lines[0].points).map((p) => p[1])")
         assert len(smooth) == len(rough) and smooth != rough
-        browser.run("const e = document.getElementById('smooth'); e.value = 0; e.oninput({ target: e })")
-        browser.run("const e = document.getElementById('compare'); e.value = 'runs'; e.onchange({ target: e })")
+        browser.run(
+            "const e = document.getElementById('smooth'); e.value = 0; e.oninput({ target: e })"
+        )
+        browser.run(
+            "const e = document.getElementById('compare'); e.value = 'runs'; "
+            "e.onchange({ target: e })"
+        )
         drawn = browser.run(f"return drawnIn({chart})")
-        assert len(drawn) == 2 and all(len(d["points"]) == 50 and d["points"][0][0] == 0 for d in drawn)
+        assert len(drawn) == 2 and all(
+            len(d["points"]) == 50 and d["points"][0][0] == 0 for d in drawn
+        )
         assert [d["faint"] for d in drawn] == [True, False]
         browser.click("#save")
         folder = pathlib.Path(browser.folder.name)
@@ -144,18 +197,30 @@ def test_curves_are_zoomed_smoothed_and_compared():
         curves = {c["title"]: c["points"] for c in json.loads(saved[0].read_text())["curves"]}
         assert curves["loss"] == points(browser, "loss")
         log = folder / "other.jsonl"
-        log.write_text("\n".join(json.dumps({"step": i, "time": 0, "tap": "loss", "device": 0, "values": {"loss": i / 10}})
-                                 for i in range(10)))
+        log.write_text(
+            "\n".join(
+                json.dumps(
+                    {"step": i, "time": 0, "tap": "loss", "device": 0, "values": {"loss": i / 10}}
+                )
+                for i in range(10)
+            )
+        )
         table = folder / "table.csv"
-        table.write_text("step,time,device,\"a,b (jvp)\",gradient norm.min,gradient norm.mean,gradient norm.max,loss\n"
-                         "0,1,0,7,1,2,3,0.5\n1,2,0,7,1,2,3,0.25\n")
+        table.write_text(
+            'step,time,device,"a,b (jvp)",'
+            "gradient norm.min,gradient norm.mean,gradient norm.max,loss\n"
+            "0,1,0,7,1,2,3,0.5\n1,2,0,7,1,2,3,0.25\n"
+        )
         broken = folder / "broken.json"
         broken.write_text("{")
         browser.give_files("#open", saved[0], log, table, broken)
         browser.wait(f"return drawnIn({chart}).length === 6")
         assert "broken.json" in browser.run("return document.getElementById('lines').textContent")
         browser.wait(f"return {chart}.caption.textContent.includes('other.jsonl')")
-        norms = browser.run("return drawnIn(state.charts.get('gradient norm')).filter((line) => line.faint && line.label === 'table.csv')")
+        norms = browser.run(
+            "return drawnIn(state.charts.get('gradient norm'))"
+            ".filter((line) => line.faint && line.label === 'table.csv')"
+        )
         assert [line["points"] for line in norms] == [[[0, 2, 1, 3], [1, 2, 1, 3]]]
         assert not browser.errors()
 
@@ -164,18 +229,49 @@ def test_files_have_names_as_listeners_write_them():
     with Program(5, 1) as program, Browser() as browser:
         browser.open(program.url)
         program.last()
-        curves = browser.run("return [...curvesIn(arguments[0])]", json.dumps(
-            {"step": 50, "time": 1764000000.5, "tap": "train", "device": 0,
-             "values": {"train[1]": 0.5, "train.norm": {"count": 9, "nan": 0, "inf": 0, "min": 1, "mean": 2, "max": 3}}}) + "\n")
-        assert curves == [["train[1]", {"points": [[50, 0.5, 0.5, 0.5]]}], ["train.norm", {"points": [[50, 2, 1, 3]]}]]
-        curves = dict(browser.run("return [...curvesIn(arguments[0])]",
-                                  'step,time,device,"loss (jvp,transpose)","a ""b"" c",norm.min,norm.mean,norm.max\n3,1,0,0.5,7,1,2,3\n'))
+        curves = browser.run(
+            "return [...curvesIn(arguments[0])]",
+            json.dumps(
+                {
+                    "step": 50,
+                    "time": 1764000000.5,
+                    "tap": "train",
+                    "device": 0,
+                    "values": {
+                        "train[1]": 0.5,
+                        "train.norm": {
+                            "count": 9,
+                            "nan": 0,
+                            "inf": 0,
+                            "min": 1,
+                            "mean": 2,
+                            "max": 3,
+                        },
+                    },
+                }
+            )
+            + "\n",
+        )
+        assert curves == [
+            ["train[1]", {"points": [[50, 0.5, 0.5, 0.5]]}],
+            ["train.norm", {"points": [[50, 2, 1, 3]]}],
+        ]
+        curves = dict(
+            browser.run(
+                "return [...curvesIn(arguments[0])]",
+                'step,time,device,"loss (jvp,transpose)","a ""b"" c",norm.min,norm.mean,norm.max\n'
+                "3,1,0,0.5,7,1,2,3\n",
+            )
+        )
         assert curves["loss (jvp,transpose)"]["points"] == [[3, 0.5, 0.5, 0.5]]
         assert curves['a "b" c']["points"] == [[3, 7, 7, 7]]
         assert curves["norm"]["points"] == [[3, 2, 1, 3]]
-        drawn = browser.run("state.files = [{ name: 'f', curves: new Map([['loss (jvp)', { points: [[0, 1, 1, 1]] }]]) }];"
-                            "const lines = [{ points: [], about: { transforms: 'jvp' } }];"
-                            "return drawnIn({ title: 'loss', lines }).map((line) => line.label)")
+        drawn = browser.run(
+            "state.files = [{ name: 'f', "
+            "curves: new Map([['loss (jvp)', { points: [[0, 1, 1, 1]] }]]) }];"
+            "const lines = [{ points: [], about: { transforms: 'jvp' } }];"
+            "return drawnIn({ title: 'loss', lines }).map((line) => line.label)"
+        )
         assert drawn == [None, "f (jvp)"]
         assert not browser.errors()
 
@@ -185,15 +281,24 @@ def test_what_is_held_is_bounded():
         browser.open(program.url)
         program.last()
         program.last()
-        browser.wait("const s = [...state.series.values()].find((s) => s.about.name === 'loss'); return s && s.firings === 10")
-        news = "for (let i = 0; i < arguments[0]; ++i) source.dispatchEvent(new MessageEvent('news', { data: '{}' }));"
+        browser.wait(
+            "const s = [...state.series.values()].find((s) => s.about.name === 'loss'); "
+            "return s && s.firings === 10"
+        )
+        news = (
+            "for (let i = 0; i < arguments[0]; ++i) "
+            "source.dispatchEvent(new MessageEvent('news', { data: '{}' }));"
+        )
         browser.run("source.close(); Object.defineProperty(document, 'hidden', { value: true })")
         browser.run("document.getElementById('pause').click()")
         browser.run("source.dispatchEvent(new MessageEvent('whole', { data: '{\"seconds\":1}' }))")
-        assert browser.run("return [state.series.size > 0, held.length]") == [True, 1]  # as it was when it paused
+        # as it was when it paused
+        assert browser.run("return [state.series.size > 0, held.length]") == [True, 1]
         browser.run(news, 600)
         assert browser.run("return held.length") <= 600
-        assert browser.run("return [state.paused, document.getElementById('pause').ariaPressed]") == [False, "false"]
+        assert browser.run(
+            "return [state.paused, document.getElementById('pause').ariaPressed]"
+        ) == [False, "false"]
         assert browser.run("return state.series.size") == 0
         browser.run(news, 2000)
         assert browser.run("return held.length") <= 600
@@ -201,10 +306,15 @@ def test_what_is_held_is_bounded():
 
 
 @pytest.mark.skipif(not PICTURES, reason="POSTERN_TEST_PICTURES names no folder")
-@pytest.mark.parametrize("name, how", [("desktop-light", {"width": 1440, "height": 1900}),
-                                       ("desktop-dark", {"width": 1440, "height": 1900, "dark": True}),
-                                       ("phone-light", {"width": 390, "height": 2400, "phone": True}),
-                                       ("phone-dark", {"width": 390, "height": 2400, "phone": True, "dark": True})])
+@pytest.mark.parametrize(
+    "name, how",
+    [
+        ("desktop-light", {"width": 1440, "height": 1900}),
+        ("desktop-dark", {"width": 1440, "height": 1900, "dark": True}),
+        ("phone-light", {"width": 390, "height": 2400, "phone": True}),
+        ("phone-dark", {"width": 390, "height": 2400, "phone": True, "dark": True}),
+    ],
+)
 def test_pictures(name, how):
     with Program(300, 10) as program, Browser(**how) as browser:
         browser.open(program.url)

@@ -1,4 +1,5 @@
-"""gradcheck.py TESTS LIBRARY: torch's own gradcheck and gradgradcheck of a model that holds a program of Postern.
+"""gradcheck.py TESTS LIBRARY: torch's own gradcheck and gradgradcheck of a model
+that holds a program of Postern.
 
 TESTS writes the model; this process loads it with LIBRARY, postern::torch.
 """

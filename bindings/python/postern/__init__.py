@@ -17,17 +17,52 @@ from __future__ import annotations
 import sysconfig
 
 if sysconfig.get_config_var("Py_GIL_DISABLED"):
-    raise ImportError("postern: this Python is free-threaded (it has no global lock), which is not supported; use the same version's usual build")
+    raise ImportError(
+        "postern: this Python is free-threaded (it has no global lock), which is not supported; "
+        "use the same version's usual build"
+    )
 
 from . import _postern
 
 if not _postern.supported:
-    raise ImportError("postern: this is a sub-interpreter; the package can be imported only in the interpreter that the process began with")
+    raise ImportError(
+        "postern: this is a sub-interpreter; the package can be imported only in the interpreter "
+        "that the process began with"
+    )
 
 from ._errors import CallbackError, Error, TimeoutError
-from ._functions import configure, function, load, load_library, load_text, register, registered, unregister, version
+from ._functions import (
+    configure,
+    function,
+    load,
+    load_library,
+    load_text,
+    register,
+    registered,
+    unregister,
+    version,
+)
 from ._postern import Bridge, Info, Program, Request, Run, Tensor
 from ._waits import barrier
 
-__all__ = ["Bridge", "CallbackError", "Error", "Info", "Program", "Request", "Run", "Tensor", "TimeoutError", "barrier", "configure",
-           "function", "load", "load_library", "load_text", "register", "registered", "unregister", "version"]
+__all__ = [
+    "Bridge",
+    "CallbackError",
+    "Error",
+    "Info",
+    "Program",
+    "Request",
+    "Run",
+    "Tensor",
+    "TimeoutError",
+    "barrier",
+    "configure",
+    "function",
+    "load",
+    "load_library",
+    "load_text",
+    "register",
+    "registered",
+    "unregister",
+    "version",
+]

@@ -1,4 +1,6 @@
-"""python -m postern --cmake-dir tells C++ projects where the package for find_package is; anything else is the command's to do."""
+"""python -m postern --cmake-dir tells C++ projects where the package for find_package is;
+anything else is the command's to do.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,10 @@ import sys
 import typing
 
 FOLDER = pathlib.Path(__file__).resolve().parent
-HELP = "usage: python -m postern --cmake-dir | --include-dir | COMMAND [ARGUMENTS]; see python -m postern --help"
+HELP = (
+    "usage: python -m postern --cmake-dir | --include-dir | COMMAND [ARGUMENTS]; "
+    "see python -m postern --help"
+)
 
 
 def _there(path: pathlib.Path) -> pathlib.Path:

@@ -8,7 +8,7 @@ import typing
 
 
 def _value(entry: dict[str, typing.Any]) -> typing.Any:
-    (kind, value), = entry.items()
+    ((kind, value),) = entry.items()
     if "double" in kind:
         return [float(v) for v in value] if isinstance(value, list) else float(value)
     return value
@@ -22,9 +22,10 @@ def parsed(text: str) -> dict[str, typing.Any]:
 def wants_info(function: typing.Callable[..., typing.Any]) -> bool:
     """Whether a function has a parameter `info` that can be given by name."""
     code = getattr(function, "__code__", None)
-    if code is not None and not hasattr(function, "__wrapped__"):  # the answer of inspect.signature, a hundred times as fast
+    # The answer of inspect.signature, a hundred times as fast.
+    if code is not None and not hasattr(function, "__wrapped__"):
         names = code.co_varnames
-        return "info" in names[code.co_posonlyargcount:code.co_argcount + code.co_kwonlyargcount]
+        return "info" in names[code.co_posonlyargcount : code.co_argcount + code.co_kwonlyargcount]
     try:
         parameters = inspect.signature(function).parameters
     except ValueError:  # such as NumPy's own

@@ -16,12 +16,15 @@ class Error(Exception):
         super().__init__(text)
         self.code = code
 
-    def __reduce__(self) -> tuple[typing.Any, ...]:  # the usual one knows the text alone; multiprocessing sends errors so
+    # The usual one knows the text alone; multiprocessing sends errors so.
+    def __reduce__(self) -> tuple[typing.Any, ...]:
         return type(self), (self.code, str(self)), self.__dict__
 
 
 class CallbackError(Error):
-    """A host function failed, returned something that does not fit, or is not there. A Python function's exception is its __cause__."""
+    """A host function failed, returned something that does not fit, or is not there.
+    A Python function's exception is its __cause__.
+    """
 
 
 class TimeoutError(CallbackError):

@@ -1,4 +1,6 @@
-"""The package's functions: those of the module with Python's own kind of signature, which can be pickled and inspected."""
+"""The package's functions: those of the module with Python's own kind of signature,
+which can be pickled and inspected.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,20 @@ def version() -> int:
     return _postern.version()
 
 
-def configure(cpu_devices: int = 0, plugin: _Path = "", cache_dir: _Path = "", tap_queue_bytes: int = 0) -> None:
-    """Before anything runs: how many CPU devices, a plug-in's path, a folder for compiled programs, and what asynchronous taps may hold on
-    each device before the program waits (256 MiB), also in programs of postern.jax. 0 and "" keep the defaults."""
+def configure(
+    cpu_devices: int = 0, plugin: _Path = "", cache_dir: _Path = "", tap_queue_bytes: int = 0
+) -> None:
+    """Before anything runs: how many CPU devices, a plug-in's path, a folder for compiled programs,
+    and what asynchronous taps may hold on each device before the program waits (256 MiB),
+    also in programs of postern.jax. 0 and "" keep the defaults.
+    """
     _postern.configure(cpu_devices, plugin, cache_dir, tap_queue_bytes)
 
 
 def load(path: _Path) -> _postern.Program:
-    """The program in a file: of Postern, StableHLO text, an artifact of jax.export. Raises Error when it is not there, damaged, or none."""
+    """The program in a file: of Postern, StableHLO text, an artifact of jax.export.
+    Raises Error when it is not there, damaged, or none.
+    """
     return _postern.load(path)
 
 
@@ -33,8 +41,11 @@ def load_text(text: str | bytes | bytearray | memoryview) -> _postern.Program:
 
 
 def load_library(path: _Path) -> list[str]:
-    """Loads a shared object of C++ that states POSTERN_LIBRARY, once, and gives the names of host functions that it has registered. Raises
-    Error when the file is not there, cannot be opened, or was built for another version of the library."""
+    """Loads a shared object of C++ that states POSTERN_LIBRARY, once,
+    and gives the names of host functions that it has registered.
+    Raises Error when the file is not there, cannot be opened,
+    or was built for another version of the library.
+    """
     before = set(_postern.registered())
     _postern.load_library(path)
     return [name for name in _postern.registered() if name not in before]
@@ -46,24 +57,31 @@ def registered() -> list[str]:
 
 
 def is_native(function: object) -> bool:
-    """Whether `register` takes it as a function of C or C++: a capsule, or one of postern.listen."""
+    """Whether `register` takes it as a function of C or C++:
+    a capsule, or one of postern.listen.
+    """
     return isinstance(function, _postern.Listener) or type(function).__name__ == "PyCapsule"
 
 
 def register(name: str, function: typing.Callable[..., typing.Any], replace: bool = False) -> None:
-    """Registers a Python function for programs that call `name`. It gets the operands as read-only NumPy arrays, which are gone when it has
-    returned (copy what is kept), the call's attributes by keyword, and an `Info` if it has a parameter `info`; it returns an array of the
-    declared dtype and shape (for rank 0 a Python number of its kind or a narrower one), or a tuple of them; a tap's function returns
-    nothing. Its exceptions end the run.
-    A capsule named "postern.pn_function" (its pointer is a pn_function of postern/c.h, its context the function's user), or
-    "postern.Callee" (a postern::Callee of C++), stands for a function that needs no interpreter; so does a listener of postern.listen.
+    """Registers a Python function for programs that call `name`.
+    It gets the operands as read-only NumPy arrays, which are gone when it has returned (copy what
+    is kept), the call's attributes by keyword, and an `Info` if it has a parameter `info`; it
+    returns an array of the declared dtype and shape (for rank 0 a Python number of its kind or a
+    narrower one), or a tuple of them; a tap's function returns nothing.
+    Its exceptions end the run.
+    A capsule named "postern.pn_function" (its pointer is a pn_function of postern/c.h, its context
+    the function's user), or "postern.Callee" (a postern::Callee of C++),
+    stands for a function that needs no interpreter; so does a listener of postern.listen.
     Raises Error when the name is taken, unless `replace`.
     """
     _postern.register(name, function, replace)
 
 
 def unregister(name: str) -> None:
-    """Takes the function away from programs that start later. Raises Error when there is none of that name."""
+    """Takes the function away from programs that start later.
+    Raises Error when there is none of that name.
+    """
     _postern.unregister(name)
 
 

@@ -12,7 +12,9 @@ from . import _errors, _postern
 
 
 def barrier(timeout: float | None = None) -> bool:
-    """Waits for everything that was started before; False when the limit passes first. Raises a failure that nobody has seen yet."""
+    """Waits for everything that was started before; False when the limit passes first.
+    Raises a failure that nobody has seen yet.
+    """
     limit = _postern.nanoseconds(timeout)
     if not (_postern.barrier(0) or limit != 0 and _waited(limit)):
         return False
@@ -21,12 +23,17 @@ def barrier(timeout: float | None = None) -> bool:
 
 
 def _waited(limit: int) -> bool:
-    return _barrier_aside(limit) if threading.current_thread() is threading.main_thread() else _postern.barrier(limit)
+    return (
+        _barrier_aside(limit)
+        if threading.current_thread() is threading.main_thread()
+        else _postern.barrier(limit)
+    )
 
 
 def _barrier_aside(limit: int) -> bool:
-    """On a thread of its own: a wait in Python, unlike one in C, is ended by Ctrl-C. (Many short barriers would each wait
-    for what was started since the last.)"""
+    """On a thread of its own: a wait in Python, unlike one in C, is ended by Ctrl-C.
+    (Many short barriers would each wait for what was started since the last.)
+    """
     ended = threading.Event()
     outcome: _Outcome = []
 
@@ -83,9 +90,13 @@ def _drain() -> None:
     # Functions cannot be entered once the interpreter is gone, nor their exceptions be shown.
     try:
         if not barrier(10):
-            print("postern: the process ends with runs or taps that have not ended after 10 s", file=sys.stderr)
+            print(
+                "postern: the process ends with runs or taps that have not ended after 10 s",
+                file=sys.stderr,
+            )
     except _errors.Error as e:
-        if not (_forked and e.code == _errors.FAILED_PRECONDITION):  # what is under way is the other process's
+        # What is under way in a process that was forked is the other process's.
+        if not (_forked and e.code == _errors.FAILED_PRECONDITION):
             print(f"postern: a failure that nobody waited for: {e}", file=sys.stderr)
     finally:
         _postern.close_interpreter()

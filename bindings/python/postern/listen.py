@@ -1,11 +1,31 @@
-"""Listeners of the library, for taps: postern.jax.tap(loss, postern.listen.csv("loss.csv")), or under a name by postern.register.
+"""Listeners of the library, for taps: postern.jax.tap(loss, postern.listen.csv("loss.csv")),
+or under a name by postern.register.
 
 They are functions of C++, so a program that taps to them needs no interpreter while it runs.
 """
 
 from __future__ import annotations
 
-from ._postern import (FirstNonFinite as first_non_finite, Histogram as histogram, Listener, Progress as progress, Record as record,
-                       Stats as stats, TensorBoard as tensorboard, csv, jsonl)
+from ._postern import (
+    FirstNonFinite as first_non_finite,
+    Histogram as histogram,
+    Listener,
+    Progress as progress,
+    Record as record,
+    Stats as stats,
+    TensorBoard as tensorboard,
+    csv,
+    jsonl,
+)
 
-__all__ = ["Listener", "csv", "first_non_finite", "histogram", "jsonl", "progress", "record", "stats", "tensorboard"]
+__all__ = [
+    "Listener",
+    "csv",
+    "first_non_finite",
+    "histogram",
+    "jsonl",
+    "progress",
+    "record",
+    "stats",
+    "tensorboard",
+]

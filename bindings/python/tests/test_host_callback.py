@@ -70,15 +70,18 @@ def test_keywords_that_are_equal_and_not_the_same(show, stream):
     assert stream.lines() == ["what: 1", "2.", "what: True", "2.", "what: 1.0", "2."]
 
 
-@pytest.mark.parametrize("tree, text", [
-    (lambda x: (x * 2, x * 3), ["( 6. 9. )"]),
-    (lambda x: [x, (x, x)], ["[ 3. ( 3. 3. ) ]"]),
-    (lambda x: {"b": x * 3, "a": x}, ["{ a=3. b=9. }"]),
-    (lambda x: (), ["(  )"]),
-    (lambda x: (x, np.ones((2, 0), np.float32)), ["( 3. [] )"]),
-    (lambda x: jnp.arange(3), ["[0 1 2]"]),
-    (lambda x: jnp.arange(4).reshape(2, 2), ["[[0 1]", "[2 3]]"]),
-])
+@pytest.mark.parametrize(
+    "tree, text",
+    [
+        (lambda x: (x * 2, x * 3), ["( 6. 9. )"]),
+        (lambda x: [x, (x, x)], ["[ 3. ( 3. 3. ) ]"]),
+        (lambda x: {"b": x * 3, "a": x}, ["{ a=3. b=9. }"]),
+        (lambda x: (), ["(  )"]),
+        (lambda x: (x, np.ones((2, 0), np.float32)), ["( 3. [] )"]),
+        (lambda x: jnp.arange(3), ["[0 1 2]"]),
+        (lambda x: jnp.arange(4).reshape(2, 2), ["[[0 1]", "[2 3]]"]),
+    ],
+)
 def test_trees_are_printed(show, stream, maybe_jit, tree, text):
     maybe_jit(lambda x: (show(tree(x)), x)[1])(3.0)
     assert stream.lines() == text
@@ -86,8 +89,11 @@ def test_trees_are_printed(show, stream, maybe_jit, tree, text):
 
 def test_long_trees_take_several_lines(show, stream):
     show(tuple(jnp.full(8, 1.25) for _ in range(3)))
-    assert stream.lines() == ["( [1.25 1.25 1.25 1.25 1.25 1.25 1.25 1.25]", "[1.25 1.25 1.25 1.25 1.25 1.25 1.25 1.25]",
-                              "[1.25 1.25 1.25 1.25 1.25 1.25 1.25 1.25] )"]
+    assert stream.lines() == [
+        "( [1.25 1.25 1.25 1.25 1.25 1.25 1.25 1.25]",
+        "[1.25 1.25 1.25 1.25 1.25 1.25 1.25 1.25]",
+        "[1.25 1.25 1.25 1.25 1.25 1.25 1.25 1.25] )",
+    ]
 
 
 def test_long_arrays_are_cut(show, stream):
@@ -106,6 +112,7 @@ def test_without_a_stream_it_is_printed(capfd):
     jax.jit(lambda x: hcb.id_print(x, what="step"))(jnp.arange(3))
     hcb.barrier_wait()
     import sys
+
     sys.stdout.flush()
     assert capfd.readouterr().out == "what: step\n[0 1 2]\n"
 
@@ -152,17 +159,39 @@ def test_functions_in_functions(show, stream):
     assert stream.lines() == ["where: before", "1", "where: inner", "2", "where: after", "3"]
 
 
-@pytest.mark.parametrize("tree", [lambda x: (1, x), lambda x: (x, 2 * x), lambda x: {"a": 2 * x, "b": [3 * x]}])
+@pytest.mark.parametrize(
+    "tree", [lambda x: (1, x), lambda x: (x, 2 * x), lambda x: {"a": 2 * x, "b": [3 * x]}]
+)
 def test_the_function_gets_the_tree(maybe_jit, tree):
     seen = []
-    out = maybe_jit(lambda x: hcb.id_tap(functools.partial(lambda v, t, *, what: seen.append((v, t, what)), what="w"), tree(x),
-                                         result=tree(2 * x)))(5)
+    out = maybe_jit(
+        lambda x: hcb.id_tap(
+            functools.partial(lambda v, t, *, what: seen.append((v, t, what)), what="w"),
+            tree(x),
+            result=tree(2 * x),
+        )
+    )(5)
     assert out == tree(10)
     hcb.barrier_wait()
     assert seen == [(tree(5), (), "w")]
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "float16", "bfloat16", "float32", "bool", "complex64"])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        "int8",
+        "uint8",
+        "int16",
+        "uint16",
+        "int32",
+        "uint32",
+        "float16",
+        "bfloat16",
+        "float32",
+        "bool",
+        "complex64",
+    ],
+)
 def test_every_dtype_and_shape(dtype):
     for shape in [(), (2,), (2, 3), (2, 3, 4)]:
         x, seen = jnp.arange(int(np.prod(shape))).astype(dtype).reshape(shape), []
@@ -216,7 +245,10 @@ def test_what_a_tap_does_not_take():
         hcb.id_tap(shown, "text")
     with pytest.raises(TypeError, match="must be a function"):
         hcb.id_tap(3, 1)
-    for wrong in (lambda: hcb.id_tap(shown, 1, device_index=1), lambda: hcb.call(abs, 1, result_shape=1, device_index=1)):
+    for wrong in (
+        lambda: hcb.id_tap(shown, 1, device_index=1),
+        lambda: hcb.call(abs, 1, result_shape=1, device_index=1),
+    ):
         with pytest.raises(ValueError, match="device_index must be 0, got 1"):
             wrong()
 
@@ -225,14 +257,31 @@ def test_what_a_tap_does_not_take():
 
 
 def parity(show, x, name):
-    return lax.cond(x % 2 == 0, lambda v: show(v, where=f"{name}_even"), lambda v: show(-1, where=f"{name}_odd", result=v), x)
+    return lax.cond(
+        x % 2 == 0,
+        lambda v: show(v, where=f"{name}_even"),
+        lambda v: show(-1, where=f"{name}_odd", result=v),
+        x,
+    )
 
 
 def test_branches(show, stream, maybe_jit):
     f = maybe_jit(lambda x: show(parity(show, show(x + 1, where="before"), "c") + 1, where="after"))
     assert (f(1), f(2)) == (3, 4)
-    assert stream.lines() == ["where: before", "2", "where: c_even", "2", "where: after", "3",
-                              "where: before", "3", "where: c_odd", "-1", "where: after", "4"]
+    assert stream.lines() == [
+        "where: before",
+        "2",
+        "where: c_even",
+        "2",
+        "where: after",
+        "3",
+        "where: before",
+        "3",
+        "where: c_odd",
+        "-1",
+        "where: after",
+        "4",
+    ]
 
 
 def test_while_with_branches(show, stream, maybe_jit):
@@ -240,14 +289,41 @@ def test_while_with_branches(show, stream, maybe_jit):
         return show(parity(show, show(x, where="in") + 1, "w"), where="out")
 
     assert maybe_jit(lambda x: lax.while_loop(lambda v: v <= 3, body, x))(2) == 4
-    assert stream.lines() == ["where: in", "2", "where: w_odd", "-1", "where: out", "3",
-                              "where: in", "3", "where: w_even", "4", "where: out", "4"]
+    assert stream.lines() == [
+        "where: in",
+        "2",
+        "where: w_odd",
+        "-1",
+        "where: out",
+        "3",
+        "where: in",
+        "3",
+        "where: w_even",
+        "4",
+        "where: out",
+        "4",
+    ]
 
 
 def test_a_tap_in_the_condition_of_a_while(show, stream):
-    f = jax.jit(lambda x: lax.while_loop(lambda v: show(v < 3, where="cond"), lambda v: show(v + 1, where="body"), x))
+    f = jax.jit(
+        lambda x: lax.while_loop(
+            lambda v: show(v < 3, where="cond"), lambda v: show(v + 1, where="body"), x
+        )
+    )
     assert f(1) == 3
-    assert stream.lines() == ["where: cond", "True", "where: body", "2", "where: cond", "True", "where: body", "3", "where: cond", "False"]
+    assert stream.lines() == [
+        "where: cond",
+        "True",
+        "where: body",
+        "2",
+        "where: cond",
+        "True",
+        "where: body",
+        "3",
+        "where: cond",
+        "False",
+    ]
 
 
 def test_scan_with_branches(show, stream, maybe_jit):
@@ -256,8 +332,20 @@ def test_scan_with_branches(show, stream, maybe_jit):
 
     _, out = maybe_jit(lambda x: lax.scan(body, x, jnp.arange(2)))(2)
     assert np.array_equal(out, [1, 2])
-    assert stream.lines() == ["where: in", "0", "where: s_odd", "-1", "where: out", "1",
-                              "where: in", "1", "where: s_even", "2", "where: out", "2"]
+    assert stream.lines() == [
+        "where: in",
+        "0",
+        "where: s_odd",
+        "-1",
+        "where: out",
+        "1",
+        "where: in",
+        "1",
+        "where: s_even",
+        "2",
+        "where: out",
+        "2",
+    ]
 
 
 def test_a_while_that_captures_a_constant(show, stream):
@@ -330,7 +418,11 @@ def test_integers_have_no_tangents(show, stream):
         x, n = show((x, n))
         return x * n.astype(x.dtype)
 
-    assert jax.jvp(lambda x, n: f(x, jnp.int32(n)), (F32(2), jnp.int32(3)), (F32(0.2), np.zeros((), jax.dtypes.float0)))[1] == F32(0.6)
+    assert jax.jvp(
+        lambda x, n: f(x, jnp.int32(n)),
+        (F32(2), jnp.int32(3)),
+        (F32(0.2), np.zeros((), jax.dtypes.float0)),
+    )[1] == F32(0.6)
     assert jax.grad(f)(F32(5), jnp.int32(2)) == 2
     assert stream.lines() == ["( 2. 3 )", "( 5. 2 )"]
 
@@ -343,10 +435,11 @@ def test_integers_in_a_tree_with_a_result(show, stream):
         return 3 * x[0], x[1]
 
     _, back = jax.vjp(f, x)
-    g, = back((np.ones(2, np.float32), np.zeros(3, jax.dtypes.float0)))
+    (g,) = back((np.ones(2, np.float32), np.zeros(3, jax.dtypes.float0)))
     assert np.array_equal(g[0], [3, 3]) and g[1].dtype == jax.dtypes.float0
     assert stream.lines() == ["( [0.7 0.8] [11 12 13] )"]
-    jax.jvp(jax.grad(lambda v: jnp.sum(f((v, x[1]))[0] ** 2)), (x[0],), (x[0],))  # higher orders do not fail
+    # Higher orders do not fail.
+    jax.jvp(jax.grad(lambda v: jnp.sum(f((v, x[1]))[0] ** 2)), (x[0],), (x[0],))
     assert stream.lines() == ["( [0.7 0.8] [11 12 13] )"]
 
 
@@ -392,7 +485,12 @@ def test_tangents_and_cotangents_by_rules_of_ones_own(show, stream):
     assert stream.lines() == ["what: x,x^2", "( 3. 9. )", "what: cotangents", "( 9. 3. )"]
     jax.vmap(jax.grad(g))(jnp.array([2.0, 3.0]))
     batch = "transforms: [('batch', {'batch_dims': (0, 0)})]"
-    assert stream.lines() == [f"{batch} what: x,x^2", "( [2. 3.] [4. 9.] )", f"{batch} what: cotangents", "( [4. 9.] [2. 3.] )"]
+    assert stream.lines() == [
+        f"{batch} what: x,x^2",
+        "( [2. 3.] [4. 9.] )",
+        f"{batch} what: cotangents",
+        "( [4. 9.] [2. 3.] )",
+    ]
 
 
 def test_what_is_computed_again_is_not_shown_again(show, stream):
@@ -407,7 +505,12 @@ def test_an_odes_derivative():
     seen = []
 
     def loss(k):
-        return odeint(lambda x, t, k: -k * hcb.id_tap(lambda v, _: seen.append(v), x), 1.0, jnp.linspace(0, 0.001, num=2), k)[-1]
+        return odeint(
+            lambda x, t, k: -k * hcb.id_tap(lambda v, _: seen.append(v), x),
+            1.0,
+            jnp.linspace(0, 0.001, num=2),
+            k,
+        )[-1]
 
     assert np.isclose(jax.grad(loss)(1.0), -0.001, rtol=1e-2)
     hcb.barrier_wait()
@@ -420,24 +523,38 @@ def test_an_odes_derivative():
 def test_vmap_shows_the_batch(show, stream):
     jax.vmap(pair(show))(jnp.array([4.0, 5.0]))
     batch = "transforms: [('batch', {'batch_dims': (0,)})]"
-    assert stream.lines() == [f"{batch} what: x * 2", "[ 8. 10.]", f"{batch} what: y * 3", "[24. 30.]"]
+    assert stream.lines() == [
+        f"{batch} what: x * 2",
+        "[ 8. 10.]",
+        f"{batch} what: y * 3",
+        "[24. 30.]",
+    ]
 
 
 def test_vmap_of_some(show, stream):
     jax.vmap(lambda y: show((3.0, y))[1])(jnp.array([4.0, 5.0]))
-    assert stream.lines() == ["transforms: [('batch', {'batch_dims': (None, 0)})]", "( 3. [4. 5.] )"]
+    assert stream.lines() == [
+        "transforms: [('batch', {'batch_dims': (None, 0)})]",
+        "( 3. [4. 5.] )",
+    ]
 
 
 def test_vmap_in_vmap(show, stream):
     rows = jax.vmap(lambda x, y: show(x + y), in_axes=(0, None))
     jax.vmap(rows, in_axes=(None, 0))(jnp.arange(5), jnp.arange(3))
-    assert stream.lines() == ["transforms: [('batch', {'batch_dims': (0,)}), ('batch', {'batch_dims': (0,)})]",
-                              "[[0 1 2 3 4]", "[1 2 3 4 5]", "[2 3 4 5 6]]"]
+    assert stream.lines() == [
+        "transforms: [('batch', {'batch_dims': (0,)}), ('batch', {'batch_dims': (0,)})]",
+        "[[0 1 2 3 4]",
+        "[1 2 3 4 5]",
+        "[2 3 4 5 6]]",
+    ]
 
 
 def test_the_function_is_told_the_batched_axes():
     seen = []
-    f = jax.vmap(lambda x: hcb.id_tap(lambda v, t: seen.append((v.shape, t)), x), in_axes=1, out_axes=1)
+    f = jax.vmap(
+        lambda x: hcb.id_tap(lambda v, t: seen.append((v.shape, t)), x), in_axes=1, out_axes=1
+    )
     jax.jit(f)(jnp.ones((3, 2)))
     hcb.barrier_wait()
     assert seen == [((3, 2), (("batch", {"batch_dims": (1,)}),))]
@@ -451,19 +568,35 @@ def test_vmap_of_while(show, stream):
 
     assert np.array_equal(jax.jit(jax.vmap(f))(np.arange(5)), [2, 2, 2, 3, 4])
     assert [line for line in stream.lines() if not line.startswith("transforms")] == [
-        "[0 1 2 3 4]", "[1 2 3 4 5]", "[2 3 3 4 5]", "[2 2 2 3 4]"]
+        "[0 1 2 3 4]",
+        "[1 2 3 4 5]",
+        "[2 3 3 4 5]",
+        "[2 2 2 3 4]",
+    ]
 
 
 def test_vmap_of_while_with_a_tap_in_its_condition(show, stream):
-    f = jax.vmap(lambda x: lax.while_loop(lambda v: show(v < 2, where="c"), lambda v: show(v + 1, where="b"), x))
+    f = jax.vmap(
+        lambda x: lax.while_loop(
+            lambda v: show(v < 2, where="c"), lambda v: show(v + 1, where="b"), x
+        )
+    )
     assert np.array_equal(jax.jit(f)(np.arange(5)), [2, 2, 2, 3, 4])
     assert [line for line in stream.lines() if not line.startswith("transforms")] == [
-        "[ True  True False False False]", "[1 2 3 4 5]", "[ True False False False False]", "[2 3 3 4 5]", "[False False False False False]"]
+        "[ True  True False False False]",
+        "[1 2 3 4 5]",
+        "[ True False False False False]",
+        "[2 3 3 4 5]",
+        "[False False False False False]",
+    ]
 
 
 def test_derivatives_of_batches(show, stream):
     jax.vmap(jax.grad(cube(show)))(np.float32([2, 3]))
-    assert stream.lines() == ["transforms: [('batch', {'batch_dims': (0, 0)})] what: x,x^2", "( [2. 3.] [4. 9.] )"]
+    assert stream.lines() == [
+        "transforms: [('batch', {'batch_dims': (0, 0)})] what: x,x^2",
+        "( [2. 3.] [4. 9.] )",
+    ]
 
 
 # --- several devices, order, failures
@@ -474,7 +607,11 @@ def test_every_device_taps_for_itself():
 
     def part(x):
         for _ in range(3):
-            x = hcb.id_tap(lambda v, t, device: seen.append((device.id, float(v[0]))), x * 2.0, tap_with_device=True)
+            x = hcb.id_tap(
+                lambda v, t, device: seen.append((device.id, float(v[0]))),
+                x * 2.0,
+                tap_with_device=True,
+            )
         return x
 
     spec = jax.sharding.PartitionSpec("x")
@@ -482,13 +619,21 @@ def test_every_device_taps_for_itself():
     for _ in range(2):
         assert np.array_equal(f(jnp.arange(1.0, 3)), [8, 16])
     hcb.barrier_wait()
-    assert [v for d, v in seen if d == 0] == [2, 4, 8] * 2 and [v for d, v in seen if d == 1] == [4, 8, 16] * 2
+    assert [v for d, v in seen if d == 0] == [2, 4, 8] * 2 and (
+        [v for d, v in seen if d == 1] == [4, 8, 16] * 2
+    )
 
 
-@pytest.mark.skipif(jax.__version_info__ < (0, 8), reason="JAX's pmap has no ordered effects before 0.8")
+@pytest.mark.skipif(
+    jax.__version_info__ < (0, 8), reason="JAX's pmap has no ordered effects before 0.8"
+)
 def test_pmap():
     seen = []
-    f = jax.pmap(lambda x: hcb.id_tap(lambda v, t, device: seen.append((device.id, float(v))), x * 2.0, tap_with_device=True))
+    f = jax.pmap(
+        lambda x: hcb.id_tap(
+            lambda v, t, device: seen.append((device.id, float(v))), x * 2.0, tap_with_device=True
+        )
+    )
     f(jnp.arange(2.0))
     hcb.barrier_wait()
     assert sorted(seen) == [(0, 0), (1, 2)]
@@ -514,10 +659,16 @@ def test_failures_arrive():
         raise KeyError("gone")
 
     for _ in range(2):
-        with pytest.raises(hcb.TapFunctionException, match="tap 'fails' at test_host_callback.py:[0-9]+.*KeyError: 'gone'") as caught:
+        with pytest.raises(
+            hcb.TapFunctionException,
+            match="tap 'fails' at test_host_callback.py:[0-9]+.*KeyError: 'gone'",
+        ) as caught:
             jax.jit(lambda x: hcb.id_tap(fails, x))(1.0).block_until_ready()
             hcb.barrier_wait()
-        assert isinstance(caught.value.__cause__, KeyError) and hcb.CallbackException is hcb.TapFunctionException
+        assert (
+            isinstance(caught.value.__cause__, KeyError)
+            and hcb.CallbackException is hcb.TapFunctionException
+        )
     seen = []
     jax.jit(lambda x: hcb.id_tap(lambda v, t: seen.append(v), x))(1.0)
     hcb.barrier_wait("a name for the log")
@@ -538,7 +689,9 @@ def test_the_arrays_of_a_function_are_its_own():
         value += 1
         seen.append(value)
 
-    jax.jit(lambda x: lax.fori_loop(0, 3, lambda i, c: hcb.id_tap(kept, c) + 1, x))(jnp.arange(3)).block_until_ready()
+    jax.jit(lambda x: lax.fori_loop(0, 3, lambda i, c: hcb.id_tap(kept, c) + 1, x))(
+        jnp.arange(3)
+    ).block_until_ready()
     hcb.barrier_wait()
     assert np.array_equal(seen, [np.arange(3) + n for n in (1, 2, 3)])
 
@@ -558,7 +711,10 @@ def test_what_cannot_be_hashed(show, stream, maybe_jit):
     maybe_jit(lambda x: hcb.id_tap(function, show(x, what=[1, 2])))(1.0)
     assert stream.lines() == ["what: [1, 2]", "1."] and function.seen == [1]
     maybe_jit(jax.vmap(lambda x: show(x, what=[1, 2])))(jnp.arange(2.0))
-    assert stream.lines() == ["transforms: [('batch', {'batch_dims': (0,)})] what: [1, 2]", "[0. 1.]"]
+    assert stream.lines() == [
+        "transforms: [('batch', {'batch_dims': (0,)})] what: [1, 2]",
+        "[0. 1.]",
+    ]
 
 
 # --- call
@@ -577,14 +733,30 @@ def test_the_same_call_is_compiled_once():
         return 2 * v
 
     compiled = []
-    jax.monitoring.register_event_duration_secs_listener(lambda event, *_, **__: compiled.append(event) if "backend_compile" in event else None)
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, *_, **__: compiled.append(event) if "backend_compile" in event else None
+    )
     for _ in range(3):
         assert np.array_equal(hcb.call(twice, CUBE, result_shape=CUBE), 2 * CUBE)
     jax.monitoring.clear_event_listeners()
     assert len(compiled) == 1
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "float16", "bfloat16", "float32", "complex64"])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        "int8",
+        "uint8",
+        "int16",
+        "uint16",
+        "int32",
+        "uint32",
+        "float16",
+        "bfloat16",
+        "float32",
+        "complex64",
+    ],
+)
 def test_call_with_every_dtype(dtype):
     x = jnp.asarray(CUBE).astype(dtype)
     out = hcb.call(lambda v: v + v, x + x, result_shape=x)
@@ -596,18 +768,40 @@ def like(shape):
     return jax.ShapeDtypeStruct(shape, F32)
 
 
-@pytest.mark.parametrize("function, arg, result_shape, wanted", [
-    (lambda a: (a[1], a[0]), (1, 2), (0, 0), (2, 1)),
-    (lambda a: np.ones(2, np.float32) * (len(a) == 0), (), like((2,)), np.ones(2)),
-    (lambda a: np.full(2, a.size, np.float32), np.ones((2, 0), np.float32), like((2,)), np.zeros(2)),
-    (lambda a: a[1], (np.ones((2, 0), np.float32), np.float32([3, 3])), like((2,)), np.float32([3, 3])),
-    (lambda a: np.ones((2, 0), np.float32), 1.0, like((2, 0)), np.ones((2, 0))),
-    (lambda a: (np.ones((2, 0), np.float32), np.float32([1]), np.ones(0, np.float32)), 1.0, (like((2, 0)), like((1,)), like((0,))),
-     (np.ones((2, 0)), np.ones(1), np.ones(0))),
-    (lambda a: (np.ones((2, 0), np.float32),) * 2, 1.0, (like((2, 0)),) * 2, (np.ones((2, 0)),) * 2),
-    (lambda a: None, (3.0, 4.0), None, None),
-    (lambda a: (), 2, (), ()),
-])
+@pytest.mark.parametrize(
+    "function, arg, result_shape, wanted",
+    [
+        (lambda a: (a[1], a[0]), (1, 2), (0, 0), (2, 1)),
+        (lambda a: np.ones(2, np.float32) * (len(a) == 0), (), like((2,)), np.ones(2)),
+        (
+            lambda a: np.full(2, a.size, np.float32),
+            np.ones((2, 0), np.float32),
+            like((2,)),
+            np.zeros(2),
+        ),
+        (
+            lambda a: a[1],
+            (np.ones((2, 0), np.float32), np.float32([3, 3])),
+            like((2,)),
+            np.float32([3, 3]),
+        ),
+        (lambda a: np.ones((2, 0), np.float32), 1.0, like((2, 0)), np.ones((2, 0))),
+        (
+            lambda a: (np.ones((2, 0), np.float32), np.float32([1]), np.ones(0, np.float32)),
+            1.0,
+            (like((2, 0)), like((1,)), like((0,))),
+            (np.ones((2, 0)), np.ones(1), np.ones(0)),
+        ),
+        (
+            lambda a: (np.ones((2, 0), np.float32),) * 2,
+            1.0,
+            (like((2, 0)),) * 2,
+            (np.ones((2, 0)),) * 2,
+        ),
+        (lambda a: None, (3.0, 4.0), None, None),
+        (lambda a: (), 2, (), ()),
+    ],
+)
 def test_trees_and_empty_arrays(maybe_jit, function, arg, result_shape, wanted):
     out = maybe_jit(lambda: hcb.call(function, arg, result_shape=result_shape))()
     assert jax.tree.structure(out) == jax.tree.structure(wanted)
@@ -616,17 +810,31 @@ def test_trees_and_empty_arrays(maybe_jit, function, arg, result_shape, wanted):
 
 def test_a_call_in_branches_and_loops():
     def f(x):
-        return lax.fori_loop(0, 18, lambda i, acc: lax.cond(i % 2 == 1, lambda: hcb.call(lambda a: a[0] * np.float32(a[1]), (acc, i),
-                                                                                        result_shape=acc), lambda: acc), x)
+        return lax.fori_loop(
+            0,
+            18,
+            lambda i, acc: lax.cond(
+                i % 2 == 1,
+                lambda: hcb.call(lambda a: a[0] * np.float32(a[1]), (acc, i), result_shape=acc),
+                lambda: acc,
+            ),
+            x,
+        )
 
     assert np.isclose(jax.jit(f)(F32(1.2)), 1.2 * np.prod(np.arange(1.0, 18, 2)), rtol=1e-5)
-    c, _ = jax.jit(lambda x: lax.scan(lambda c, i: (c + hcb.call(lambda v: v, i, result_shape=i), None), 0, x))(jnp.arange(5))
+    c, _ = jax.jit(
+        lambda x: lax.scan(lambda c, i: (c + hcb.call(lambda v: v, i, result_shape=i), None), 0, x)
+    )(jnp.arange(5))
     assert c == 10
 
 
 def test_eigenvalues_by_numpy():
     m = np.ones((2, 5, 4, 4), np.float32)
-    f = jax.jit(lambda m: hcb.call(np.linalg.eigvalsh, m, result_shape=jax.ShapeDtypeStruct(m.shape[:-1], m.dtype)))
+    f = jax.jit(
+        lambda m: hcb.call(
+            np.linalg.eigvalsh, m, result_shape=jax.ShapeDtypeStruct(m.shape[:-1], m.dtype)
+        )
+    )
     assert np.allclose(f(m), np.linalg.eigvalsh(m))
 
 
@@ -637,22 +845,33 @@ def test_call_tells_the_device():
         seen.append(device)
         return v
 
-    jax.jit(lambda x: hcb.call(host, x, result_shape=x, call_with_device=True))(1.0).block_until_ready()
+    jax.jit(lambda x: hcb.call(host, x, result_shape=x, call_with_device=True))(
+        1.0
+    ).block_until_ready()
     assert seen == [jax.devices("cpu")[0]]
 
 
 def test_call_under_vmap():
-    f = jax.vmap(lambda x: hcb.call(lambda v: v + 1, x, result_shape=x, callback_flavor=hcb.CallbackFlavor.PURE))
+    f = jax.vmap(
+        lambda x: hcb.call(
+            lambda v: v + 1, x, result_shape=x, callback_flavor=hcb.CallbackFlavor.PURE
+        )
+    )
     assert np.array_equal(f(np.ones((2, 3))), 2 * np.ones((2, 3)))
 
 
 @pytest.mark.parametrize("wrong", ["string", lambda x: x])
 def test_what_is_no_result_shape(wrong):
-    with pytest.raises(ValueError, match="must be either numeric scalars, or must have 'shape' and 'dtype' attributes"):
+    with pytest.raises(
+        ValueError,
+        match="must be either numeric scalars, or must have 'shape' and 'dtype' attributes",
+    ):
         hcb.call(lambda x: x, 3.0, result_shape=wrong)
 
 
-@pytest.mark.parametrize("returned", [lambda v: (v, v), lambda v: v[:1], lambda v: v.astype(np.float64), lambda v: None])
+@pytest.mark.parametrize(
+    "returned", [lambda v: (v, v), lambda v: v[:1], lambda v: v.astype(np.float64), lambda v: None]
+)
 def test_results_that_do_not_fit(returned):
     with pytest.raises(hcb.CallbackException, match="must"):
         hcb.call(returned, np.ones(3, np.float32), result_shape=like((3,))).block_until_ready()
@@ -666,7 +885,9 @@ def elsewhere(f, x):
 
     @jax.custom_vjp
     def called(x):
-        return hcb.call(lambda v: jax.jit(f)(jax.device_put(v, device)), x, result_shape=jax.eval_shape(f, x))
+        return hcb.call(
+            lambda v: jax.jit(f)(jax.device_put(v, device)), x, result_shape=jax.eval_shape(f, x)
+        )
 
     def backward(x, ct):
         return (elsewhere(lambda given: jax.vjp(f, given[0])[1](given[1])[0], (x, ct)),)
@@ -684,6 +905,8 @@ def test_jax_on_another_device(maybe_jit):
 
 def test_derivatives_by_jax_on_another_device():
     assert np.isclose(jax.grad(lambda x: 2 * elsewhere(jnp.sin, x))(3.0), 2 * np.cos(3))
-    g = jax.grad(lambda x: elsewhere(lambda x: 3 * jnp.sin(x["a"]) + jnp.sin(x["b"]), x))({"a": 3.0, "b": 4.0})
+    g = jax.grad(lambda x: elsewhere(lambda x: 3 * jnp.sin(x["a"]) + jnp.sin(x["b"]), x))(
+        {"a": 3.0, "b": 4.0}
+    )
     assert np.allclose([g["a"], g["b"]], [3 * np.cos(3), np.cos(4)])
     assert np.isclose(jax.grad(jax.grad(lambda x: 2 * elsewhere(lambda x: x * x * x, x)))(5.0), 60)

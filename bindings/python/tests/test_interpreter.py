@@ -15,40 +15,54 @@ START = """
 
 def ended(programs, code, limit=60):
     """How a process with this code ends: its output, and after how many seconds."""
-    code = textwrap.dedent(START).format(program=str(programs / "calls.mlir")) + textwrap.dedent(code)
+    code = textwrap.dedent(START).format(program=str(programs / "calls.mlir")) + textwrap.dedent(
+        code
+    )
     began = time.monotonic()
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=limit)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=limit
+    )
     return done.returncode, done.stdout, done.stderr, time.monotonic() - began
 
 
 def test_a_function_that_does_not_end_is_left_behind(programs):
-    code, out, err, seconds = ended(programs, """
-        postern.register("demo.scale", lambda x, factor: [time.sleep(0.001) for _ in range(60000)] and x)
+    code, out, err, seconds = ended(
+        programs,
+        """
+        postern.register("demo.scale", lambda x, factor: \
+[time.sleep(0.001) for _ in range(60000)] and x)
         run = program.start(x)
         time.sleep(0.1)
         print("leaving", flush=True)
-    """)
+    """,
+    )
     assert (code, out) == (0, "leaving\n"), err
     assert "have not ended after 10 s" in err
     assert seconds < 30
 
 
 def test_threads_that_wait_for_runs_are_left_behind(programs):
-    code, out, err, seconds = ended(programs, """
+    code, out, err, seconds = ended(
+        programs,
+        """
         postern.register("demo.scale", lambda x, factor: time.sleep(60) or x)
         run, bridge = program.start(x), postern.Bridge()
-        for wait in (run.wait, bridge.next, postern.barrier, lambda: run.wait(50), lambda: postern.barrier(50)):
+        for wait in (run.wait, bridge.next, postern.barrier, \
+lambda: run.wait(50), lambda: postern.barrier(50)):
             threading.Thread(target=wait, daemon=True).start()
         time.sleep(0.2)
         print("leaving", flush=True)
-    """)
+    """,
+    )
     assert (code, out) == (0, "leaving\n"), err
     assert seconds < 30
 
 
 def test_threads_that_run_programs_while_the_interpreter_ends(programs):
     for _ in range(5):
-        code, out, err, _ = ended(programs, """
+        code, out, err, _ = ended(
+            programs,
+            """
             postern.register("demo.scale", lambda x, factor: np.float32(factor) * x)
             def runs():
                 while True:
@@ -57,19 +71,22 @@ def test_threads_that_run_programs_while_the_interpreter_ends(programs):
                 threading.Thread(target=runs, daemon=True).start()
             time.sleep(0.2)
             print("leaving", flush=True)
-        """)
+        """,
+        )
         assert (code, out) == (0, "leaving\n"), err
 
 
 def test_sub_interpreters_are_refused():
-    code = textwrap.dedent("""
+    code = textwrap.dedent(
+        """
         import _xxsubinterpreters as interpreters
         made = interpreters.create()
         try:
             interpreters.run_string(made, "import sys; sys.path.insert(0, '')\\nimport postern")
         except interpreters.RunFailedError as e:
             print(e)
-    """)
+    """
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert "ImportError" in done.stdout and "sub-interpreter" in done.stdout
@@ -78,4 +95,6 @@ def test_sub_interpreters_are_refused():
 def test_free_threaded_interpreters_are_refused():
     code = "import sysconfig; sysconfig.get_config_vars()['Py_GIL_DISABLED'] = 1\nimport postern"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 1 and "ImportError: postern: this Python is free-threaded" in done.stderr
+    assert (
+        done.returncode == 1 and "ImportError: postern: this Python is free-threaded" in done.stderr
+    )

@@ -51,7 +51,9 @@ def test_trees_come_and_go():
     assert out["x"] == 3 and np.array_equal(out["y"], [0, 1, 2])
 
 
-@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int32", "float16", "bfloat16", "float32", "complex64"])
+@pytest.mark.parametrize(
+    "dtype", ["bool", "int8", "uint16", "int32", "float16", "bfloat16", "float32", "complex64"]
+)
 def test_dtypes_and_shapes(dtype):
     for shape in [(), (0,), (3,), (2, 3)]:
         x = jnp.ones(shape, dtype)
@@ -74,12 +76,16 @@ def test_the_arrays_of_a_function_are_its_own():
         assert [np.array_equal(v, x + n + 1) for n, v in enumerate(kept)] == [True] * 3
         kept.clear()
         jax.jit(lambda x: pj.tap(x, count))(x).block_until_ready()
-        jax.jit(lambda x: pj.tap([x], lambda v: count(v[0]), mode="async")[0])(x).block_until_ready()
+        jax.jit(lambda x: pj.tap([x], lambda v: count(v[0]), mode="async")[0])(
+            x
+        ).block_until_ready()
         pj.barrier()
         assert [np.array_equal(v, x + 1) for v in kept] == [True] * 2
 
 
-@pytest.mark.parametrize("dtype", ["bool", "int8", "uint64", "float16", "bfloat16", "float32", "float64", "complex64"])
+@pytest.mark.parametrize(
+    "dtype", ["bool", "int8", "uint64", "float16", "bfloat16", "float32", "float64", "complex64"]
+)
 def test_a_function_may_return_a_scalar_of_its_dtype(dtype):
     with jax.enable_x64(True) if hasattr(jax, "enable_x64") else jax.experimental.enable_x64():
         one, like_one = jnp.dtype(dtype).type(1), jax.ShapeDtypeStruct((), dtype)
@@ -87,26 +93,51 @@ def test_a_function_may_return_a_scalar_of_its_dtype(dtype):
             out = jax.jit(lambda: pj.call(lambda: returned, like_one))()
             assert out.dtype == dtype and out == 1
         other = np.float32(1) if dtype != "float32" else np.float64(1)
-        with pytest.raises(postern.CallbackError, match=f"result 0 must be {dtype}\\[\\], the function returned {other.dtype}"):
+        with pytest.raises(
+            postern.CallbackError,
+            match=f"result 0 must be {dtype}\\[\\], the function returned {other.dtype}",
+        ):
             jax.jit(lambda: pj.call(lambda: other, like_one))().block_until_ready()
-        with pytest.raises(postern.CallbackError, match=f"result 0 must be {dtype}\\[2\\], the function returned {dtype}\\(\\)"):
-            jax.jit(lambda: pj.call(lambda: one, jax.ShapeDtypeStruct((2,), dtype)))().block_until_ready()
+        with pytest.raises(
+            postern.CallbackError,
+            match=f"result 0 must be {dtype}\\[2\\], the function returned {dtype}\\(\\)",
+        ):
+            jax.jit(
+                lambda: pj.call(lambda: one, jax.ShapeDtypeStruct((2,), dtype))
+            )().block_until_ready()
 
 
 def test_arrays_in_another_order_are_taken():
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
-    for returned in [np.asfortranarray(x), np.repeat(x, 2, 1)[:, ::2], np.ma.array(x), np.frombuffer(b"?" + x.tobytes(), "f4", 6, 1).reshape(2, 3)]:
+    for returned in [
+        np.asfortranarray(x),
+        np.repeat(x, 2, 1)[:, ::2],
+        np.ma.array(x),
+        np.frombuffer(b"?" + x.tobytes(), "f4", 6, 1).reshape(2, 3),
+    ]:
         assert np.array_equal(jax.jit(lambda: pj.call(lambda: returned, like(x)))(), x)
     with pytest.raises(postern.CallbackError, match="must be float32"):
         jax.jit(lambda: pj.call(lambda: x.astype(">f4"), like(x)))().block_until_ready()
 
 
-@pytest.mark.parametrize("returned, text", [
-    (lambda v: v[:1], r"result 0 must be float32\[3\], the function returned float32\(1,\)"),
-    (lambda v: v.astype(np.float64), r"result 0 must be float32\[3\], the function returned float64\(3,\)"),
-    (lambda v: (v, v), r"the function must return PyTreeDef\(\*\), it returned PyTreeDef\(\(\*, \*\)\)"),
-    (lambda v: None, r"the function must return PyTreeDef\(\*\), it returned PyTreeDef\(None\)"),
-])
+@pytest.mark.parametrize(
+    "returned, text",
+    [
+        (lambda v: v[:1], r"result 0 must be float32\[3\], the function returned float32\(1,\)"),
+        (
+            lambda v: v.astype(np.float64),
+            r"result 0 must be float32\[3\], the function returned float64\(3,\)",
+        ),
+        (
+            lambda v: (v, v),
+            r"the function must return PyTreeDef\(\*\), it returned PyTreeDef\(\(\*, \*\)\)",
+        ),
+        (
+            lambda v: None,
+            r"the function must return PyTreeDef\(\*\), it returned PyTreeDef\(None\)",
+        ),
+    ],
+)
 def test_what_does_not_fit_is_refused(returned, text):
     with pytest.raises(postern.CallbackError, match=text):
         jax.jit(lambda x: pj.call(returned, like(x), x))(jnp.ones(3)).block_until_ready()
@@ -125,7 +156,9 @@ def test_an_exception_arrives_as_it_was_thrown():
 
     f = jax.jit(lambda x: pj.call(fails, like(x), x, name="reader"))
     for _ in range(2):
-        with pytest.raises(postern.CallbackError, match=r"call 'reader' at test_jax.py:\d+.*KeyError: 'gone'") as caught:
+        with pytest.raises(
+            postern.CallbackError, match=r"call 'reader' at test_jax.py:\d+.*KeyError: 'gone'"
+        ) as caught:
             f(1.0).block_until_ready()
         assert isinstance(caught.value.__cause__, KeyError)
         assert isinstance(caught.value, jax.errors.JaxRuntimeError)
@@ -133,21 +166,30 @@ def test_an_exception_arrives_as_it_was_thrown():
 
 
 def test_errors_can_be_pickled_and_copied():
-    for function, kind in ((lambda v: 1 / 0, postern.CallbackError), (lambda v: time.sleep(0.2) or v, postern.TimeoutError)):
+    for function, kind in (
+        (lambda v: 1 / 0, postern.CallbackError),
+        (lambda v: time.sleep(0.2) or v, postern.TimeoutError),
+    ):
         with pytest.raises(kind) as caught:
             pj.call(function, F32, 1.0, timeout=0.1).block_until_ready()
         made = caught.value
         made.note = "kept"
         for other in (pickle.loads(pickle.dumps(made)), copy.copy(made), copy.deepcopy(made)):
             assert isinstance(other, kind) and isinstance(other, jax.errors.JaxRuntimeError)
-            assert (type(other), other.code, str(other), other.note) == (type(made), made.code, str(made), "kept")
+            assert (type(other), other.code, str(other), other.note) == (
+                type(made),
+                made.code,
+                str(made),
+                "kept",
+            )
 
 
 CTRL_C = """
     import _thread, signal, jax, jax.numpy as jnp, postern, postern.jax as pj
     for _ in range(2):
         try:
-            jax.jit(lambda x: pj.tap(x, _thread.interrupt_main))(jnp.int32(signal.SIGINT)).block_until_ready()
+            jax.jit(lambda x: pj.tap(x, _thread.interrupt_main))(\
+jnp.int32(signal.SIGINT)).block_until_ready()
             pj.barrier()
         except postern.CallbackError as e:
             print(type(e.__cause__).__name__)
@@ -156,7 +198,13 @@ CTRL_C = """
 
 
 def test_ctrl_c_in_a_native_function():
-    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(CTRL_C)], env=os.environ, capture_output=True, text=True, timeout=100)
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(CTRL_C)],
+        env=os.environ,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
     assert (ended.stdout.split(), ended.stderr) == (["KeyboardInterrupt", "2.0"] * 2, "")
 
 
@@ -187,17 +235,36 @@ def test_ctrl_c_beside_a_function(at, error):
     assert isinstance(caught.value if at == 2 else caught.value.__cause__, KeyboardInterrupt)
 
 
-@pytest.mark.parametrize("number, dtype", [
-    (1.5, "int32"), (1.0, "int32"), (1.5, "bool"), (2, "bool"), (1j, "int32"), (1j, "bool"), (1j, "float32"), (1j, "bfloat16")])
+@pytest.mark.parametrize(
+    "number, dtype",
+    [
+        (1.5, "int32"),
+        (1.0, "int32"),
+        (1.5, "bool"),
+        (2, "bool"),
+        (1j, "int32"),
+        (1j, "bool"),
+        (1j, "float32"),
+        (1j, "bfloat16"),
+    ],
+)
 def test_a_python_number_of_another_kind_is_refused(number, dtype):
     text = rf"result 0 must be {dtype}\[\], the function returned {np.asarray(number).dtype}\(\)"
     with pytest.raises(postern.CallbackError, match=text):
         pj.call(lambda: number, jax.ShapeDtypeStruct((), dtype)).block_until_ready()
 
 
-@pytest.mark.parametrize("dtype, numbers", [
-    ("bool", [True]), ("int8", [True, -2]), ("uint32", [True, 2]), ("float16", [True, 2, 1.5]), ("bfloat16", [True, 2, 1.5]),
-    ("complex64", [True, 2, 1.5, 1j])])
+@pytest.mark.parametrize(
+    "dtype, numbers",
+    [
+        ("bool", [True]),
+        ("int8", [True, -2]),
+        ("uint32", [True, 2]),
+        ("float16", [True, 2, 1.5]),
+        ("bfloat16", [True, 2, 1.5]),
+        ("complex64", [True, 2, 1.5, 1j]),
+    ],
+)
 def test_a_python_number_of_its_kind_is_taken(dtype, numbers):
     for number in numbers:
         assert pj.call(lambda: number, jax.ShapeDtypeStruct((), dtype)) == number
@@ -206,9 +273,17 @@ def test_a_python_number_of_its_kind_is_taken(dtype, numbers):
 def test_other_errors_of_jax_stay_what_they_are():
     with pytest.raises(jax.errors.JaxRuntimeError) as caught:
         raise jax.errors.JaxRuntimeError("INTERNAL: something else")
-    assert type(caught.value) is jax.errors.JaxRuntimeError and str(caught.value) == "INTERNAL: something else"
-    gone = f"INTERNAL: the call failed [postern failure {2 ** 60}]"  # of which 256 others came since
-    assert type(made := jax.errors.JaxRuntimeError(gone)) is jax.errors.JaxRuntimeError and str(made) == gone
+    assert (
+        type(caught.value) is jax.errors.JaxRuntimeError
+        and str(caught.value) == "INTERNAL: something else"
+    )
+    gone = (
+        f"INTERNAL: the call failed [postern failure {2 ** 60}]"  # of which 256 others came since
+    )
+    assert (
+        type(made := jax.errors.JaxRuntimeError(gone)) is jax.errors.JaxRuntimeError
+        and str(made) == gone
+    )
 
 
 def test_a_late_function_ends_its_program():
@@ -216,7 +291,8 @@ def test_a_late_function_ends_its_program():
     with pytest.raises(postern.TimeoutError, match="no result within the limit of 20 ms"):
         f(1.0).block_until_ready()
     with pytest.raises(postern.TimeoutError):
-        pj.call(lambda v: time.sleep(0.1) or v, F32, 1.0, timeout=1e-10).block_until_ready()  # less than is counted
+        # less than is counted
+        pj.call(lambda v: time.sleep(0.1) or v, F32, 1.0, timeout=1e-10).block_until_ready()
 
 
 def test_control_flow():
@@ -227,11 +303,15 @@ def test_control_flow():
     c, ys = jax.jit(lambda x: jax.lax.scan(step, 0.0, x))(x)
     assert c == 12 and np.array_equal(ys, [0, 0, 4, 12])
     assert jax.jit(lambda x: jax.lax.while_loop(lambda v: v < 100, doubled, x))(3.0) == 192
-    both = jax.jit(lambda x: jax.lax.cond(x > 0, doubled, lambda v: pj.call(lambda v: v - 1, like(v), v), x))
+    both = jax.jit(
+        lambda x: jax.lax.cond(x > 0, doubled, lambda v: pj.call(lambda v: v - 1, like(v), v), x)
+    )
     assert both(3.0) == 6 and both(-3.0) == -4
     assert jax.jit(jax.jit(doubled))(3.0) == 6
     seen = []
-    assert jax.grad(jax.remat(lambda x: pj.tap(jnp.sin(x), lambda v: seen.append(float(v)))))(0.0) == 1
+    assert (
+        jax.grad(jax.remat(lambda x: pj.tap(jnp.sin(x), lambda v: seen.append(float(v)))))(0.0) == 1
+    )
     pj.barrier()
     assert seen == [0]  # what is computed again is not shown again
 
@@ -243,7 +323,12 @@ def test_ordered_calls_keep_their_order():
     def f(x):
         for i in range(5):
             pj.call(lambda v, i=i: seen.append(i), None, x, effect="ordered")
-        return jax.lax.fori_loop(0, 3, lambda i, c: (pj.tap(i, lambda v: seen.append(10 + int(v)), ordered=True), c)[1], x)
+        return jax.lax.fori_loop(
+            0,
+            3,
+            lambda i, c: (pj.tap(i, lambda v: seen.append(10 + int(v)), ordered=True), c)[1],
+            x,
+        )
 
     for _ in range(2):
         f(1.0)
@@ -269,11 +354,14 @@ def test_effects():
     assert count == ["unordered", "ordered"]
 
 
-@pytest.mark.parametrize("method, shapes", [
-    ("sequential", [((), ())] * 3),
-    ("expand_dims", [((3,), (1,))]),
-    ("broadcast_all", [((3,), (3,))]),
-])
+@pytest.mark.parametrize(
+    "method, shapes",
+    [
+        ("sequential", [((), ())] * 3),
+        ("expand_dims", [((3,), (1,))]),
+        ("broadcast_all", [((3,), (3,))]),
+    ],
+)
 def test_vmap(method, shapes):
     seen = []
 
@@ -300,7 +388,11 @@ def test_a_tap_shows_values_under_transformations():
 
 
 def test_a_call_has_no_derivative_of_itself():
-    with pytest.raises(ValueError, match=r"call '<lambda>' at test_jax.py:\d+ has no derivative; give it one by jax.custom_jvp"):
+    with pytest.raises(
+        ValueError,
+        match=r"call '<lambda>' at test_jax.py:\d+ has no derivative; "
+        r"give it one by jax.custom_jvp",
+    ):
         jax.grad(doubled)(1.0)
 
     @jax.custom_jvp
@@ -313,8 +405,11 @@ def test_a_call_has_no_derivative_of_itself():
 
 def test_asynchronous_taps_come_in_order_and_barrier_collects_failures():
     seen = []
-    f = jax.jit(lambda x: jax.lax.fori_loop(
-        0, 1000, lambda i, c: c + pj.tap(i, lambda v: seen.append(int(v)), mode="async"), x))
+    f = jax.jit(
+        lambda x: jax.lax.fori_loop(
+            0, 1000, lambda i, c: c + pj.tap(i, lambda v: seen.append(int(v)), mode="async"), x
+        )
+    )
     f(0)
     assert pj.barrier()
     assert seen == list(range(1000))
@@ -323,9 +418,15 @@ def test_asynchronous_taps_come_in_order_and_barrier_collects_failures():
         raise OSError("disk full")
 
     for count, told in ((1, r"disk full$"), (3, r"disk full.*2 more")):
-        g = jax.jit(lambda x: jax.lax.fori_loop(0, count, lambda i, c: (pj.tap(i, fails, name="log", mode="async"), c)[1], x))
+        g = jax.jit(
+            lambda x: jax.lax.fori_loop(
+                0, count, lambda i, c: (pj.tap(i, fails, name="log", mode="async"), c)[1], x
+            )
+        )
         g(1.0).block_until_ready()
-        with pytest.raises(postern.CallbackError, match=r"(?s)tap 'log' at test_jax.py.*" + told) as caught:
+        with pytest.raises(
+            postern.CallbackError, match=r"(?s)tap 'log' at test_jax.py.*" + told
+        ) as caught:
             pj.barrier()
         assert isinstance(caught.value.__cause__, OSError)
         assert pj.barrier()
@@ -349,7 +450,11 @@ def test_a_barrier_waits_for_the_programs_of_other_threads(options):
 
 def test_every():
     seen = []
-    f = jax.jit(lambda x: jax.lax.fori_loop(0, 10, lambda i, c: c + pj.tap(i, lambda v: seen.append(int(v)), every=4), x))
+    f = jax.jit(
+        lambda x: jax.lax.fori_loop(
+            0, 10, lambda i, c: c + pj.tap(i, lambda v: seen.append(int(v)), every=4), x
+        )
+    )
     f(0)
     pj.barrier()
     assert seen == [0, 4, 8]
@@ -369,7 +474,13 @@ def test_a_tap_shows_derivatives():
     assert jax.jvp(f, (3.0,), (1.0,))[1] == 6
     pj.barrier()
     plain, nothing = ((), {"x": 9.0, "n": 3}), False
-    assert seen == [plain, plain, (("jvp", "transpose"), {"x": 1.0, "n": nothing}), plain, (("jvp",), {"x": 6.0, "n": nothing})]
+    assert seen == [
+        plain,
+        plain,
+        (("jvp", "transpose"), {"x": 1.0, "n": nothing}),
+        plain,
+        (("jvp",), {"x": 6.0, "n": nothing}),
+    ]
     for options in [{"mode": "async"}, {"ordered": True}]:
         seen.clear()
         jax.jit(jax.grad(lambda x: f(x, **options)))(3.0)
@@ -378,12 +489,18 @@ def test_a_tap_shows_derivatives():
     seen.clear()
     jax.jit(jax.vmap(jax.grad(lambda x: f(x) ** 2)))(jnp.arange(3.0))
     pj.barrier()
-    assert [v["x"] for t, v in seen if not t] == [0, 1, 4] and [v["x"] for t, v in seen if t] == [0, 2, 8]
+    assert [v["x"] for t, v in seen if not t] == [0, 1, 4] and (
+        [v["x"] for t, v in seen if t] == [0, 2, 8]
+    )
     seen.clear()
     jax.jit(jax.grad(lambda x: (jax.vmap(f)(x) ** 2).sum()))(jnp.arange(3.0))
     jax.jvp(jax.vmap(f), (jnp.arange(3.0),), (jnp.ones(3),))
     pj.barrier()
-    for t, wanted in (((), [0, 1, 4] * 2), (("jvp", "transpose"), [0, 2, 8]), (("jvp",), [0, 2, 4])):
+    for t, wanted in (
+        ((), [0, 1, 4] * 2),
+        (("jvp", "transpose"), [0, 2, 8]),
+        (("jvp",), [0, 2, 4]),
+    ):
         assert [v["x"] for told, v in seen if told == t] == wanted
     seen.clear()
     jax.jit(jax.grad(lambda x: jax.lax.scan(lambda c, _: (f(c), None), x, None, length=2)[0]))(2.0)
@@ -395,13 +512,27 @@ def test_cotangents_go_to_a_listener():
     stats = pj.listen.stats()
     jax.jit(jax.grad(lambda x: 3 * pj.tap(x, stats, name="weights", derivatives=True)))(2.0)
     pj.barrier()
-    assert [(s["transforms"], s["last"]["mean"]) for s in stats.series()] == [("", 2), ("jvp,transpose", 3)]
+    assert [(s["transforms"], s["last"]["mean"]) for s in stats.series()] == [
+        ("", 2),
+        ("jvp,transpose", 3),
+    ]
 
 
 def test_order_over_programs():
     seen = []
-    programs = [jax.jit(lambda x, i=i: jax.lax.fori_loop(
-        0, 20, lambda k, c: (pj.tap(k, lambda v: seen.append((i, int(v))), ordered=True), c @ c)[1], x)) for i in range(3)]
+    programs = [
+        jax.jit(
+            lambda x, i=i: jax.lax.fori_loop(
+                0,
+                20,
+                lambda k, c: (
+                    (pj.tap(k, lambda v: seen.append((i, int(v))), ordered=True), c @ c)[1]
+                ),
+                x,
+            )
+        )
+        for i in range(3)
+    ]
     for program in programs * 2:
         program(jnp.eye(64))  # JAX goes on while it runs
     pj.barrier()
@@ -420,7 +551,9 @@ def test_a_python_function_that_computes_with_jax_is_refused():
         f(np.asarray(x))  # compiled before
     for what, f in functions.items():
         for _ in range(2):
-            with pytest.raises(postern.CallbackError, match="compute with NumPy there, or on another device") as caught:
+            with pytest.raises(
+                postern.CallbackError, match="compute with NumPy there, or on another device"
+            ) as caught:
                 jax.jit(lambda x: pj.call(f, like(x), x))(x).block_until_ready()
             assert isinstance(caught.value.__cause__, pj.ReentryError), what
 
@@ -429,10 +562,16 @@ def test_a_python_function_that_computes_with_jax_is_refused():
             return np.asarray(jnp.sin(jnp.asarray(v)))
 
     assert np.allclose(jax.jit(lambda x: pj.call(elsewhere, like(x), x))(x), np.sin(1))
-    jax.jit(lambda x: pj.tap(x, lambda v: shown.append(float(jnp.sum(v))), mode="async"))(x)  # not waited for
+    # not waited for
+    jax.jit(lambda x: pj.tap(x, lambda v: shown.append(float(jnp.sum(v))), mode="async"))(x)
     pj.barrier()
     assert shown == [1e6]
-    assert jax.jit(lambda x: pj.call(lambda v: v + jnp.asarray(v).shape[0], like(x), x))(jnp.ones(2))[0] == 3
+    assert (
+        jax.jit(lambda x: pj.call(lambda v: v + jnp.asarray(v).shape[0], like(x), x))(jnp.ones(2))[
+            0
+        ]
+        == 3
+    )
     assert jnp.sin(0.0) == 0  # and outside of functions all is as before
 
 
@@ -440,7 +579,9 @@ class Computed:
     pass
 
 
-jax.tree_util.register_pytree_node(Computed, lambda c: ((jnp.sin(1.0),), None), lambda *_: Computed())
+jax.tree_util.register_pytree_node(
+    Computed, lambda c: ((jnp.sin(1.0),), None), lambda *_: Computed()
+)
 
 
 def test_a_tree_that_computes_with_jax_is_refused():
@@ -454,15 +595,26 @@ def test_registered_functions_by_name():
     f = jax.jit(lambda x: pj.call("jax.tripled", like(x), x))
     assert f(2.0) == 6
     postern.unregister("jax.tripled")
-    with pytest.raises(postern.CallbackError, match="no host function is registered under 'jax.tripled'"):
+    with pytest.raises(
+        postern.CallbackError, match="no host function is registered under 'jax.tripled'"
+    ):
         f(2.0).block_until_ready()
 
 
 def test_a_version_that_is_not_known_is_refused():
     for version, told in [("(0, 11, 0)", "too new"), ("(0, 5, 3)", "too old")]:
         program = f"import jax; jax.__version_info__ = {version}; import postern.jax"
-        ended = subprocess.run([sys.executable, "-c", program], env=os.environ, capture_output=True, text=True, timeout=100)
-        assert ended.returncode == 1 and f"is {told}: this version of Postern is tried with JAX 0.6 to 0.10" in ended.stderr
+        ended = subprocess.run(
+            [sys.executable, "-c", program],
+            env=os.environ,
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+        assert (
+            ended.returncode == 1
+            and f"is {told}: this version of Postern is tried with JAX 0.6 to 0.10" in ended.stderr
+        )
 
 
 def test_a_call_outside_of_jit_is_compiled_once():
@@ -471,7 +623,9 @@ def test_a_call_outside_of_jit_is_compiled_once():
 
     def compiled(act):
         events = []
-        jax.monitoring.register_event_duration_secs_listener(lambda event, *_, **__: events.append(event) if "backend_compile" in event else None)
+        jax.monitoring.register_event_duration_secs_listener(
+            lambda event, *_, **__: events.append(event) if "backend_compile" in event else None
+        )
         for _ in range(3):
             act()
         jax.monitoring.clear_event_listeners()
@@ -501,12 +655,14 @@ CACHED = """
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
     hits = []
-    jax.monitoring.register_event_listener(lambda event, **_: hits.append(event) if event.endswith("cache_hits") else None)
+    jax.monitoring.register_event_listener(\
+lambda event, **_: hits.append(event) if event.endswith("cache_hits") else None)
     added = float(sys.argv[2])
     def add(v):
         return v + np.float32(added)
     def program(x):
-        return pj.call(add, jax.ShapeDtypeStruct((), jnp.float32), x) * 2 + pj.call(lambda v: v, jax.ShapeDtypeStruct((), jnp.float32), x)
+        return pj.call(add, jax.ShapeDtypeStruct((), jnp.float32), x) * 2 + \
+pj.call(lambda v: v, jax.ShapeDtypeStruct((), jnp.float32), x)
     print(len(hits), jax.jit(program)(1.0), len(hits))
 """
 
@@ -514,8 +670,13 @@ CACHED = """
 def test_programs_of_the_compile_cache_call_this_processs_functions(tmp_path):
     out = []
     for added in ("1", "10"):
-        ended = subprocess.run([sys.executable, "-c", textwrap.dedent(CACHED), str(tmp_path), added], env=os.environ, capture_output=True,
-                               text=True, timeout=100)
+        ended = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(CACHED), str(tmp_path), added],
+            env=os.environ,
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
         assert ended.returncode == 0, ended.stderr
         out.append(ended.stdout.split())
     assert out[0] == ["0", "5.0", "0"]
@@ -527,11 +688,17 @@ def test_a_while_under_vmap_whose_condition_has_effects(effect):
     seen = []
 
     def cond(v):
-        return pj.call(lambda v: (seen.append(int(v)), v < 2)[1], jax.ShapeDtypeStruct((), bool), v, effect=effect)
+        return pj.call(
+            lambda v: (seen.append(int(v)), v < 2)[1],
+            jax.ShapeDtypeStruct((), bool),
+            v,
+            effect=effect,
+        )
 
     f = jax.jit(jax.vmap(lambda x: jax.lax.while_loop(cond, lambda v: v + 1, x)))
     assert np.array_equal(f(jnp.arange(5)), [2, 2, 2, 3, 4])
-    assert seen[:5] == [0, 1, 2, 3, 4] and len(seen) == 15  # for each element, once before each of two steps and after
+    # for each element, once before each of two steps and after
+    assert seen[:5] == [0, 1, 2, 3, 4] and len(seen) == 15
     assert np.array_equal(jax.jit(lambda x: jax.lax.while_loop(cond, lambda v: v + 1, x))(0), 2)
 
 
@@ -545,8 +712,15 @@ def test_a_call_that_was_traced_before_is_known_by_all_that_was_given():
     x, wide = jnp.float32(1), jax.ShapeDtypeStruct((3,), jnp.float32)
     first = traced(one, F32, x)
     assert traced(one, F32, x) is first
-    for other in (traced(abs, F32, x), traced(one, wide, x), traced(one, F32, x, effect="ordered"), traced(one, F32, x, timeout=1),
-                  traced(one, F32, x, vmap_method="expand_dims"), traced(one, F32, x, name="two"), traced(one, F32, (x, x))):
+    for other in (
+        traced(abs, F32, x),
+        traced(one, wide, x),
+        traced(one, F32, x, effect="ordered"),
+        traced(one, F32, x, timeout=1),
+        traced(one, F32, x, vmap_method="expand_dims"),
+        traced(one, F32, x, name="two"),
+        traced(one, F32, (x, x)),
+    ):
         assert other != first
     with pytest.raises(ValueError, match="effect"):  # and is refused by what it must be
         traced(one, F32, x, effect="never")
@@ -568,20 +742,41 @@ def test_several_devices():
     mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")), ("x",))
 
     def part(x):
-        return pj.call(lambda v, info: (seen.append((info.device, float(v[0]))), 2 * v)[1], like(x), x, effect="unordered")
+        return pj.call(
+            lambda v, info: (seen.append((info.device, float(v[0]))), 2 * v)[1],
+            like(x),
+            x,
+            effect="unordered",
+        )
 
-    f = jax.jit(shard_map(part, mesh=mesh, in_specs=jax.sharding.PartitionSpec("x"), out_specs=jax.sharding.PartitionSpec("x")))
+    f = jax.jit(
+        shard_map(
+            part,
+            mesh=mesh,
+            in_specs=jax.sharding.PartitionSpec("x"),
+            out_specs=jax.sharding.PartitionSpec("x"),
+        )
+    )
     assert np.array_equal(f(jnp.arange(8.0)), 2 * np.arange(8))
     assert sorted(seen) == [(0, 0), (1, 2), (2, 4), (3, 6)]
 
 
 @pytest.mark.parametrize("effect", ["unordered", "ordered"])
 def test_ordered_calls_on_several_devices(effect):
-    seen, mesh, spec = [], jax.sharding.Mesh(np.array(jax.devices("cpu")), ("x",)), jax.sharding.PartitionSpec("x")
+    seen, mesh, spec = (
+        [],
+        jax.sharding.Mesh(np.array(jax.devices("cpu")), ("x",)),
+        jax.sharding.PartitionSpec("x"),
+    )
 
     def part(x):
         for i in range(3):
-            x = pj.call(lambda v, info, i=i: (seen.append((info.device, i)), v + 1)[1], like(x), x, effect=effect)
+            x = pj.call(
+                lambda v, info, i=i: (seen.append((info.device, i)), v + 1)[1],
+                like(x),
+                x,
+                effect=effect,
+            )
         return x
 
     f = jax.jit(shard_map(part, mesh=mesh, in_specs=spec, out_specs=spec))
@@ -594,21 +789,36 @@ def test_programs_that_jax_cuts():
     mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")), ("x",))
     cut = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
     seen = []
-    f = jax.jit(lambda x: pj.call(lambda v: (seen.append(v.shape), 2 * v)[1], like(x), x), in_shardings=cut, out_shardings=cut)
+    f = jax.jit(
+        lambda x: pj.call(lambda v: (seen.append(v.shape), 2 * v)[1], like(x), x),
+        in_shardings=cut,
+        out_shardings=cut,
+    )
     assert np.array_equal(f(jnp.arange(8.0)), 2 * np.arange(8))
     assert set(seen) == {(8,)}
-    g = jax.jit(lambda x: pj.tap(x, lambda v: seen.append(v.shape), name="log"), in_shardings=cut, out_shardings=cut)
+    g = jax.jit(
+        lambda x: pj.tap(x, lambda v: seen.append(v.shape), name="log"),
+        in_shardings=cut,
+        out_shardings=cut,
+    )
     if jax.__version_info__ < (0, 7):
         g(jnp.arange(8.0)).block_until_ready()
         assert seen[-1] == (8,)
     else:
-        with pytest.raises(NotImplementedError, match=r"tap 'log' at test_jax.py:\d+ is in a program that JAX cuts for 4 devices; have it within jax.shard_map"):
+        with pytest.raises(
+            NotImplementedError,
+            match=r"tap 'log' at test_jax.py:\d+ is in a program that JAX cuts for 4 devices; "
+            r"have it within jax.shard_map",
+        ):
             g(jnp.arange(8.0))
 
 
 def test_a_function_is_told_its_part():
     seen = []
-    mesh, spec = jax.sharding.Mesh(np.array(jax.devices("cpu")).reshape(2, 2), ("x", "y")), jax.sharding.PartitionSpec("x", "y")
+    mesh, spec = (
+        jax.sharding.Mesh(np.array(jax.devices("cpu")).reshape(2, 2), ("x", "y")),
+        jax.sharding.PartitionSpec("x", "y"),
+    )
 
     def part(x):
         pj.tap(x, lambda v, info: seen.append((info.device, info.part, v.tolist())))
@@ -617,10 +827,18 @@ def test_a_function_is_told_its_part():
     f = jax.jit(shard_map(part, mesh=mesh, in_specs=spec, out_specs=spec))
     assert np.array_equal(f(jnp.zeros((2, 2))), [[0, 1], [10, 11]])
     pj.barrier()
-    assert sorted(seen, key=str) == [(2 * i + j, {"x": i, "y": j}, [[0.0]]) for i in range(2) for j in range(2)]
+    assert sorted(seen, key=str) == [
+        (2 * i + j, {"x": i, "y": j}, [[0.0]]) for i in range(2) for j in range(2)
+    ]
     same = jax.sharding.PartitionSpec()
-    f = shard_map(lambda x: pj.call(lambda v, info: v + info.part["x"], like(x), x), mesh=mesh, in_specs=same, out_specs=same)
-    with pytest.raises(ValueError, match="out_specs"):  # what is made of the part is not the same everywhere
+    f = shard_map(
+        lambda x: pj.call(lambda v, info: v + info.part["x"], like(x), x),
+        mesh=mesh,
+        in_specs=same,
+        out_specs=same,
+    )
+    # What is made of the part is not the same everywhere.
+    with pytest.raises(ValueError, match="out_specs"):
         jax.jit(f)(jnp.zeros(1))
 
 
@@ -638,17 +856,24 @@ def test_pmap():
 
 
 def run(program, **environment):
-    return subprocess.run([sys.executable, "-c", textwrap.dedent(program)], env={**os.environ, **environment}, capture_output=True,
-                          text=True, timeout=100)
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
 
 
 def test_functions_go_with_their_programs():
-    told = run("""
+    told = run(
+        """
         import gc, jax, jax.numpy as jnp, postern, postern.jax as pj
         F32 = jax.ShapeDtypeStruct((), jnp.float32)
 
         def work():
-            programs = [jax.jit(lambda x, i=i: pj.call(lambda v: v + i, F32, x) + pj.tap(x, lambda v: None)) for i in range(20)]
+            programs = [jax.jit(lambda x, i=i: \
+pj.call(lambda v: v + i, F32, x) + pj.tap(x, lambda v: None)) for i in range(20)]
             for program in programs:
                 program(1.0).block_until_ready()
             pj.barrier()
@@ -662,7 +887,8 @@ def test_functions_go_with_their_programs():
         before = work()[1]
         held, after = work()
         print(held - before, after - before)
-    """)
+    """
+    )
     assert told.stdout.split() == ["40", "0"], told
 
 
@@ -672,7 +898,8 @@ def test_the_compile_cache(tmp_path):
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
         hits = []
-        jax.monitoring.register_event_listener(lambda event, **_: hits.append(event) if "cache_hits" in event else None)
+        jax.monitoring.register_event_listener(\
+lambda event, **_: hits.append(event) if "cache_hits" in event else None)
         F32 = jax.ShapeDtypeStruct((), jnp.float32)
         def f(x):
             return pj.call(lambda v: v + 1, F32, x) + pj.call("by.name", F32, x, effect="ordered")
@@ -684,12 +911,20 @@ def test_the_compile_cache(tmp_path):
             print("by.name" in str(e))
         print(len(hits) > 0)
     """
-    told = [run(program.replace("{register}", str(there)), JAX_COMPILATION_CACHE_DIR=str(tmp_path)) for there in (True, True, False)]
-    assert [t.stdout.split() for t in told] == [["23.0", "False"], ["23.0", "True"], ["True", "True"]], told
+    told = [
+        run(program.replace("{register}", str(there)), JAX_COMPILATION_CACHE_DIR=str(tmp_path))
+        for there in (True, True, False)
+    ]
+    assert [t.stdout.split() for t in told] == [
+        ["23.0", "False"],
+        ["23.0", "True"],
+        ["True", "True"],
+    ], told
 
 
 def test_a_forked_process_is_refused():
-    ended = run("""
+    ended = run(
+        """
         import multiprocessing, jax, jax.numpy as jnp, numpy as np, postern, postern.jax as pj
         F32 = jax.ShapeDtypeStruct((), jnp.float32)
         f = jax.jit(lambda x: pj.call(lambda v: v + 1, F32, x))
@@ -705,7 +940,8 @@ def test_a_forked_process_is_refused():
         p.start()
         p.join(60)
         print(p.exitcode, f(1.0))
-    """)
+    """
+    )
     assert ended.stdout.split() == ["True"] * 3 + ["0", "2.0"], ended
 
 
@@ -732,7 +968,9 @@ def test_prints_and_hooks(capfd):
     assert seen == [2]
 
 
-@pytest.mark.skipif(not hasattr(jax, "make_user_context"), reason="JAX 0.6 has one cache for all hooks")
+@pytest.mark.skipif(
+    not hasattr(jax, "make_user_context"), reason="JAX 0.6 has one cache for all hooks"
+)
 def test_hooks_of_what_jax_has_traced_before():
     seen, others = [], []
 
@@ -752,40 +990,56 @@ def test_hooks_of_what_jax_has_traced_before():
         return seen[:], others[:]
 
     plain = jax.jit(net)
-    hooked = jax.jit(pj.with_hooks(net, {"c": lambda v: seen.append(float(v)), "x": lambda v: seen.append(float(v))}))
+    hooked = jax.jit(
+        pj.with_hooks(
+            net, {"c": lambda v: seen.append(float(v)), "x": lambda v: seen.append(float(v))}
+        )
+    )
     other = jax.jit(pj.with_hooks(net, {"c": lambda v: others.append(float(v))}))
     for _ in range(2):
-        assert fired(plain) == ([], []) and sorted(fired(hooked)[0]) == [0, 1, 2] and sorted(fired(other)[1]) == [1, 2]
+        assert (
+            fired(plain) == ([], [])
+            and sorted(fired(hooked)[0]) == [0, 1, 2]
+            and sorted(fired(other)[1]) == [1, 2]
+        )
     assert fired(jax.jit(lambda x: net(x))) == ([], [])
 
 
-@pytest.mark.parametrize("act, error", [
-    (lambda: pj.call(3, F32, 1.0), TypeError),
-    (lambda: pj.call(abs, F32, 1.0, effect="some"), ValueError),
-    (lambda: pj.call(abs, F32, 1.0, vmap_method="all"), ValueError),
-    (lambda: pj.tap(1.0, abs, mode="later"), ValueError),
-    (lambda: pj.tap(1.0, abs, every=0), ValueError),
-    (lambda: pj.tap("text", abs), TypeError),
-    (lambda: pj.tap([1.0, object()], abs), TypeError),
-    (lambda: pj.call(abs, F32, "text"), TypeError),
-    (lambda: pj.call(abs, "text", 1.0), ValueError),
-    (lambda: pj.call(abs, [3.5], 1.0), ValueError),
-    (lambda: pj.call(abs, jax.ShapeDtypeStruct((), jnp.int4), 1.0), TypeError),
-    (lambda: pj.tap(jnp.int4(1), abs), TypeError),
-])
+@pytest.mark.parametrize(
+    "act, error",
+    [
+        (lambda: pj.call(3, F32, 1.0), TypeError),
+        (lambda: pj.call(abs, F32, 1.0, effect="some"), ValueError),
+        (lambda: pj.call(abs, F32, 1.0, vmap_method="all"), ValueError),
+        (lambda: pj.tap(1.0, abs, mode="later"), ValueError),
+        (lambda: pj.tap(1.0, abs, every=0), ValueError),
+        (lambda: pj.tap("text", abs), TypeError),
+        (lambda: pj.tap([1.0, object()], abs), TypeError),
+        (lambda: pj.call(abs, F32, "text"), TypeError),
+        (lambda: pj.call(abs, "text", 1.0), ValueError),
+        (lambda: pj.call(abs, [3.5], 1.0), ValueError),
+        (lambda: pj.call(abs, jax.ShapeDtypeStruct((), jnp.int4), 1.0), TypeError),
+        (lambda: pj.tap(jnp.int4(1), abs), TypeError),
+    ],
+)
 def test_bad_arguments(act, error):
     with pytest.raises(error, match="postern.jax: "):
         act()
 
 
 def test_the_process_ends_with_taps_under_way():
-    program = textwrap.dedent("""
+    program = textwrap.dedent(
+        """
         import time, jax, postern.jax as pj
-        f = jax.jit(lambda x: jax.lax.fori_loop(0, 20, lambda i, c: c + pj.tap(i, lambda v: time.sleep(0.01), mode="async"), x))
+        f = jax.jit(lambda x: jax.lax.fori_loop(0, 20, lambda i, c: \
+c + pj.tap(i, lambda v: time.sleep(0.01), mode="async"), x))
         g = jax.jit(lambda x: jax.lax.fori_loop(0, 40, lambda i, c: c @ c / 512, x))
         h = jax.jit(lambda x: (pj.print("seen {}", g(x)[0, 0]), x)[1])
         f(0)
         h(jax.numpy.ones((512, 512)))
-    """)
-    ended = subprocess.run([sys.executable, "-c", program], env=os.environ, capture_output=True, text=True, timeout=100)
+    """
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], env=os.environ, capture_output=True, text=True, timeout=100
+    )
     assert (ended.returncode, ended.stdout) == (0, "seen 1.0\n"), ended.stderr

@@ -38,7 +38,11 @@ def test_the_progress_bar_shows_what_jax_tqdms_does(n, every):
     jax_tqdm = pytest.importorskip("jax_tqdm")
     ours, theirs = io.StringIO(), io.StringIO()
     result = scanned(progress.progress(n, every, file=ours), n)
-    assert result == scanned(jax_tqdm.scan_tqdm(n, every, file=theirs), n) == scanned(lambda step: step, n)
+    assert (
+        result
+        == scanned(jax_tqdm.scan_tqdm(n, every, file=theirs), n)
+        == scanned(lambda step: step, n)
+    )
     for shown in (ours.getvalue(), theirs.getvalue()):
         assert f"Running for {n:,} iterations" in shown
     assert f"{n}/{n} [" in ours.getvalue()
@@ -50,7 +54,9 @@ def test_the_progress_bar_of_a_tuple_and_of_a_second_run():
     def step(c, x):
         return c + x[1], c
 
-    f = jax.jit(lambda xs: jax.lax.scan(progress.progress(40, file=shown)(step), 0.0, (jnp.arange(40), xs)))
+    f = jax.jit(
+        lambda xs: jax.lax.scan(progress.progress(40, file=shown)(step), 0.0, (jnp.arange(40), xs))
+    )
     for _ in range(2):
         assert f(jnp.ones(40))[0] == 40
         pj.barrier()
@@ -62,7 +68,11 @@ def test_metrics_are_logged_as_io_callback_would():
         write = metrics.logger(file)
 
         def log(values, every):
-            jax.lax.cond(values["step"] % every == 0, lambda: io_callback(write, None, values, ordered=True), lambda: None)
+            jax.lax.cond(
+                values["step"] % every == 0,
+                lambda: io_callback(write, None, values, ordered=True),
+                lambda: None,
+            )
 
         return log
 
@@ -79,9 +89,17 @@ def test_metrics_are_logged_as_io_callback_would():
     assert told[0][0] < told[0][1][0][0]
 
 
-@pytest.mark.parametrize("name, out", [("progress.py", r"^-?\d+\.\d+\n$"), ("metrics.py", r"^loss 0\.\d+; .* has 200 lines\n$")])
+@pytest.mark.parametrize(
+    "name, out",
+    [("progress.py", r"^-?\d+\.\d+\n$"), ("metrics.py", r"^loss 0\.\d+; .* has 200 lines\n$")],
+)
 def test_the_examples_run(name, out, tmp_path):
-    done = subprocess.run([sys.executable, str(EXAMPLES / name), str(tmp_path / "log")], env=os.environ, capture_output=True, text=True,
-                          timeout=200)
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / name), str(tmp_path / "log")],
+        env=os.environ,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
     assert done.returncode == 0, done.stderr
     assert re.match(out, done.stdout)

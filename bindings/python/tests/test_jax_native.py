@@ -1,4 +1,6 @@
-"""postern.jax with functions of C++ and C: from a library, from capsules, and the library's own listeners."""
+"""postern.jax with functions of C++ and C: from a library, from capsules,
+and the library's own listeners.
+"""
 
 import csv
 import ctypes
@@ -22,7 +24,10 @@ import postern
 import postern.jax as pj
 
 F32 = jax.ShapeDtypeStruct((), jnp.float32)
-shard_map = getattr(jax, "shard_map", None) or __import__("jax.experimental.shard_map", fromlist=["shard_map"]).shard_map
+shard_map = (
+    getattr(jax, "shard_map", None)
+    or __import__("jax.experimental.shard_map", fromlist=["shard_map"]).shard_map
+)
 LIBRARY = os.environ["FUNCTIONS"]
 postern.load_library(LIBRARY)
 
@@ -43,16 +48,25 @@ def test_a_function_of_cpp():
     assert np.array_equal(jax.jit(lambda x: pj.call("cc.twice", like(x), x) + 1)(x), [1, 3, 5])
     assert jax.jit(lambda x, y: pj.call("cc.sum", F32, x, y))(x, x) == 5
     for effect in ["pure", "unordered", "ordered"]:
-        f = jax.jit(lambda x: jax.lax.fori_loop(0, 10, lambda i, c: pj.call("cc.twice", F32, c, effect=effect), x))
+        f = jax.jit(
+            lambda x: jax.lax.fori_loop(
+                0, 10, lambda i, c: pj.call("cc.twice", F32, c, effect=effect), x
+            )
+        )
         assert f(1.0) == 1024
 
 
 def test_what_it_throws_and_what_it_cannot_take():
-    with pytest.raises(postern.CallbackError, match=r"call 'cc.fails' at test_jax_native.py:\d+ on device 0: no luck"):
+    with pytest.raises(
+        postern.CallbackError,
+        match=r"call 'cc.fails' at test_jax_native.py:\d+ on device 0: no luck",
+    ):
         jax.jit(lambda x: pj.call("cc.fails", F32, x))(1.0).block_until_ready()
     with pytest.raises(postern.Error, match="cc.fails"):
         jax.jit(lambda x: pj.call("cc.fails", F32, x, x))(1.0).block_until_ready()
-    with pytest.raises(postern.CallbackError, match="no host function is registered under 'cc.nothing'"):
+    with pytest.raises(
+        postern.CallbackError, match="no host function is registered under 'cc.nothing'"
+    ):
         jax.jit(lambda x: pj.call("cc.nothing", F32, x))(1.0).block_until_ready()
 
 
@@ -61,7 +75,7 @@ def test_attributes():
     assert f(2.0) == 7
     seen = []
     postern.register("py.attributes", lambda x, **given: seen.append(given) or x, replace=True)
-    given = {"on": True, "text": "a\"b", "ints": [1, 2], "reals": [0.5, 2.0]}
+    given = {"on": True, "text": 'a"b', "ints": [1, 2], "reals": [0.5, 2.0]}
     assert jax.jit(lambda x: pj.call("py.attributes", F32, x, attributes=given))(1.0) == 1
     assert seen == [given]
     for number in (1, 1.0, True, 0.0, -0.0):  # of which some are equal
@@ -78,7 +92,12 @@ def test_vmap(method):
     x = jnp.arange(12.0).reshape(3, 4)
     f = jax.jit(jax.vmap(lambda x: pj.call("cc.twice", like(x), x, vmap_method=method)))
     assert np.array_equal(f(x), 2 * x)
-    g = jax.jit(jax.vmap(jax.vmap(lambda x: pj.call("cc.twice", like(x), x, vmap_method=method), in_axes=1), in_axes=0))
+    g = jax.jit(
+        jax.vmap(
+            jax.vmap(lambda x: pj.call("cc.twice", like(x), x, vmap_method=method), in_axes=1),
+            in_axes=0,
+        )
+    )
     y = jnp.arange(24.0).reshape(2, 3, 4)
     assert np.array_equal(g(y), 2 * np.moveaxis(np.asarray(y), 2, 1))
 
@@ -86,12 +105,18 @@ def test_vmap(method):
 def test_vmap_of_one_operand_in_two():
     x, y = jnp.arange(12.0).reshape(3, 4), jnp.arange(4.0)
     for method in ["sequential", "parallel"]:
-        f = jax.jit(jax.vmap(lambda x, y: pj.call("cc.sum", F32, x, y, vmap_method=method), in_axes=(0, None)))
+        f = jax.jit(
+            jax.vmap(
+                lambda x, y: pj.call("cc.sum", F32, x, y, vmap_method=method), in_axes=(0, None)
+            )
+        )
         assert np.array_equal(f(x, y), x @ y)
 
 
 def test_vmap_in_parallel_takes_threads():
-    most = jax.jit(lambda: pj.call("cc.most", jax.ShapeDtypeStruct((), jnp.int32), effect="unordered"))
+    most = jax.jit(
+        lambda: pj.call("cc.most", jax.ShapeDtypeStruct((), jnp.int32), effect="unordered")
+    )
     x = jnp.arange(8.0)
     for method, wanted in [("sequential", 1), ("parallel", 8)]:
         most()
@@ -102,7 +127,9 @@ def test_vmap_in_parallel_takes_threads():
 
 def test_elements_are_told():
     seen = []
-    f = jax.jit(jax.vmap(lambda x: pj.call(lambda v, info: (seen.append(info.element), v)[1], F32, x)))
+    f = jax.jit(
+        jax.vmap(lambda x: pj.call(lambda v, info: (seen.append(info.element), v)[1], F32, x))
+    )
     f(jnp.arange(3.0)).block_until_ready()
     assert seen == [0, 1, 2]
 
@@ -111,7 +138,10 @@ def test_capsules():
     functions = ctypes.CDLL(LIBRARY)
     functions.minus_one.restype = ctypes.c_void_p
     capsule = ctypes.pythonapi.PyCapsule_New
-    capsule.restype, capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    capsule.restype, capsule.argtypes = (
+        ctypes.py_object,
+        [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p],
+    )
     context = ctypes.pythonapi.PyCapsule_SetContext
     context.argtypes = [ctypes.py_object, ctypes.c_void_p]
     added = ctypes.c_float(10)
@@ -127,10 +157,15 @@ def test_capsules():
 
 
 def test_several_devices_and_threads_share_a_program():
-    mesh, spec = jax.sharding.Mesh(np.array(jax.devices("cpu")), ("x",)), jax.sharding.PartitionSpec("x")
+    mesh, spec = (
+        jax.sharding.Mesh(np.array(jax.devices("cpu")), ("x",)),
+        jax.sharding.PartitionSpec("x"),
+    )
 
     def part(x):
-        return jax.lax.fori_loop(0, 200, lambda i, c: pj.call("cc.twice", like(c), c, effect="unordered") / 2, x)
+        return jax.lax.fori_loop(
+            0, 200, lambda i, c: pj.call("cc.twice", like(c), c, effect="unordered") / 2, x
+        )
 
     f = jax.jit(shard_map(part, mesh=mesh, in_specs=spec, out_specs=spec))
     g = jax.jit(part)
@@ -155,7 +190,9 @@ def on_grid(f, devices=None):
     """`f` of a number, on a mesh of two by two devices, for each of an array's elements."""
     mesh = jax.sharding.Mesh(np.array(devices or jax.devices("cpu")).reshape(2, 2), ("x", "y"))
     spec = jax.sharding.PartitionSpec("x", "y")
-    return jax.jit(shard_map(lambda v: f(v[0, 0]).reshape(1, 1), mesh=mesh, in_specs=spec, out_specs=spec))
+    return jax.jit(
+        shard_map(lambda v: f(v[0, 0]).reshape(1, 1), mesh=mesh, in_specs=spec, out_specs=spec)
+    )
 
 
 GRID = np.float32([[0, 1], [10, 11]])  # what cc.part adds on it
@@ -187,7 +224,12 @@ def test_a_function_of_cpp_is_told_its_part(effect):
     assert np.array_equal(jax.jit(jax.vmap(part, axis_name="v"))(jnp.zeros(2)), [-1, -1])
     spec = jax.sharding.PartitionSpec("x")
     alone = jax.sharding.Mesh(np.array(jax.devices("cpu")[2:3]), ("x",))
-    assert jax.jit(shard_map(lambda v: part(v[0])[None], mesh=alone, in_specs=spec, out_specs=spec))(jnp.zeros(1)) == 0
+    assert (
+        jax.jit(shard_map(lambda v: part(v[0])[None], mesh=alone, in_specs=spec, out_specs=spec))(
+            jnp.zeros(1)
+        )
+        == 0
+    )
     with pytest.raises(postern.CallbackError, match=r"on device \d: no luck"):
         jax.block_until_ready(on_grid(lambda c: pj.call("cc.fails", F32, c))(ZEROS))
 
@@ -201,13 +243,20 @@ def test_a_part_in_control_flow_and_under_transforms():
     branch = on_grid(lambda c: jax.lax.cond(c == 0, lambda c: part(c), lambda c: c, c))
     assert np.array_equal(branch(jnp.float32([[0, 5], [0, 5]])), [[0, 5], [10, 5]])
     for method in ("sequential", "parallel"):
-        batch = on_grid(lambda c: jax.vmap(lambda e: part(c + e, vmap_method=method), axis_name="v")(jnp.arange(3.0)).sum())
+        batch = on_grid(
+            lambda c: jax.vmap(lambda e: part(c + e, vmap_method=method), axis_name="v")(
+                jnp.arange(3.0)
+            ).sum()
+        )
         assert np.array_equal(batch(ZEROS), 3 * GRID + 3)
     outer = jax.jit(jax.vmap(on_grid(part)))
     assert np.array_equal(outer(jnp.zeros((2, 2, 2))), [GRID, GRID])
     assert np.array_equal(on_grid(jax.checkpoint(part))(ZEROS), GRID)
     assert np.array_equal(on_grid(lambda c: pj.block("cc.part", lambda c: c, c))(ZEROS), GRID)
-    assert np.array_equal(on_grid(jax.grad(lambda c: pj.block("cc.part", lambda c: 3 * c, c)))(ZEROS), np.full((2, 2), 3))
+    assert np.array_equal(
+        on_grid(jax.grad(lambda c: pj.block("cc.part", lambda c: 3 * c, c)))(ZEROS),
+        np.full((2, 2), 3),
+    )
 
 
 def test_a_tap_of_cpp_is_told_its_part(capfd):
@@ -223,13 +272,15 @@ def test_a_tap_of_cpp_is_told_its_part(capfd):
         assert told(on_grid(lambda c: pj.tap(c, "cc.show_part", **options)), ZEROS) == shown(0)
     hooked = on_grid(pj.with_hooks(lambda c: pj.hook("here", c + 1), {"here": "cc.show_part"}))
     assert told(hooked, ZEROS) == shown(1)
-    assert len(told(on_grid(lambda c: pj.tap(c, "cc.show_part", every=2)), ZEROS)) == 2  # of all devices' firings
+    # of all devices' firings
+    assert len(told(on_grid(lambda c: pj.tap(c, "cc.show_part", every=2)), ZEROS)) == 2
     derived = on_grid(jax.grad(lambda c: pj.tap(3 * c, "cc.show_part", derivatives=True)))
     assert told(derived, ZEROS) == sorted(shown(0) + shown(1))
     for mode in ("sync", "async"):
         pmapped = jax.pmap(lambda c: pj.tap(c, "cc.show_part", mode=mode), axis_name="i")
         assert told(pmapped, jnp.zeros(4)) == shown(0, "0123")
-    assert told(jax.pmap(lambda c: pj.tap(c, "cc.show_part")), jnp.zeros(4)) == shown(0, "0123")  # an axis without a name
+    # an axis without a name
+    assert told(jax.pmap(lambda c: pj.tap(c, "cc.show_part")), jnp.zeros(4)) == shown(0, "0123")
 
 
 @pytest.mark.skipif(jax.__version_info__ < (0, 7), reason="whose XLA takes no custom call there")
@@ -244,7 +295,9 @@ def test_a_part_where_some_axes_are_jaxs_own():
     assert np.array_equal(jax.jit(rows)(jnp.zeros((2, 1))), [[0], [1]])
 
     def within(v):
-        return shard_map(part, in_specs=spec(None, "y"), out_specs=spec(None, "y"), axis_names={"y"})(v)
+        return shard_map(
+            part, in_specs=spec(None, "y"), out_specs=spec(None, "y"), axis_names={"y"}
+        )(v)
 
     nested = shard_map(within, mesh=mesh, in_specs=spec("x"), out_specs=spec("x"), axis_names={"x"})
     assert np.array_equal(jax.jit(nested)(ZEROS), GRID)
@@ -252,15 +305,26 @@ def test_a_part_where_some_axes_are_jaxs_own():
 
 def test_calls_that_say_a_mesh_themselves():
     x, position = jnp.float32(1), jnp.uint32
-    assert jax.jit(lambda x: pj.call("cc.twice", like(x), x))(x) == 2  # XLA knows the handler from here on
+    # XLA knows the handler from here on.
+    assert jax.jit(lambda x: pj.call("cc.twice", like(x), x))(x) == 2
 
     def call(axes):
-        return jax.jit(lambda *given: jax.ffi.ffi_call("postern_guest", F32)(*given, function="cc.part", kind="call", axes=axes))
+        return jax.jit(
+            lambda *given: jax.ffi.ffi_call("postern_guest", F32)(
+                *given, function="cc.part", kind="call", axes=axes
+            )
+        )
 
     assert call("2 x\n3 y")(x, position(5)) == 1 + 12
-    for axes, given, said in [("2 x", (x,), "no position on a mesh"), ("2 x", (x, x), "no position on a mesh"), ("2 x", (), "no position"),
-                              ("2 x", (x, position(2)), "at 2, which is not on its mesh"), ("2 x", (x, jnp.int32(0)), "no position on a mesh"),
-                              ("x", (x, position(0)), "'x' is no axis of a mesh"), ("0 x", (x, position(0)), "no axis")]:
+    for axes, given, said in [
+        ("2 x", (x,), "no position on a mesh"),
+        ("2 x", (x, x), "no position on a mesh"),
+        ("2 x", (), "no position"),
+        ("2 x", (x, position(2)), "at 2, which is not on its mesh"),
+        ("2 x", (x, jnp.int32(0)), "no position on a mesh"),
+        ("x", (x, position(0)), "'x' is no axis of a mesh"),
+        ("0 x", (x, position(0)), "no axis"),
+    ]:
         with pytest.raises(postern.Error, match=said):
             call(axes)(*given).block_until_ready()
     written = jax.export.export(call("2 x"))(x, position(0)).mlir_module_serialized
@@ -295,6 +359,7 @@ def test_listeners(tmp_path, capfd):
             pj.tap(c, histogram, mode="async")
             pj.tap(i, pj.listen.progress(3, per_second=1e9), ordered=True)
             return c * 2
+
         return jax.lax.fori_loop(0, 3, step, x)
 
     assert train(1.0) == 8
@@ -311,7 +376,9 @@ def test_listeners(tmp_path, capfd):
     assert [float(v) for row in read for k, v in row.items() if "loss" in k] == [1, 2, 4]
     assert "3/3" in capfd.readouterr().err
     with pytest.raises(postern.CallbackError, match="nan"):
-        jax.jit(lambda x: pj.tap(jnp.log(x - 1), pj.listen.first_non_finite()))(0.0).block_until_ready()
+        jax.jit(lambda x: pj.tap(jnp.log(x - 1), pj.listen.first_non_finite()))(
+            0.0
+        ).block_until_ready()
         pj.barrier()
     with pytest.raises(postern.Error):
         pj.listen.csv(tmp_path)  # a folder
@@ -320,7 +387,10 @@ def test_listeners(tmp_path, capfd):
 
 
 def test_listeners_that_write_files(tmp_path):
-    record, lines = pj.listen.record(tmp_path / "kept.npz"), pj.listen.jsonl(tmp_path / "loss.jsonl")
+    record, lines = (
+        pj.listen.record(tmp_path / "kept.npz"),
+        pj.listen.jsonl(tmp_path / "loss.jsonl"),
+    )
     board = pj.listen.tensorboard(tmp_path / "board")
 
     @jax.jit
@@ -330,6 +400,7 @@ def test_listeners_that_write_files(tmp_path):
             pj.tap((i, {"loss": c}), board, name="train", mode="async")
             pj.tap({"w": jnp.stack([c, -c])}, record, name="kept", ordered=True)
             return c * 2
+
         return jax.lax.fori_loop(0, 3, step, x)
 
     assert train(1.0) == 8
@@ -349,7 +420,9 @@ def test_listeners_that_write_files(tmp_path):
 def flat(row, before=""):
     """Its values, with the keys on the way to them."""
     for key, value in row.items():
-        yield from flat(value, before + key + ".") if isinstance(value, dict) else [(before + key, value)]
+        yield from flat(value, before + key + ".") if isinstance(value, dict) else [
+            (before + key, value)
+        ]
 
 
 def test_a_step_that_a_library_overrides():
@@ -361,7 +434,10 @@ def test_a_step_that_a_library_overrides():
     assert jax.grad(lambda x: pj.block("cc.cube", cube, x))(2.0) == 12.5  # the library's own
     assert np.array_equal(jax.vmap(step)(jnp.arange(3.0)), [0, 1, 8])
     assert jax.jit(lambda x: pj.block("cc.no_cube", cube, x))(2.0) == 7
-    with pytest.raises(postern.CallbackError, match=r"call 'cc.fails' at test_jax_native.py:\d+ on device 0: no luck"):
+    with pytest.raises(
+        postern.CallbackError,
+        match=r"call 'cc.fails' at test_jax_native.py:\d+ on device 0: no luck",
+    ):
         jax.jit(lambda x: pj.block("cc.fails", cube, x))(2.0).block_until_ready()
     assert pj.block_path("cc.cube") == "C++ function 'cc.cube', derivative 'cc.cube.vjp'"
     assert pj.block_path("cc.no_cube") == "default"
@@ -372,31 +448,49 @@ def test_an_exported_program_runs_in_both_homes(tmp_path):
     postern.register("home.log", lambda v: seen.append(float(v)), replace=True)
 
     def program(x):
-        y = jax.vmap(lambda v: pj.call("cc.scale", F32, v, attributes={"factor": 2.5, "plus": 1}, vmap_method="parallel"))(x)
+        y = jax.vmap(
+            lambda v: pj.call(
+                "cc.scale", F32, v, attributes={"factor": 2.5, "plus": 1}, vmap_method="parallel"
+            )
+        )(x)
         pj.tap(y.sum(), "home.log", name="sum", ordered=True)
         pj.tap(y[0], "home.log", mode="async", every=2)
-        z = jax.lax.fori_loop(0, 3, lambda i, c: pj.call("cc.twice", like(c), c, effect="ordered"), y)
+        z = jax.lax.fori_loop(
+            0, 3, lambda i, c: pj.call("cc.twice", like(c), c, effect="ordered"), y
+        )
         return pj.call("cc.sum", F32, z, z)
 
     exported = jax.export.export(jax.jit(program))(jax.ShapeDtypeStruct((2,), jnp.float32))
     x = jnp.float32([1, 2])
-    assert exported.call(x) == 64 * (3.5 ** 2 + 7 ** 2)
+    assert exported.call(x) == 64 * (3.5**2 + 7**2)
     loaded = postern.load_text(exported.mlir_module_serialized)
     assert loaded.functions == ["cc.scale", "cc.sum", "cc.twice", "home.log"]
     for _ in range(2):
-        assert loaded(np.float32([1, 2]))[0] == 64 * (3.5 ** 2 + 7 ** 2)
+        assert loaded(np.float32([1, 2]))[0] == 64 * (3.5**2 + 7**2)
     postern.barrier()
     pj.barrier()
-    assert sorted(seen) == [3.5] * 2 + [10.5] * 3  # every second one of the asynchronous taps, in each home
+    # every second one of the asynchronous taps, in each home
+    assert sorted(seen) == [3.5] * 2 + [10.5] * 3
     text = postern.load_text(exported.mlir_module())
-    assert text(np.float32([1, 2]))[0] == 64 * (3.5 ** 2 + 7 ** 2)
+    assert text(np.float32([1, 2]))[0] == 64 * (3.5**2 + 7**2)
     postern.barrier()
 
     # And in a process that has no Python, by pn::load.
     calls = jax.jit(lambda x: pj.call("cc.sum", F32, x, x) + pj.call("cc.twice", like(x), x)[0])
     file = tmp_path / "program.mlir"
-    file.write_bytes(jax.export.export(calls)(jax.ShapeDtypeStruct((2,), jnp.float32)).mlir_module_serialized)
-    command = [os.environ["COMMAND"], "run", file, "[1, 2]", "--library", os.environ["FUNCTIONS"], "--out", tmp_path]
+    file.write_bytes(
+        jax.export.export(calls)(jax.ShapeDtypeStruct((2,), jnp.float32)).mlir_module_serialized
+    )
+    command = [
+        os.environ["COMMAND"],
+        "run",
+        file,
+        "[1, 2]",
+        "--library",
+        os.environ["FUNCTIONS"],
+        "--out",
+        tmp_path,
+    ]
     subprocess.run(command, check=True, timeout=60)
     assert np.load(tmp_path / "out0.npy") == 5 + 2
 
@@ -409,24 +503,42 @@ def test_an_exported_program_runs_in_both_homes(tmp_path):
 
     ordered = tmp_path / "tapped.mlir"
     ordered.write_bytes(jax.export.export(jax.jit(tapped))(F32).mlir_module_serialized)
-    command = [os.environ["COMMAND"], "run", ordered, "1.5", "--library", os.environ["FUNCTIONS"], "--out", tmp_path]
+    command = [
+        os.environ["COMMAND"],
+        "run",
+        ordered,
+        "1.5",
+        "--library",
+        os.environ["FUNCTIONS"],
+        "--out",
+        tmp_path,
+    ]
     done = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True)
     assert np.load(tmp_path / "out0.npy") == 12
     assert done.stdout.count("told 12\n") == 2, done
 
     failing = jax.export.export(jax.jit(lambda x: pj.call("cc.fails", F32, x, name="luck")))(F32)
-    with pytest.raises(postern.CallbackError, match=r"call 'luck' at test_jax_native.py:\d+ on device 0: no luck"):
+    with pytest.raises(
+        postern.CallbackError, match=r"call 'luck' at test_jax_native.py:\d+ on device 0: no luck"
+    ):
         postern.load_text(failing.mlir_module_serialized)(np.float32(1))
-    # Or in one where JAX has lowered no call; jax.export's own files need a package that may not be here.
+    # Or in one where JAX has lowered no call;
+    # jax.export's own files need a package that may not be here.
     fresh = """
         import dataclasses, pathlib, sys, jax, jax.export, numpy as np, postern, postern.jax
         postern.load_library(sys.argv[1])
         x = np.float32([1, 2])
         like = jax.export.export(jax.jit(lambda x: x.sum()))(x)
-        print(dataclasses.replace(like, mlir_module_serialized=pathlib.Path(sys.argv[2]).read_bytes()).call(x))
+        print(dataclasses.replace(\
+like, mlir_module_serialized=pathlib.Path(sys.argv[2]).read_bytes()).call(x))
     """
-    told = subprocess.run([sys.executable, "-c", textwrap.dedent(fresh), LIBRARY, file], env=os.environ, capture_output=True, text=True,
-                          timeout=100)
+    told = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(fresh), LIBRARY, file],
+        env=os.environ,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
     assert told.stdout == "7.0\n", told.stderr
     if importlib.util.find_spec("flatbuffers"):
         artifact = jax.export.export(calls)(jax.ShapeDtypeStruct((2,), jnp.float32)).serialize()
@@ -442,7 +554,9 @@ def test_an_exported_program_runs_in_both_homes(tmp_path):
         spread = jax.device_put(jnp.zeros(count), jax.sharding.NamedSharding(mesh, spec))
         assert np.array_equal(jax.jit(exported.call)(spread), parts)
         if count == 1:
-            assert np.array_equal(postern.load_text(exported.mlir_module_serialized)(np.zeros(1, np.float32))[0], [0])
+            assert np.array_equal(
+                postern.load_text(exported.mlir_module_serialized)(np.zeros(1, np.float32))[0], [0]
+            )
         else:
             with pytest.raises(postern.Error, match="devices"):
                 postern.load_text(exported.mlir_module_serialized)

@@ -1,4 +1,6 @@
-"""postern.jax where a program, a barrier or a process would wait for itself: it is refused, or goes on."""
+"""postern.jax where a program, a barrier or a process would wait for itself:
+it is refused, or goes on.
+"""
 
 import gc
 import os
@@ -17,7 +19,10 @@ import pytest
 import postern
 import postern.jax as pj
 
-shard_map = getattr(jax, "shard_map", None) or __import__("jax.experimental.shard_map", fromlist=["shard_map"]).shard_map
+shard_map = (
+    getattr(jax, "shard_map", None)
+    or __import__("jax.experimental.shard_map", fromlist=["shard_map"]).shard_map
+)
 F32 = jax.ShapeDtypeStruct((), jnp.float32)
 
 
@@ -27,9 +32,17 @@ def like(x):
 
 def run(program, *arguments, seconds=100, **environment):
     """What a process of its own prints; one that hangs ends, with where its threads were."""
-    watched = f"import faulthandler; faulthandler.dump_traceback_later({seconds}, exit=True)\n" + textwrap.dedent(program)
-    ended = subprocess.run([sys.executable, "-c", watched, *arguments], env={**os.environ, **environment}, capture_output=True, text=True,
-                           timeout=2 * seconds)
+    watched = (
+        f"import faulthandler; faulthandler.dump_traceback_later({seconds}, exit=True)\n"
+        + textwrap.dedent(program)
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", watched, *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=2 * seconds,
+    )
     assert ended.returncode == 0, ended
     return ended.stdout.split("\n")[:-1]
 
@@ -40,7 +53,12 @@ def test_calls_and_taps_where_jit_is_switched_off():
     with jax.disable_jit():
         assert f(1.0) == 2
         assert jax.vmap(f)(jnp.arange(2.0)).tolist() == [1, 2]
-        assert jax.grad(lambda x: pj.tap(x * x, lambda v: seen.append(float(v)), derivatives=True))(3.0) == 6
+        assert (
+            jax.grad(lambda x: pj.tap(x * x, lambda v: seen.append(float(v)), derivatives=True))(
+                3.0
+            )
+            == 6
+        )
         assert jax.config.jax_disable_jit
         with pytest.raises(postern.CallbackError, match="ZeroDivisionError"):
             pj.call(lambda v: 1 / 0, F32, 1.0).block_until_ready()
@@ -49,10 +67,11 @@ def test_calls_and_taps_where_jit_is_switched_off():
     assert seen == [2, 1, 2, 9, 1]
 
 
-@pytest.mark.parametrize("options", ['{}', '{"ordered": True}', '{"mode": "async"}'])
+@pytest.mark.parametrize("options", ["{}", '{"ordered": True}', '{"mode": "async"}'])
 @pytest.mark.parametrize("barrier", ["pj.barrier()", "pj.barrier(1)", "hcb.barrier_wait()"])
 def test_a_barrier_inside_of_a_function_is_refused(options, barrier):
-    told = run(f"""
+    told = run(
+        f"""
         import jax, jax.numpy as jnp, postern, postern.jax as pj
         from postern.jax import host_callback as hcb
         x = jnp.ones((256, 256))
@@ -69,7 +88,9 @@ def test_a_barrier_inside_of_a_function_is_refused(options, barrier):
             except postern.CallbackError as e:
                 print(type(e.__cause__).__name__, "wait outside of functions" in str(e))
         print(pj.barrier())
-    """, seconds=60)
+    """,
+        seconds=60,
+    )
     assert told == ["ReentryError True"] * 2 + ["True"]
 
 
@@ -119,7 +140,9 @@ def test_jax_inside_of_a_function_is_refused(named, options):
         return jax.jit(lambda x: pj.call(fn, F32, x, **options))(x).block_until_ready()
 
     for function in (computes, by_name_of_the_platform):
-        with pytest.raises(postern.CallbackError, match="compute with NumPy there, or on another device") as caught:
+        with pytest.raises(
+            postern.CallbackError, match="compute with NumPy there, or on another device"
+        ) as caught:
             called(function)
         assert isinstance(caught.value.__cause__, pj.ReentryError)
     assert called(elsewhere) == 0
@@ -150,15 +173,18 @@ def test_jax_inside_of_functions_that_nobody_waits_for():
 
 @pytest.mark.parametrize("devices", [1, 4])
 def test_a_function_may_return_a_large_array_of_jaxs(devices):
-    told = run("""
+    told = run(
+        """
         import os, sys
-        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # so that XLA has no more threads than devices
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # so that XLA has no more \
+threads than devices
         import jax, jax.numpy as jnp, numpy as np, postern.jax as pj
         try:
             from jax import shard_map
         except ImportError:
             from jax.experimental.shard_map import shard_map
-        mesh, spec = jax.sharding.Mesh(np.array(jax.devices("cpu")), ("x",)), jax.sharding.PartitionSpec("x")
+        mesh, spec = jax.sharding.Mesh(np.array(jax.devices("cpu")), ("x",)), \
+jax.sharding.PartitionSpec("x")
 
         def f(x, convert):
             y = jax.lax.fori_loop(0, 20, lambda _, c: c @ c / 512, x)  # runs on a thread of XLA's
@@ -168,12 +194,17 @@ def test_a_function_may_return_a_large_array_of_jaxs(devices):
             cut = shard_map(lambda x: f(x, convert), mesh=mesh, in_specs=spec, out_specs=spec)
             out = jax.jit(cut)(jnp.ones((512 * len(jax.devices()), 512)))
             print(set(np.asarray(out).ravel().tolist()), out.dtype)
-    """, JAX_NUM_CPU_DEVICES=str(devices))
+    """,
+        JAX_NUM_CPU_DEVICES=str(devices),
+    )
     assert told == ["{2.0} float32"] * 3
 
 
 def test_a_failure_before_a_collective_may_be_told_by_a_flag():
-    mesh, spec = jax.sharding.Mesh(np.array(jax.devices("cpu")), ("x",)), jax.sharding.PartitionSpec("x")
+    mesh, spec = (
+        jax.sharding.Mesh(np.array(jax.devices("cpu")), ("x",)),
+        jax.sharding.PartitionSpec("x"),
+    )
 
     def careful(v):
         return (np.zeros_like(v), np.int32([1])) if v[0] == 2 else (v, np.int32([0]))
@@ -182,18 +213,25 @@ def test_a_failure_before_a_collective_may_be_told_by_a_flag():
         y, failed = pj.call(careful, (like(x), jax.ShapeDtypeStruct((1,), jnp.int32)), x)
         return jax.lax.psum(y, "x"), jax.lax.psum(failed, "x")
 
-    _, failed = jax.jit(shard_map(part, mesh=mesh, in_specs=spec, out_specs=jax.sharding.PartitionSpec()))(jnp.arange(4.0))
+    _, failed = jax.jit(
+        shard_map(part, mesh=mesh, in_specs=spec, out_specs=jax.sharding.PartitionSpec())
+    )(jnp.arange(4.0))
     assert failed.tolist() == [1]
 
 
-@pytest.mark.parametrize("parent, child", [("jnp.sin(0.)", "refused"), ("jax.devices()", "refused"), ("jnp.float32", "ran")])
+@pytest.mark.parametrize(
+    "parent, child",
+    [("jnp.sin(0.)", "refused"), ("jax.devices()", "refused"), ("jnp.float32", "ran")],
+)
 def test_a_process_forked_from_one_that_ran_plain_jax(parent, child):
-    told = run(f"""
+    told = run(
+        f"""
         import multiprocessing, jax, jax.numpy as jnp, postern, postern.jax as pj
         {parent}
         def work():
             try:
-                pj.call(lambda v: v + 1, jax.ShapeDtypeStruct((), jnp.float32), 1.0).block_until_ready()
+                pj.call(lambda v: v + 1, \
+jax.ShapeDtypeStruct((), jnp.float32), 1.0).block_until_ready()
                 print("ran", flush=True)
             except postern.Error as e:
                 print("refused" if "spawn" in str(e) else e, flush=True)
@@ -203,12 +241,14 @@ def test_a_process_forked_from_one_that_ran_plain_jax(parent, child):
         if p.exitcode is None:
             p.kill()
         print(p.exitcode)
-    """)
+    """
+    )
     assert told == [child, "0"]
 
 
 def test_a_small_queue_loses_nothing():
-    told = run("""
+    told = run(
+        """
         import time, jax, jax.numpy as jnp, postern, postern.jax as pj
         postern.configure(tap_queue_bytes=4096)
         seen, ahead = [], []
@@ -225,7 +265,8 @@ def test_a_small_queue_loses_nothing():
         jax.jit(lambda x: jax.lax.fori_loop(0, 300, step, x))(1.0).block_until_ready()
         pj.barrier()
         print(seen == list(range(300)), 0 < max(ahead) < 40)
-    """)
+    """
+    )
     assert told == ["True True"]
 
 
@@ -251,7 +292,8 @@ def test_failures_hold_their_frames_only_for_a_while():
 
 
 def test_an_old_failure_keeps_its_type():
-    told = run("""
+    told = run(
+        """
         import jax, jax.numpy as jnp, postern, postern.jax as pj, time
         F32 = jax.ShapeDtypeStruct((), jnp.float32)
         late = jax.jit(lambda x: pj.call(lambda v: time.sleep(0.2) or v, F32, x, timeout=0.01))
@@ -262,20 +304,30 @@ def test_an_old_failure_keeps_its_type():
             except postern.CallbackError:
                 pass
         for number in (1, 2, 21, 22):  # as XLA tells them
-            made = jax.errors.JaxRuntimeError(f"INTERNAL: the call failed [postern failure {number}]")
+            made = jax.errors.JaxRuntimeError(\
+f"INTERNAL: the call failed [postern failure {number}]")
             kind = type(made) if isinstance(made, postern.Error) else None
-            print(getattr(kind, "__name__", ""), type(made.__cause__).__name__, "'<lambda>' at <string>:" in str(made))
-    """)
-    assert told == ["TimeoutError NoneType True", "CallbackError NoneType True", "CallbackError ZeroDivisionError True",
-                    " NoneType False"]
+            print(getattr(kind, "__name__", ""), type(made.__cause__).__name__, \
+"'<lambda>' at <string>:" in str(made))
+    """
+    )
+    assert told == [
+        "TimeoutError NoneType True",
+        "CallbackError NoneType True",
+        "CallbackError ZeroDivisionError True",
+        " NoneType False",
+    ]
 
 
 def test_the_process_ends_though_a_function_does_not():
-    told = run("""
+    told = run(
+        """
         import jax, jax.numpy as jnp, postern, postern.jax as pj, time
         try:
-            pj.call(lambda v: time.sleep(1000), jax.ShapeDtypeStruct((), jnp.float32), 1.0, timeout=0.1).block_until_ready()
+            pj.call(lambda v: time.sleep(1000), \
+jax.ShapeDtypeStruct((), jnp.float32), 1.0, timeout=0.1).block_until_ready()
         except postern.TimeoutError:
             print("late")
-    """)
+    """
+    )
     assert told == ["late"]

@@ -11,7 +11,9 @@ MAIN = pathlib.Path(postern.__file__).parent / "__main__.py"
 
 
 def told(main, *arguments):
-    done = subprocess.run([sys.executable, str(main), *arguments], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, str(main), *arguments], capture_output=True, text=True, timeout=60
+    )
     return done.returncode, done.stdout.strip(), done.stderr.strip()
 
 
@@ -31,6 +33,8 @@ def test_what_is_not_there_is_said(tmp_path):
     main = shutil.copy(MAIN, tmp_path)
     for argument in ("--cmake-dir", "--include-dir", "doctor"):
         code, out, error = told(main, argument)
-        assert (code, out) == (1, "") and error.endswith("is not there: this is no installed package")
+        assert (code, out) == (1, "") and error.endswith(
+            "is not there: this is no installed package"
+        )
     code, out, error = told(main)
     assert (code, out) == (1, "") and error.startswith("usage: python -m postern --cmake-dir")

@@ -1,4 +1,6 @@
-"""The package as a user meets it: programs, functions, their errors, the bridge, and what crosses without a copy."""
+"""The package as a user meets it: programs, functions, their errors, the bridge,
+and what crosses without a copy.
+"""
 
 import copy
 import gc
@@ -37,7 +39,7 @@ def scale(x, *, factor):
 def test_programs_describe_themselves_and_run(programs):
     program = postern.load(programs / "plain.mlir")
     assert (program.inputs, program.outputs, program.functions) == (["f32[3]"], ["f32[3]"], [])
-    result, = program(X)
+    (result,) = program(X)
     np.testing.assert_array_equal(result, [3, 5, 7])
     assert not result.flags.writeable
     assert postern.load_text((programs / "plain.mlir").read_text())(X)[0][0] == 3
@@ -80,7 +82,13 @@ def test_several_results_numbers_and_empty_arrays(programs):
     program(X, np.float64(2))
     both, count, none = program(X, np.float64(2))
     np.testing.assert_array_equal(both, [[3, 5, 7], [3, 5, 7]])
-    assert (both.dtype, count, count.dtype, none.shape, none.dtype) == (np.float64, 42, np.int32, (0, 2), bool)
+    assert (both.dtype, count, count.dtype, none.shape, none.dtype) == (
+        np.float64,
+        42,
+        np.int32,
+        (0, 2),
+        bool,
+    )
 
 
 def test_an_exception_ends_the_run_and_is_its_cause(programs):
@@ -92,7 +100,9 @@ def test_an_exception_ends_the_run_and_is_its_cause(programs):
     program = postern.load(programs / "calls.mlir")
     with pytest.raises(postern.CallbackError) as caught:
         program(X)
-    assert "KeyError: 'no such scale'" in str(caught.value) and "call 'scale' at save_programs.cc:" in str(caught.value)
+    assert "KeyError: 'no such scale'" in str(
+        caught.value
+    ) and "call 'scale' at save_programs.cc:" in str(caught.value)
     assert "python exception" not in str(caught.value)
     assert isinstance(caught.value.__cause__, KeyError)
     assert "in broken" in "".join(traceback.format_exception(caught.value.__cause__))
@@ -100,9 +110,16 @@ def test_an_exception_ends_the_run_and_is_its_cause(programs):
     assert program(X)[0] == 18
 
 
-@pytest.mark.parametrize("returned, told", [
-    (np.float64([1, 2, 3]), "float64[3]"), (np.float32([1, 2]), "float32[2]"), (None, "object[]"),
-    ((np.float32([1]), np.float32([2])), "float32[2, 1]"), ("text", "<U4")])
+@pytest.mark.parametrize(
+    "returned, told",
+    [
+        (np.float64([1, 2, 3]), "float64[3]"),
+        (np.float32([1, 2]), "float32[2]"),
+        (None, "object[]"),
+        ((np.float32([1]), np.float32([2])), "float32[2, 1]"),
+        ("text", "<U4"),
+    ],
+)
 def test_wrong_results_are_refused(programs, returned, told):
     postern.register("demo.scale", lambda x, factor: returned)
     postern.register("demo.log", lambda v: None)
@@ -112,15 +129,22 @@ def test_wrong_results_are_refused(programs, returned, told):
     assert told.split("[")[0] in str(caught.value)
 
 
-@pytest.mark.parametrize("dtype, told", [("i4", "int4"), ("ui2", "uint2"), ("i64", "int64"), ("i1", "bool")])
+@pytest.mark.parametrize(
+    "dtype, told", [("i4", "int4"), ("ui2", "uint2"), ("i64", "int64"), ("i1", "bool")]
+)
 def test_a_python_number_of_another_kind_is_refused(dtype, told):
-    program = postern.load_text(f"""
+    program = postern.load_text(
+        f"""
         func.func public @main(%x: tensor<f32>) -> tensor<{dtype}> {{
-          %y = stablehlo.custom_call @demo.scale(%x) {{api_version = 4 : i32, backend_config = {{}}}} : (tensor<f32>) -> tensor<{dtype}>
+          %y = stablehlo.custom_call @demo.scale(%x) {{api_version = 4 : i32, \
+backend_config = {{}}}} : (tensor<f32>) -> tensor<{dtype}>
           return %y : tensor<{dtype}>
-        }}""")
+        }}"""
+    )
     postern.register("demo.scale", lambda x: 1.0)
-    with pytest.raises(postern.CallbackError, match=rf"must be {told}\[\], the function returned float64\(\)"):
+    with pytest.raises(
+        postern.CallbackError, match=rf"must be {told}\[\], the function returned float64\(\)"
+    ):
         program(np.float32(0))
     postern.register("demo.scale", lambda x: True, replace=True)
     assert program(np.float32(0))[0] == 1
@@ -128,7 +152,9 @@ def test_a_python_number_of_another_kind_is_refused(dtype, told):
 
 def test_errors_of_use(programs, tmp_path):
     program = postern.load(programs / "calls.mlir")
-    with pytest.raises(postern.CallbackError, match="demo.log.*not registered|not registered.*demo.log|demo.scale"):
+    with pytest.raises(
+        postern.CallbackError, match="demo.log.*not registered|not registered.*demo.log|demo.scale"
+    ):
         program(X)
     for arguments in ((), (X, X), (np.float64([1, 2, 3]),), (np.float32([1]),)):
         with pytest.raises(postern.Error, match="saved program"):
@@ -139,7 +165,9 @@ def test_errors_of_use(programs, tmp_path):
         postern.load("/no/such/file")
     assert caught.value.code == 5
     damaged = tmp_path / "damaged.mlir"
-    damaged.write_text((programs / "plain.mlir").read_text().replace("2.0", "4.0").replace("add", "sub"))
+    damaged.write_text(
+        (programs / "plain.mlir").read_text().replace("2.0", "4.0").replace("add", "sub")
+    )
     with pytest.raises(postern.Error, match="checksum"):
         postern.load(damaged)
     postern.register("demo.scale", scale)
@@ -214,9 +242,9 @@ def test_large_arrays_are_lent_and_given_back(programs):
     lent_before = postern._postern.lent_count()
     memory = np.zeros(512 * 1024 + 16, np.float32)
     start = -memory.ctypes.data % 64 // 4
-    array = memory[start:start + 512 * 1024].reshape(512, 1024)
+    array = memory[start : start + 512 * 1024].reshape(512, 1024)
     array[1, 1] = 5
-    result, = program(array)
+    (result,) = program(array)
     assert (result[0, 0], result[1, 1]) == (1, 11)
     turned = np.asfortranarray(array)
     assert program(turned)[0][1, 1] == 11
@@ -256,7 +284,13 @@ def test_dlpack_goes_both_ways(programs):
 def serve(bridge, count):
     for _ in range(count):
         request = bridge.next(10)
-        request.reply(*([np.float32(request.attributes["factor"]) * request.operands[0]] if request.info.function == "demo.scale" else []))
+        request.reply(
+            *(
+                [np.float32(request.attributes["factor"]) * request.operands[0]]
+                if request.info.function == "demo.scale"
+                else []
+            )
+        )
 
 
 def test_a_bridge_serves_on_a_thread_of_its_own(programs):
@@ -309,12 +343,15 @@ def test_a_bridge_hands_on_failures_and_its_end(programs):
 
 
 def test_a_request_that_cannot_be_shown_ends_its_run(monkeypatch):
-    program = postern.load_text("""
+    program = postern.load_text(
+        """
         func.func public @main(%x: tensor<f32>) -> tensor<f32> {
-          %y = stablehlo.custom_call @demo.scale(%x) {api_version = 4 : i32, backend_config = {unshown = 1 : i64}}
+          %y = stablehlo.custom_call @demo.scale(%x) {api_version = 4 : i32, \
+backend_config = {unshown = 1 : i64}}
                  : (tensor<f32>) -> tensor<f32>
           return %y : tensor<f32>
-        }""")
+        }"""
+    )
 
     def interrupted(text):
         raise KeyboardInterrupt
@@ -342,7 +379,8 @@ def test_the_attributes_of_a_request_are_its_own(programs):
 
 
 def test_threads_that_serve_their_first_requests(programs):
-    out = in_a_process(f"""
+    out = in_a_process(
+        f"""
         import sys
         from postern import listen
         class Slow:
@@ -361,26 +399,33 @@ def test_threads_that_serve_their_first_requests(programs):
         for t in threads:
             t.start()
         print([float(run.result(10)[0]) for run in runs])
-    """)
+    """
+    )
     assert out == "[6.0, 6.0]\n"
 
 
 def test_leaving_with_a_run_in_flight_is_quiet(programs):
-    code = textwrap.dedent(f"""
+    code = textwrap.dedent(
+        f"""
         import time, numpy as np, postern
         postern.register("demo.scale", lambda x, factor: time.sleep(0.2) or x)
         postern.register("demo.log", lambda v: print("seen", flush=True))
         run = postern.load({str(programs / 'calls.mlir')!r}).start(np.float32([1, 2, 3]))
         time.sleep(0.05)
-    """)
+    """
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "seen\n", "")
 
 
 def in_a_process(code, interrupt_at=None, limit=60):
-    """What Python code prints in a process of its own; Ctrl-C is sent when it has printed `interrupt_at`."""
+    """What Python code prints in a process of its own;
+    Ctrl-C is sent when it has printed `interrupt_at`.
+    """
     code = "import multiprocessing, threading, time, numpy as np, postern\n" + textwrap.dedent(code)
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     killer = threading.Timer(limit, process.kill)
     killer.start()
     try:
@@ -395,23 +440,27 @@ def in_a_process(code, interrupt_at=None, limit=60):
 
 
 def test_many_threads_wait_for_one_run(programs):
-    out = in_a_process(f"""
+    out = in_a_process(
+        f"""
         postern.register("demo.scale", lambda x, factor: time.sleep(0.1) or np.float32(factor) * x)
         postern.register("demo.log", lambda v: None)
         program = postern.load({str(programs / 'calls.mlir')!r})
         for _ in range(10):
             run, seen = program.start(np.float32([1, 2, 3])), []
-            threads = [threading.Thread(target=lambda: run.wait() and seen.append(run.result()[0])) for _ in range(8)]
+            threads = [threading.Thread(\
+target=lambda: run.wait() and seen.append(run.result()[0])) for _ in range(8)]
             for t in threads: t.start()
             for t in threads: t.join()
             assert len(seen) == 8 and all(r is seen[0] and r == 18 for r in seen)
         print("ok")
-    """)
+    """
+    )
     assert out == "ok\n"
 
 
 def test_handles_are_not_copied(programs):
-    out = in_a_process(f"""
+    out = in_a_process(
+        f"""
         import copy, gc, pickle
         x = np.float32([1, 2, 3])
         program = postern.load({str(programs / 'plain.mlir')!r})
@@ -427,34 +476,48 @@ def test_handles_are_not_copied(programs):
                 continue  # which anyone makes
             for wrong in (12345, "text", b"text", None):
                 try:
-                    type(thing)(wrong, wrong) if isinstance(thing, postern.Run) else type(thing)(wrong)
+                    type(thing)(wrong, wrong) \
+if isinstance(thing, postern.Run) else type(thing)(wrong)
                     print("made", type(thing), wrong)
                 except TypeError:
                     pass
         del things, thing
         gc.collect()
         print(program(x)[0])
-    """)
+    """
+    )
     assert out == "[3. 5. 7.]\n"
 
 
 def test_errors_can_be_pickled_and_copied():
-    for made in (postern.Error(5, "no file"), postern.CallbackError(100, "failed"), postern.TimeoutError(102, "late")):
+    for made in (
+        postern.Error(5, "no file"),
+        postern.CallbackError(100, "failed"),
+        postern.TimeoutError(102, "late"),
+    ):
         made.note = "kept"
         for other in (pickle.loads(pickle.dumps(made)), copy.copy(made)):
-            assert (type(other), other.code, str(other), other.note) == (type(made), made.code, str(made), "kept")
-    out = in_a_process("""
+            assert (type(other), other.code, str(other), other.note) == (
+                type(made),
+                made.code,
+                str(made),
+                "kept",
+            )
+    out = in_a_process(
+        """
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             try:
                 pool.apply(postern.load, ["/no/such/file"])
             except postern.Error as e:
                 print(e.code)
-    """)
+    """
+    )
     assert out == "5\n"
 
 
 def test_a_forked_process_is_told_so(programs):
-    out = in_a_process(f"""
+    out = in_a_process(
+        f"""
         import os, sys, warnings
         warnings.simplefilter("ignore")  # newer interpreters warn of threads
         path = {str(programs / 'plain.mlir')!r}
@@ -465,7 +528,8 @@ def test_a_forked_process_is_told_so(programs):
         run.wait()
         bridge = postern.Bridge()
         def use():
-            for act in (lambda: program(x), lambda: program.start(x), lambda: postern.load(path)(x), postern.barrier, bridge.next,
+            for act in (lambda: program(x), lambda: program.start(x), \
+lambda: postern.load(path)(x), postern.barrier, bridge.next,
                         lambda: bridge.next(60)):
                 try:
                     act()
@@ -482,27 +546,43 @@ def test_a_forked_process_is_told_so(programs):
         with multiprocessing.get_context("fork").Pool(2) as pool:
             print([job.get(60) for job in [pool.apply_async(use) for _ in range(2)]], flush=True)
         with multiprocessing.get_context("spawn").Pool(1) as pool:
-            used = "float(__import__('postern').load(path)(__import__('numpy').float32([1, 2, 3]))[0][2])"
+            used = "float(__import__('postern').load(path)(\
+__import__('numpy').float32([1, 2, 3]))[0][2])"
             print(pool.apply_async(eval, [used, {{"path": path}}]).get(60))
-    """)
+    """
+    )
     assert out == "[3. 5. 7.]\n7\n[7.0, 7.0]\n7.0\n"
 
 
 def test_fork_before_the_first_use(programs):
-    out = in_a_process(f"""
+    out = in_a_process(
+        f"""
         def use(x):
             return float(postern.load({str(programs / 'plain.mlir')!r})(np.float32([x] * 3))[0][0])
         with multiprocessing.get_context("fork").Pool(2) as pool:
-            print([job.get(60) for job in [pool.apply_async(use, [x]) for x in (1, 2, 3, 4)]], flush=True)
+            print([job.get(60) \
+for job in [pool.apply_async(use, [x]) for x in (1, 2, 3, 4)]], flush=True)
         print(use(5))
-    """)
+    """
+    )
     assert out == "[3.0, 5.0, 7.0, 9.0]\n11.0\n"
 
 
-@pytest.mark.parametrize("wait", [
-    "run.result()", "run.wait(60)", "program(x)", "postern.barrier()", "postern.barrier(60)", "bridge.next()", "bridge.next(60)"])
+@pytest.mark.parametrize(
+    "wait",
+    [
+        "run.result()",
+        "run.wait(60)",
+        "program(x)",
+        "postern.barrier()",
+        "postern.barrier(60)",
+        "bridge.next()",
+        "bridge.next(60)",
+    ],
+)
 def test_ctrl_c_ends_every_wait(programs, wait):
-    out = in_a_process(f"""
+    out = in_a_process(
+        f"""
         x, go_on = np.float32([1, 2, 3]), threading.Event()
         def waits(x, *, factor):
             go_on.wait(60)
@@ -519,7 +599,9 @@ def test_ctrl_c_ends_every_wait(programs, wait):
             print("interrupted")
         go_on.set()
         postern.barrier(30)
-    """, interrupt_at="waiting")
+    """,
+        interrupt_at="waiting",
+    )
     assert out == "interrupted\n"
 
 
@@ -540,7 +622,8 @@ func.func public @main(%x: tensor<i32>) -> tensor<i32> {
 
 
 def test_ctrl_c_leaves_a_loop_that_never_ends():
-    out = in_a_process(f"""
+    out = in_a_process(
+        f"""
         import os, signal
         program = postern.load_text({ENDLESS!r})
         threading.Timer(3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
@@ -549,12 +632,14 @@ def test_ctrl_c_leaves_a_loop_that_never_ends():
         except KeyboardInterrupt:
             print("interrupted", flush=True)
         os._exit(0)  # the loop goes on
-    """)
+    """
+    )
     assert out == "interrupted\n"
 
 
 def test_a_failure_after_ctrl_c_is_raised_by_the_next_barrier(programs):
-    out = in_a_process(f"""
+    out = in_a_process(
+        f"""
         go_on = threading.Event()
         def fails(x, *, factor):
             go_on.wait(60)
@@ -578,12 +663,15 @@ def test_a_failure_after_ctrl_c_is_raised_by_the_next_barrier(programs):
                 print(postern.barrier())
             except postern.CallbackError as e:
                 print(type(e.__cause__).__name__)
-    """, interrupt_at="waiting")
+    """,
+        interrupt_at="waiting",
+    )
     assert out == "interrupted\nValueError\nTrue\n"
 
 
 def test_runs_that_wait_for_each_other_are_refused(programs):
-    out = in_a_process(f"""
+    out = in_a_process(
+        f"""
         started, runs = threading.Event(), []
         def waits(x, *, factor):
             started.wait(10)
@@ -598,7 +686,8 @@ def test_runs_that_wait_for_each_other_are_refused(programs):
                 print(run.result(20))
             except postern.CallbackError as e:
                 print("waits for a run that waits for the one that is calling it" in str(e))
-    """)
+    """
+    )
     assert out == "True\nTrue\n"
 
 
@@ -635,9 +724,20 @@ class Unspeakable(Exception):
         raise RuntimeError("not this")
 
 
-@pytest.mark.parametrize("exception", [
-    ValueError("a\0b"), ValueError("as [python exception 1] says [python exception 2]"), ValueError("\ud800"), ValueError(""),
-    Unspeakable(), KeyboardInterrupt("x"), SystemExit(3), ValueError("x" * 100_000)], ids=range(8))
+@pytest.mark.parametrize(
+    "exception",
+    [
+        ValueError("a\0b"),
+        ValueError("as [python exception 1] says [python exception 2]"),
+        ValueError("\ud800"),
+        ValueError(""),
+        Unspeakable(),
+        KeyboardInterrupt("x"),
+        SystemExit(3),
+        ValueError("x" * 100_000),
+    ],
+    ids=range(8),
+)
 def test_causes_survive_every_text(programs, exception):
     failing(exception)
     postern.register("demo.log", lambda v: None)
@@ -683,21 +783,27 @@ def test_causes_wait_for_their_readers_and_then_go(programs):
 
 
 def test_failures_that_nobody_waited_for_are_told_at_the_end(programs):
-    code = textwrap.dedent(f"""
+    code = textwrap.dedent(
+        f"""
         import numpy as np, postern
         postern.register("demo.scale", lambda x, factor: 1 / 0)
         postern.register("demo.log", lambda v: None)
         postern.load({str(programs / 'calls.mlir')!r}).start(np.float32([1, 2, 3]))
-    """)
+    """
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and done.stderr.count("ZeroDivisionError: division by zero") == 1
 
 
 def test_names_and_paths_are_not_cut_short(programs, tmp_path):
     plain = programs / "plain.mlir"
-    for act in (lambda: postern.register("demo.scale\0x", scale), lambda: postern.unregister("demo.scale\0x"),
-                lambda: postern.Bridge().serve("demo.scale\0x"), lambda: postern.load(f"{plain}\0x"),
-                lambda: postern.configure(cache_dir=f"{tmp_path}\0x")):
+    for act in (
+        lambda: postern.register("demo.scale\0x", scale),
+        lambda: postern.unregister("demo.scale\0x"),
+        lambda: postern.Bridge().serve("demo.scale\0x"),
+        lambda: postern.load(f"{plain}\0x"),
+        lambda: postern.configure(cache_dir=f"{tmp_path}\0x"),
+    ):
         with pytest.raises(ValueError, match="null character"):
             act()
     assert postern.load(str(plain).encode())(X)[0][0] == 3
@@ -709,8 +815,15 @@ def test_names_and_paths_are_not_cut_short(programs, tmp_path):
 @pytest.mark.parametrize("wrong", [None, 5, [], {}, object(), float("nan")], ids=repr)
 def test_arguments_of_another_kind_are_refused(programs, wrong):
     program, bridge = postern.load(programs / "calls.mlir"), postern.Bridge()
-    for act in (lambda: program(wrong), lambda: program.start(wrong), lambda: program.start(X, wrong), lambda: postern.load_text(wrong),
-                lambda: postern.register("demo.scale", wrong), lambda: postern.register(wrong, scale), lambda: bridge.serve(wrong)):
+    for act in (
+        lambda: program(wrong),
+        lambda: program.start(wrong),
+        lambda: program.start(X, wrong),
+        lambda: postern.load_text(wrong),
+        lambda: postern.register("demo.scale", wrong),
+        lambda: postern.register(wrong, scale),
+        lambda: bridge.serve(wrong),
+    ):
         with pytest.raises((TypeError, postern.Error)):
             act()
     assert postern.load(programs / "plain.mlir")(X)[0][0] == 3

@@ -11,26 +11,62 @@ import numpy as np
 import postern
 import pytest
 
-FLOATS_OF_8_BITS = ["float8_e5m2", "float8_e4m3fn", "float8_e4m3b11fnuz", "float8_e5m2fnuz", "float8_e4m3fnuz",
-                    "float8_e4m3", "float8_e3m4", "float8_e8m0fnu"]
-NUMPY_DTYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
-                "float64", "complex64", "complex128"]
+FLOATS_OF_8_BITS = [
+    "float8_e5m2",
+    "float8_e4m3fn",
+    "float8_e4m3b11fnuz",
+    "float8_e5m2fnuz",
+    "float8_e4m3fnuz",
+    "float8_e4m3",
+    "float8_e3m4",
+    "float8_e8m0fnu",
+]
+NUMPY_DTYPES = [
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float16",
+    "float32",
+    "float64",
+    "complex64",
+    "complex128",
+]
 
 
 def in_a_process(code):
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-@pytest.mark.parametrize("others", ["jax, jax.numpy as jnp; jnp.zeros(3) + 1", "scipy.linalg, scipy.special", "numpy"])
+@pytest.mark.parametrize(
+    "others", ["jax, jax.numpy as jnp; jnp.zeros(3) + 1", "scipy.linalg, scipy.special", "numpy"]
+)
 def test_the_package_is_imported_after_and_before_others(others):
-    for first, second in ((f"import {others}", "import postern"), ("import postern", f"import {others}")):
-        out = in_a_process(f"{first}\n{second}\nprint(postern.Tensor([1.5, 2]).numpy(), postern.version() >= 3)")
+    for first, second in (
+        (f"import {others}", "import postern"),
+        ("import postern", f"import {others}"),
+    ):
+        out = in_a_process(
+            f"{first}\n{second}\nprint(postern.Tensor([1.5, 2]).numpy(), postern.version() >= 3)"
+        )
         assert out == "[1.5 2. ] True\n"
 
 
-@pytest.mark.parametrize("name", NUMPY_DTYPES + ["bfloat16", "int4", "uint4", "int2", "uint2", "float4_e2m1fn"] + FLOATS_OF_8_BITS)
+@pytest.mark.parametrize(
+    "name",
+    NUMPY_DTYPES
+    + ["bfloat16", "int4", "uint4", "int2", "uint2", "float4_e2m1fn"]
+    + FLOATS_OF_8_BITS,
+)
 def test_every_dtype_goes_in_and_out(name):
     dtype = np.dtype(getattr(ml_dtypes, name, name))
     array = np.ones((2, 3), dtype)
@@ -56,7 +92,7 @@ def test_dlpack_to_and_from_jax(name):
 
 
 def test_large_memory_is_lent_and_small_copied():
-    large, small = np.arange(5000.), np.arange(5.)
+    large, small = np.arange(5000.0), np.arange(5.0)
     before, count = postern._postern.lent_count(), sys.getrefcount(large)
     tensor, other = postern.Tensor(large), postern.Tensor(small)
     assert postern._postern.lent_count() == before + 1
@@ -95,7 +131,12 @@ def test_memory_is_read_only_to_all_who_are_told():
         with pytest.raises(ValueError, match="read-only"):
             seen[0, 0] = 1
     view = memoryview(tensor)
-    assert (view.readonly, view.shape, view.format, view.tolist()) == (True, (2, 3), "i", [[0, 1, 2], [3, 4, 5]])
+    assert (view.readonly, view.shape, view.format, view.tolist()) == (
+        True,
+        (2, 3),
+        "i",
+        [[0, 1, 2], [3, 4, 5]],
+    )
     with pytest.raises(TypeError, match="not writable"):
         (ctypes.c_int * 6).from_buffer(tensor)
 
@@ -143,7 +184,9 @@ def test_what_dlpack_refuses_is_asked_of_numpy():
         postern.Tensor(Guarded(None))
 
 
-@pytest.mark.parametrize("wrong", ["text", None, object(), [object()], np.zeros(2, ">f4"), np.array(["a"])], ids=repr)
+@pytest.mark.parametrize(
+    "wrong", ["text", None, object(), [object()], np.zeros(2, ">f4"), np.array(["a"])], ids=repr
+)
 def test_what_is_no_array_is_refused(wrong):
     with pytest.raises(TypeError):
         postern.Tensor(wrong)

@@ -1,4 +1,6 @@
-"""The types that the package tells: the stub is that of the module, and mypy finds nothing wrong with it or its use."""
+"""The types that the package tells: the stub is that of the module,
+and mypy finds nothing wrong with it or its use.
+"""
 
 import pathlib
 import subprocess
@@ -15,26 +17,39 @@ import postern
 from typing_extensions import assert_type
 
 @postern.function("demo.scale")
-def scale(x: "np.typing.NDArray[np.float32]", *, factor: float, info: postern.Info) -> "np.typing.NDArray[np.float32]":
+def scale(x: "np.typing.NDArray[np.float32]", *, factor: float, info: postern.Info) -> \
+"np.typing.NDArray[np.float32]":
     return np.float32(factor) * x
 
 program = postern.load("program.mlir")
 assert_type(program.inputs, list[str])
 assert_type(program.run(1.5)[0], postern.Tensor)
 assert_type(program.start(np.float32(1)).wait(0.1), bool)
-assert_type(scale(np.ones(1, np.float32), factor=2, info=postern.Info()), "np.typing.NDArray[np.float32]")
+assert_type(scale(np.ones(1, np.float32), factor=2, info=postern.Info()), \
+"np.typing.NDArray[np.float32]")
 """
 
 
 def mypy(*arguments):
-    return subprocess.run([sys.executable, "-m", "mypy", "--strict", "--cache-dir=/dev/null", *arguments], capture_output=True, text=True,
-                          timeout=300, cwd=PACKAGE.parent)
+    return subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--cache-dir=/dev/null", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=PACKAGE.parent,
+    )
 
 
 def test_the_stub_is_the_modules(tmp_path):
     made = tmp_path / "_postern.pyi"
-    subprocess.run([sys.executable, "-m", "nanobind.stubgen", "-q", "-m", "postern._postern", "-o", str(made)], check=True, timeout=60)
-    assert made.read_text() == (PACKAGE / "_postern.pyi").read_text(), "write it anew: python -m nanobind.stubgen"
+    subprocess.run(
+        [sys.executable, "-m", "nanobind.stubgen", "-q", "-m", "postern._postern", "-o", str(made)],
+        check=True,
+        timeout=60,
+    )
+    assert (
+        made.read_text() == (PACKAGE / "_postern.pyi").read_text()
+    ), "write it anew: python -m nanobind.stubgen"
 
 
 def test_the_package_and_its_use_have_types(tmp_path):
@@ -46,7 +61,15 @@ def test_the_package_and_its_use_have_types(tmp_path):
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("wrong", ["postern.load(5)", "program.start(1).wait('long')", "postern.register(5, print)", "program.inputs()"])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "postern.load(5)",
+        "program.start(1).wait('long')",
+        "postern.register(5, print)",
+        "program.inputs()",
+    ],
+)
 def test_wrong_uses_are_found(wrong, tmp_path):
     use = tmp_path / "use.py"
     use.write_text(USE + wrong + "\n")

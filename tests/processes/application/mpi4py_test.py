@@ -12,9 +12,13 @@ except ImportError as error:
 
 
 class Array(ctypes.Structure):
-    _fields_ = [("dtype", ctypes.c_int32), ("rank", ctypes.c_int32),
-                ("dims", ctypes.POINTER(ctypes.c_int64)), ("data", ctypes.c_void_p),
-                ("bytes", ctypes.c_size_t)]
+    _fields_ = [
+        ("dtype", ctypes.c_int32),
+        ("rank", ctypes.c_int32),
+        ("dims", ctypes.POINTER(ctypes.c_int64)),
+        ("data", ctypes.c_void_p),
+        ("bytes", ctypes.c_size_t),
+    ]
 
 
 F32 = 15
@@ -39,8 +43,11 @@ def tensor(value):
 
 def total(program, value):
     argument, result = tensor(value), ctypes.c_void_p()
-    ok(postern.pn_run(program, (ctypes.c_void_p * 1)(argument), ctypes.c_size_t(1),
-                      ctypes.byref(result)))
+    ok(
+        postern.pn_run(
+            program, (ctypes.c_void_p * 1)(argument), ctypes.c_size_t(1), ctypes.byref(result)
+        )
+    )
     array = Array()
     ok(postern.pn_tensor_view(result, ctypes.byref(array)))
     number = ctypes.cast(array.data, ctypes.POINTER(ctypes.c_float))[0]

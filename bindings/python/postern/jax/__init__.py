@@ -1,4 +1,5 @@
-"""Postern inside JAX: host functions that jitted functions call, and values that they show, on CPUs.
+"""Postern inside JAX: host functions that jitted functions call,
+and values that they show, on CPUs.
 
     import jax, jax.numpy as jnp
     import postern.jax as pj
@@ -8,8 +9,10 @@
         y = pj.tap(x * 2, print, name="y", mode="async")
         return pj.call(lookup, jax.ShapeDtypeStruct((), jnp.float32), y)
 
-A function is a Python callable, or the name of one that postern.register or a C++ library has registered. What it throws arrives
-as postern.CallbackError, which is also a jax.errors.JaxRuntimeError, with the exception as its cause.
+A function is a Python callable, or the name of one that postern.register
+or a C++ library has registered.
+What it throws arrives as postern.CallbackError, which is also a jax.errors.JaxRuntimeError,
+with the exception as its cause.
 """
 
 from __future__ import annotations
@@ -33,7 +36,19 @@ from ._calls import arrays, call_p, caller, known, shown_p, site_of, types_of
 from ._functions import Entered, Info, Same, function_of, is_native
 from ._guard import ReentryError, refuse_forked, refuse_inside
 
-__all__ = ["Info", "ReentryError", "barrier", "block", "block_path", "call", "hook", "listen", "print", "tap", "with_hooks"]
+__all__ = [
+    "Info",
+    "ReentryError",
+    "barrier",
+    "block",
+    "block_path",
+    "call",
+    "hook",
+    "listen",
+    "print",
+    "tap",
+    "with_hooks",
+]
 
 Fn = typing.Union[typing.Callable[..., typing.Any], str, "listen.Listener", typing.Any]
 
@@ -44,12 +59,16 @@ _MODES = ("sync", "async")
 
 def _check(argument: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise ValueError(f"postern.jax: {argument} must be one of {', '.join(allowed)}, got {value!r}")
+        raise ValueError(
+            f"postern.jax: {argument} must be one of {', '.join(allowed)}, got {value!r}"
+        )
 
 
 def _named(fn: typing.Any, name: str | None) -> str:
     if not callable(fn) and not is_native(fn):
-        raise TypeError(f"postern.jax: the function must be callable, or a registered name, got {fn!r}")
+        raise TypeError(
+            f"postern.jax: the function must be callable, or a registered name, got {fn!r}"
+        )
     for given in (name, fn):
         if given is not None and (given is name or isinstance(given, str)):
             _checks.check_name(given)
@@ -61,32 +80,56 @@ def _named(fn: typing.Any, name: str | None) -> str:
 _LEAF = jax.tree.structure(0)
 
 
-def _own(attributes: typing.Mapping[str, typing.Any] | None) -> tuple[tuple[str, typing.Any, str], ...]:
+def _own(
+    attributes: typing.Mapping[str, typing.Any] | None
+) -> tuple[tuple[str, typing.Any, str], ...]:
     """Attributes as XLA takes them."""
     own = []
     for key, value in (attributes or {}).items():
         listed = isinstance(value, (list, tuple))
-        if not (all(type(v) in (int, float) for v in value) if listed else isinstance(value, (bool, int, float, str))):
-            raise TypeError(f"postern.jax: attribute {key} must be a bool, number, text, or a list of numbers, got {value!r}")
+        if not (
+            all(type(v) in (int, float) for v in value)
+            if listed
+            else isinstance(value, (bool, int, float, str))
+        ):
+            raise TypeError(
+                f"postern.jax: attribute {key} must be a bool, number, text, or a list of numbers, "
+                f"got {value!r}"
+            )
         own.append((key, tuple(value) if listed else value, repr(value)))
     return tuple(own)
 
 
-def call(fn: Fn, result_shape_dtypes: typing.Any, *args: typing.Any, effect: str = "pure", vmap_method: str = "sequential",
-         timeout: float | None = None, name: str | None = None, attributes: typing.Mapping[str, typing.Any] | None = None) -> typing.Any:
+def call(
+    fn: Fn,
+    result_shape_dtypes: typing.Any,
+    *args: typing.Any,
+    effect: str = "pure",
+    vmap_method: str = "sequential",
+    timeout: float | None = None,
+    name: str | None = None,
+    attributes: typing.Mapping[str, typing.Any] | None = None,
+) -> typing.Any:
     """What `fn(*args)` returns, called with NumPy arrays while the program runs.
 
-    `result_shape_dtypes` is a pytree of what has a shape and a dtype, and what `fn` must return. `effect`: "pure" calls may be left out or
-    made again, "unordered" ones happen once each, "ordered" ones in the program's order too. `vmap_method`: "sequential", an element after
-    the other; "parallel", several at a time on threads, for functions of C++; "expand_dims" and "broadcast_all" give the function the
-    whole batch in front, as jax.pure_callback does. `timeout` is in seconds. In place of `fn`: the name of a registered function, or a
-    capsule (see postern.register); it gets the leaves of `args` as operands, and `attributes`. Raises ValueError where a derivative is
-    asked for: give it one by jax.custom_jvp or jax.custom_vjp around the call, or by `block`. At the run: CallbackError, TimeoutError.
+    `result_shape_dtypes` is a pytree of what has a shape and a dtype, and what `fn` must return.
+    `effect`: "pure" calls may be left out or made again, "unordered" ones happen once each,
+    "ordered" ones in the program's order too.
+    `vmap_method`: "sequential", an element after the other; "parallel", several at a time on
+    threads, for functions of C++; "expand_dims" and "broadcast_all" give the function the whole
+    batch in front, as jax.pure_callback does.
+    `timeout` is in seconds.
+    In place of `fn`: the name of a registered function, or a capsule (see postern.register);
+    it gets the leaves of `args` as operands, and `attributes`.
+    Raises ValueError where a derivative is asked for:
+    give it one by jax.custom_jvp or jax.custom_vjp around the call, or by `block`.
+    At the run: CallbackError, TimeoutError.
     """
     refuse_forked()
     operands, structure = jax.tree.flatten(args)
     place = caller()
-    # A call that was traced before is known: to ask all of it anew takes as long as what JAX does of it.
+    # A call that was traced before is known: to ask all of it anew takes as long
+    # as what JAX does of it.
     key = None
     if attributes is None and type(result_shape_dtypes) is jax.ShapeDtypeStruct:
         x64 = typing.cast(typing.Any, jax.config).jax_enable_x64
@@ -98,20 +141,35 @@ def call(fn: Fn, result_shape_dtypes: typing.Any, *args: typing.Any, effect: str
         _check("vmap_method", vmap_method, _METHODS)
         told = _named(fn, name)
         if attributes and not is_native(fn):
-            raise TypeError("postern.jax: attributes are for registered functions and capsules; give others theirs by functools.partial")
+            raise TypeError(
+                "postern.jax: attributes are for registered functions and capsules; "
+                "give others theirs by functools.partial"
+            )
         types, wanted = types_of("result_shape_dtypes", result_shape_dtypes)
         axes = _axes(fn)
         function = function_of(fn, _entered(fn, structure, wanted, axes), told, (structure, wanted))
-        site = site_of(function, told, *place, timeout=_checks.limit_of(timeout), ordered=effect == "ordered", pure=effect == "pure",
-                       vmap_method=vmap_method, own=_own(attributes), results=types)
+        site = site_of(
+            function,
+            told,
+            *place,
+            timeout=_checks.limit_of(timeout),
+            ordered=effect == "ordered",
+            pure=effect == "pure",
+            vmap_method=vmap_method,
+            own=_own(attributes),
+            results=types,
+        )
         if key is not None and not _wants_place(fn):
             known.keep(key, site)
     given = [*arrays(f"call of '{site.name}'", operands), *_places(axes)]
     return jax.tree.unflatten(wanted, _lowering.vary(call_p.bind(*given, site=site), given))
 
 
-def _entered(fn: typing.Any, structure: typing.Any, wanted: typing.Any, axes: tuple[str, ...]) -> Entered:
+def _entered(
+    fn: typing.Any, structure: typing.Any, wanted: typing.Any, axes: tuple[str, ...]
+) -> Entered:
     """`fn` as a function of leaves, and the check of what it returns."""
+
     def finish(made: typing.Any) -> tuple[typing.Any, ...]:
         leaves, got = jax.tree.flatten(made)
         if got != wanted:
@@ -128,13 +186,21 @@ def _of_leaves(fn: typing.Any, structure: typing.Any) -> typing.Any:
     return lambda *leaves, **info: fn(*jax.tree.unflatten(structure, leaves), **info)
 
 
-def block(name: str, default: typing.Callable[..., typing.Any], *args: typing.Any, vmap_method: str = "parallel",
-          attributes: typing.Mapping[str, typing.Any] | None = None) -> typing.Any:
-    """`default(*args)`, a step of JAX's operations; or, where a function of that name is registered when the step is traced, what that
-    function makes of the leaves of `args` and of `attributes`, of the same types.
+def block(
+    name: str,
+    default: typing.Callable[..., typing.Any],
+    *args: typing.Any,
+    vmap_method: str = "parallel",
+    attributes: typing.Mapping[str, typing.Any] | None = None,
+) -> typing.Any:
+    """`default(*args)`, a step of JAX's operations; or, where a function of that name is registered
+    when the step is traced, what that function makes of the leaves of `args` and of `attributes`,
+    of the same types.
 
-    The derivative is the default's, unless a function `name + ".vjp"` is registered too: it gets the leaves of the arguments, the results
-    and the cotangents, and gives the cotangents of those arguments that are not integers. See `block_path`.
+    The derivative is the default's, unless a function `name + ".vjp"` is registered too: it gets
+    the leaves of the arguments, the results and the cotangents,
+    and gives the cotangents of those arguments that are not integers.
+    See `block_path`.
     """
     if not has(name):
         return default(*args)
@@ -158,15 +224,28 @@ def _places(axes: tuple[str, ...]) -> list[typing.Any]:
     return [jax.lax.axis_index(axis) for axis in axes]
 
 
-def tap(value: typing.Any, fn: Fn, *, name: str | None = None, mode: str = "sync", ordered: bool = False, every: int = 1,
-        derivatives: bool = False) -> typing.Any:
-    """`value`, a pytree of arrays, which `fn` is shown as NumPy arrays whenever the program comes by.
+def tap(
+    value: typing.Any,
+    fn: Fn,
+    *,
+    name: str | None = None,
+    mode: str = "sync",
+    ordered: bool = False,
+    every: int = 1,
+    derivatives: bool = False,
+) -> typing.Any:
+    """`value`, a pytree of arrays, which `fn` is shown
+    as NumPy arrays whenever the program comes by.
 
-    `mode`: "sync" waits for the function; "async" copies the value to a bounded queue, which another thread empties in order (see
-    `barrier`). `every`: firings 0, every, 2 * every, ... are shown. Under derivatives the value is shown once; with `derivatives` its
-    tangent and cotangent are shown too, by firings whose `info.transforms` is ("jvp",) and ("jvp", "transpose"). Under vmap an element
-    is shown after the other. `fn` may be a listener of postern.listen. A function that fails ends the program with CallbackError; one of
-    mode "async" makes the next `barrier` raise it.
+    `mode`: "sync" waits for the function; "async" copies the value to a bounded queue,
+    which another thread empties in order (see `barrier`).
+    `every`: firings 0, every, 2 * every, ... are shown.
+    Under derivatives the value is shown once; with `derivatives` its tangent and cotangent are
+    shown too, by firings whose `info.transforms` is ("jvp",) and ("jvp", "transpose").
+    Under vmap an element is shown after the other.
+    `fn` may be a listener of postern.listen.
+    A function that fails ends the program with CallbackError;
+    one of mode "async" makes the next `barrier` raise it.
     """
     _check("mode", mode, _MODES)
     every = _checks.count_of(every)
@@ -176,11 +255,19 @@ def tap(value: typing.Any, fn: Fn, *, name: str | None = None, mode: str = "sync
     file, line = caller()
     axes = () if derivatives else _axes(fn)
     function = function_of(fn, Entered(_of_leaves(fn, structure), axes=axes), told, structure)
-    site = site_of(function, told, file, line, kind="tap" if mode == "sync" else "async", every=every, ordered=ordered,
-                   paths=_paths(value) if is_native(fn) else ())
+    site = site_of(
+        function,
+        told,
+        file,
+        line,
+        kind="tap" if mode == "sync" else "async",
+        every=every,
+        ordered=ordered,
+        paths=_paths(value) if is_native(fn) else (),
+    )
     given = arrays(f"tap of '{told}'", leaves)
     if derivatives:
-        shown, = jax.tree.unflatten(structure, shown_p.bind(*given, site=site))
+        (shown,) = jax.tree.unflatten(structure, shown_p.bind(*given, site=site))
         return shown
     call_p.bind(*given, *_places(axes), site=site)
     return value
@@ -188,10 +275,17 @@ def tap(value: typing.Any, fn: Fn, *, name: str | None = None, mode: str = "sync
 
 def _paths(value: typing.Any) -> tuple[str, ...]:
     """As listeners name leaves: ".loss", ".layers[0].w"."""
-    def step(key: typing.Any) -> str:
-        return f"[{key.idx}]" if hasattr(key, "idx") else f".{getattr(key, 'key', getattr(key, 'name', ''))}"
 
-    return tuple("".join(step(k) for k in path) for path, _ in jax.tree_util.tree_flatten_with_path(value)[0])
+    def step(key: typing.Any) -> str:
+        return (
+            f"[{key.idx}]"
+            if hasattr(key, "idx")
+            else f".{getattr(key, 'key', getattr(key, 'name', ''))}"
+        )
+
+    return tuple(
+        "".join(step(k) for k in path) for path, _ in jax.tree_util.tree_flatten_with_path(value)[0]
+    )
 
 
 def print(format: str, *args: typing.Any, ordered: bool = False, **kwargs: typing.Any) -> None:
@@ -208,21 +302,29 @@ class _Print:
         builtins.print(self.format.format(*given[0], **given[1]))
 
 
-_hooks: contextvars.ContextVar[dict[str, typing.Callable[..., typing.Any]]] = contextvars.ContextVar("hooks", default={})
+_hooks: contextvars.ContextVar[
+    dict[str, typing.Callable[..., typing.Any]]
+] = contextvars.ContextVar("hooks", default={})
 
 
 _traced_with = _compat.user_context()  # hooks are part of what JAX keeps of a function
 
 
 def hook(name: str, value: typing.Any) -> typing.Any:
-    """`value`, which a function of `with_hooks` may look at; without one it is nothing at all in the program."""
+    """`value`, which a function of `with_hooks` may look at;
+    without one it is nothing at all in the program.
+    """
     fn = _hooks.get().get(name)
     return value if fn is None else tap(value, fn, name=name)
 
 
-def with_hooks(f: typing.Callable[..., typing.Any], hooks: dict[str, typing.Callable[..., typing.Any]]) -> typing.Callable[..., typing.Any]:
-    """`f` with functions for its hooks, by name. Hooks are set while `f` is traced: put it outside of `f`, and inside of jax.jit. What JAX
-    has traced without them, or with others, it traces anew (but not JAX 0.6)."""
+def with_hooks(
+    f: typing.Callable[..., typing.Any], hooks: dict[str, typing.Callable[..., typing.Any]]
+) -> typing.Callable[..., typing.Any]:
+    """`f` with functions for its hooks, by name.
+    Hooks are set while `f` is traced: put it outside of `f`, and inside of jax.jit.
+    What JAX has traced without them, or with others, it traces anew (but not JAX 0.6).
+    """
     _checks.check_hooks(f, hooks, lambda fn: callable(fn) or is_native(fn))
 
     @functools.wraps(f)
@@ -246,15 +348,20 @@ def _set(hooks: dict[str, typing.Callable[..., typing.Any]]) -> typing.Iterator[
 
 @atexit.register
 def _finish() -> None:
-    # The package's own end, which comes next, knows of no programs of JAX's; JAX raises what this raises in its turn.
+    # The package's own end, which comes next, knows of no programs of JAX's;
+    # JAX raises what this raises in its turn.
     if not _waits._forked:
         with contextlib.suppress(Exception):
             _compat.barrier()
 
 
 def barrier(timeout: float | None = None) -> bool:
-    """Waits for the programs that JAX has begun, then for what their asynchronous taps show; at most `timeout` seconds for these. Whether
-    all was delivered. Raises CallbackError with the failures of taps that nobody has seen, and ReentryError inside of a function."""
+    """Waits for the programs that JAX has begun, then for what their asynchronous taps show;
+    at most `timeout` seconds for these.
+    Whether all was delivered.
+    Raises CallbackError with the failures of taps that nobody has seen,
+    and ReentryError inside of a function.
+    """
     refuse_inside("barrier")
     _compat.barrier()
     return _waits.barrier(timeout)

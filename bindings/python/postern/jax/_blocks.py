@@ -23,10 +23,14 @@ def block_path(name: str) -> str:
     """Which function `block` takes now for a step of that name, and which derivative."""
     if not has(name):
         return "default"
-    return f"C++ function '{name}', derivative " + (f"'{name}{_DERIVATIVE}'" if has(name + _DERIVATIVE) else "the default's")
+    return f"C++ function '{name}', derivative " + (
+        f"'{name}{_DERIVATIVE}'" if has(name + _DERIVATIVE) else "the default's"
+    )
 
 
-def overridden(name: str, default: Call, call: Call, args: typing.Sequence[typing.Any]) -> typing.Any:
+def overridden(
+    name: str, default: Call, call: Call, args: typing.Sequence[typing.Any]
+) -> typing.Any:
     """What `call(name, types, *args)` gives, with a derivative."""
     types = jax.eval_shape(default, *args)
     if not has(name + _DERIVATIVE):
@@ -41,7 +45,10 @@ def overridden(name: str, default: Call, call: Call, args: typing.Sequence[typin
         wanted = [_compat.ShapedArray(leaf.shape, leaf.dtype) for leaf, r in zip(leaves, real) if r]
         given = [c for c in jax.tree.leaves(cotangents) if c.dtype != jax.dtypes.float0]
         made = iter(call(name + _DERIVATIVE, wanted, *leaves, *jax.tree.leaves(y), *given))
-        out = [next(made) if r else np.zeros(leaf.shape, jax.dtypes.float0) for leaf, r in zip(leaves, real)]
+        out = [
+            next(made) if r else np.zeros(leaf.shape, jax.dtypes.float0)
+            for leaf, r in zip(leaves, real)
+        ]
         return tuple(jax.tree.unflatten(structure, out))
 
     def forward(*x: typing.Any) -> typing.Any:

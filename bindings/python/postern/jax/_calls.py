@@ -62,11 +62,13 @@ class Site:
     ordered: bool = False
     pure: bool = False
     vmap_method: str = "sequential"
-    levels: tuple[tuple[int, tuple[bool, ...]], ...] = ()  # of vmap, outermost first: size, and which operands have it in front
+    # of vmap, outermost first: size, and which operands have it in front
+    levels: tuple[tuple[int, tuple[bool, ...]], ...] = ()
     transforms: tuple[typing.Any, ...] = ()
     # what vmap gives the batch as it is, and makes another function of the transforms until then
     of_transforms: typing.Callable[[typing.Any], Function] | None = None
-    own: tuple[tuple[str, typing.Any, str], ...] = ()  # attributes of the function's own, and how they are written, since 1 == 1.0
+    # attributes of the function's own, and how they are written, since 1 == 1.0
+    own: tuple[tuple[str, typing.Any, str], ...] = ()
     paths: tuple[str, ...] = ()  # the operands' names
     results: tuple[typing.Any, ...] = ()  # their types
 
@@ -78,7 +80,10 @@ class Site:
         return self._hash
 
     def __str__(self) -> str:
-        return f"{self.kind if self.kind == 'call' else 'tap'} '{self.name}' at {os.path.basename(self.file)}:{self.line}"
+        return (
+            f"{self.kind if self.kind == 'call' else 'tap'} '{self.name}' "
+            f"at {os.path.basename(self.file)}:{self.line}"
+        )
 
     @property
     def effect(self) -> typing.Any:
@@ -88,13 +93,20 @@ class Site:
 
     def attributes(self, for_export: bool) -> dict[str, typing.Any]:
         """Those of guest/asked; what has its default is left out."""
-        said: dict[str, typing.Any] = {"function": self.function.name_for(for_export), "name": self.name, "file": self.file,
-                                       "kind": self.kind, "line": np.int64(self.line)}
+        said: dict[str, typing.Any] = {
+            "function": self.function.name_for(for_export),
+            "name": self.name,
+            "file": self.file,
+            "kind": self.kind,
+            "line": np.int64(self.line),
+        }
         for key in ("timeout", "every"):
             if getattr(self, key) != getattr(Site, key):
                 said[key] = np.int64(getattr(self, key))
         if self.levels:
-            said["levels"] = ",".join(f"{size}:{''.join('FT'[m] for m in mapped)}" for size, mapped in self.levels)
+            said["levels"] = ",".join(
+                f"{size}:{''.join('FT'[m] for m in mapped)}" for size, mapped in self.levels
+            )
             said["parallel"] = np.int64(self.vmap_method == "parallel")
         if self.transforms and self.of_transforms is None:
             said["transforms"] = ",".join(self.transforms)
@@ -118,8 +130,17 @@ def site_of(*fields: typing.Any, **named: typing.Any) -> Site:
 
 def _lower(ctx: typing.Any, operands: typing.Any, results: typing.Any, site: Site) -> typing.Any:
     _register_handlers(_TARGET)
-    return _lowering.lower(ctx, _TARGET, operands, results, site.effect, site.attributes(_compat.for_export(ctx)), site.function,
-                         str(site), site.function.placed)
+    return _lowering.lower(
+        ctx,
+        _TARGET,
+        operands,
+        results,
+        site.effect,
+        site.attributes(_compat.for_export(ctx)),
+        site.function,
+        str(site),
+        site.function.placed,
+    )
 
 
 _compat.allow_export(_TARGET)
@@ -168,9 +189,16 @@ def arrays(what: str, leaves: typing.Sequence[typing.Any]) -> list[typing.Any]:
         try:
             if getattr(dtype, "kind", None) in _NO_NUMBERS:
                 raise TypeError(f"arrays of {dtype} stay in Python")
-            array = jax.random.key_data(leaf) if dtype is not None and _kind_of(dtype) == "key" else jax.numpy.asarray(leaf)
+            array = (
+                jax.random.key_data(leaf)
+                if dtype is not None and _kind_of(dtype) == "key"
+                else jax.numpy.asarray(leaf)
+            )
         except (TypeError, ValueError) as e:
-            raise TypeError(f"postern.jax: {what} takes trees of arrays and numbers, got {leaf!r}; what is none goes in by functools.partial") from e
+            raise TypeError(
+                f"postern.jax: {what} takes trees of arrays and numbers, got {leaf!r}; "
+                "what is none goes in by functools.partial"
+            ) from e
         _check_bits(what, array.dtype)
         made.append(array)
     return made
@@ -179,7 +207,9 @@ def arrays(what: str, leaves: typing.Sequence[typing.Any]) -> list[typing.Any]:
 # What is asked of dtypes at each call that is traced costs as much as all that JAX does of it.
 @functools.lru_cache(maxsize=256)
 def _kind_of(dtype: typing.Any) -> str | None:
-    """What makes it another than most: "key", of JAX's random numbers, and "packed", with less than a byte."""
+    """What makes it another than most: "key", of JAX's random numbers, and "packed",
+    with less than a byte.
+    """
     if jax.numpy.issubdtype(dtype, jax.dtypes.prng_key):
         return "key"
     return "packed" if str(dtype) in ("int2", "uint2", "int4", "uint4", "float4_e2m1fn") else None
@@ -187,32 +217,53 @@ def _kind_of(dtype: typing.Any) -> str | None:
 
 def _check_bits(what: str, dtype: typing.Any) -> None:
     if _kind_of(dtype) == "packed":
-        raise TypeError(f"postern.jax: {what} has an array of {dtype}, whose elements have less than a byte; convert it by astype before")
+        raise TypeError(
+            f"postern.jax: {what} has an array of {dtype}, whose elements have less than a byte; "
+            "convert it by astype before"
+        )
 
 
-def types_of(what: str, tree: typing.Any, numbers: bool = False) -> tuple[tuple[typing.Any, ...], typing.Any]:
-    """The types that a tree of what has a shape and a dtype describes, and its structure. `numbers`: these too. Raises ValueError."""
+def types_of(
+    what: str, tree: typing.Any, numbers: bool = False
+) -> tuple[tuple[typing.Any, ...], typing.Any]:
+    """The types that a tree of what has a shape and a dtype describes, and its structure.
+    `numbers`: these too.
+    Raises ValueError.
+    """
     leaves, structure = jax.tree.flatten(tree)
     types = []
     for leaf in leaves:
         try:
             if numbers and not hasattr(leaf, "dtype"):
                 leaf = np.asarray(leaf, jax.dtypes.canonicalize_dtype(jax.numpy.result_type(leaf)))
-            if np.dtype(leaf.dtype).kind in _NO_NUMBERS or any(operator.index(n) < 0 for n in leaf.shape):
+            if np.dtype(leaf.dtype).kind in _NO_NUMBERS or any(
+                operator.index(n) < 0 for n in leaf.shape
+            ):
                 raise TypeError("no type of an array")
-            types.append(_compat.ShapedArray(tuple(leaf.shape), jax.dtypes.canonicalize_dtype(leaf.dtype)))
+            types.append(
+                _compat.ShapedArray(tuple(leaf.shape), jax.dtypes.canonicalize_dtype(leaf.dtype))
+            )
         except Exception as e:
             needed = "must be either numeric scalars, or must have" if numbers else "must have"
-            raise ValueError(f"postern.jax: {what} should be a tree of values with the structure of what the function returns. The values {needed} "
-                             f"'shape' and 'dtype' attributes, as jax.ShapeDtypeStruct; got {leaf!r}") from e
+            raise ValueError(
+                f"postern.jax: {what} should be a tree of values with the structure "
+                f"of what the function returns. The values {needed} 'shape' and 'dtype' "
+                f"attributes, as jax.ShapeDtypeStruct; got {leaf!r}"
+            ) from e
         _check_bits(what, types[-1].dtype)
     return tuple(types), structure
 
 
-def tap_whole(operands: typing.Sequence[typing.Any], of_transforms: typing.Callable[[typing.Any], Function], name: str) -> None:
+def tap_whole(
+    operands: typing.Sequence[typing.Any],
+    of_transforms: typing.Callable[[typing.Any], Function],
+    name: str,
+) -> None:
     """A synchronous tap in the program's order, which vmap gives the whole batch."""
     file, line = caller()
-    site = site_of(of_transforms(()), name, file, line, kind="tap", ordered=True, of_transforms=of_transforms)
+    site = site_of(
+        of_transforms(()), name, file, line, kind="tap", ordered=True, of_transforms=of_transforms
+    )
     call_p.bind(*operands, site=site)
 
 
@@ -231,14 +282,21 @@ def _call_lower(ctx: typing.Any, *operands: typing.Any, site: Site) -> typing.An
 
 def _call_jvp(primals: typing.Any, tangents: typing.Any, *, site: Site) -> typing.Any:
     if site.results and not all(isinstance(t, _compat.Zero) for t in tangents):
-        raise ValueError(f"postern.jax: {site} has no derivative; give it one by jax.custom_jvp or jax.custom_vjp around it")
-    return call_p.bind(*primals, site=site), [_compat.Zero(t.to_tangent_aval()) for t in site.results]
+        raise ValueError(
+            f"postern.jax: {site} has no derivative; "
+            "give it one by jax.custom_jvp or jax.custom_vjp around it"
+        )
+    return call_p.bind(*primals, site=site), [
+        _compat.Zero(t.to_tangent_aval()) for t in site.results
+    ]
 
 
 def _call_batched(operands: typing.Any, axes: typing.Any, *, site: Site) -> typing.Any:
     if site.of_transforms is not None:
         transforms = (*site.transforms, ("batch", tuple(axes)))
-        whole = dataclasses.replace(site, function=site.of_transforms(transforms), transforms=transforms)
+        whole = dataclasses.replace(
+            site, function=site.of_transforms(transforms), transforms=transforms
+        )
         return call_p.bind(*operands, site=whole), []
     size, moved, mapped = _in_front(operands, axes)
     types = tuple(_compat.ShapedArray((size, *t.shape), t.dtype) for t in site.results)
@@ -247,7 +305,9 @@ def _call_batched(operands: typing.Any, axes: typing.Any, *, site: Site) -> typi
     elif site.vmap_method == "expand_dims":
         moved = [x if m else x[None] for x, m in zip(moved, mapped)]
     else:
-        moved = [x if m else jax.numpy.broadcast_to(x, (size, *x.shape)) for x, m in zip(moved, mapped)]
+        moved = [
+            x if m else jax.numpy.broadcast_to(x, (size, *x.shape)) for x, m in zip(moved, mapped)
+        ]
     return call_p.bind(*moved, site=dataclasses.replace(site, results=types)), [0] * len(types)
 
 
@@ -288,9 +348,15 @@ def show_derivatives(values: list[typing.Any], site: Site, transform: str) -> li
     real = [x for x in values if x.dtype != jax.dtypes.float0]
     given = [x.dtype != jax.dtypes.float0 for x in values]
     transforms = (*site.transforms, transform)
-    derived = dataclasses.replace(site, transforms=transforms, function=site.function.derived(transforms, given),
-                                  paths=tuple(p for p, g in zip(site.paths, given) if g),
-                                  levels=tuple((size, tuple(m for m, g in zip(mapped, given) if g)) for size, mapped in site.levels))
+    derived = dataclasses.replace(
+        site,
+        transforms=transforms,
+        function=site.function.derived(transforms, given),
+        paths=tuple(p for p, g in zip(site.paths, given) if g),
+        levels=tuple(
+            (size, tuple(m for m, g in zip(mapped, given) if g)) for size, mapped in site.levels
+        ),
+    )
     shown = iter(shown_p.bind(*real, site=derived))
     return [next(shown) if g else x for x, g in zip(values, given)]
 

@@ -46,12 +46,23 @@ def check_name(name: typing.Any) -> None:
         raise ValueError(told)
 
 
-def check_hooks(f: typing.Any, hooks: typing.Any, is_function: typing.Callable[[typing.Any], bool]) -> None:
-    if not callable(f) or not isinstance(hooks, dict) or not all(isinstance(k, str) and is_function(v) for k, v in hooks.items()):
-        raise TypeError(f"postern.jax: with_hooks takes a function, and a dict of functions by names, got {f!r} and {hooks!r}")
+def check_hooks(
+    f: typing.Any, hooks: typing.Any, is_function: typing.Callable[[typing.Any], bool]
+) -> None:
+    if (
+        not callable(f)
+        or not isinstance(hooks, dict)
+        or not all(isinstance(k, str) and is_function(v) for k, v in hooks.items())
+    ):
+        raise TypeError(
+            f"postern.jax: with_hooks takes a function, and a dict of functions by names, "
+            f"got {f!r} and {hooks!r}"
+        )
 
 
-def check_format(format: typing.Any, args: typing.Sequence[typing.Any], kwargs: typing.Mapping[str, typing.Any]) -> None:
+def check_format(
+    format: typing.Any, args: typing.Sequence[typing.Any], kwargs: typing.Mapping[str, typing.Any]
+) -> None:
     """With zeros in place of the values of the run; raises what str.format raises."""
     if not isinstance(format, str):
         raise TypeError(f"postern.jax: the format must be text, got {format!r}")

@@ -13,8 +13,12 @@ import numpy as np
 
 OLDEST, NEWEST = (0, 6), (0, 10)
 if not OLDEST <= jax.__version_info__[:2] <= NEWEST:
-    raise ImportError(f"postern.jax: JAX {jax.__version__} is {'too new' if jax.__version_info__[:2] > NEWEST else 'too old'}: this version of "
-                      "Postern is tried with JAX 0.6 to 0.10; have pip install 'jax>=0.6,<0.11', or a newer Postern")
+    raise ImportError(
+        f"postern.jax: JAX {jax.__version__} is "
+        f"{'too new' if jax.__version_info__[:2] > NEWEST else 'too old'}: "
+        "this version of Postern is tried with JAX 0.6 to 0.10; "
+        "have pip install 'jax>=0.6,<0.11', or a newer Postern"
+    )
 
 core: typing.Any = importlib.import_module("jax._src.core")
 effects: typing.Any = importlib.import_module("jax._src.effects")
@@ -66,7 +70,9 @@ class Effect(HostEffect):
 
 
 class PureEffect(HostEffect):
-    """A call that XLA may leave out. Without an effect JAX would raise its failures as ValueError."""
+    """A call that XLA may leave out.
+    Without an effect JAX would raise its failures as ValueError.
+    """
 
 
 class OrderedEffect(HostEffect):
@@ -75,8 +81,12 @@ class OrderedEffect(HostEffect):
 
 PURE, UNORDERED, ORDERED = PureEffect(), Effect(), OrderedEffect()
 for kind in (PureEffect, Effect, OrderedEffect):
-    for allowed in (effects.lowerable_effects, effects.control_flow_allowed_effects, effects.remat_allowed_effects,
-                    effects.custom_derivatives_allowed_effects):
+    for allowed in (
+        effects.lowerable_effects,
+        effects.control_flow_allowed_effects,
+        effects.remat_allowed_effects,
+        effects.custom_derivatives_allowed_effects,
+    ):
         allowed.add_type(kind)
 if hasattr(effects, "partial_eval_kept_effects"):  # not in 0.6.0
     for kind in (Effect, OrderedEffect):
@@ -97,7 +107,9 @@ def allow_export(target: str) -> None:
 
 
 def before_exported(target: str, act: typing.Callable[[str], None]) -> None:
-    """`act(target)` before JAX compiles an artifact that has custom calls to it: their lowering was another process's."""
+    """`act(target)` before JAX compiles an artifact that has custom calls to it:
+    their lowering was another process's.
+    """
     rule = export._call_exported_lowering
 
     def lower(ctx: typing.Any, *args: typing.Any, exported: typing.Any) -> typing.Any:
@@ -108,7 +120,8 @@ def before_exported(target: str, act: typing.Callable[[str], None]) -> None:
     mlir.register_lowering(export.call_exported_p, lower)
 
 
-_begun: dict[tuple[int, typing.Any], typing.Any] = {}  # by thread and device or effect: the last program's token
+# By thread and device or effect: the last program's token.
+_begun: dict[tuple[int, typing.Any], typing.Any] = {}
 
 
 def _noted(set_token: typing.Callable[..., None]) -> typing.Callable[..., None]:
@@ -124,7 +137,9 @@ for _name in ("set_output_runtime_token", "set_token_result"):
 
 
 def barrier() -> None:
-    """jax.effects_barrier, which waits for what its own thread has begun, for all threads. Each failure is raised once."""
+    """jax.effects_barrier, which waits for what its own thread has begun, for all threads.
+    Each failure is raised once.
+    """
     failed: Exception | None = None
     for key, token in list(_begun.items()):
         try:
@@ -143,7 +158,10 @@ def barrier() -> None:
 
 def _forget(token: typing.Any) -> None:
     """JAX would raise its failure at each barrier, and in each ordered program."""
-    for tokens in (dispatch.runtime_tokens.current_tokens, dispatch.runtime_tokens.output_runtime_tokens):
+    for tokens in (
+        dispatch.runtime_tokens.current_tokens,
+        dispatch.runtime_tokens.output_runtime_tokens,
+    ):
         for key in [key for key, kept in tokens.items() if kept is token]:
             tokens.pop(key)
 
@@ -170,7 +188,8 @@ def mesh_axes(ctx: typing.Any) -> list[tuple[typing.Any, int]]:
     if not hasattr(within, "manual_axes"):
         env = getattr(within, "axis_env", None)  # of pmap, until 0.7
         return list(zip(env.names, env.sizes)) if env else []
-    manual = within.manual_axes | set(jax.sharding.get_abstract_mesh().manual_axes)  # with those of an outer shard_map
+    # With those of an outer shard_map.
+    manual = within.manual_axes | set(jax.sharding.get_abstract_mesh().manual_axes)
     return [(name, size) for name, size in within.mesh.shape.items() if name in manual]
 
 
@@ -180,12 +199,18 @@ def mesh_position(ctx: typing.Any, axes: typing.Sequence[tuple[typing.Any, int]]
     hlo = mlir.hlo
     if hasattr(within, "manual_axes") and len(axes) == len(within.mesh.shape):
         return hlo.partition_id()
-    rule_ctx = ctx.replace(primitive=None, avals_in=[], avals_out=[ShapedArray((), np.dtype(np.int32))])
+    rule_ctx = ctx.replace(
+        primitive=None, avals_in=[], avals_out=[ShapedArray((), np.dtype(np.int32))]
+    )
     position = mlir.ir_constant(np.zeros((), np.int32))
     for name, size in axes:
-        index, = parallel._axis_index_lowering(rule_ctx, axis_name=name)
-        position = hlo.add(hlo.multiply(position, mlir.ir_constant(np.array(size, np.int32))), index)
-    return hlo.convert(mlir.ir.RankedTensorType.get([], mlir.ir.IntegerType.get_unsigned(32)), position)
+        (index,) = parallel._axis_index_lowering(rule_ctx, axis_name=name)
+        position = hlo.add(
+            hlo.multiply(position, mlir.ir_constant(np.array(size, np.int32))), index
+        )
+    return hlo.convert(
+        mlir.ir.RankedTensorType.get([], mlir.ir.IntegerType.get_unsigned(32)), position
+    )
 
 
 def register_lowering(primitive: typing.Any, rule: typing.Callable[..., typing.Any]) -> None:
@@ -195,4 +220,5 @@ def register_lowering(primitive: typing.Any, rule: typing.Callable[..., typing.A
 def calls_host(primitive: typing.Any, params: dict[str, typing.Any]) -> bool:
     """Whether it is one of ours, or holds some."""
     return primitive.name.startswith("postern_") or any(
-        isinstance(e, HostEffect) for jaxpr in core.jaxprs_in_params(params) for e in jaxpr.effects)
+        isinstance(e, HostEffect) for jaxpr in core.jaxprs_in_params(params) for e in jaxpr.effects
+    )

@@ -40,9 +40,13 @@ def _made(kind: typing.Any, code: int, text: str) -> BaseException:
 
 @functools.cache
 def _both(kind: type[Error]) -> typing.Any:
-    members = {"__module__": kind.__module__, "__str__": Exception.__str__,
-               "__init__": lambda *_: None,  # JAX would initialise what it gets
-               "__reduce__": lambda self: (_made, (kind, self.code, str(self)), self.__dict__)}  # pickle finds no class by this name
+    members = {
+        "__module__": kind.__module__,
+        "__str__": Exception.__str__,
+        "__init__": lambda *_: None,  # JAX would initialise what it gets
+        # Pickle finds no class by this name.
+        "__reduce__": lambda self: (_made, (kind, self.code, str(self)), self.__dict__),
+    }
     return type(kind.__name__, (kind, JaxRuntimeError), members)
 
 

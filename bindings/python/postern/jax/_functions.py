@@ -16,6 +16,7 @@ import numpy as np
 from .. import _functions, _postern
 from .._attributes import wants_info
 
+
 @dataclasses.dataclass(frozen=True)
 class Info:
     """What a function that has a parameter `info` is told of the firing."""
@@ -63,8 +64,9 @@ _counts: dict[str, typing.Iterator[int]] = {}
 class Registered(Function):
     """One under a name of its own, as long as a program may call it.
 
-    The name is that of the function's place in the source and counts those of one place, so that a process that traces the same program
-    finds what JAX's cache kept of another one: a program calls by that name what this process has registered there.
+    The name is that of the function's place in the source and counts those of one place, so that a
+    process that traces the same program finds what JAX's cache kept of another one:
+    a program calls by that name what this process has registered there.
     """
 
     def __init__(self, function: typing.Any, name: str, of: typing.Any = None) -> None:
@@ -75,7 +77,9 @@ class Registered(Function):
         _functions.register(self.name, function)
 
     def name_for(self, for_export: bool) -> str:
-        """Artifacts have a name that no other process has: there is no telling what these meet where they are loaded."""
+        """Artifacts have a name that no other process has:
+        there is no telling what these meet where they are loaded.
+        """
         if not for_export:
             return self.name
         if self._exported is None:
@@ -102,16 +106,22 @@ def _hash_of(module: str, qualname: str, file: str, line: int) -> int:
 
 def _place_of(function: typing.Any) -> int:
     code = getattr(function, "__code__", None)
-    return _hash_of(str(getattr(function, "__module__", "")), str(getattr(function, "__qualname__", "")),
-                    getattr(code, "co_filename", ""), getattr(code, "co_firstlineno", 0))
+    return _hash_of(
+        str(getattr(function, "__module__", "")),
+        str(getattr(function, "__qualname__", "")),
+        getattr(code, "co_filename", ""),
+        getattr(code, "co_firstlineno", 0),
+    )
 
 
 _T = typing.TypeVar("_T")
 
 
 class Living(typing.Generic[_T]):
-    """The same for the same key, as long as somebody has it: what is traced again is not compiled again. A key with what can't be hashed or
-    compared, as a user's function may be, has nothing."""
+    """The same for the same key, as long as somebody has it:
+    what is traced again is not compiled again.
+    A key with what can't be hashed or compared, as a user's function may be, has nothing.
+    """
 
     def __init__(self) -> None:
         self._of: weakref.WeakValueDictionary[typing.Any, _T] = weakref.WeakValueDictionary()
@@ -140,9 +150,12 @@ registered = _alive.made
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Entered:
-    """How the library enters a Python function: `enter(*leaves)` with copies of the operands, and `info=` if it is to be told. `finish`
-    makes a tuple of leaves of what it returned; where that is one `leaf`, arrays need none. It knows nothing of the Registered that it is
-    for, which would never go."""
+    """How the library enters a Python function: `enter(*leaves)` with copies of the operands,
+    and `info=` if it is to be told.
+    `finish` makes a tuple of leaves of what it returned;
+    where that is one `leaf`, arrays need none.
+    It knows nothing of the Registered that it is for, which would never go.
+    """
 
     enter: typing.Callable[..., typing.Any]
     finish: typing.Callable[[typing.Any], tuple[typing.Any, ...]] | None = None
@@ -159,7 +172,9 @@ class Entered:
     def _told(self, *arrays: typing.Any, info: typing.Any) -> typing.Any:
         count = len(arrays) - len(self.axes)
         part = {axis: int(np.ravel(a)[0]) for axis, a in zip(self.axes, arrays[count:])}
-        told = Info(info.function, info.site, info.device, info.run, info.element, part, self.transforms)
+        told = Info(
+            info.function, info.site, info.device, info.run, info.element, part, self.transforms
+        )
         return self._filled(*arrays[:count], info=told)
 
     def _filled(self, *leaves: typing.Any, **info: Info) -> typing.Any:
@@ -187,11 +202,15 @@ class Python(Registered):
             left = iter(given)
             given = [g and next(left) for g in self._entered.given]
         entered = dataclasses.replace(self._entered, transforms=transforms, given=tuple(given))
-        return registered((self, transforms, entered.given), lambda: Python(entered, self._told, self._of))
+        return registered(
+            (self, transforms, entered.given), lambda: Python(entered, self._told, self._of)
+        )
 
 
 def function_of(fn: typing.Any, entered: Entered, name: str, trees: typing.Any) -> Function:
-    """For what a user gives: a name, a capsule, a listener, or a callable that is `entered`. `trees`: what for."""
+    """For what a user gives: a name, a capsule, a listener, or a callable that is `entered`.
+    `trees`: what for.
+    """
     if isinstance(fn, str):
         return Named(fn)
     if _functions.is_native(fn):

@@ -1,4 +1,6 @@
-"""Refusals in place of hangs: JAX inside a function that a program waits for, and in a forked process."""
+"""Refusals in place of hangs: JAX inside a function that a program waits for,
+and in a forked process.
+"""
 
 from __future__ import annotations
 
@@ -23,22 +25,34 @@ class ReentryError(Error):
 
 
 def _devices_of(args: typing.Sequence[typing.Any]) -> set[typing.Any]:
-    found = set().union(*(a.devices() for a in args if isinstance(a, jax.Array) and not isinstance(a, jax.core.Tracer)))
+    found = set().union(
+        *(
+            a.devices()
+            for a in args
+            if isinstance(a, jax.Array) and not isinstance(a, jax.core.Tracer)
+        )
+    )
     if found:
         return found
     default = typing.cast(typing.Any, jax.config).jax_default_device  # or the name of a platform
-    return {jax.local_devices(backend=default)[0] if default is None or isinstance(default, str) else default}
+    return {
+        jax.local_devices(backend=default)[0]
+        if default is None or isinstance(default, str)
+        else default
+    }
 
 
 def _aligned(x: typing.Any) -> typing.Any:
-    """An array of NumPy's as XLA takes it in place. It copies others on its threads, which may all be in functions."""
+    """An array of NumPy's as XLA takes it in place.
+    It copies others on its threads, which may all be in functions.
+    """
     if isinstance(x, jax.Array) or getattr(x, "nbytes", 0) <= _AT_ONCE:
         return x
     dtype = np.dtype(jax.dtypes.canonicalize_dtype(x.dtype))
     size = x.size * dtype.itemsize
     room = np.empty(size + _ALIGNMENT, np.uint8)
     start = -room.ctypes.data % _ALIGNMENT
-    copy = room[start:start + size].view(dtype).reshape(x.shape)
+    copy = room[start : start + size].view(dtype).reshape(x.shape)
     copy[...] = x
     return copy
 
@@ -46,24 +60,51 @@ def _aligned(x: typing.Any) -> typing.Any:
 class _Guard(_compat.EvalTrace):  # type: ignore[misc]
     """Computes at once, as JAX does outside of transformations, what it does not refuse."""
 
-    def refusal(self, primitive: typing.Any, args: typing.Sequence[typing.Any], params: dict[str, typing.Any]) -> Exception | None:
+    def refusal(
+        self,
+        primitive: typing.Any,
+        args: typing.Sequence[typing.Any],
+        params: dict[str, typing.Any],
+    ) -> Exception | None:
         raise NotImplementedError
 
-    def _check(self, primitive: typing.Any, args: typing.Sequence[typing.Any], params: dict[str, typing.Any]) -> None:
+    def _check(
+        self,
+        primitive: typing.Any,
+        args: typing.Sequence[typing.Any],
+        params: dict[str, typing.Any],
+    ) -> None:
         if (refused := self.refusal(primitive, args, params)) is not None:
             raise refused
 
-    def process_primitive(self, primitive: typing.Any, args: typing.Any, params: typing.Any, /) -> typing.Any:
+    def process_primitive(
+        self, primitive: typing.Any, args: typing.Any, params: typing.Any, /
+    ) -> typing.Any:
         self._check(primitive, args, params)
         return super().process_primitive(primitive, args, params)
 
-    def process_custom_jvp_call(self, primitive: typing.Any, fun: typing.Any, jvp: typing.Any, args: typing.Any, /,
-                                **params: typing.Any) -> typing.Any:
+    def process_custom_jvp_call(
+        self,
+        primitive: typing.Any,
+        fun: typing.Any,
+        jvp: typing.Any,
+        args: typing.Any,
+        /,
+        **params: typing.Any,
+    ) -> typing.Any:
         self._check(primitive, args, {})
         return super().process_custom_jvp_call(primitive, fun, jvp, args, **params)
 
-    def process_custom_vjp_call(self, primitive: typing.Any, fun: typing.Any, fwd: typing.Any, bwd: typing.Any, args: typing.Any, /,
-                                **params: typing.Any) -> typing.Any:
+    def process_custom_vjp_call(
+        self,
+        primitive: typing.Any,
+        fun: typing.Any,
+        fwd: typing.Any,
+        bwd: typing.Any,
+        args: typing.Any,
+        /,
+        **params: typing.Any,
+    ) -> typing.Any:
         self._check(primitive, args, {})
         return super().process_custom_vjp_call(primitive, fun, fwd, bwd, args, **params)
 
@@ -71,30 +112,50 @@ class _Guard(_compat.EvalTrace):  # type: ignore[misc]
 class _InFunction(_Guard):
     """JAX on the device that waits for this thread may wait for itself; on others it does not."""
 
-    def process_primitive(self, primitive: typing.Any, args: typing.Any, params: typing.Any, /) -> typing.Any:
+    def process_primitive(
+        self, primitive: typing.Any, args: typing.Any, params: typing.Any, /
+    ) -> typing.Any:
         if primitive.name in _COPIES:
             args = [_aligned(x) for x in args]
         return super().process_primitive(primitive, args, params)
 
-    def refusal(self, primitive: typing.Any, args: typing.Sequence[typing.Any], params: dict[str, typing.Any]) -> Exception | None:
+    def refusal(
+        self,
+        primitive: typing.Any,
+        args: typing.Sequence[typing.Any],
+        params: dict[str, typing.Any],
+    ) -> Exception | None:
         if primitive.name in _COPIES:
             return None
         busy = jax.local_devices(backend="cpu")[_postern.guest_device()]
         if busy not in _devices_of(args):
             return None
-        return ReentryError(_REENTRY, f"a function that a program calls used JAX ({primitive.name}) on {busy}, which waits for the "
-                            "function: compute with NumPy there, or on another device (jax.default_device)")
+        return ReentryError(
+            _REENTRY,
+            f"a function that a program calls used JAX ({primitive.name}) on {busy}, "
+            "which waits for the function: compute with NumPy there, "
+            "or on another device (jax.default_device)",
+        )
 
 
-_FORKED = ("this process was forked from one that uses JAX, whose threads it does not have: start processes with "
-           'multiprocessing.get_context("spawn")')
+_FORKED = (
+    "this process was forked from one that uses JAX, whose threads it does not have: "
+    'start processes with multiprocessing.get_context("spawn")'
+)
 
 
 class _InForked(_Guard):
     """Of XLA's threads none are in a process that was forked off."""
 
-    def refusal(self, primitive: typing.Any, args: typing.Sequence[typing.Any], params: dict[str, typing.Any]) -> Exception | None:
-        return Error(FAILED_PRECONDITION, _FORKED) if _compat.calls_host(primitive, params) else None
+    def refusal(
+        self,
+        primitive: typing.Any,
+        args: typing.Sequence[typing.Any],
+        params: dict[str, typing.Any],
+    ) -> Exception | None:
+        return (
+            Error(FAILED_PRECONDITION, _FORKED) if _compat.calls_host(primitive, params) else None
+        )
 
 
 _in_forked = _InForked()
@@ -103,9 +164,15 @@ _postern.guard(_compat.trace_context, _InFunction())
 
 
 def refuse_inside(what: str) -> None:
-    """What waits for programs, in a function that one of them waits for, or whose queue it fills."""
+    """What waits for programs, in a function that one of them waits for,
+    or whose queue it fills.
+    """
     if _postern.inside_device() >= 0:
-        raise ReentryError(_REENTRY, f"{what} inside a host function may wait for the program that calls or taps it: wait outside of functions")
+        raise ReentryError(
+            _REENTRY,
+            f"{what} inside a host function may wait for the program that calls or taps it: "
+            "wait outside of functions",
+        )
 
 
 _forked = False

@@ -11,23 +11,40 @@ from . import _compat
 
 
 def register_handlers(target: str) -> None:
-    """What XLA enters for the custom calls. It refuses handlers that come before the backend, or before the type of their state."""
+    """What XLA enters for the custom calls.
+    It refuses handlers that come before the backend, or before the type of their state.
+    """
     jax.local_devices(backend="cpu")
     guest = _postern.guest()
     if _compat.TYPES_HAVE_IDS:
         jax.ffi.register_ffi_type_id(target, guest["type_id"], platform="cpu")
     else:
-        jax.ffi.register_ffi_type(target, {"type_id": guest["type_id"], "type_info": guest["type_info"]}, platform="cpu")
-    jax.ffi.register_ffi_target(target, {"instantiate": guest["instantiate"], "execute": guest["execute"]}, platform="cpu")
+        jax.ffi.register_ffi_type(
+            target, {"type_id": guest["type_id"], "type_info": guest["type_info"]}, platform="cpu"
+        )
+    jax.ffi.register_ffi_target(
+        target, {"instantiate": guest["instantiate"], "execute": guest["execute"]}, platform="cpu"
+    )
 
 
 _exported: list[typing.Any] = []  # what artifacts of this process call
 
 
-def lower(ctx: typing.Any, target: str, operands: typing.Sequence[typing.Any], results: typing.Sequence[typing.Any], effect: typing.Any,
-          attributes: dict[str, typing.Any], keep: typing.Any, what: str, placed: bool) -> typing.Any:
-    """The custom call, with a token among its operands and results where it is ordered. `keep` lives as long as the program. `placed`: the
-    function is told where on the mesh the device is."""
+def lower(
+    ctx: typing.Any,
+    target: str,
+    operands: typing.Sequence[typing.Any],
+    results: typing.Sequence[typing.Any],
+    effect: typing.Any,
+    attributes: dict[str, typing.Any],
+    keep: typing.Any,
+    what: str,
+    placed: bool,
+) -> typing.Any:
+    """The custom call, with a token among its operands and results where it is ordered.
+    `keep` lives as long as the program.
+    `placed`: the function is told where on the mesh the device is.
+    """
     if _compat.for_export(ctx):  # artifacts keep nothing
         _exported.append(keep)
     else:
@@ -35,7 +52,9 @@ def lower(ctx: typing.Any, target: str, operands: typing.Sequence[typing.Any], r
     axes = _compat.mesh_axes(ctx) if placed else []
     avals = [*ctx.avals_in]
     if axes:
-        attributes["axes"] = "\n".join(f"{size} {_name_of(name, i)}" for i, (name, size) in enumerate(axes))
+        attributes["axes"] = "\n".join(
+            f"{size} {_name_of(name, i)}" for i, (name, size) in enumerate(axes)
+        )
         operands = [*operands, _compat.mesh_position(ctx, axes)]
         avals.append(_compat.POSITION)
     make = _compat.build_ffi_lowering_function(target, has_side_effect=effect != _compat.PURE)
@@ -57,25 +76,40 @@ def _name_of(axis: typing.Any, i: int) -> str:
 
 
 def _set_sharding(ctx: typing.Any, call: typing.Any, results: typing.Any, what: str) -> None:
-    """On several devices: within shard_map each calls for its part, else the first one with the whole; Shardy has no such calls."""
+    """On several devices: within shard_map each calls for its part,
+    else the first one with the whole; Shardy has no such calls.
+    """
     within = ctx.module_context.axis_context
-    sharding = _compat.callback_sharding(within, None, results) if getattr(within, "num_devices", 2) != 1 else None
+    sharding = (
+        _compat.callback_sharding(within, None, results)
+        if getattr(within, "num_devices", 2) != 1
+        else None
+    )
     if isinstance(sharding, _compat.SdyArrayList):
         if not hasattr(within, "manual_axes"):
-            raise NotImplementedError(f"postern.jax: {what} is in a program that JAX cuts for {within.num_devices} devices; have it within jax.shard_map, "
-                                      "where each device enters the function with its part")
+            raise NotImplementedError(
+                f"postern.jax: {what} is in a program that JAX cuts for {within.num_devices} "
+                "devices; have it within jax.shard_map, where each device enters the function "
+                "with its part"
+            )
     elif sharding is not None:
         _compat.set_sharding(ctx, call, sharding)
 
 
-def vary(results: typing.Sequence[typing.Any], operands: typing.Sequence[typing.Any]) -> list[typing.Any]:
+def vary(
+    results: typing.Sequence[typing.Any], operands: typing.Sequence[typing.Any]
+) -> list[typing.Any]:
     """Within shard_map: what is made of values that differ by device differs by device."""
     if not manual_axes():
         return list(results)
     axes: set[str] = set()
     for x in operands:
         aval = getattr(x, "aval", None)
-        axes |= getattr(getattr(aval, "mat", aval), "varying", None) or getattr(aval, "vma", None) or set()
+        axes |= (
+            getattr(getattr(aval, "mat", aval), "varying", None)
+            or getattr(aval, "vma", None)
+            or set()
+        )
     return [_compat.pvary(r, tuple(sorted(axes))) for r in results] if axes else list(results)
 
 

@@ -1,7 +1,9 @@
-"""The names of jax.experimental.host_callback, which JAX removed, on postern.jax; docs/jax.md lists what differs.
+"""The names of jax.experimental.host_callback, which JAX removed, on postern.jax;
+docs/jax.md lists what differs.
 
-A tap's function gets `(value, transforms)`. Under vmap it is shown the whole batch, and `transforms` has
-`("batch", {"batch_dims": ...})` for each vmap, the inner one first: the batched axis of each array, None where it has none.
+A tap's function gets `(value, transforms)`.
+Under vmap it is shown the whole batch, and `transforms` has `("batch", {"batch_dims": ...})`
+for each vmap, the inner one first: the batched axis of each array, None where it has none.
 """
 
 from __future__ import annotations
@@ -18,7 +20,15 @@ import numpy as np
 from .. import CallbackError, _postern
 from . import _calls, _functions, barrier, call as _call
 
-__all__ = ["CallbackException", "CallbackFlavor", "TapFunctionException", "barrier_wait", "call", "id_print", "id_tap"]
+__all__ = [
+    "CallbackException",
+    "CallbackFlavor",
+    "TapFunctionException",
+    "barrier_wait",
+    "call",
+    "id_print",
+    "id_tap",
+]
 
 CallbackException = TapFunctionException = CallbackError
 _Transforms = typing.Tuple[typing.Tuple[str, typing.Dict[str, typing.Any]], ...]
@@ -26,7 +36,9 @@ _printing = threading.Lock()
 
 
 class CallbackFlavor(enum.Enum):
-    """What the last versions asked for: a PURE call may be left out; the others happen once each, in the program's order."""
+    """What the last versions asked for: a PURE call may be left out;
+    the others happen once each, in the program's order.
+    """
 
     IO_CALLBACK = 1
     PURE = 2
@@ -35,8 +47,11 @@ class CallbackFlavor(enum.Enum):
 
 def _check_device(what: str, index: int) -> None:
     if index != 0:
-        raise ValueError(f"{what}: device_index must be 0, got {index}: programs run on CPUs here, and each device enters the host for "
-                         "itself; have tap_with_device or call_with_device tell which it was")
+        raise ValueError(
+            f"{what}: device_index must be 0, got {index}: programs run on CPUs here, "
+            "and each device enters the host for itself; "
+            "have tap_with_device or call_with_device tell which it was"
+        )
 
 
 def _device(info: typing.Any) -> typing.Any:
@@ -59,10 +74,16 @@ class _Tapped:
         told = tuple((kind, {"batch_dims": axes}) for kind, axes in transforms)
 
         def shown(*arrays: typing.Any, info: typing.Any) -> None:
-            self.function(jax.tree.unflatten(self.structure, arrays), told, **({"device": _device(info)} if self.with_device else {}))
+            self.function(
+                jax.tree.unflatten(self.structure, arrays),
+                told,
+                **({"device": _device(info)} if self.with_device else {}),
+            )
 
         entry = _postern.Entry(shown, None, False)
-        return _functions.registered((self, transforms), lambda: _functions.Registered(entry, self.name, self.function))
+        return _functions.registered(
+            (self, transforms), lambda: _functions.Registered(entry, self.name, self.function)
+        )
 
 
 class _TappedOnce(_Tapped):
@@ -72,16 +93,27 @@ class _TappedOnce(_Tapped):
     __hash__ = object.__hash__
 
 
-def id_tap(tap_func: typing.Callable[..., typing.Any], arg: typing.Any, *, result: typing.Any = None, tap_with_device: bool = False,
-           device_index: int = 0, callback_flavor: CallbackFlavor = CallbackFlavor.IO_CALLBACK, **kwargs: typing.Any) -> typing.Any:
-    """`arg`, or `result` where it is given, after `tap_func(arg, transforms)`; with `tap_with_device` also `device=`, a JAX device.
+def id_tap(
+    tap_func: typing.Callable[..., typing.Any],
+    arg: typing.Any,
+    *,
+    result: typing.Any = None,
+    tap_with_device: bool = False,
+    device_index: int = 0,
+    callback_flavor: CallbackFlavor = CallbackFlavor.IO_CALLBACK,
+    **kwargs: typing.Any,
+) -> typing.Any:
+    """`arg`, or `result` where it is given, after `tap_func(arg, transforms)`;
+    with `tap_with_device` also `device=`, a JAX device.
 
-    Raises TypeError for what is no array or function, and for other keywords; the program ends with TapFunctionException when
-    `tap_func` fails.
+    Raises TypeError for what is no array or function, and for other keywords;
+    the program ends with TapFunctionException when `tap_func` fails.
     """
     if kwargs:
-        raise TypeError(f"id_tap: Support for **kwargs in ``id_tap`` has been removed (got {', '.join(kwargs)}): give the function them by "
-                        "functools.partial")
+        raise TypeError(
+            "id_tap: Support for **kwargs in ``id_tap`` has been removed "
+            f"(got {', '.join(kwargs)}): give the function them by functools.partial"
+        )
     if not callable(tap_func):
         raise TypeError(f"id_tap: the first argument must be a function, got {tap_func!r}")
     _check_device("id_tap", device_index)
@@ -96,13 +128,30 @@ def id_tap(tap_func: typing.Callable[..., typing.Any], arg: typing.Any, *, resul
     return arg if result is None else result
 
 
-def id_print(arg: typing.Any, *, result: typing.Any = None, tap_with_device: bool = False, device_index: int = 0,
-             output_stream: typing.Any = None, threshold: int | None = 1024,
-             callback_flavor: CallbackFlavor = CallbackFlavor.IO_CALLBACK, **kwargs: typing.Any) -> typing.Any:
-    """`arg`, or `result`, after its values are printed, or written to `output_stream`. Before them stands a line of the other keywords, as
-    `name: value` sorted by name, with `transforms` and `device` among them where there are any."""
+def id_print(
+    arg: typing.Any,
+    *,
+    result: typing.Any = None,
+    tap_with_device: bool = False,
+    device_index: int = 0,
+    output_stream: typing.Any = None,
+    threshold: int | None = 1024,
+    callback_flavor: CallbackFlavor = CallbackFlavor.IO_CALLBACK,
+    **kwargs: typing.Any,
+) -> typing.Any:
+    """`arg`, or `result`, after its values are printed, or written to `output_stream`.
+    Before them stands a line of the other keywords, as `name: value` sorted by name,
+    with `transforms` and `device` among them where there are any.
+    """
     printer = _Printer(output_stream, threshold, tuple((k, v, repr(v)) for k, v in kwargs.items()))
-    return id_tap(printer, arg, result=result, tap_with_device=tap_with_device, device_index=device_index, callback_flavor=callback_flavor)
+    return id_tap(
+        printer,
+        arg,
+        result=result,
+        tap_with_device=tap_with_device,
+        device_index=device_index,
+        callback_flavor=callback_flavor,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +161,9 @@ class _Printer:
     told: tuple[tuple[str, typing.Any, str], ...]  # and how it is written, since 1 == True
     __name__ = "id_print"
 
-    def __call__(self, value: typing.Any, transforms: _Transforms, device: typing.Any = None) -> None:
+    def __call__(
+        self, value: typing.Any, transforms: _Transforms, device: typing.Any = None
+    ) -> None:
         told = {k: v for k, v, _ in self.told}
         if transforms:
             told["transforms"] = [(name, given) if given else name for name, given in transforms]
@@ -120,7 +171,9 @@ class _Printer:
             told["device"] = device
         head = " ".join(f"{k}: {v}" for k, v in sorted(told.items()))
         with _printing:
-            for line in (head, _text(value, self.threshold)) if head else (_text(value, self.threshold),):
+            for line in (
+                (head, _text(value, self.threshold)) if head else (_text(value, self.threshold),)
+            ):
                 if self.stream is None:
                     builtins.print(line)
                 else:
@@ -128,29 +181,56 @@ class _Printer:
 
 
 def _text(value: typing.Any, threshold: int | None, width: int = 80) -> str:
-    """A tree as `( a b )`, `[ a b ]` and `{ name=a }`, on several lines where one has no room for it."""
+    """A tree as `( a b )`, `[ a b ]` and `{ name=a }`,
+    on several lines where one has no room for it.
+    """
     if isinstance(value, dict):
-        (begin, end), parts = "{}", [f"{k}={_text(v, threshold, width - 2)}" for k, v in sorted(value.items())]
+        (begin, end), parts = (
+            "{}",
+            [f"{k}={_text(v, threshold, width - 2)}" for k, v in sorted(value.items())],
+        )
     elif isinstance(value, (tuple, list)):
-        (begin, end), parts = "()" if isinstance(value, tuple) else "[]", [_text(v, threshold, width - 2) for v in value]
+        (begin, end), parts = (
+            "()" if isinstance(value, tuple) else "[]",
+            [_text(v, threshold, width - 2) for v in value],
+        )
     else:
-        return np.array2string(value, threshold=threshold) if isinstance(value, np.ndarray) else str(value)
+        return (
+            np.array2string(value, threshold=threshold)
+            if isinstance(value, np.ndarray)
+            else str(value)
+        )
     line = f"{begin} {' '.join(parts)} {end}"
     return line if len(line) <= width else f"{begin} " + "\n  ".join(parts) + f" {end}"
 
 
-def call(callback_func: typing.Callable[..., typing.Any], arg: typing.Any, *, result_shape: typing.Any = None,
-         call_with_device: bool = False, device_index: int = 0,
-         callback_flavor: CallbackFlavor = CallbackFlavor.IO_CALLBACK) -> typing.Any:
-    """What `callback_func(arg)` returns, like `result_shape`: a tree of numbers, arrays, or what else has a shape and a dtype. It happens once,
-    in the program's order; with `call_with_device` the function also gets `device=`. Raises ValueError for another `result_shape`."""
+def call(
+    callback_func: typing.Callable[..., typing.Any],
+    arg: typing.Any,
+    *,
+    result_shape: typing.Any = None,
+    call_with_device: bool = False,
+    device_index: int = 0,
+    callback_flavor: CallbackFlavor = CallbackFlavor.IO_CALLBACK,
+) -> typing.Any:
+    """What `callback_func(arg)` returns, like `result_shape`:
+    a tree of numbers, arrays, or what else has a shape and a dtype.
+    It happens once, in the program's order; with `call_with_device` the function also gets
+    `device=`.
+    Raises ValueError for another `result_shape`.
+    """
     _check_device("call", device_index)
     if not callable(callback_func):
         raise TypeError(f"call: the first argument must be a function, got {callback_func!r}")
     pure = callback_flavor is CallbackFlavor.PURE
     types, structure = _calls.types_of("result_shape", result_shape, numbers=True)
-    return _call(_Called(callback_func, call_with_device), jax.tree.unflatten(structure, types), arg, effect="pure" if pure else "ordered",
-                 name=getattr(callback_func, "__name__", "call"))
+    return _call(
+        _Called(callback_func, call_with_device),
+        jax.tree.unflatten(structure, types),
+        arg,
+        effect="pure" if pure else "ordered",
+        name=getattr(callback_func, "__name__", "call"),
+    )
 
 
 @dataclasses.dataclass(frozen=True)
