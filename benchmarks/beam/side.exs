@@ -1,5 +1,6 @@
-# side.exs FOLDER STEPS STARTED: calls of processes of the BEAM from saved loops of so many calls, one
-# JSON line each. Sides take turns, and medians count. STARTED: how many one program has open at once.
+# side.exs FOLDER STEPS STARTED: calls of processes of the BEAM from saved loops of so many calls,
+# one JSON line each. Sides take turns, and medians count. STARTED: how many one program has open at
+# once.
 defmodule Copying do
   @on_load :load
   def load, do: :erlang.load_nif(String.to_charlist(System.fetch_env!("COPYING_NIF")), 0)

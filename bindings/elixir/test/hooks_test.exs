@@ -1,7 +1,7 @@
 defmodule Postern.HooksTest do
   @moduledoc """
-  Hooks and functions that one run is given, by what Nx and EXLA test of `hooks:`; and streams of one
-  run, which are the same.
+  Hooks and functions that one run is given, by what Nx and EXLA test of `hooks:`; and streams of
+  one run, which are the same.
   """
   use Postern.Case, async: false
 

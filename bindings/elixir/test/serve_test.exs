@@ -17,7 +17,10 @@ defmodule Postern.ServeTest do
     assert Tensor.to_list(sum) == 18.0
     assert_received {:tap, [3.0, 6.0, 9.0]}
     assert_received {info, {:ok, [{:f32, {3}}]}}
-    assert %{function: "demo.scale", site: "scale", device: 0, element: -1, coordinates: []} = info
+
+    assert %{function: "demo.scale", site: "scale", device: 0, element: -1, coordinates: []} =
+             info
+
     assert info.attributes == %{"factor" => 3.0}
   end
 

@@ -22,10 +22,10 @@ defmodule Postern.Request do
 
   @doc """
   What fires: `%{function: name, site: name, attributes: map, device: n, run: n, element: n,
-  asynchronous: boolean, coordinates: [n]}`. `function` is the name that is served, or that the run was given it by;
-  `element` the index in a batch whose elements fire one by one, else -1; `asynchronous` says that
-  no program waits for the answer; `coordinates` are the device's place on the mesh, by axis, inside
-  of `shard_map`, else `[]`.
+  asynchronous: boolean, coordinates: [n]}`. `function` is the name that is served, or that the run
+  was given it by; `element` the index in a batch whose elements fire one by one, else -1;
+  `asynchronous` says that no program waits for the answer; `coordinates` are the device's place on
+  the mesh, by axis, inside of `shard_map`, else `[]`.
   """
   def info(%__MODULE__{handle: handle}) do
     with {:ok, {function, site, attributes, device, run, element, asynchronous, place}} <-
