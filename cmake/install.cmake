@@ -30,16 +30,20 @@ if(SKBUILD)  # a wheel brings the headers that ours include
   install(DIRECTORY ${eigen}/Eigen DESTINATION ${POSTERN_BUNDLED_EIGEN})
 endif()
 install(EXPORT postern NAMESPACE postern:: FILE postern-targets.cmake DESTINATION ${package_dir})
-configure_package_config_file(cmake/postern-config.cmake.in postern-config.cmake INSTALL_DESTINATION ${package_dir})
+configure_package_config_file(cmake/postern-config.cmake.in postern-config.cmake
+                              INSTALL_DESTINATION ${package_dir})
 write_basic_package_version_file(postern-config-version.cmake COMPATIBILITY SameMinorVersion)
-install(FILES ${CMAKE_CURRENT_BINARY_DIR}/postern-config.cmake ${CMAKE_CURRENT_BINARY_DIR}/postern-config-version.cmake
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/postern-config.cmake
+              ${CMAKE_CURRENT_BINARY_DIR}/postern-config-version.cmake
         DESTINATION ${package_dir})
 
-# A Debian package of all this (`cpack` in a folder that was configured for the prefix /usr: scripts/release).
+# A Debian package of all this (`cpack` in a folder that was configured for the prefix /usr:
+# scripts/release).
 if(PROJECT_IS_TOP_LEVEL)
   set(CPACK_GENERATOR DEB)
   set(CPACK_PACKAGE_CONTACT "The developers of Postern <postern@postern.invalid>")
-  set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "tensor programs in C++ that reach back into the host while they run")
+  set(CPACK_PACKAGE_DESCRIPTION_SUMMARY
+      "tensor programs in C++ that reach back into the host while they run")
   set(CPACK_PACKAGE_DESCRIPTION "Library, headers, XLA's CPU plug-in and the command postern.")
   set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
   set(CPACK_STRIP_FILES ON)

@@ -12,7 +12,8 @@ python3 - <<'PYTHON'
 import json
 
 events = json.load(open("all.json"))["traceEvents"]
-sums = {p: [e for e in events if e.get("cat") == "meet" and e["pid"] == p and e["name"] == "psum"] for p in (0, 1)}
+meets = [e for e in events if e.get("cat") == "meet" and e["name"] == "psum"]
+sums = {p: [e for e in meets if e["pid"] == p] for p in (0, 1)}
 assert len(sums[0]) == len(sums[1]) == 20, (len(sums[0]), len(sums[1]))
 # Nobody leaves before the other one has come, on the common clock.
 for a, b in zip(*(sorted(sums[p], key=lambda e: e["ts"]) for p in (0, 1))):
@@ -21,7 +22,8 @@ for a, b in zip(*(sorted(sums[p], key=lambda e: e["ts"]) for p in (0, 1))):
 waits = [e for e in events if e["name"].startswith("waits for process")]
 arrows = [e for e in events if e["name"] == "comes last"]
 assert waits and len(arrows) == 2 * len(waits)
-assert {e["args"]["name"] for e in events if e["name"] == "process_name"} == {"process 0", "process 1"}
+names = {e["args"]["name"] for e in events if e["name"] == "process_name"}
+assert names == {"process 0", "process 1"}
 PYTHON
 if "$command" merge-traces all.json trace.0.json trace.0.json 2>error; then exit 1; fi
 grep -q "is of process 0, and so is" error
