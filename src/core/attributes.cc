@@ -15,7 +15,7 @@ constexpr const char* type_names[] = {
 std::string show(bool b) { return bool_text(b); }
 std::string show(std::int64_t i) { return std::to_string(i); }
 std::string show(double d) { return fmt::format("{}", d); }
-std::string show(const std::string& s) { return quoted(s); }
+std::string show(const std::string& s) { return internal::quoted(s); }
 template <class T>
 std::string show(const std::vector<T>& items) {
   Separator comma;

@@ -44,7 +44,7 @@ std::size_t axis_number(const Mesh& mesh, const std::string& name) {
 }
 
 std::string axis_text(const std::string& name) {
-  if (name == "none") return quoted(name);
+  if (name == "none") return internal::quoted(name);
   return word_or_quoted(name);
 }
 

@@ -81,7 +81,7 @@ std::string word_or_quoted(std::string_view text) {
            c == '.' || c == '-';
   };
   if (!text.empty() && std::ranges::all_of(text, in_word)) return std::string(text);
-  return quoted(text);
+  return internal::quoted(text);
 }
 
 std::string plural(std::size_t n, std::string_view word) {
