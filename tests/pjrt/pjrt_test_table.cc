@@ -112,7 +112,7 @@ TEST(PjrtCall, HandlesGoOnceHoweverTheyMove) {
 
 TEST(PjrtCall, AnExecutableThatCannotBeDescribedIsFreed) {
   const PJRT_Api api = counting_table();
-  EXPECT_THROW(Executable(&api, some_handle<PJRT_LoadedExecutable>()), Error);
+  EXPECT_THROW(Executable(&api, some_handle<PJRT_LoadedExecutable>(), true), Error);
   EXPECT_EQ(gone.executables, 1);
   EXPECT_EQ(gone.loaded, 1);
   EXPECT_EQ(gone.errors, made.errors);
