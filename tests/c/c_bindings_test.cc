@@ -142,9 +142,11 @@ TEST_F(CBindings, OfAsynchronousTapsAreLetGoWhenAllIsDelivered) {
   };
   options.delivered = [](void* user) {
     Told& t = *static_cast<Told*>(user);
-    const std::scoped_lock lock(t.seen.guard);
-    t.at_delivery = t.seen.first.size();
-    t.delivered = true;
+    {
+      const std::scoped_lock lock(t.seen.guard);
+      t.at_delivery = t.seen.first.size();
+    }
+    t.delivered = true;  // last: the test may end, and the lock go
   };
   EXPECT_EQ(run(), 6);
   EXPECT_LT(seen.released, 1) << "while firings wait";
