@@ -1,6 +1,7 @@
 // The C interface given what nobody should give it, and what it says then.
 #include <postern/c.h>
 
+#include <atomic>
 #include <cctype>
 #include <fstream>
 #include <set>
@@ -102,7 +103,7 @@ pn_program* program() {
 
 TEST(CInterfaceMisuse, CausesGoFromTheFunctionToWhoIsTold) {
   struct Cause {
-    int told = 0, released = 0;
+    std::atomic<int> released{0};  // on any thread
   } cause, other;
   static Cause* given;
   const auto release = [](void* c) { ++static_cast<Cause*>(c)->released; };
