@@ -214,8 +214,10 @@ class Info:
         """Of the batch, where vmap fires for each; else -1."""
 
     @property
-    def coordinates(self) -> tuple[int, ...]:
-        """Where the device is on the mesh, by axis, inside of shard_map; else empty."""
+    def coordinates(self, /) -> tuple[int, ...]:
+        """
+        Where the device is on the mesh, by axis, inside of shard_map; else empty.
+        """
 
     def __repr__(self) -> str: ...
 
