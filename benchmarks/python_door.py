@@ -4,7 +4,6 @@ in one process; a JSON object a line.
 """
 
 import ctypes
-import json
 import os
 import sys
 import time
@@ -16,25 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 import postern
 import postern.jax as pj
+import rows
 
 F32 = jax.ShapeDtypeStruct((), jnp.float32)
 
 
 def report(name, value, unit, peer, peer_value, note):
-    print(
-        json.dumps(
-            {
-                "name": f"jax_door/{name}",
-                "value": round(value, 4),
-                "unit": unit,
-                "peer": peer,
-                "peer_value": round(peer_value, 4),
-                "ratio": round(value / peer_value, 5),
-                "note": note,
-            }
-        ),
-        flush=True,
-    )
+    rows.report(f"jax_door/{name}", value, peer, peer_value, note, unit)
 
 
 def race(acts, rounds):

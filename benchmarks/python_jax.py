@@ -6,7 +6,6 @@ and real packages beside what examples/jax makes of them on postern.jax.
 import ast
 import inspect
 import io
-import json
 import os
 import pathlib
 import sys
@@ -19,23 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import postern
 import postern.jax as pj
-
-
-def report(name, value, peer, peer_value, note, unit="us"):
-    print(
-        json.dumps(
-            {
-                "name": name,
-                "value": round(value, 4),
-                "unit": unit,
-                "peer": peer,
-                "peer_value": round(peer_value, 4),
-                "ratio": round(value / peer_value, 4),
-                "note": note,
-            }
-        ),
-        flush=True,
-    )
+from rows import report
 
 
 def race(acts, times, rounds):

@@ -230,49 +230,17 @@ def test_functions_that_nobody_serves_are_named(programs):
 
 
 def test_processes_serve_functions(programs, worker):
-    command = worker(SCALE)
-    assert (
-        postern(
-            "run",
-            programs / "calls.mlir",
-            "[1,2,3]",
-            "--function",
-            f"demo.scale={command}",
-            "--tap",
-            "all",
-        )
-        == "scaled: [3. 6. 9.]\nf32[] 18\n"
-    )
-    assert (
-        postern(
-            "run",
-            programs / "calls.mlir",
-            "[1,2,3]",
-            "--function",
-            f"demo.scale={command}",
-            "--tap",
-            "scaled",
-            "--repeat",
-            3,
-        ).count("scaled")
-        == 3
-    )
-    assert "no tap 'other'; it has scaled" in postern(
-        "run", programs / "calls.mlir", "[1,2,3]", "--tap", "other", code=2
-    )
+    scale = ("--function", f"demo.scale={worker(SCALE)}")
+
+    def run(*options, program="calls.mlir", **expected):
+        return postern("run", programs / program, "[1,2,3]", *options, **expected)
+
+    assert run(*scale, "--tap", "all") == "scaled: [3. 6. 9.]\nf32[] 18\n"
+    assert run(*scale, "--tap", "scaled", "--repeat", 3).count("scaled") == 3
+    assert "no tap 'other'; it has scaled" in run("--tap", "other", code=2)
     log = worker("print(take().sum(), file=sys.stderr)", "log.py")
-    assert "18.0" in postern(
-        "run",
-        programs / "calls.mlir",
-        "[1,2,3]",
-        "--function",
-        f"demo.scale={command}",
-        "--function",
-        f"demo.log={log}",
-    )
-    assert "f32[3] " in postern(
-        "run", programs / "loop.mlir", "[1,2,3]", "--function", f"demo.scale={command}"
-    )
+    assert "18.0" in run(*scale, "--function", f"demo.log={log}")
+    assert "f32[3] " in run(*scale, program="loop.mlir")
 
 
 def test_a_tap_is_shown_alone_where_its_function_is_its_own(programs):

@@ -13,6 +13,7 @@ import postern.jax as pj
 from postern.jax import host_callback as hcb
 
 F32 = jnp.float32
+NUMBERS = "int8 uint8 int16 uint16 int32 uint32 float16 bfloat16 float32 complex64".split()
 if hasattr(jax, "shard_map"):
     shard_map = jax.shard_map
 else:
@@ -176,22 +177,7 @@ def test_the_function_gets_the_tree(maybe_jit, tree):
     assert seen == [(tree(5), (), "w")]
 
 
-@pytest.mark.parametrize(
-    "dtype",
-    [
-        "int8",
-        "uint8",
-        "int16",
-        "uint16",
-        "int32",
-        "uint32",
-        "float16",
-        "bfloat16",
-        "float32",
-        "bool",
-        "complex64",
-    ],
-)
+@pytest.mark.parametrize("dtype", [*NUMBERS, "bool"])
 def test_every_dtype_and_shape(dtype):
     for shape in [(), (2,), (2, 3), (2, 3, 4)]:
         x, seen = jnp.arange(int(np.prod(shape))).astype(dtype).reshape(shape), []
@@ -742,21 +728,7 @@ def test_the_same_call_is_compiled_once():
     assert len(compiled) == 1
 
 
-@pytest.mark.parametrize(
-    "dtype",
-    [
-        "int8",
-        "uint8",
-        "int16",
-        "uint16",
-        "int32",
-        "uint32",
-        "float16",
-        "bfloat16",
-        "float32",
-        "complex64",
-    ],
-)
+@pytest.mark.parametrize("dtype", NUMBERS)
 def test_call_with_every_dtype(dtype):
     x = jnp.asarray(CUBE).astype(dtype)
     out = hcb.call(lambda v: v + v, x + x, result_shape=x)

@@ -18,13 +18,15 @@ _REENTRY = 103
 _COPIES = ("device_put", "stage")  # which XLA's threads are not needed for, of aligned arrays
 _AT_ONCE = 1 << 16  # bytes that XLA copies where it is asked
 _ALIGNMENT = 64
+_Args = typing.Sequence[typing.Any]  # of a primitive
+_Params = dict[str, typing.Any]
 
 
 class ReentryError(Error):
     """A host function used JAX on the device whose program waits for the function."""
 
 
-def _devices_of(args: typing.Sequence[typing.Any]) -> set[typing.Any]:
+def _devices_of(args: _Args) -> set[typing.Any]:
     found = set().union(
         *(
             a.devices()
@@ -60,20 +62,10 @@ def _aligned(x: typing.Any) -> typing.Any:
 class _Guard(_compat.EvalTrace):  # type: ignore[misc]
     """Computes at once, as JAX does outside of transformations, what it does not refuse."""
 
-    def refusal(
-        self,
-        primitive: typing.Any,
-        args: typing.Sequence[typing.Any],
-        params: dict[str, typing.Any],
-    ) -> Exception | None:
+    def refusal(self, primitive: typing.Any, args: _Args, params: _Params) -> Exception | None:
         raise NotImplementedError
 
-    def _check(
-        self,
-        primitive: typing.Any,
-        args: typing.Sequence[typing.Any],
-        params: dict[str, typing.Any],
-    ) -> None:
+    def _check(self, primitive: typing.Any, args: _Args, params: _Params) -> None:
         if (refused := self.refusal(primitive, args, params)) is not None:
             raise refused
 
@@ -119,12 +111,7 @@ class _InFunction(_Guard):
             args = [_aligned(x) for x in args]
         return super().process_primitive(primitive, args, params)
 
-    def refusal(
-        self,
-        primitive: typing.Any,
-        args: typing.Sequence[typing.Any],
-        params: dict[str, typing.Any],
-    ) -> Exception | None:
+    def refusal(self, primitive: typing.Any, args: _Args, params: _Params) -> Exception | None:
         if primitive.name in _COPIES:
             return None
         busy = jax.local_devices(backend="cpu")[_postern.guest_device()]
@@ -147,12 +134,7 @@ _FORKED = (
 class _InForked(_Guard):
     """Of XLA's threads none are in a process that was forked off."""
 
-    def refusal(
-        self,
-        primitive: typing.Any,
-        args: typing.Sequence[typing.Any],
-        params: dict[str, typing.Any],
-    ) -> Exception | None:
+    def refusal(self, primitive: typing.Any, args: _Args, params: _Params) -> Exception | None:
         return (
             Error(FAILED_PRECONDITION, _FORKED) if _compat.calls_host(primitive, params) else None
         )
