@@ -182,10 +182,14 @@ std::shared_ptr<const ListenerSite> changed_own(const HostSite& site) {
     std::scoped_lock lock(s.guard);
     own = s.own;
   }
-  // A name may mean another function in another run, which goes with that run.
-  if (own && own->function != site.function)
-    own = std::make_shared<const ListenerSite>(own->spec, site.function, 0);
-  return own;
+  if (!own || own->function == site.function) return own;
+  auto now = std::make_shared<const ListenerSite>(own->spec, site.function, 0);
+  // What a name means is made once. A run's own function goes with that run.
+  if (function_named(site.spec->named.name) == site.function) {
+    const std::scoped_lock lock(s.guard);
+    if (s.own == own) s.own = now;
+  }
+  return now;
 }
 
 void is_over(Switch& s, std::uint64_t number) {
