@@ -335,9 +335,13 @@ POSTERN_API int pn_register_callee(const char* name, const void* callee, int rep
 /* An XLA_FFI_Handler, for that XLA to register for custom calls with api_version 4 on CPUs, for the
  * stage "execute". It enters the function of pn_register that the call's attributes name:
  * `function`, `name`, `file`, `kind` ("call", "tap" or "async") are strings, `line`, `timeout`
- * (nanoseconds, 0: none) and `every` are i64; `levels` (string) and `parallel` (i64) are of calls
- * for each element of a batch, and those that begin with "with_" are the function's own. Tokens
- * among operands and results are passed over. */
+ * (nanoseconds, 0: none) and `every` are i64; `levels` (string, as "3:TF,2:TT": sizes of batches,
+ * outermost first, and which operands have them in front) and `parallel` (i64) are of calls for
+ * each element of a batch; `paths` (string) names the operands, a line for each; `transforms`
+ * (string, as "jvp,transpose") is of taps that show derivatives; with `axes` (string, as "2 x", a
+ * line for each axis of a mesh) the last operand, a ui32, is the position on that mesh and not the
+ * function's. Those that begin with "with_" are the function's own. Tokens among operands and
+ * results are passed over. */
 POSTERN_API void* pn_guest_handler(void);
 /* The same for the stage "instantiate". Where it is registered a call costs far less. What it makes
  * has the type of these two, an XLA_FFI_TypeId and an XLA_FFI_TypeInfo, which must be registered

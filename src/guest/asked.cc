@@ -140,6 +140,14 @@ void Asked::require() const {
         "a custom call of Postern: kind must be call, tap or async, got '{}'", kind);
 }
 
+std::string Asked::key() const {
+  std::string out = to_string(own);
+  for (const TextAttribute& text : text_attributes) out += '\n' + this->*text.member;
+  for (const NumberAttribute& number : number_attributes)
+    out += fmt::format("\n{}", this->*number.member);
+  return out;
+}
+
 std::vector<MeshAxis> Asked::mesh_axes() const {
   std::vector<MeshAxis> out;
   for (const std::string& axis : parts_of(axes, '\n')) out.push_back(axis_of(axis));

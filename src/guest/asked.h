@@ -41,6 +41,8 @@ struct Asked {
   void set(std::string_view attribute, const Attribute& value);
   /// Throws Error unless all that there must be is there, and in range.
   void require() const;
+  /// All of it as text: the same for calls that ask for the same.
+  std::string key() const;
 
   bool on_mesh() const { return !axes.empty(); }
   std::vector<MeshAxis> mesh_axes() const;

@@ -221,11 +221,9 @@ std::shared_ptr<CallSite> place_of(const XLA_FFI_CallFrame* frame) {
   static std::mutex guard;
   static auto* const made = new Places;
   Asked asked = asked_by(frame);
-  const std::string key = fmt::format(
-      "{}\n{}\n{}:{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}", asked.function, asked.name,
-      asked.file, asked.line, asked.kind, asked.timeout, asked.every, asked.levels, asked.parallel,
-      asked.paths, asked.transforms, asked.axes, to_string(asked.own),
-      to_string(types_of(pjrt::operands(frame))), to_string(types_of(pjrt::results(frame))));
+  const std::string key =
+      fmt::format("{}\n{}\n{}", asked.key(), to_string(types_of(pjrt::operands(frame))),
+                  to_string(types_of(pjrt::results(frame))));
   Places gone;  // after the lock: functions may go with them, and their ends may be anything
   const std::scoped_lock lock(guard);
   if (made->size() >= most && !made->contains(key)) gone.merge(*made);

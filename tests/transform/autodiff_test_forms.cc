@@ -133,45 +133,6 @@ TEST(AutodiffForms, WhatIsRefused) {
   EXPECT_EQ(to_string(zeros.type()), "pred[2]");
 }
 
-TEST(AutodiffForms, RulesThatDoNotFit) {
-  auto square = [](Tensor x) { return x * x; };
-  auto with_rule = [&](auto rule) { return custom_jvp(square, rule); };
-  using T = std::tuple<Tensor>;
-  expect_error<TypeError>(
-      [&] {
-        grad(with_rule([](T x, T t) {
-          return std::pair{std::get<0>(x), tensor<float>({1, 2}) * std::get<0>(t)};
-        }))(1.0f);
-      },
-      {"tangent 0", "f32[]", "f32[2]"});
-  expect_error<TypeError>(
-      [&] {
-        grad(with_rule([](T, T t) { return std::pair{tensor<int>({1}), std::get<0>(t)}; }))(1.0f);
-      },
-      {"value 0", "s32[1]"});
-  expect_error<TypeError>(
-      [&] {
-        grad(with_rule([](T x, T t) {
-          return std::pair{std::get<0>(x), sin(std::get<0>(t))};
-        }))(1.0f);
-      },
-      {"sin", "linear"});
-  expect_error<TypeError>(
-      [&] {
-        grad(with_rule([](T x, T t) {
-          return std::pair{std::get<0>(x), std::get<0>(t) * std::get<0>(t)};
-        }))(1.0f);
-      },
-      {"multiply", "linear"});
-  auto captures = [](Tensor a) {
-    return custom_jvp([a](Tensor x) { return a * x; },
-                      [](T x, T t) {
-                        return std::pair{std::get<0>(x), std::get<0>(t)};
-                      })(a);
-  };
-  expect_error<TypeError>([&] { grad(captures)(2.0f); }, {"captures", "argument"});
-}
-
 TEST(AutodiffForms, ComplexNumbersFollowJax) {
   // Values from jax.grad, jax.vjp and jax.jacrev.
   const Tensor z(C(1, 2));
@@ -238,89 +199,6 @@ TEST(AutodiffForms, NestedGradientsDoNotMixTheirVariables) {
   EXPECT_EQ(jit(grad(g))(Tensor(3.0f)).item<float>(), 1);
 }
 
-TEST(AutodiffForms, RulesMayBeContainersAndStatic) {
-  auto scaled = custom_vjp([](std::vector<Tensor> xs, int n) { return xs[0] * xs[1] * float(n); },
-                           [](std::vector<Tensor> xs, int n) {
-                             return std::pair{xs[0] * xs[1] * float(n), std::tuple{xs, n}};
-                           },
-                           [](std::tuple<std::vector<Tensor>, int> kept, Tensor ct) {
-                             const auto& [xs, n] = kept;
-                             return std::tuple{std::vector{ct * xs[1] * float(n), Tensor()}, n};
-                           });
-  const auto g = jit(grad([&](std::vector<Tensor> xs) { return scaled(xs, 3); }))(
-      std::vector{Tensor(2.0f), Tensor(5.0f)});
-  EXPECT_EQ(g[0].item<float>(), 15);
-  EXPECT_EQ(g[1].item<float>(), 0) << "an empty cotangent is zero, as the rule says";
-  auto indexed = custom_jvp(
-      [](Tensor x, Tensor n) { return x * convert<float>(n); },
-      [](std::tuple<Tensor, Tensor> x, std::tuple<Tensor, Tensor> t) {
-        EXPECT_EQ(std::get<1>(t).dtype(), DType::pred) << "no tangent";
-        return std::pair{std::get<0>(x) * convert<float>(std::get<1>(x)), std::get<0>(t) * 7.0f};
-      });
-  EXPECT_EQ(grad(indexed)(1.0f, 2).item<float>(), 7);
-}
-
-TEST(AutodiffForms, HostDerivatives) {
-  auto f = [](Tensor x, Tensor n) {
-    return call_with_vjp(
-        {.name = "power"}, std::tuple{x.type(), type<int>()},
-        [](float v, int k) {
-          return std::tuple{std::pow(v, float(k)), k + 1};
-        },
-        [](float v, int k, float, int, float ct, View<float> to_v) {
-          to_v[0] = float(k) * std::pow(v, float(k - 1)) * ct;
-        },
-        x, n);
-  };
-  auto value = [&](Tensor x, Tensor n) { return std::get<0>(f(x, n)); };
-  const auto [y, g] = jit(value_and_grad(value))(2.0f, 3);
-  EXPECT_EQ(y.item<float>(), 8);
-  EXPECT_EQ(g.item<float>(), 12);
-  EXPECT_EQ(jit(vmap(grad(value), {.in_axes = {0, unmapped}}))(tensor<float>({1, 2, 3}), 2)
-                .to_vector<float>(),
-            (Floats{2, 4, 6}));
-  expect_error<TypeError>([&] { jit(grad(grad(value)))(2.0f, 3); },
-                          {"power vjp", "no derivative", "autodiff_test_forms.cc"});
-  expect_error<TypeError>(
-      [&] {
-        jvp(value, std::tuple{2.0f, 3}, std::tuple{1.0f, Tensor()});
-      },
-      {"reverse mode only"});
-}
-
-TEST(AutodiffForms, SharedCotangentsOfABatchedCallHaveAnAxisOfOne) {
-  struct Seen {
-    Dims x, w, ct, to_x, to_w;
-  } seen;
-  auto dims = [](const auto& v) { return Dims(v.dims().begin(), v.dims().end()); };
-  auto product = [&](Tensor x, Tensor w) {
-    return call_with_vjp(
-        {.vmap = VmapMethod::expand_dims}, x.type(),
-        [](AnyView a, AnyView b, AnyMutableView y) {
-          for (std::int64_t i = 0; i < y.size(); ++i)
-            y.as<float>()[i] = a.as<float>()[i] * b.as<float>()[i % b.size()];
-        },
-        [&](AnyView a, AnyView b, AnyView, AnyView ct, AnyMutableView to_a, AnyMutableView to_b) {
-          seen = {dims(a), dims(b), dims(ct), dims(to_a), dims(to_b)};
-          for (std::int64_t i = 0; i < to_a.size(); ++i) {
-            const float c = ct.as<float>()[i % ct.size()];
-            to_a.as<float>()[i] = b.as<float>()[i % b.size()] * c;
-            to_b.as<float>()[i] = a.as<float>()[i] * c;
-          }
-        },
-        x, w);
-  };
-  const auto [to_x, to_w] =
-      jit(vmap(grad<0, 1>(product), {.in_axes = {0, unmapped}}))(tensor<float>({1, 2, 3}), 10.0f);
-  EXPECT_EQ(to_x.to_vector<float>(), (Floats{10, 10, 10}));
-  EXPECT_EQ(to_w.to_vector<float>(), (Floats{1, 2, 3}));
-  EXPECT_EQ(seen.x, Dims{3});
-  EXPECT_EQ(seen.w, Dims{1});
-  EXPECT_EQ(seen.ct, Dims{1}) << "the 1 that grad begins with";
-  EXPECT_EQ(seen.to_x, Dims{3});
-  EXPECT_EQ(seen.to_w, Dims{3});
-}
-
 TEST(AutodiffForms, ATapOnATangentShowsTheCotangentInReverseMode) {
   std::vector<std::string> lines;
   const Callee show = [&](const TapInfo& info, float v) {
@@ -350,57 +228,9 @@ std::size_t equations(int layers) {
 }
 
 TEST(AutodiffForms, ProgramsGrowLinearly) {
-  const std::size_t small = equations(100), large = equations(1000);
-  EXPECT_LT(large, small * 11);
-  const auto start = std::chrono::steady_clock::now();
-  equations(10000);
-  EXPECT_LT(test::seconds_since(start), 20);
-}
-
-TEST(AutodiffForms, RulesMayApplyFunctionsWithRulesToTangents) {
-  // The tangent's own rule: linear in dx, and differentiable by x.
-  auto push =
-      custom_jvp([](Tensor x, Tensor dx) { return 3.0f * x * x * dx; },
-                 [](std::tuple<Tensor, Tensor> at, std::tuple<Tensor, Tensor> moves) {
-                   const auto [x, dx] = at;
-                   const auto [u, v] = moves;
-                   return std::pair{3.0f * x * x * dx, 6.0f * x * dx * u + 3.0f * x * x * v};
-                 });
-  auto cube = custom_jvp([](Tensor x) { return x * x * x; },
-                         [=](std::tuple<Tensor> at, std::tuple<Tensor> moves) {
-                           const Tensor x = std::get<0>(at);
-                           return std::pair{x * x * x, push(x, std::get<0>(moves))};
-                         });
-  EXPECT_EQ(jit(grad(cube))(Tensor(2.0f)).item<float>(), 12);
-  EXPECT_EQ(jit(grad(grad([=](Tensor x) { return cube(x) * x; })))(Tensor(2.0f)).item<float>(), 48);
-  EXPECT_EQ(jit(hessian(cube))(Tensor(2.0f)).item<float>(), 12);
-  auto bent = custom_jvp([](Tensor x) { return x; },
-                         [=](std::tuple<Tensor> at, std::tuple<Tensor> dx) {
-                           auto squared =
-                               custom_jvp([](Tensor v) { return v * v; },
-                                          [](std::tuple<Tensor> v, std::tuple<Tensor>) {
-                                            return std::pair{std::get<0>(v), std::get<0>(v)};
-                                          });
-                           return std::pair{std::get<0>(at), squared(std::get<0>(dx))};
-                         });
-  expect_error<TypeError>([&] { grad(bent)(Tensor(2.0f)); }, {"not linear"});
-}
-
-TEST(AutodiffForms, RulesMayLeaveTangentsEmpty) {
-  auto f = custom_jvp(
-      [](Tensor x) {
-        return std::pair{x * x, floor(x)};
-      },
-      [](std::tuple<Tensor> at, std::tuple<Tensor> moves) {
-        const Tensor x = std::get<0>(at);
-        return std::pair{std::pair{x * x, floor(x)},
-                         std::pair{2.0f * x * std::get<0>(moves), Tensor()}};
-      });
-  auto g = [=](Tensor x) {
-    const auto [y, whole] = f(x);
-    return y + whole;
-  };
-  EXPECT_EQ(jit(grad(g))(Tensor(2.5f)).item<float>(), 5);
+  const std::size_t small = equations(100);
+  EXPECT_LT(equations(1000), small * 11);
+  EXPECT_LT(equations(10000), small * 101);
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <stdexcept>
 
 #include "full_disk.h"
-#include "processes_test.h"
+#include "cluster_test.h"
 
 namespace postern::test {
 namespace {

@@ -4,7 +4,7 @@
 #include <limits>
 #include <sstream>
 
-#include "processes_test.h"
+#include "cluster_test.h"
 
 namespace postern::test {
 namespace {

@@ -7,7 +7,7 @@ namespace {
 using test::expect_error;
 using Floats = std::vector<float>;
 
-TEST(TransformLinear, TransposeGivesWhatJaxGives) {
+TEST(CustomLinear, TransposeGivesWhatJaxGives) {
   // f(x, y) = 0.5 x - 0.25 y
   auto f = [](Tensor x, Tensor y) { return 0.5f * x - 0.25f * y; };
   const auto t = linear_transpose(f, type<float>({}), type<float>({}));
@@ -40,7 +40,7 @@ TEST(TransformLinear, TransposeGivesWhatJaxGives) {
   }
 }
 
-TEST(TransformLinear, TransposeThroughControlFlowAndRules) {
+TEST(CustomLinear, TransposeThroughControlFlowAndRules) {
   // jax: y_i = sum_{j <= i} w_j x_j by a scan whose start is zero; transposed by hand:
   // ct 1, 2, 3 -> w_j * sum_{i >= j} ct_i.
   auto sums = [](Tensor w, Tensor x) {
@@ -103,7 +103,7 @@ struct Affine {
   static constexpr std::string_view name = "affine";
 };
 
-TEST(TransformLinear, WhatIsNotLinearIsNamed) {
+TEST(CustomLinear, WhatIsNotLinearIsNamed) {
   const Type v = type<float>({3});
   auto refuse = [&](auto f, std::initializer_list<std::string_view> texts) {
     expect_error<TypeError>([&] { linear_transpose(f, v); }, texts);
@@ -153,7 +153,7 @@ TEST(TransformLinear, WhatIsNotLinearIsNamed) {
       {"linear_transpose", "cotangent 0", "f32[3]", "f32[2]"});
 }
 
-TEST(TransformLinear, TapsShowCotangents) {
+TEST(CustomLinear, TapsShowCotangents) {
   Floats seen;
   auto f = [&](Tensor x) {
     return 2.0f * tap(x, [&](const TapInfo& info, float v) {

@@ -1,5 +1,5 @@
 // What plug-ins of several processes tell each other by, and what they are told of each other.
-#include "processes_test.h"
+#include "cluster_test.h"
 
 #include "cluster/store.h"
 #include "platform/cpu/cpu.h"

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "processes_test.h"
+#include "cluster_test.h"
 
 namespace postern::test {
 namespace {

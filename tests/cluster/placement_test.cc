@@ -9,7 +9,7 @@
 #include <mutex>
 #include <sstream>
 
-#include "processes_test.h"
+#include "cluster_test.h"
 
 namespace postern::test {
 namespace {

@@ -41,7 +41,7 @@ Tensor weighted(Tensor a, Tensor b) {
   return sum(tensor<double>({1, -2, 3}) * square(solution(a, b)));
 }
 
-TEST(TransformSolve, DerivativesAreThoseOfJax) {
+TEST(CustomSolve, DerivativesAreThoseOfJax) {
   for (const Mode mode : both_modes) {
     const JitOptions options{.mode = mode};
     expect_near(jit(solution, options)(matrix(), right()), {0.22, 0.12, 0.96});
@@ -65,7 +65,7 @@ TEST(TransformSolve, DerivativesAreThoseOfJax) {
                1.1354009088, -1.5608502272, 1.1389401088, -6.7384900096});
 }
 
-TEST(TransformSolve, UnderVmap) {
+TEST(CustomSolve, UnderVmap) {
   const Tensor rights = stack({right(), 2.0 * right()}), moved = matrix() + eye(DType::f64, 3, 3);
   const Tensor slopes = jit(vmap(grad<0>(weighted), {.in_axes = {unmapped, 0}}))(matrix(), rights);
   expect_near(slopes, {-0.090464, -0.049344, -0.394752, 0.132528, 0.072288, 0.578304, -0.466576,
@@ -101,7 +101,7 @@ Parts parts_solution(Tensor a, Parts b) {
   return custom_linear_solve(matvec, b, by_steps, by_steps);
 }
 
-TEST(TransformSolve, ContainersAndSymmetricMaps) {
+TEST(CustomSolve, ContainersAndSymmetricMaps) {
   const Parts b{{"head", tensor<double>({1})}, {"tail", tensor<double>({2, 3})}};
   const Parts x = jit(parts_solution)(matrix(), b);
   expect_near(x.at("head"), {0.22});
@@ -131,7 +131,7 @@ TEST(TransformSolve, ContainersAndSymmetricMaps) {
                           {"custom_linear_solve", "transpose_solve", ".symmetric"});
 }
 
-TEST(TransformSolve, WhatDoesNotFitIsRefused) {
+TEST(CustomSolve, WhatDoesNotFitIsRefused) {
   auto twice = [](Tensor x) { return 2.0 * x; };
   auto half = [](auto, Tensor b) { return b / 2.0; };
   expect_error<TypeError>(
@@ -164,7 +164,7 @@ Tensor root(Tensor m, Tensor start) {
   return custom_root(f, start, solve, [](auto g, Tensor y) { return y / g(1.0); });
 }
 
-TEST(TransformSolve, RootsAndTheirDerivatives) {
+TEST(CustomSolve, RootsAndTheirDerivatives) {
   const Tensor m = Tensor(1.5) + 0.0, start = Tensor(1.0) + 0.0;
   for (const Mode mode : both_modes) {
     const JitOptions options{.mode = mode};
@@ -187,7 +187,7 @@ TEST(TransformSolve, RootsAndTheirDerivatives) {
   expect_near(jit(grad(all))(two), {-0.230195350642, -0.261252417141});
 }
 
-TEST(TransformSolve, RootsOfContainersByALinearSolve) {
+TEST(CustomSolve, RootsOfContainersByALinearSolve) {
   // u + v = m, u - 2 v = 1: u = (2 m + 1) / 3, v = (m - 1) / 3.
   using Two = std::tuple<Tensor, Tensor>;
   auto both = [](Tensor m) {

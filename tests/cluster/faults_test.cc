@@ -8,7 +8,7 @@
 #include <cstdlib>
 
 #include "core/text.h"
-#include "processes_test.h"
+#include "cluster_test.h"
 
 extern char** environ;
 

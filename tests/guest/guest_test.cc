@@ -1,0 +1,358 @@
+// Functions for programs of another XLA: a client of the tests' own, which knows nothing of
+// Postern's runs, loads programs whose custom calls have the attributes of guest/asked.
+#include "guest/guest.h"
+
+#include "guest/asked.h"
+#include "pjrt/ffi_frame.h"
+#include "pjrt/pjrt_test.h"
+#include "support.h"
+
+#include <fmt/format.h>
+
+namespace postern::internal {
+namespace {
+
+using pjrt::Executable;
+using test::cause_of, test::expect_error, test::has;
+using Floats = std::vector<float>;
+constexpr const char* without_state = "guest_test_without_state";
+
+const XLA_FFI_Api* api = nullptr;
+
+/// XLA tells a handler what it may ask for; the table itself is the same for all.
+XLA_FFI_Error* see_api(XLA_FFI_CallFrame* frame) {
+  api = frame->api;
+  return pjrt::answer_metadata(frame) ? nullptr
+                                      : pjrt::make_error(frame, ErrorCode::internal, "never run");
+}
+
+XLA_FFI_ByteSpan span_of(std::string_view text) { return {text.data(), text.size()}; }
+
+/// As newer runtimes read it than the header is of.
+struct TypeRegister {
+  std::size_t struct_size;
+  XLA_FFI_Extension_Base* extension_start;
+  XLA_FFI_ByteSpan name;
+  XLA_FFI_TypeId* type_id;
+  const void* type_info;
+};
+
+/// One target with the state that programs keep, as JAX has it, and one without.
+void register_targets() {
+  static const bool once = [] {
+    pjrt::register_handler(pjrt::plugin(), "guest_test_see_api", see_api, "Host");
+    TypeRegister type{sizeof type, nullptr, span_of(guest::target),
+                      static_cast<XLA_FFI_TypeId*>(guest::state_type_id()),
+                      guest::state_type_info()};
+    EXPECT_EQ(api->XLA_FFI_TypeId_Register(reinterpret_cast<XLA_FFI_TypeId_Register_Args*>(&type)),
+              nullptr);
+    XLA_FFI_Handler_Register_Args handlers{};
+    handlers.struct_size = XLA_FFI_Handler_Register_Args_STRUCT_SIZE;
+    handlers.name = span_of(guest::target);
+    handlers.platform = span_of("Host");
+    handlers.bundle.instantiate = guest::handle_instantiate;
+    handlers.bundle.execute = guest::handle_call;
+    EXPECT_EQ(api->XLA_FFI_Handler_Register(&handlers), nullptr);
+    pjrt::register_handler(pjrt::plugin(), without_state, guest::handle_call, "Host");
+    return true;
+  }();
+  static_cast<void>(once);
+}
+
+/// f32[4] -> f32[4], with one custom call of these attributes.
+Executable program(std::string_view attributes, std::string_view target = guest::target) {
+  register_targets();
+  return pjrt::client().compile(fmt::format(R"(module @guest {{
+  func.func public @main(%a: tensor<4xf32>) -> tensor<4xf32> {{
+    %0 = stablehlo.custom_call @{}(%a) {{api_version = 4 : i32, has_side_effect = true,
+      backend_config = {{{}}}}} : (tensor<4xf32>) -> tensor<4xf32>
+    return %0 : tensor<4xf32>
+  }}
+}})",
+                                            target, attributes));
+}
+
+/// The same for a tap, whose custom call has no result.
+Executable tap_program(std::string_view attributes) {
+  register_targets();
+  return pjrt::client().compile(fmt::format(R"(module @guest {{
+  func.func public @main(%a: tensor<4xf32>) -> tensor<4xf32> {{
+    stablehlo.custom_call @{}(%a) {{api_version = 4 : i32, has_side_effect = true,
+      backend_config = {{{}}}}} : (tensor<4xf32>) -> ()
+    return %a : tensor<4xf32>
+  }}
+}})",
+                                            guest::target, attributes));
+}
+
+constexpr std::string_view asked = R"(function = "guest_test.f", name = "f", kind = "call")";
+
+Floats run(const Executable& program, const Floats& values = pjrt::one_to_four, int number = 0) {
+  const pjrt::Buffer x = pjrt::to_device(values, {4});
+  return pjrt::to_host(pjrt::run(program, {&x}, {.number = number}));
+}
+
+/// The number at the end of the error that a run throws.
+std::uint64_t failure_of(const Executable& program) {
+  const auto error = test::error_of<Error>([&] { run(program); });
+  const std::string text = error ? error->what() : "";
+  const auto at = text.rfind("[postern failure ");
+  EXPECT_NE(at, std::string::npos) << text;
+  return at == std::string::npos ? 0 : std::stoull(text.substr(at + 17));
+}
+template <class Exception>
+void expect_failure(const Executable& program, std::initializer_list<std::string_view> parts,
+                    std::optional<ErrorCode> code = {}) {
+  const std::uint64_t number = failure_of(program);
+  expect_error<Exception>([&] { std::rethrow_exception(guest::failure(number)); }, parts, code);
+}
+
+/// A function under the name that `asked` has, for as long as this lives.
+struct Named_f {
+  template <class F>
+  explicit Named_f(F f) {
+    register_function("guest_test.f", f, {.replace = true});
+  }
+  ~Named_f() { unregister_function("guest_test.f"); }
+};
+const auto twice = [](View<const float> in, View<float> out) {
+  for (std::int64_t i = 0; i < in.size(); ++i) out[i] = 2 * in[i];
+};
+
+TEST(Guest, CallsAFunctionByName) {
+  const Named_f f(twice);
+  for (const std::string_view target : {guest::target, without_state}) {
+    const Executable p = program(asked, target);
+    for (int again = 0; again < 3; ++again) EXPECT_EQ(run(p), (Floats{2, 4, 6, 8})) << target;
+  }
+}
+
+TEST(Guest, AttributesOfTheFunctionsOwn) {
+  std::int64_t seen = 0;
+  const Named_f f([&](const Attributes& own, View<const float> in, View<float> out) {
+    seen = own.get<std::int64_t>("rows");
+    for (std::int64_t i = 0; i < in.size(); ++i)
+      out[i] = in[i] * static_cast<float>(own.get<double>("factor"));
+  });
+  const Executable p =
+      program(fmt::format("{}, with_rows = 7 : i64, with_factor = 0.5 : f64", asked));
+  EXPECT_EQ(run(p), (Floats{0.5, 1, 1.5, 2}));
+  EXPECT_EQ(seen, 7);
+}
+
+TEST(Guest, FunctionsAreToldWhereTheyAre) {
+  CallInfo seen;
+  std::string name, file;
+  const Named_f f([&](const CallInfo& info, View<const float> in, View<float> out) {
+    seen = info;
+    name = info.name;
+    file = info.place.file;
+    EXPECT_EQ(guest::waiting_device(), info.device);
+    twice(in, out);
+  });
+  run(program(fmt::format(R"({}, file = "model.py", line = 12 : i64)", asked)));
+  EXPECT_EQ(name, "f");
+  EXPECT_EQ(file, "model.py");
+  EXPECT_EQ(seen.place.line, 12u);
+  EXPECT_EQ(guest::waiting_device(), -1);
+}
+
+TEST(Guest, NamesMeanWhatIsRegisteredNow) {
+  const Executable p = program(asked);
+  expect_failure<CallbackError>(p, {"call 'f'", "no host function is registered under"},
+                                ErrorCode::unregistered);
+  {
+    const Named_f f(twice);
+    EXPECT_EQ(run(p), (Floats{2, 4, 6, 8}));
+    register_function("guest_test.f",
+                      [](View<const float> in, View<float> out) {
+                        for (std::int64_t i = 0; i < in.size(); ++i) out[i] = in[i] + 1;
+                      },
+                      {.replace = true});
+    EXPECT_EQ(run(p), (Floats{2, 3, 4, 5}));
+    register_function("guest_test.other", twice, {.replace = true});  // of another name
+    EXPECT_EQ(run(p), (Floats{2, 3, 4, 5}));
+    unregister_function("guest_test.other");
+  }
+  expect_failure<CallbackError>(p, {"no host function is registered"}, ErrorCode::unregistered);
+}
+
+TEST(Guest, WhatAFunctionThrowsIsTheFailuresCause) {
+  bool fails = true;
+  const Named_f f([&](View<const float> in, View<float> out) {
+    if (fails) throw std::out_of_range("no such row");
+    twice(in, out);
+  });
+  const Executable p = program(asked);
+  const std::uint64_t number = failure_of(p);
+  const auto error =
+      test::error_of<CallbackError>([&] { std::rethrow_exception(guest::failure(number)); });
+  ASSERT_TRUE(error);
+  EXPECT_TRUE(has(error->what(), "call 'f'")) << error->what();
+  const auto cause = cause_of<std::out_of_range>(*error);
+  ASSERT_TRUE(cause);
+  EXPECT_STREQ(cause->what(), "no such row");
+  // The last 16 have their causes, the last 256 their texts.
+  for (int i = 0; i < 16; ++i) failure_of(p);
+  EXPECT_THROW(std::rethrow_exception(guest::failure(number)), Error);
+  const auto later = test::error_of<Error>([&] { std::rethrow_exception(guest::failure(number)); });
+  EXPECT_EQ(later->what(), std::string(error->what()));
+  for (int i = 0; i < 240; ++i) failure_of(p);
+  EXPECT_EQ(guest::failure(number), nullptr);
+  EXPECT_EQ(guest::failure(number + 1000), nullptr) << "never given";
+  fails = false;
+  EXPECT_EQ(run(p), (Floats{2, 4, 6, 8}));
+}
+
+TEST(Guest, TypesThatTheFunctionCannotTake) {
+  const Named_f f([](View<const double>, View<double>) {});
+  expect_failure<TypeError>(program(asked), {"call 'f'", "f32[4]", "f64"});
+}
+
+TEST(Guest, AttributesThatDoNotFit) {
+  const Named_f f(twice);
+  const std::pair<std::string_view, std::string_view> wrong[] = {
+      {R"(kind = "call")", "names no function"},
+      {R"(function = "guest_test.f", kind = "shout")",
+       "kind must be call, tap or async, got 'shout'"},
+      {R"(function = "guest_test.f", kind = "tap", every = 0 : i64)",
+       "every must be at least 1, got 0"},
+      {R"(function = "guest_test.f", kind = "call", timeout = -1 : i64)",
+       "timeout at least 0, got -1"},
+      {R"(function = "guest_test.f", kind = "call", colour = 1 : i64)", "the attribute 'colour'"},
+      {R"(function = "guest_test.f", kind = "call", line = "twelve")", "the attribute 'line'"},
+      {R"(function = "guest_test.f", kind = "call", with_it = 1 : i16)",
+       "of a type that it does not take"},
+      {R"(function = "guest_test.f", kind = "call", levels = "4T")", "'4T' is no batch level"},
+      {R"(function = "guest_test.f", kind = "call", levels = "4:TT")", "with 1 operands"},
+      {R"(function = "guest_test.f", kind = "call", levels = "3:T")",
+       "has not the axes of its batch levels"},
+      {R"(function = "guest_test.f", kind = "call", axes = "2 x")",
+       "its last operand is no position"},
+      {R"(function = "guest_test.f", kind = "call", axes = "x")", "is no position on a mesh"},
+  };
+  for (const auto& [attributes, part] : wrong) {
+    const auto error = test::error_of<Error>([&] { run(program(attributes, without_state)); });
+    ASSERT_TRUE(error);
+    EXPECT_TRUE(has(error->what(), part)) << attributes << ": " << error->what();
+    EXPECT_TRUE(has(error->what(), "[postern failure ")) << error->what();
+  }
+  // With state XLA hears of those that need no types when it loads the program.
+  EXPECT_ANY_THROW(run(program(R"(function = "guest_test.f", kind = "shout")")));
+  EXPECT_EQ(run(program(asked)), (Floats{2, 4, 6, 8}));
+}
+
+TEST(Guest, ElementsOfABatchAreEnteredOneByOne) {
+  std::atomic<int> entered{0};
+  const Named_f f([&](float x) { return ++entered, 10 * x; });
+  for (const char* how : {"", ", parallel = 1 : i64"}) {
+    entered = 0;
+    EXPECT_EQ(run(program(fmt::format(R"({}, levels = "4:T"{})", asked, how))),
+              (Floats{10, 20, 30, 40}));
+    EXPECT_EQ(entered, 4);
+  }
+}
+
+TEST(Guest, LateFunctions) {
+  std::atomic<bool> go{false};
+  const Named_f f([&](View<const float> in, View<float> out) {
+    while (!go) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    twice(in, out);
+  });
+  const Executable p = program(fmt::format("{}, timeout = 20000000 : i64", asked));
+  expect_failure<CallbackError>(p, {"call 'f'", "20 ms"}, ErrorCode::timeout);
+  go = true;
+  EXPECT_TRUE(test::wait_until([&] {
+    try {
+      return run(p) == Floats{2, 4, 6, 8};
+    } catch (const Error&) {
+      return false;  // the late one has the executor's thread a moment longer
+    }
+  }));
+}
+
+TEST(Guest, TapsAtOnceAndInTheBackground) {
+  std::mutex guard;
+  Floats seen;
+  const Named_f f([&](View<const float> x) {
+    const std::scoped_lock lock(guard);
+    seen.push_back(x[0]);
+  });
+  const Executable now = tap_program(R"(function = "guest_test.f", kind = "tap")");
+  for (const float v : {1.0f, 2.0f, 3.0f}) EXPECT_EQ(run(now, {v, 0, 0, 0})[0], v);
+  EXPECT_EQ(std::exchange(seen, {}), (Floats{1, 2, 3}));
+  const Executable some =
+      tap_program(R"(function = "guest_test.f", kind = "tap", every = 2 : i64)");
+  for (const float v : {1.0f, 2.0f, 3.0f}) run(some, {v, 0, 0, 0});
+  EXPECT_EQ(std::exchange(seen, {}), (Floats{1, 3}));
+  const Executable later = tap_program(R"(function = "guest_test.f", kind = "async")");
+  for (const float v : {1.0f, 2.0f, 3.0f}) run(later, {v, 0, 0, 0});
+  barrier();
+  EXPECT_EQ(seen, (Floats{1, 2, 3}));
+}
+
+TEST(Guest, WhatAsynchronousTapsThrowIsKeptForTheBarrier) {
+  const Named_f f([](View<const float>) { throw std::runtime_error("disk full"); });
+  run(tap_program(R"(function = "guest_test.f", name = "log", kind = "async")"));
+  expect_error<CallbackError>([] { barrier(); }, {"tap 'log'", "disk full"});
+  EXPECT_NO_THROW(barrier());
+}
+
+TEST(Guest, PositionsOnAMesh) {
+  std::vector<std::vector<std::int64_t>> seen;
+  const Named_f f([&](const CallInfo& info, View<const float> in, View<float> out) {
+    seen.emplace_back(info.coordinates.begin(), info.coordinates.end());
+    twice(in, out);
+  });
+  register_targets();
+  const Executable p = pjrt::client().compile(fmt::format(R"(module @guest {{
+  func.func public @main(%a: tensor<4xf32>, %at: tensor<ui32>) -> tensor<4xf32> {{
+    %0 = stablehlo.custom_call @{}(%a, %at) {{api_version = 4 : i32, has_side_effect = true,
+      backend_config = {{{}, axes = "2 x\0A3 y"}}}}
+      : (tensor<4xf32>, tensor<ui32>) -> tensor<4xf32>
+    return %0 : tensor<4xf32>
+  }}
+}})",
+                                                          guest::target, asked));
+  const pjrt::Buffer x = pjrt::to_device(pjrt::one_to_four, {4});
+  const auto at = [&](std::uint32_t position) {
+    const pjrt::Buffer here = pjrt::client().buffer_from_host(&position, DType::u32, pjrt::Dims{},
+                                                              pjrt::client().devices()[0]);
+    here.ready().await();
+    return pjrt::to_host(pjrt::run(p, {&x, &here}));
+  };
+  for (const std::uint32_t position : {0u, 4u, 5u, 4u})
+    EXPECT_EQ(at(position), (Floats{2, 4, 6, 8}));
+  EXPECT_EQ(seen, (std::vector<std::vector<std::int64_t>>{{0, 0}, {1, 1}, {1, 2}, {1, 1}}));
+  expect_error<Error>([&] { at(6); }, {"is at 6, which is not on its mesh"});
+}
+
+TEST(Guest, RunsOfManyThreads) {
+  std::atomic<int> entered{0};
+  const Named_f f([&](View<const float> in, View<float> out) {
+    ++entered;
+    twice(in, out);
+  });
+  const Executable p = program(asked), q = program(asked, without_state);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 50; ++i) {
+        const float v = static_cast<float>(100 * t + i);
+        EXPECT_EQ(run(t % 2 ? p : q, {v, 1, 2, 3}, i + 1), (Floats{2 * v, 2, 4, 6}));
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(entered, 200);
+}
+
+TEST(Guest, FunctionsMayRunProgramsOfPosterns) {
+  const auto square = jit([](Tensor x) { return x * x; });
+  const Named_f f([&](View<const float> in, View<float> out) {
+    for (std::int64_t i = 0; i < in.size(); ++i) out[i] = square(Tensor(in[i])).item<float>();
+  });
+  EXPECT_EQ(run(program(asked)), (Floats{1, 4, 9, 16}));
+}
+
+}  // namespace
+}  // namespace postern::internal
