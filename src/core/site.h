@@ -61,10 +61,12 @@ struct SiteSpec {
   bool one_order = false;               // over all devices
   std::shared_ptr<const Mesh> mesh;     // in shard_map: what the operands are parts on
   std::optional<Sharding> partitioned;  // where the site asked to be cut
-  std::optional<P> cut;  // how the first operand is a part on the mesh, where that is known,
-  Dims whole;            // and of what
-  std::optional<Sharding> over;  // the same on a mesh of processes, of which `mesh` has this one's
-  Dims over_whole;               // devices
+  // How the first operand is a part on the mesh, where that is known, and of what.
+  std::optional<P> cut;
+  Dims whole;
+  // The same on a mesh of processes, of which `mesh` has this one's devices.
+  std::optional<Sharding> over;
+  Dims over_whole;
 
   std::vector<BatchLevel> levels;
   bool masked = false;  // the equation's last operand is pred, one for each element of the batch:

@@ -59,9 +59,11 @@ class RunState : public detail::StopState {
   bool quick = false;  // the handler may take its short way: no deadline, no timeline
   bool poison =
       false;  // several devices: a failure must not return an error to XLA, see docs/design.md
-  int device = -1;            // of a run on one device; -1: the handler asks XLA
-  int first_ordinal = 0;      // of a run on several devices: what XLA calls the first one,
-  std::vector<int> ordinals;  // and what users call them from there on; empty: the same
+  int device = -1;  // of a run on one device; -1: the handler asks XLA
+  // Of a run on several devices: what XLA calls the first one, and what users call them from there
+  // on; empty: the same.
+  int first_ordinal = 0;
+  std::vector<int> ordinals;
   void* context = nullptr;
   std::ostream* sink = nullptr;
   Clock::time_point deadline = Clock::time_point::max();
