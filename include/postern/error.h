@@ -1,4 +1,20 @@
 // What goes wrong, as typed exceptions. Every error that Postern throws derives from Error.
+//
+// Each header says which errors its functions throw. Not said again is what follows from running
+// something: PluginError where the process has no plug-in that can be used, CompileError where XLA
+// refuses a program, Error(resource_exhausted) where there is no memory left, and the failure of
+// the run that makes an operand, at once or where the result is read. What throws nothing throws
+// none of these either; it may lack memory for its own few bytes (std::bad_alloc).
+//
+//   try {
+//     std::vector<float> values = y.to_vector<float>();
+//   } catch (const pn::CallbackError& e) {  // a host function of the run that makes y has failed
+//     std::cerr << e.site().name << " on device " << e.device() << ": " << e.what() << "\n";
+//   } catch (const pn::Error& e) {
+//     if (e.code() != pn::ErrorCode::resource_exhausted) throw;
+//   }
+//
+// No function or member here throws.
 #pragma once
 #include <postern/detail/api.h>
 #include <postern/place.h>
