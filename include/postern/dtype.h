@@ -1,4 +1,4 @@
-// Element types: their list, C++ counterparts and sizes.
+// Element types: their list, C++ counterparts and sizes. No function throws.
 #pragma once
 #include <postern/detail/api.h>
 

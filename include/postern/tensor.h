@@ -1,5 +1,9 @@
 // Tensor: a value, concrete (data on a device, shared, immutable) or traced (a step of a program
 // that is being written down).
+//
+//   const pn::Tensor x = pn::tensor<float>({{1, 2}, {3, 4}});
+//   const pn::Tensor y = 2.0f * x + x[0];
+//   std::vector<float> numbers = y.to_vector<float>();  // 3, 6, 7, 10
 #pragma once
 #include <postern/detail/api.h>
 #include <postern/place.h>
@@ -35,7 +39,7 @@ std::vector<T> room_for(std::size_t elements) {
 class Tensor;
 class Operand;
 class Index;
-// What the operators of Tensor stand for; documented in ops.h.
+// What the operators of Tensor stand for; documented in ops.h, with the TypeError that they throw.
 POSTERN_API Tensor add(const Operand& x, const Operand& y);
 POSTERN_API Tensor subtract(const Operand& x, const Operand& y);
 POSTERN_API Tensor multiply(const Operand& x, const Operand& y);
@@ -63,18 +67,20 @@ POSTERN_API Tensor logical_not(const Operand& x);
 /// while others read it is gone for those who come later; who is reading sees its values.
 class Tensor {
  public:
-  /// No value; every use but assignment throws TypeError.
+  /// No value; every use but assignment and the questions about it throws TypeError.
   Tensor() = default;
 
   /// A scalar (rank 0) of the number's own dtype. Unlike a plain number in an expression it is not
-  /// weakly typed.
+  /// weakly typed. Throws nothing.
   template <Element T>
   Tensor(T number) : Tensor(make_type(dtype_v<T>, {}), &number) {}
 
-  /// A copy of `type.byte_size()` row-major bytes at `data`.
+  /// A copy of `type.byte_size()` row-major bytes at `data`. Throws TypeError for a type that
+  /// make_type refuses.
   POSTERN_API Tensor(const Type& type, const void* data);
 
-  /// A copy of what a host function was shown, so that it can be kept.
+  /// A copy of what a host function was shown, so that it can be kept. Throws
+  /// Error(resource_exhausted) where there is no memory for it.
   template <class T>
   static Tensor copy_of(const View<T>& view) {
     return {Type{dtype_v<T>, Dims(view.dims().begin(), view.dims().end())}, view.data()};
@@ -82,7 +88,14 @@ class Tensor {
   static Tensor copy_of(const AnyView& view) { return {view.type(), view.data()}; }
 
   /// Row-major memory of the caller used as it is; `release` is called once when nothing needs it
-  /// any more (from any thread). XLA wants 64-byte alignment; memory with less is copied.
+  /// any more (from any thread), and must not throw. XLA wants 64-byte alignment; memory with less
+  /// is copied when a program needs it. Throws TypeError for a type that make_type refuses, and
+  /// then does not call `release`.
+  ///
+  ///   auto numbers = std::make_shared<std::vector<float>>(4, 0.5f);
+  ///   const pn::Tensor x = pn::Tensor::borrow(pn::type<float>({4}), numbers->data(),
+  ///                                           [numbers] {});  // which keeps them until then
+  ///   const pn::Tensor y = pn::sum(x);  // 2
   POSTERN_API static Tensor borrow(const Type& type, const void* data,
                                    std::function<void()> release);
 
@@ -93,7 +106,7 @@ class Tensor {
   std::int64_t rank() const { return type().rank(); }
   std::int64_t size() const { return type().size(); }
 
-  /// Whether there is a value, and whether it exists only when a program runs.
+  /// Whether there is a value, and whether it exists only when a program runs. They throw nothing.
   bool has_value() const { return value_ != nullptr; }
   POSTERN_API bool is_traced() const;  // true also for `abstract` tensors
 
@@ -106,7 +119,8 @@ class Tensor {
     return number;
   }
 
-  /// All elements, row-major; `T` must be the dtype. Waits for them.
+  /// All elements, row-major; `T` must be the dtype. Waits for them. Throws as `item` does, and
+  /// Error(resource_exhausted) where there is no memory for them.
   template <Element T>
   std::vector<T> to_vector(Place place = Place::current()) const {
     if constexpr (std::is_same_v<T, bool>) {
@@ -121,22 +135,32 @@ class Tensor {
     }
   }
 
-  /// Copies `type().byte_size()` row-major bytes to `to`. Waits for them.
+  /// Copies `type().byte_size()` row-major bytes to `to`. Waits for them. Throws TypeError for a
+  /// tensor that is empty, traced, donated or partly on other processes, or the error of the run
+  /// that makes it.
   POSTERN_API void read(void* to, Place place = Place::current()) const;
 
-  /// Waits until the data is there; throws the error of the run that makes it. Returns *this.
+  /// Waits until the data is there; throws TypeError where there is none, or the error of the run
+  /// that makes it. Returns *this.
   POSTERN_API const Tensor& block_until_ready(Place place = Place::current()) const;
 
   /// The ordinal of the device that holds the data, as in `devices()`; of the first one for data on
-  /// several.
+  /// several. 0 where there is none. Throws nothing.
   POSTERN_API int device() const;
 
   /// Along the first axis, as in NumPy: `x[2]` and `x[-1]` are a row, `x[{1, 4}]` and `x[{1,
   /// Index::end, 2}]` some of them, and `x[i]` of integers is `take(x, i)`. For other axes see
-  /// slice_axis and take.
+  /// slice_axis and take. Throws TypeError for a scalar x, a row that there is not and a step below
+  /// 1.
+  ///
+  ///   const pn::Tensor x = pn::tensor<float>({0, 10, 20, 30, 40});
+  ///   const pn::Tensor last = x[-1];                      // 40
+  ///   const pn::Tensor some = x[{1, pn::Index::end, 2}];  // [10 30]
   POSTERN_API Tensor operator[](const Index& index) const;
 
-  // `x += y` is `x = x + y`, whose type may be another; copies of x keep their value.
+  // Every function below throws TypeError as its like in ops.h does.
+
+  /// `x += y` is `x = x + y`, whose type may be another; copies of x keep their value.
   Tensor& operator+=(const Operand& y);
   Tensor& operator-=(const Operand& y);
   Tensor& operator*=(const Operand& y);
@@ -146,7 +170,7 @@ class Tensor {
   Tensor& operator|=(const Operand& y);
   Tensor& operator^=(const Operand& y);
 
-  // Elementwise, found where an operand is a Tensor; the other may be a C++ number.
+  /// Elementwise, found where an operand is a Tensor; the other may be a C++ number.
   friend Tensor operator+(const Operand& x, const Operand& y) { return add(x, y); }
   friend Tensor operator-(const Operand& x, const Operand& y) { return subtract(x, y); }
   friend Tensor operator*(const Operand& x, const Operand& y) { return multiply(x, y); }
@@ -216,7 +240,7 @@ std::int64_t common_length(const Lists& lists) {
 }
 }  // namespace detail
 
-/// A list of rows, or of blocks of rows, that are equally long.
+/// A list of rows, or of blocks of rows, that are equally long: TypeError otherwise.
 template <Element T>
 requires(!detail::pair_of_numbers<T>) Tensor
     tensor(std::initializer_list<std::initializer_list<T>> rows) {
@@ -247,11 +271,11 @@ using Tensors = std::vector<Tensor>;
 }
 
 /// A tensor of which only the type is known, for templates of results and for lowering without
-/// data.
+/// data. Throws TypeError for a type that make_type refuses.
 POSTERN_API Tensor abstract(const Type& type);
 
 /// What operations take: a Tensor, or a C++ number, which is then weakly typed (`x * 2.0f` keeps
-/// bf16). Remembers where it was written.
+/// bf16). Remembers where it was written. No member throws.
 class Operand {
  public:
   /// A tensor or a number, from which it is made by itself.
@@ -280,12 +304,13 @@ inline Tensor& Tensor::operator&=(const Operand& y) { return *this = logical_and
 inline Tensor& Tensor::operator|=(const Operand& y) { return *this = logical_or(*this, y); }
 inline Tensor& Tensor::operator^=(const Operand& y) { return *this = logical_xor(*this, y); }
 
-/// What stands in the brackets of a tensor. Negative numbers count from the end.
+/// What stands in the brackets of a tensor. Negative numbers count from the end. No member throws:
+/// the brackets do.
 class Index {
  public:
   static constexpr std::int64_t end = std::numeric_limits<std::int64_t>::max();
 
-  /// One row; TypeError when there is none.
+  /// One row, for which there must be one.
   template <std::integral I>
   requires(!std::is_same_v<I, bool> && !std::is_same_v<I, char>)
       Index(I row, Place place = Place::current())

@@ -12,7 +12,15 @@
 namespace postern {
 
 /// A view of a tensor's elements, `T` const for operands. It is valid until the function returns;
-/// `data()` is never null, also for empty arrays.
+/// `data()` is never null, also for empty arrays. No member throws.
+///
+///   auto f = [](pn::View<const float> m) {  // of a matrix
+///     float trace = 0;
+///     for (std::int64_t i = 0; i < std::min(m.dims()[0], m.dims()[1]); ++i) trace += m(i, i);
+///     return trace;
+///   };
+///   const pn::Tensor x = pn::tensor<float>({{1, 2}, {3, 4}});
+///   const pn::Tensor y = pn::call(pn::type<float>(), f, x);  // 5
 template <class T>
 class View {
  public:
@@ -52,7 +60,8 @@ namespace detail {
 [[noreturn]] POSTERN_API void wrong_view(DType has, DType asked);
 }
 
-/// A view whose element type is known at run time only. `Byte` is const std::byte for operands.
+/// A view whose element type is known at run time only. `Byte` is const std::byte for operands. No
+/// member throws but `as`.
 template <class Byte>
 class BasicAnyView {
   template <class T>
