@@ -90,7 +90,11 @@ concept AttributeValue =
 
 /// Attributes by name. `{{"factor", 3.0}, {"axes", std::vector{0, 1}}}`. Values are bool, numbers,
 /// enums, strings, and vectors and arrays of them; a list in braces, which could as well be a text,
-/// does not compile. May be read by several threads at once.
+/// does not compile. May be read by several threads at once. No member throws unless it is said.
+///
+///   const pn::Attributes a = {{"factor", 3.0}, {"axes", std::vector{0, 1}}};
+///   const double factor = a.get<double>("factor");
+///   const auto& axes = a.get<std::vector<std::int64_t>>("axes");  // as integers are kept
 class Attributes {
  public:
   struct Item {
@@ -111,8 +115,8 @@ class Attributes {
     for (const Item& item : items) set(item.name, item.value);
   }
 
-  /// The value of that name and type; throws TypeError naming the attribute, the type asked for and
-  /// the type it has.
+  /// The value of that name and type, one of those of Attribute; throws TypeError naming the
+  /// attribute, the type asked for and the type it has, or the attributes that there are.
   template <class T>
   const T& get(std::string_view name) const {
     const Attribute& value = find(name);
@@ -134,6 +138,7 @@ class Attributes {
   std::map<std::string, Attribute, std::less<>> items_;
 };
 
+/// As they print. Throws nothing.
 POSTERN_API std::string to_string(const Attribute& value);        // 3, 3.5, "text", [1, 2]
 POSTERN_API std::string to_string(const Attributes& attributes);  // {factor = 3.5}
 

@@ -11,7 +11,8 @@
 
 namespace postern {
 
-/// A source position. `Place::current()` as a default argument is the caller's line.
+/// A source position. `Place::current()` as a default argument is the caller's line. No member
+/// throws.
 struct POSTERN_API Place {
   const char* file = "";
   const char* function = "";
@@ -33,7 +34,8 @@ struct POSTERN_API Place {
   constexpr bool known() const { return line != 0; }
 };
 
-/// "digits.cc:42": the file without its folders, and the line; "?" for an unknown place.
+/// "digits.cc:42": the file without its folders, and the line; "?" for an unknown place. Throws
+/// nothing.
 POSTERN_API std::string to_string(const Place& place);
 
 }  // namespace postern

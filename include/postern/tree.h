@@ -1,6 +1,11 @@
 // Containers: values whose leaves are tensors. A Tensor, std::tuple, pair, array, vector,
 // map<string, ...>, optional, or a plain aggregate of containers, nested at will. Numbers, enums
 // and strings inside are static: they are kept and take part in cache keys.
+//
+//   struct Layer {
+//     pn::Tensor w, b;
+//   };
+//   using State = std::tuple<std::vector<Layer>, std::map<std::string, pn::Tensor>, int>;
 #pragma once
 #include <postern/detail/aggregate.h>
 #include <postern/tensor.h>
@@ -250,13 +255,17 @@ std::string structure_of(const Tree& tree) {
 
 }  // namespace detail
 
-/// The leaves of a container, in order.
+/// The leaves of a container, in order. Throws nothing.
 template <class Tree>
 std::vector<Tensor> leaves(const Tree& tree) {
   return detail::leaves_of(tree);
 }
 
-/// The same container with `f(leaf)` in place of each leaf.
+/// The same container with `f(leaf)` in place of each leaf. Throws what `f` throws.
+///
+///   const std::pair parameters{pn::tensor<float>({1, 2}), pn::tensor<float>({3})};
+///   const auto halved = pn::map_leaves([](pn::Tensor p) { return 0.5f * p; }, parameters);
+///   const pn::Tensor y = halved.first;  // [0.5 1]
 template <class F, class Tree>
 Tree map_leaves(F&& f, Tree tree) {
   detail::visit(tree, [&](Tensor& leaf) { leaf = f(std::as_const(leaf)); });
