@@ -7,10 +7,10 @@
 // c128. Of other dtypes they are written as what NumPy knows and holds all of them: bf16 and the
 // floats of 8 and 4 bits as f32, integers of 4 and 2 bits as those of 8.
 //
-// Errors name the file: Error(not_found) or Error(unavailable) when it cannot be read or written,
-// Error(invalid_argument) when it is no array, Error(data_loss) when it is cut short or damaged,
-// Error(unimplemented) for a dtype or an order of elements that Postern does not have. Tensors that
-// are traced have no data: TypeError.
+// Every function throws errors that name the file: Error(not_found) or Error(unavailable) when it
+// cannot be read or written, Error(invalid_argument) when it is no array, Error(data_loss) when it
+// is cut short or damaged, Error(unimplemented) for a dtype or an order of elements that Postern
+// does not have; TypeError for tensors that are traced, which have no data.
 #pragma once
 #include <postern/detail/api.h>
 #include <postern/tensor.h>
