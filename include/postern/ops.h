@@ -1,7 +1,8 @@
 // Operations on tensors. Shapes broadcast as in NumPy, dtypes promote as in JAX, C++ numbers are
 // weakly typed. Every function throws TypeError (operation, what was required, what came, place)
 // for operands that do not fit: of a dtype that it does not take, of shapes that do not broadcast,
-// a C++ number that the other operand's integer dtype does not have.
+// a C++ number that the other operand's integer dtype does not have, an empty Tensor, one of a
+// trace that is over.
 #pragma once
 #include <postern/detail/api.h>
 #include <postern/tensor.h>
@@ -111,6 +112,9 @@ POSTERN_API Tensor shift_right_logical(const Operand& x, const Operand& bits);
 
 /// x where `condition` (pred) holds, else y: of the promoted dtype of x and y, and the shape that
 /// all three broadcast to.
+///
+///   const pn::Tensor x = pn::tensor<float>({-1, 2});
+///   const pn::Tensor y = pn::where(x < 0.0f, 0.1f * x, x);  // [-0.1 2]
 POSTERN_API Tensor where(const Operand& condition, const Operand& x, const Operand& y);
 
 /// The same values in another dtype. Float to integer truncates, complex to real drops the
@@ -166,7 +170,8 @@ POSTERN_API Tensor reshape(const Operand& x, const Dims& dims);
 /// Axis i of the result is axis order[i] of x; without `order` all axes are reversed.
 POSTERN_API Tensor transpose(const Operand& x, const Dims& order);
 POSTERN_API Tensor transpose(const Operand& x);
-/// NumPy's broadcast_to.
+/// x of these extents, as NumPy's broadcast_to: its axes are the last ones, and those of extent 1
+/// are stretched.
 POSTERN_API Tensor broadcast_to(const Operand& x, const Dims& dims);
 /// x with one more axis, of extent 1, which is then `axis` of the result.
 POSTERN_API Tensor expand_dims(const Operand& x, std::int64_t axis);
@@ -188,6 +193,9 @@ POSTERN_API Tensor slice_axis(const Operand& x, std::int64_t axis, std::int64_t 
                               std::int64_t limit, std::int64_t stride = 1);
 /// `low` and `high` elements of `value` at both ends of each axis (negative: removed), `interior`
 /// between elements. `value` is a scalar of a dtype that promotes to x's.
+///
+///   const pn::Tensor x = pn::tensor<float>({1, 2});
+///   const pn::Tensor y = pn::pad(x, 0, {1}, {2}, {1});  // [0 1 0 2 0 0]
 POSTERN_API Tensor pad(const Operand& x, const Operand& value, const Dims& low, const Dims& high,
                        const Dims& interior = {});
 /// The elements in the opposite order along each of these axes.
@@ -204,6 +212,10 @@ struct ReduceOptions {
   bool keep_dims = false;
 };
 /// Of numbers of any dtype; pred counts as s32. f16 and bf16 are added and multiplied in f32.
+///
+///   const pn::Tensor x = pn::tensor<float>({{1, 2}, {3, 4}});
+///   const pn::Tensor all = pn::sum(x), rows = pn::sum(x, {.axes = pn::Dims{1}});       // [3 7]
+///   const pn::Tensor kept = pn::sum(x, {.axes = pn::Dims{-1}, .keep_dims = true});  // [[3] [7]]
 POSTERN_API Tensor sum(const Operand& x, const ReduceOptions& options = {});
 POSTERN_API Tensor prod(const Operand& x, const ReduceOptions& options = {});
 /// The largest and the smallest element, of any dtype but complex ones, which are a TypeError. NaN
@@ -226,7 +238,13 @@ POSTERN_API Tensor argmin(const Operand& x, std::int64_t axis = -1);
 /// pred, of the promoted dtype. TypeError where the contracted axes differ, and for scalars.
 POSTERN_API Tensor matmul(const Operand& x, const Operand& y);
 /// Contraction over pairs of axes, with pairs of batch axes that lead the result; StableHLO's
-/// dot_general. Behind them are the other axes of x, then those of y.
+/// dot_general. Behind them are the other axes of x, then those of y. Of numbers or pred, of the
+/// promoted dtype. TypeError where pairs of axes differ in extent, or one is named twice.
+///
+///   const pn::Tensor x = pn::ones(pn::type<float>({8, 2, 5}));  // batch, rows, inner
+///   const pn::Tensor y = pn::ones(pn::type<float>({8, 5, 3}));  // batch, inner, columns
+///   const pn::Tensor z = pn::dot_general(  // f32[8,2,3]
+///       x, y, {.contract_x = {2}, .contract_y = {1}, .batch_x = {0}, .batch_y = {0}});
 struct DotAxes {
   Dims contract_x, contract_y, batch_x, batch_y;
 };
@@ -236,13 +254,19 @@ POSTERN_API Tensor dot_general(const Operand& x, const Operand& y, const DotAxes
 
 /// Rows of x along `axis` at integer `indices` (of any shape, which takes the axis's place).
 /// Negative indices count from the end; those out of range give NaN, as jax.numpy.take does, or of
-/// other dtypes what OutOfRange::fill of indexing.h says.
+/// other dtypes what OutOfRange::fill of indexing.h says. TypeError for indices that are no
+/// integers, and for some where the axis has no elements.
+///
+///   const pn::Tensor x = pn::tensor<float>({{1, 2}, {3, 4}, {5, 6}});
+///   const pn::Tensor y = pn::take(x, pn::tensor<int>({-1, 0}));  // [[5 6] [1 2]]
 POSTERN_API Tensor take(const Operand& x, const Operand& indices, std::int64_t axis = 0);
-/// 1 where the last axis's index is `indices`, else 0; rows for indices out of range are zero.
+/// Of the indices' shape with one more axis of `classes`, at the end: 1 where that axis's index is
+/// the one in `indices`, else 0; rows for indices out of range are zero.
 POSTERN_API Tensor one_hot(const Operand& indices, std::int64_t classes, DType dtype = DType::f32);
-/// Sorted along `axis`, stable; NaN last.
+/// Sorted along `axis`, ascending, stable, of x's type; NaN last, complex numbers by their real,
+/// then by their imaginary parts.
 POSTERN_API Tensor sort(const Operand& x, std::int64_t axis = -1);
-/// The order (s32) that sorts x along `axis`, stable.
+/// The order (s32, of x's shape) that sorts x along `axis`, stable.
 POSTERN_API Tensor argsort(const Operand& x, std::int64_t axis = -1);
 
 // --- from these ---
