@@ -1,5 +1,5 @@
-// Products beyond matmul and dot_general of ops.h. Of numbers or pred, of the promoted dtype; axes
-// and extents that do not fit are a TypeError.
+// Products beyond matmul and dot_general of ops.h. Of numbers or pred, of the promoted dtype. Every
+// function throws TypeError for axes, extents and dtypes that do not fit.
 #pragma once
 #include <postern/detail/api.h>
 #include <postern/ops.h>
@@ -11,9 +11,13 @@
 namespace postern {
 
 /// Einstein's sums: "ij,jk->ik". Letters name axes, one that the result lacks is summed over, one
-/// that an operand has twice is a diagonal,
-/// "..." stands for axes that broadcast; without "->" the result has the letters that come once, in
-/// alphabetical order. Axes of one letter have one extent, or 1.
+/// that an operand has twice is a diagonal, "..." stands for axes that broadcast; without "->" the
+/// result has the letters that come once, in alphabetical order. Axes of one letter have one
+/// extent, or 1.
+///
+///   const pn::Tensor a = pn::tensor<float>({{1, 2}, {3, 4}}), b = pn::tensor<float>({5, 6});
+///   const pn::Tensor y = pn::einsum("ij,j->i", {a, b});   // [17 39]
+///   const pn::Tensor trace = pn::einsum("ii->", {a});     // 5
 POSTERN_API Tensor einsum(std::string_view spec, std::span<const Tensor> operands,
                           Place place = Place::current());
 inline Tensor einsum(std::string_view spec, std::initializer_list<Tensor> operands,
@@ -24,7 +28,13 @@ inline Tensor einsum(std::string_view spec, std::initializer_list<Tensor> operan
 /// `outer`: the products of all elements of x with all of y, as rows and columns.
 POSTERN_API Tensor dot(const Operand& x, const Operand& y);
 POSTERN_API Tensor outer(const Operand& x, const Operand& y);
-/// The last `axes` axes of x with the first ones of y, or the axes named.
+/// The last `axes` axes of x with the first ones of y, or the axes named, in pairs. The result has
+/// the other axes of x, then those of y.
+///
+///   const pn::Tensor x = pn::ones(pn::type<float>({2, 3, 4}));
+///   const pn::Tensor y = pn::ones(pn::type<float>({4, 5}));
+///   const pn::Tensor z = pn::tensordot(x, y, 1);         // f32[2,3,5]
+///   const pn::Tensor same = pn::tensordot(x, y, {2}, {0});
 POSTERN_API Tensor tensordot(const Operand& x, const Operand& y, std::int64_t axes = 2);
 POSTERN_API Tensor tensordot(const Operand& x, const Operand& y, const Dims& axes_x,
                              const Dims& axes_y);

@@ -1,7 +1,11 @@
 // Random numbers: pure functions of a key, by counters (Threefry-2x32, Salmon et al. 2011,
 // "Parallel random numbers: as easy as 1, 2, 3"). The same keys give the bits of jax.random with
-// its default generator (threefry2x32, partitionable). A key that is not u32[2], a dtype that is
-// not named and bounds that do not stretch to the shape are a TypeError.
+// its default generator (threefry2x32, partitionable). Every function throws TypeError for a key
+// that is not u32[2], a dtype that is not named, and bounds that do not stretch to the shape.
+//
+//   const pn::Tensor keys = pn::random::split(pn::random::key(42));  // one for each use
+//   const pn::Tensor noise = pn::random::normal(keys[0], pn::type<float>({3}));
+//   const pn::Tensor coin = pn::random::bernoulli(keys[1], 0.5f);
 #pragma once
 #include <postern/detail/api.h>
 #include <postern/tensor.h>
@@ -18,20 +22,20 @@ POSTERN_API Tensor split(const Operand& key, std::int64_t count = 2);
 /// A new key from a key and an integer scalar, such as a step's number.
 POSTERN_API Tensor fold_in(const Operand& key, const Operand& data);
 
-/// Uniform bits of u8, u16, u32 or u64.
+/// Of that type: uniform bits of u8, u16, u32 or u64.
 POSTERN_API Tensor bits(const Operand& key, const Type& type);
-/// Uniform in [low, high); f16, bf16, f32 or f64.
+/// Of that type: uniform in [low, high); f16, bf16, f32 or f64.
 POSTERN_API Tensor uniform(const Operand& key, const Type& type, const Operand& low = 0.0f,
                            const Operand& high = 1.0f);
-/// Mean 0, variance 1 (complex: of both parts together); f16 to f64, c64 or c128.
+/// Of that type: mean 0, variance 1 (complex: of both parts together); f16 to f64, c64 or c128.
 POSTERN_API Tensor normal(const Operand& key, const Type& type);
-/// Uniform integers of 8 to 64 bits in [low, high); where high <= low, low.
+/// Of that type: uniform integers of 8 to 64 bits in [low, high); where high <= low, low.
 POSTERN_API Tensor integers(const Operand& key, const Type& type, const Operand& low,
                             const Operand& high);
 /// pred: true with probability p, of the shape of p or of `dims`.
 POSTERN_API Tensor bernoulli(const Operand& key, const Operand& p,
                              const std::optional<Dims>& dims = {});
-/// Of density exp(-x), x > 0, and exp(-x - exp(-x)); dtypes as of `uniform`.
+/// Of that type: of density exp(-x), x > 0, and exp(-x - exp(-x)); dtypes as of `uniform`.
 POSTERN_API Tensor exponential(const Operand& key, const Type& type);
 POSTERN_API Tensor gumbel(const Operand& key, const Type& type);
 /// Indices (s32) along `axis` with probabilities softmax(logits); the axis disappears. Integers
