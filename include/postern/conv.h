@@ -1,4 +1,5 @@
-// Convolutions, as in neural networks.
+// Convolutions, as in neural networks. Every function throws TypeError for operands of two dtypes
+// or ranks, and for extents, features, groups, options and layouts that do not fit.
 #pragma once
 #include <postern/detail/api.h>
 #include <postern/ops.h>
@@ -39,13 +40,21 @@ struct ConvOptions {
 };
 /// Convolution (as in neural networks: the kernel is not reversed) of x[batch, features, space...]
 /// with kernel[out, features / groups, space...] into [batch, out, space...], over one to three (or
-/// more) spatial axes.
+/// more) spatial axes. Of numbers of any dtype, which are promoted.
+///
+///   const pn::Tensor x = pn::tensor<float>({{{1, 2, 4, 8}}});    // [1, 1, 4]
+///   const pn::Tensor kernel = pn::tensor<float>({{{1, -1}}});    // [1, 1, 2]
+///   const pn::Tensor y = pn::conv(x, kernel, {.strides = {2}});  // [[[-1 -4]]]
 POSTERN_API Tensor conv(const Operand& x, const Operand& kernel, const ConvOptions& options = {});
-/// The same with axes in another order: N batch, C features, O and I the kernel's, any other
-/// letters space.
+/// The order of axes: N batch, C features, O and I the kernel's, any other letters space.
 struct ConvLayout {
   std::string x = "NHWC", kernel = "HWIO", result = "NHWC";
 };
+/// The same with axes in another order.
+///
+///   const pn::Tensor images = pn::ones(pn::type<float>({8, 28, 28, 3}));
+///   const pn::Tensor kernel = pn::ones(pn::type<float>({5, 5, 3, 16}));
+///   const pn::Tensor y = pn::conv_general(images, kernel, {}, {.padding = "SAME"});
 POSTERN_API Tensor conv_general(const Operand& x, const Operand& kernel, const ConvLayout& layout,
                                 const ConvOptions& options = {});
 

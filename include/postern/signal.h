@@ -1,4 +1,5 @@
-// Fourier transforms, and reductions over sliding windows (pooling).
+// Fourier transforms, and reductions over sliding windows (pooling). Every function throws
+// TypeError for dtypes, axes, extents and options other than said.
 #pragma once
 #include <postern/conv.h>
 #include <postern/detail/api.h>
@@ -7,33 +8,42 @@ namespace postern {
 
 // --- discrete Fourier transforms ---
 // Unnormalised forward, divided by the number of elements backward, as numpy.fft.
-/// Over the last `axes` axes (1 to 3); real input becomes complex. Too few axes, and axes without
-/// elements, are a TypeError.
+
+/// Over the last `axes` axes (1 to 3), of x's shape; real input becomes complex: f64 c128, all else
+/// c64. Too few axes, and axes without elements, are a TypeError.
 POSTERN_API Tensor fft(const Operand& x, std::int64_t axes = 1);
 POSTERN_API Tensor ifft(const Operand& x, std::int64_t axes = 1);
 /// Of real x (complex x is a TypeError), f64 or made f32: the last axis keeps n / 2 + 1 numbers.
 POSTERN_API Tensor rfft(const Operand& x, std::int64_t axes = 1);
-/// Back to real; `n` is the extent of the result's last axis, default 2 (m - 1).
+/// Back to real, c64 to f32, c128 to f64; `n` is the extent of the result's last axis, default
+/// 2 (m - 1) of m numbers there.
 POSTERN_API Tensor irfft(const Operand& x, std::int64_t axes = 1,
                          std::optional<std::int64_t> n = {});
 
 // --- windows ---
+
 enum class Monoid : std::uint8_t { add, multiply, min, max };
 struct WindowOptions {
   Dims strides = {};          // by axis; empty: 1
   Dims window_dilation = {};  // steps between the elements of a window; empty: 1
   ConvPadding padding = {};   // by axis; what is outside does not count
 };
-/// One result for each position of a window with these extents, one for each axis of x.
+/// One result for each position of a window with these extents, one for each axis of x; of x's
+/// dtype, which is a number's. With padding n, window w and stride s an axis of extent m has (m + n
+/// - w) / s + 1, rounded down.
+///
+///   const pn::Tensor x = pn::tensor<float>({1, 3, 2, 5});
+///   const pn::Tensor y = pn::reduce_window(pn::Monoid::max, x, {2}, {.strides = {2}});  // [3 5]
 POSTERN_API Tensor reduce_window(Monoid monoid, const Operand& x, const Dims& window,
                                  const WindowOptions& options = {});
 
-/// Pooling of x[batch, features, space...] over windows of its spatial axes; strides default to the
-/// window. Averages count padding not.
+/// By spatial axis; strides default to the window.
 struct PoolOptions {
   Dims strides = {};
   ConvPadding padding = {};
 };
+/// Pooling of x[batch, features, space...] over windows of its spatial axes. Averages count padding
+/// not.
 POSTERN_API Tensor max_pool(const Operand& x, const Dims& window, const PoolOptions& options = {});
 POSTERN_API Tensor avg_pool(const Operand& x, const Dims& window, const PoolOptions& options = {});
 
