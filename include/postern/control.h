@@ -3,15 +3,24 @@
 // Tensors that a body captures are the same in each step.
 //
 // A carry is any container. A body takes it whole or, if it is a tuple, part by part, and must give
-// back the same structure and types (TypeError otherwise); a C++ number in a carry adopts the dtype
-// that the body gives.
+// back the same structure and types; a C++ number in a carry adopts the dtype that the body gives.
+//
+// Every function throws TypeError, while it is traced, for a carry that changes its type, for
+// operands, conditions and results other than said, and for options out of range.
 #pragma once
 #include <postern/detail/control_core.h>
 
 namespace postern {
 
 /// then_fn(operands...) where `pred`, a pred scalar, holds, else else_fn(operands...). Under vmap
-/// with a pred for each element both run, each for the elements that take it.
+/// with a pred for each element both run, each for the elements that take it. Both must return the
+/// same container of the same types.
+///
+///   auto half_or_more = [](pn::Tensor n) {
+///     return pn::cond(n % 2 == 0, [](pn::Tensor x) { return x / 2; },
+///                     [](pn::Tensor x) { return 3 * x + 1; }, n);
+///   };
+///   const pn::Tensor six = half_or_more(12);  // 6
 template <class Then, class Else, class... Operands>
 auto cond(const Operand& pred, Then then_fn, Else else_fn, const Operands&... operands) {
   return [&]<class... B>(const B&... x) {
@@ -25,7 +34,12 @@ auto cond(const Operand& pred, Then then_fn, Else else_fn, const Operands&... op
 }
 
 /// branches[index](operands...), for an integer scalar index, clamped into range. `branches`: a
-/// tuple, or a vector or array of functions.
+/// tuple, or a vector or array of functions, at least one, that return the same container of the
+/// same types.
+///
+///   const auto branches = std::tuple{[](pn::Tensor x) { return pn::sin(x); },
+///                                    [](pn::Tensor x) { return pn::square(x); }};
+///   const pn::Tensor nine = pn::switch_(1, branches, 3.0f);  // 9
 template <class Functions, class... Operands>
 auto switch_(const Operand& index, const Functions& branches, const Operands&... operands) {
   return [&]<class... B>(const B&... x) {
@@ -49,8 +63,12 @@ struct WhileOptions {
 };
 
 /// init; while (condition(carry)) carry = body(carry). `condition` gives a pred scalar. Derivatives
-/// in both modes; see WhileOptions for what reverse mode keeps. Under vmap it runs until the last
-/// element is done.
+/// in both modes; see WhileOptions for what reverse mode keeps, of which too much fails the run
+/// (resource_exhausted). Under vmap it runs until the last element is done.
+///
+///   const auto [n, power] = pn::while_loop(  // the first power of 3 from 1000 on
+///       [](pn::Tensor, pn::Tensor p) { return p < 1000; },
+///       [](pn::Tensor i, pn::Tensor p) { return std::tuple{i + 1, 3 * p}; }, std::tuple{0, 1});
 template <class Condition, class Body, class Carry>
 auto while_loop(Condition condition, Body body, const Carry& init, const WhileOptions& options = {},
                 Place place = Place::current()) {
@@ -66,6 +84,9 @@ auto while_loop(Condition condition, Body body, const Carry& init, const WhileOp
 /// for (i = lower; i < upper; ++i) carry = body(i, carry). i is s32, or s64 when a bound needs it.
 /// With bounds known while tracing (numbers) it is a scan, else a while_loop. `unroll`: so many
 /// steps in one.
+///
+///   const pn::Tensor sum = pn::fori_loop(
+///       0, 5, [](pn::Tensor i, pn::Tensor s) { return s + i; }, 0);
 template <class Body, class Carry>
 auto fori_loop(const Operand& lower, const Operand& upper, Body body, const Carry& init,
                int unroll = 1) {
@@ -85,7 +106,12 @@ struct ScanOptions {
 };
 
 /// Over the first axis of the leaves of xs: pair{carry, y} = f(carry, x). Returns pair{last carry,
-/// stacked y}. Derivatives in both modes.
+/// stacked y}: each leaf of y with one more axis in front. Derivatives in both modes.
+///
+///   const auto [last, sums] = pn::scan(
+///       [](pn::Tensor sum, pn::Tensor x) { return std::pair{sum + x, sum + x}; }, 0.0f,
+///       pn::tensor<float>({1, 2, 3}));
+///   const pn::Tensor each = sums;  // [1 3 6]
 template <class F, class Carry, class Xs>
 auto scan(F f, const Carry& init, const Xs& xs, const ScanOptions& options = {},
           Place place = Place::current()) {
@@ -101,6 +127,9 @@ auto scan(F f, const Carry& init, const ScanOptions& options, Place place = Plac
 
 /// The stacked f(x) over the first axis of the leaves of xs, one after another: vmap in constant
 /// memory.
+///
+///   const pn::Tensor x = pn::tensor<float>({{1, 2}, {3, 4}});
+///   const pn::Tensor y = pn::map([](pn::Tensor row) { return pn::sum(row); }, x);  // [3 7]
 template <class F, class Xs>
 auto map(F f, const Xs& xs, const ScanOptions& options = {}, Place place = Place::current()) {
   return detail::scan_over(
