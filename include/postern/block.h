@@ -15,7 +15,15 @@ namespace postern {
 /// The default gives result types, derivatives and batching. The block stays one step through all
 /// transformations; whether it becomes the default or an override is chosen for each platform when
 /// the program is lowered, or at once outside of programs. The default may capture tensors; an
-/// override does not see them.
+/// override does not see them. Throws TypeError for an operand that is an empty Tensor, what the
+/// default throws, and where an override gives other types than the default, outside of programs at
+/// once, else where the program is lowered.
+///
+///   struct Scale {
+///     float factor = 1;  // static: two factors are two blocks
+///   };
+///   auto by_default = [](Scale s, pn::Tensor x) { return s.factor * x; };
+///   const pn::Tensor y = pn::block(Scale{2}, by_default, pn::tensor<float>({1, 2}));  // [2 4]
 template <class Config, class F, class... Operands>
 auto block(const Config& config, F default_fn, const Operands&... operands) {
   return [&]<class... B>(const B&... x) {
@@ -57,6 +65,7 @@ struct FfiTarget {
   // It is called each time the program passes, in no order with others, also when nobody uses its
   // results or there are none; else it may be left out, or called once where it stands twice.
   bool side_effect = false;
+  /// No name; or of that name. They throw nothing.
   FfiTarget() = default;
   FfiTarget(const char* target) : name(target) {}
   FfiTarget(std::string target, Attributes extra = {})
@@ -68,13 +77,14 @@ template <class Config>
 class BlockKernel {
  public:
   BlockKernel() = default;
-  /// The other parameters are those of a Callee.
+  /// The other parameters are those of a Callee. Throws nothing: what does not fit is found where
+  /// the override is chosen.
   template <class F>
   requires(!std::is_same_v<std::decay_t<F>, BlockKernel>)
       BlockKernel(F&& f, Place place = Place::current())
       : bound_(detail::bind_kernel<Config>(std::forward<F>(f), place)), place_(place) {}
   const detail::BoundKernel& bound() const { return bound_; }
-  /// Where it was written.
+  /// Where it was written. Throws nothing.
   const Place& place() const { return place_; }
 
  private:
@@ -113,7 +123,7 @@ struct BlockOverride {
   std::optional<VmapMethod> batch = {};
 };
 
-/// What `override_block` returns. Dropping it changes nothing.
+/// What `override_block` returns. Dropping it changes nothing. No member throws.
 class OverrideHandle {
  public:
   /// 0: of no override.
@@ -130,7 +140,17 @@ class OverrideHandle {
 
 /// Uses something better for blocks of type Config, from now on; what is jitted already notices.
 /// Where several overrides apply, the latest that accepts is used. An override computes what the
-/// default does: effects of the default (taps) are not repeated by it.
+/// default does: effects of the default (taps) are not repeated by it. Throws TypeError where not
+/// exactly one of kernel, target and program is given, half a vjp, a platform that there is not, or
+/// with a target VmapMethod::parallel.
+///
+///   struct Double {};
+///   auto handle = pn::override_block<Double>(
+///       {.platform = "cpu", .kernel = [](pn::View<const float> x, pn::View<float> y) {
+///          for (std::int64_t i = 0; i < x.size(); ++i) y[i] = 2 * x[i];
+///        }});
+///   auto by_default = [](pn::Tensor x) { return x + x; };
+///   const pn::Tensor y = pn::block(Double{}, by_default, pn::tensor<float>({1, 2}));  // [2 4]
 template <class Config>
 OverrideHandle override_block(BlockOverride<Config> o) {
   detail::ErasedOverride e;
@@ -165,7 +185,7 @@ OverrideHandle override_block(BlockOverride<Config> o) {
 }
 
 /// The default for blocks of type Config whatever overrides there are, until the handle is removed
-/// or a later override accepts.
+/// or a later override accepts. Throws nothing.
 template <class Config>
 OverrideHandle keep_default() {
   detail::ErasedOverride e;
@@ -187,11 +207,13 @@ POSTERN_API BlockPath block_path(const BlockConfig& config, std::span<const Type
 }
 /// What lowering for `platform` will choose for a block with these operands, not batched, and with
 /// results that the chosen kernel takes (a program's print says it for its own blocks in any case).
+/// Throws TypeError for a platform that there is not.
 template <class Config>
 BlockPath block_path(const Config& config, const std::vector<Type>& operands,
                      const std::string& platform = "cpu") {
   return detail::block_path(detail::erase_config(config), operands, platform);
 }
+/// Its text. Throws nothing.
 POSTERN_API std::string to_string(const BlockPath& path);
 
 namespace detail {
@@ -199,9 +221,16 @@ POSTERN_API Tensors ffi_call(const FfiTarget& target, const std::vector<Type>& o
                              const Tensors& operands, std::optional<VmapMethod> vmap);
 }
 /// Calls an XLA FFI handler; `out` is a container of Types or Tensors. It has no derivative of its
-/// own. Attributes are numbers, bools, strings and lists of numbers: XLA carries no others. `vmap`:
-/// sequential (element by element, in a loop), expand_dims or broadcast_all; none: a TypeError
-/// under vmap.
+/// own (TypeError). Attributes are numbers, bools, strings and lists of numbers: XLA carries no
+/// others. `vmap`: sequential (element by element, in a loop), expand_dims or broadcast_all; none:
+/// a TypeError under vmap. Throws TypeError for other attributes, for a target without name, or
+/// without results and side effect, and for layouts and aliases that do not fit; an error that the
+/// handler returns is an Error of its code at whoever waits for the run.
+///
+///   auto scaled = [](pn::Tensor x) {
+///     const pn::FfiTarget target("my_scale", {{"factor", 2.0}});
+///     return pn::ffi_call(target, x.type(), std::nullopt, x);
+///   };
 template <class Out, class... Operands>
 typename detail::tensors_of<Out>::type ffi_call(const FfiTarget& target, const Out& out,
                                                 std::optional<VmapMethod> vmap,
