@@ -101,6 +101,13 @@ Template<typename tensors_of<Out>::type> template_of(const std::string& call, co
 /// thread. Throws TypeError when the parameters of `fn` do not fit the operands' types, `out` is
 /// empty and the call pure, or an option is out of range. A failure while the program runs is a
 /// CallbackError (TimeoutError) at whoever waits for the run.
+///
+///   auto f = pn::jit([](pn::Tensor x) {
+///     return pn::call(pn::type<float>({2}), [](pn::View<const float> in, pn::View<float> out) {
+///       for (std::int64_t i = 0; i < in.size(); ++i) out[i] = std::sqrt(in[i]);
+///     }, x);
+///   });
+///   const pn::Tensor y = f(pn::tensor<float>({4, 9}));  // [2 3]
 template <class Out, class... Operands>
 typename detail::tensors_of<Out>::type call(const CallOptions& options, const Out& out, Callee fn,
                                             const Operands&... operands) {

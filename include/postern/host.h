@@ -23,7 +23,7 @@ struct StopState;
 }
 
 /// Tells a host function that nobody waits for it any more: its run was cancelled, has failed, or
-/// its time limit has passed.
+/// its time limit has passed. No member throws.
 class StopToken {
  public:
   explicit StopToken(const detail::StopState* state = nullptr) : state_(state) {}
@@ -35,7 +35,7 @@ class StopToken {
 };
 
 /// What a host function is told when its first parameter is `const CallInfo&`. Valid until the
-/// function returns.
+/// function returns. No member throws.
 struct CallInfo {
   std::string_view name;  // of the call, tap, hook or print
   int device = 0;         // ordinal, as in devices()
@@ -63,7 +63,8 @@ struct CallInfo {
 
 /// The transformations that a tap went through, as applied: "jvp", "transpose", "batch(0)".
 using Transforms = std::vector<std::string>;
-POSTERN_API std::string to_string(const Transforms& transforms);  // joined with commas
+POSTERN_API std::string to_string(const Transforms& transforms);  // joined with commas; throws
+                                                                  // nothing
 
 /// What a tap's function is told when its first parameter is `const TapInfo&`.
 struct TapInfo : CallInfo {

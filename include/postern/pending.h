@@ -45,9 +45,9 @@ class Awaited {
 }  // namespace detail
 
 /// A call that was started and not waited for: a container whose leaves are its ticket and, of one
-/// with a derivative, its operands. As other
-/// containers it may be carried through loops, returned from branches and functions, and batched:
-/// under vmap each element has a call of its own. It belongs to the run that started it.
+/// with a derivative, its operands. As other containers it may be carried through loops, returned
+/// from branches and functions, and batched: under vmap each element has a call of its own. It
+/// belongs to the run that started it.
 ///
 /// Its results are given once. To wait again, in another run or program than it was started in, or
 /// in a loop for a Pending from outside that the loop does not carry, is a TypeError while tracing
@@ -108,7 +108,17 @@ auto start_call(const CallOptions& options, const Out& out, const Callee& fn,
 /// kept for barrier(), as of an asynchronous tap. `timeout` counts from the function's beginning.
 /// end_run, cancel and a deadline act as on calls: functions that have not begun are left out,
 /// those that work are told by their StopToken. Options: Memory::device and partitioned are a
-/// TypeError.
+/// TypeError; what else is one is said at `call`.
+///
+///   auto f = pn::jit([](pn::Tensor x) {
+///     auto sum = [](pn::View<const float> v, pn::View<float> s) {
+///       s[0] = std::accumulate(v.begin(), v.end(), 0.0f);
+///     };
+///     const auto pending = pn::start_call(pn::type<float>(), sum, x);
+///     const pn::Tensor meanwhile = pn::tanh(x);  // while `sum` works
+///     return std::pair{pn::wait(pending), meanwhile};
+///   });
+///   const pn::Tensor six = f(pn::tensor<float>({1, 2, 3})).first;  // 6
 template <class Out, class... Operands>
 Pending<typename detail::tensors_of<Out>::type> start_call(const CallOptions& options,
                                                            const Out& out, Callee fn,
@@ -125,7 +135,8 @@ requires(!std::is_same_v<Out, CallOptions>)
 
 /// A started call with a derivative on the host, which is taken where somebody waits: `vjp_fn` as
 /// in call_with_vjp. Pendings that a loop carries or branches give for one another must have the
-/// same `vjp_fn`: make it once, as a HostVjp, for all of them.
+/// same `vjp_fn`: make it once, as a HostVjp, for all of them. Throws as start_call and
+/// call_with_vjp do.
 template <class Out, class... Operands>
 Pending<typename detail::tensors_of<Out>::type> start_call_with_vjp(const CallOptions& options,
                                                                     const Out& out, Callee fn,
@@ -141,7 +152,9 @@ requires(!std::is_same_v<Out, CallOptions>)
   return start_call_with_vjp(CallOptions{}, out, std::move(fn), std::move(vjp_fn), operands...);
 }
 
-/// The results of a call that was started, when it has returned.
+/// The results of a call that was started, when it has returned: a container as `out` of start_call
+/// said. Throws TypeError for a Pending that is empty, or that shows while tracing to be another
+/// program's or waited for before; see Pending for what the run fails with.
 template <class Out>
 Out wait(const Pending<Out>& pending, Place place = Place::current()) {
   std::vector<Type> types;

@@ -14,16 +14,24 @@ struct RegisterOptions {
 };
 
 /// Makes `fn` the function of that name for runs that start from now on; a run that has started
-/// keeps what it found. Throws TypeError for an empty name, Error (already_exists) for one that is
-/// taken unless `replace`. Thread-safe, also from inside host functions.
+/// keeps what it found. Throws TypeError for an empty name and for an `fn` that is a Named itself,
+/// Error(already_exists) for a name that is taken unless `replace`. Thread-safe, also from inside
+/// host functions.
+///
+///   pn::register_function("half", [](float x) { return x / 2; });
+///   auto f = pn::jit([](pn::Tensor x) {
+///     return pn::call(pn::type<float>(), pn::Named{"half"}, x);
+///   });
+///   const pn::Tensor y = f(3.0f);  // 1.5
 POSTERN_API void register_function(const std::string& name, Callee fn,
                                    const RegisterOptions& options = {});
-/// Whether there was one.
+/// Takes the name away for runs that start from now on. Whether there was one. Throws nothing.
 POSTERN_API bool unregister_function(const std::string& name);
-/// Sorted.
+/// Their names, sorted. Throws nothing.
 POSTERN_API std::vector<std::string> registered_functions();
 
 /// As JSON, each with its type: {"factor": {"double": "3"}}. For functions in other processes.
+/// Throws a std::exception that is no Error for texts that are no UTF-8.
 POSTERN_API std::string to_json_text(const Attributes& attributes);
 
 }  // namespace postern
