@@ -35,11 +35,19 @@ struct SavedSite {
 /// accepts when it first runs; captured tensors are written out. Throws Error(unavailable) when the
 /// file cannot be written.
 POSTERN_API void save(const std::filesystem::path& file, const Lowered& program);
-/// The same as text.
+/// The same as text. Throws TypeError as `save` does.
+///
+///   pn::register_function("twice", [](pn::View<const float> x, pn::View<float> y) {
+///     for (std::int64_t i = 0; i < x.size(); ++i) y[i] = 2 * x[i];
+///   });
+///   const pn::Type type = pn::type<float>({2});
+///   auto f = pn::jit([type](pn::Tensor x) { return pn::call(type, pn::Named{"twice"}, x); });
+///   const pn::Loaded g = pn::load_text(pn::saved_text(f.lower(pn::abstract(type))));
+///   const pn::Tensor y = g(pn::tensor<float>({1, 2})).at(0);  // [2 4]
 POSTERN_API std::string saved_text(const Lowered& program);
 
 /// A program from a file. Copies share it. Compiled when it is first run. Several threads may run
-/// one at once.
+/// one at once. No member throws but those that run it.
 class Loaded {
  public:
   explicit Loaded(std::shared_ptr<const detail::LoadedProgram> program)
@@ -64,7 +72,9 @@ class Loaded {
   }
   POSTERN_API std::vector<Tensor> run(const std::vector<Tensor>& arguments,
                                       Place place = Place::current()) const;
-  /// Starts a run on a host thread and returns at once.
+  /// Starts a run on a host thread and returns at once. Throws TypeError for arguments that are not
+  /// of the program's types and options out of range; what operator() throws otherwise is the run's
+  /// failure.
   POSTERN_API Run<std::vector<Tensor>> start(const std::vector<Tensor>& arguments,
                                              const RunOptions& options = {},
                                              Place place = Place::current()) const;
@@ -78,7 +88,7 @@ class Loaded {
 /// when it was changed or cut, invalid_argument when it is no program, unimplemented when it needs
 /// what a later version may know or what cannot be run here.
 POSTERN_API Loaded load(const std::filesystem::path& file);
-/// The same from text; `name` is for errors.
+/// The same from text; `name` is for errors. Throws as `load` does, but for files.
 POSTERN_API Loaded load_text(std::string_view text, const std::string& name = "text");
 
 }  // namespace postern

@@ -44,10 +44,22 @@ struct JitOptions {
 /// it too after a second). Inside a trace it is simply `f`. Numbers given for Tensor parameters are
 /// scalars; parameters of `f` that are no containers (int, std::string, enums) are static: their
 /// values are part of the cache's key.
+///
+///   auto power = pn::jit([](pn::Tensor x, int n) {  // n is static: one program for each value
+///     pn::Tensor y = x;
+///     for (int i = 1; i < n; ++i) y = y * x;
+///     return y;
+///   });
+///   const pn::Tensor cubes = power(pn::tensor<float>({1, 2}), 3);  // [1 8]
+///
+/// Every member that takes arguments throws what `f` throws while it is traced, TypeError for
+/// arguments that are empty Tensors or belong to another trace, for options that do not fit the
+/// arguments or results (JitOptions::donate, the shardings), and for what cannot be lowered, and
+/// Error(reentry) where threads that trace `f` wait for each other.
 template <class F>
 class Jitted : public detail::BraceCall<Jitted<F>, F> {
  public:
-  /// What `jit` returns; nothing is traced yet.
+  /// What `jit` returns; nothing is traced yet. Throws as `jit` does.
   Jitted(F f, JitOptions options)
       : f_(std::make_shared<F>(std::move(f))), core_(detail::make_jit(std::move(options))) {}
 
@@ -86,7 +98,13 @@ class Jitted : public detail::BraceCall<Jitted<F>, F> {
         [](const detail::Entry& e, const detail::Key&) { return detail::traced(e); }, false,
         std::forward<A>(args)...);
   }
-  /// Starts a run on a host thread and returns at once.
+  /// Starts a run on a host thread and returns at once. Throws CompileError too, and TypeError for
+  /// options of the run that are out of range or name a hook or function that the program does not
+  /// have; what happens while it runs is thrown where it is waited for.
+  ///
+  ///   auto slow = pn::jit([](pn::Tensor x) { return pn::tanh(x); });
+  ///   auto run = slow.start_with({.deadline = std::chrono::seconds(10)}, pn::tensor<float>({0}));
+  ///   const pn::Tensor y = run.result();  // [0]
   template <class... A>
   auto start(A&&... args) const {
     return start_with(RunOptions{}, std::forward<A>(args)...);
@@ -104,8 +122,13 @@ class Jitted : public detail::BraceCall<Jitted<F>, F> {
   }
 
   /// The same function with other listeners at its hooks, in place of their defaults, with a cache
-  /// of its own. Texts that do not change are not compiled again. When it is traced, names that the
-  /// program does not have are a TypeError that lists those that it has.
+  /// of its own. Texts that do not change are not compiled again. Two listeners for one name are a
+  /// TypeError. When it is traced, names that the program does not have are a TypeError that lists
+  /// those that it has.
+  ///
+  ///   auto step = pn::jit([](pn::Tensor w) { return pn::hook("w", 2.0f * w); });
+  ///   auto seen = step.with_hooks({{"w", [](pn::View<const float> w) { std::cout << w[0]; }}});
+  ///   const pn::Tensor y = seen(pn::tensor<float>({1, 2}));  // [2 4]
   Jitted with_hooks(std::vector<HookBinding> listeners, const HookRules& rules = {}) const {
     return Jitted(f_, detail::with_hooks(*core_, std::move(listeners), rules));
   }
@@ -134,7 +157,7 @@ class Jitted : public detail::BraceCall<Jitted<F>, F> {
     return HookStream<R>(std::move(run), events);
   }
 
-  /// What operator() does, which also takes arguments in braces.
+  /// What operator() does, which also takes arguments in braces; throws the same.
   template <class... A>
   auto invoke(A&&... args) const {
     return invoke_boxed(std::index_sequence_for<A...>(), std::forward<A>(args)...);

@@ -35,12 +35,13 @@ inline constexpr std::uint32_t library_interface_version = 1;
 using FfiHandler = XLA_FFI_Error*(XLA_FFI_CallFrame*);
 
 /// Makes `handler` the target of that name on a platform ("cpu", "cuda"). The same again is
-/// harmless; another one under a name that is taken is a TypeError. `command_buffer`: a GPU handler
-/// that may be recorded into a CUDA graph.
+/// harmless; another one under a name that is taken is a TypeError. So are a null handler, a name
+/// that is empty or begins with "postern_", and a platform that there is not. `command_buffer`: a
+/// GPU handler that may be recorded into a CUDA graph.
 POSTERN_API void register_ffi_handler(const std::string& name, FfiHandler* handler,
                                       const std::string& platform = "cpu",
                                       bool command_buffer = false);
-/// Sorted; of one platform.
+/// Sorted; of one platform. Throws TypeError for a platform that there is not.
 POSTERN_API std::vector<std::string> ffi_handlers(const std::string& platform = "cpu");
 
 struct LibraryInfo {
@@ -54,7 +55,7 @@ struct LibraryInfo {
 /// the file is missing or cannot be opened (the text is the dynamic loader's), has no entry point,
 /// was built for another version of the interface, or its load function throws.
 POSTERN_API LibraryInfo load_library(const std::string& path);
-/// In the order in which they were loaded.
+/// In the order in which they were loaded. Throws nothing.
 POSTERN_API std::vector<LibraryInfo> loaded_libraries();
 
 }  // namespace postern

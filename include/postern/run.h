@@ -59,6 +59,7 @@ class Run {
   /// of a cancelled run a CallbackError cancelled. With a limit returns running when it passes.
   RunStatus wait() const { return detail::wait_run(*run_, {}); }
   RunStatus wait(std::chrono::nanoseconds limit) const { return detail::wait_run(*run_, limit); }
+  /// How it is now, without waiting. Throws nothing.
   RunStatus status() const { return detail::status_of(*run_); }
 
   /// Asks the run to stop: calls that have not begun are skipped, a function that looks at its
@@ -68,7 +69,8 @@ class Run {
 
   const std::shared_ptr<detail::StartedRun>& internal() const { return run_; }
 
-  /// Waits, and returns the results.
+  /// Waits, and returns the results. Throws as `wait` does; of a run that a host function ended
+  /// early a CallbackError cancelled.
   R result() const { return detail::with_leaves(like_, detail::results_of(*run_)); }
 
  private:
