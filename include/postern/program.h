@@ -23,7 +23,7 @@ class CompiledProgram;
 
 /// An effect of a program, as written in the source.
 struct EffectInfo {
-  std::string kind;  // "call", "tap"
+  std::string kind;  // "call", "tap", "hook", "print"; "operation" of trace::non_finite
   Site site;
   Effect effect;
   bool in_loop;  // may fire any number of times
@@ -31,9 +31,9 @@ struct EffectInfo {
 
 /// A part of a staged program (Mode::staged), in the order in which they run.
 struct StageInfo {
-  std::string kind;  // "xla": one compiled program; "call", "tap", "hook", "print": a host
-                     // function; "while", "scan", "cond": driven from the host, the programs inside
-                     // staged in their turn
+  std::string kind;  // "xla": one compiled program; "call", "tap", "hook", "print", "operation": a
+                     // host function; "while", "scan", "cond": driven from the host, the programs
+                     // inside staged in their turn
   std::string name;  // of a host function
   Place place;
   int equations;  // that it does
@@ -53,7 +53,8 @@ enum class Cut : std::uint8_t { none, before, after, both };
 
 /// A traced function. Prints as one line for each equation: results with types, operation,
 /// parameters, operands, place; of a block also whether lowering will take its default or which
-/// override. Shown to several threads at once, as Lowered and Executable are.
+/// override. Shown to several threads at once, as Lowered and Executable are. No member throws but
+/// `text` and `verify`.
 class TracedProgram {
  public:
   explicit TracedProgram(std::shared_ptr<const internal::Program> program)
@@ -65,7 +66,7 @@ class TracedProgram {
   POSTERN_API std::vector<Type> outputs() const;
   POSTERN_API std::size_t equations() const;
   POSTERN_API std::vector<EffectInfo> effects()
-      const;  // calls and taps that are not pure, in program order
+      const;  // calls, taps, hooks and prints that are not pure, in program order
   /// Checks that values are made before they are used and that types follow from the rules; throws
   /// TypeError naming equation and rule.
   POSTERN_API void verify() const;
@@ -74,11 +75,12 @@ class TracedProgram {
  private:
   std::shared_ptr<const internal::Program> program_;
 };
-/// Its text, as for "cpu".
+/// Its text, as for "cpu". They throw nothing.
 POSTERN_API std::string to_string(const TracedProgram& program);
 POSTERN_API std::ostream& operator<<(std::ostream& out, const TracedProgram& program);
 
-/// A program as StableHLO text, ready for XLA. May be read by several threads at once.
+/// A program as StableHLO text, ready for XLA. May be read by several threads at once. No member
+/// throws.
 class Lowered {
  public:
   Lowered(std::shared_ptr<const internal::Module> module,
@@ -105,9 +107,9 @@ class Executable {
   explicit Executable(std::shared_ptr<const internal::run::CompiledProgram> compiled)
       : compiled_(std::move(compiled)) {}
   /// XLA's optimised program in the form that the plug-in gives: text, or (XLA's own plug-ins) a
-  /// serialized HloModuleProtoWithConfig.
+  /// serialized HloModuleProtoWithConfig. Throws the plug-in's Error where it gives none.
   POSTERN_API std::string optimized() const;
-  /// Bytes XLA plans to use for temporaries; -1 where the plug-in does not tell.
+  /// Bytes XLA plans to use for temporaries; -1 where the plug-in does not tell. Throws nothing.
   POSTERN_API std::int64_t temporary_bytes() const;
   const std::shared_ptr<const internal::run::CompiledProgram>& internal() const {
     return compiled_;
