@@ -7,6 +7,7 @@
 
 namespace postern {
 
+/// What `cluster` tells: this process among all of the job.
 struct Cluster {
   int rank = 0, size = 1;
   std::string transport;  // "Open MPI v4.1.4, ..."; empty where the process is alone

@@ -9,9 +9,10 @@
 
 namespace postern {
 
-/// Settings of the process, given before the first operation runs. An empty or zero field keeps the
-/// environment's (POSTERN_CPU_DEVICES, POSTERN_PLATFORM, POSTERN_PLUGIN, POSTERN_CACHE_DIR,
-/// POSTERN_TF32) or the default.
+/// Settings of the process, given before the first operation runs. A field that is empty or zero
+/// here keeps what the environment says (POSTERN_CPU_DEVICES, POSTERN_PLATFORM, POSTERN_PLUGIN,
+/// POSTERN_CACHE_DIR, POSTERN_TF32) or the default; of a field that is not, zero has the meaning
+/// said beside it.
 struct Config {
   /// How many devices the CPU shows; default 1.
   int cpu_devices = 0;
@@ -27,7 +28,7 @@ struct Config {
   std::size_t tap_queue_bytes = 0;
   /// In bytes: JitOptions::gather_limit where that is 0; default: none.
   std::size_t gather_limit = 0;
-  /// How long the end of the process waits for runs in flight.
+  /// How long the end of the process waits for runs in flight. 0: not at all.
   std::chrono::milliseconds exit_limit{5000};
   /// How long a thread that waits for another one (an answer of a bridge, a function with a time
   /// limit, the end of a run) looks for it before it sleeps, as long as such looks succeed: woken
@@ -50,13 +51,16 @@ struct Config {
 
 /// Throws Error(failed_precondition) when the runtime is already in use, TypeError for values out
 /// of range.
+///
+///   pn::configure({.cpu_devices = 4, .cache_dir = "compiled"});  // before anything else
 POSTERN_API void configure(const Config& config);
 
 struct DeviceInfo {
   int ordinal;
   std::string kind;  // "cpu", "cuda"
 };
-/// The devices that programs can use.
+/// The devices that programs can use; the first use makes them. Throws PluginError when there is no
+/// plug-in that can be used, TypeError for a platform that there is not.
 POSTERN_API std::vector<DeviceInfo> devices();
 
 /// The XLA plug-in that programs of this process are compiled by and run in.
@@ -66,7 +70,8 @@ struct PluginInfo {
   int api_major, api_minor;  // the version of PJRT's interface
   bool calls_back;           // false: it has no FFI, programs with calls run in stages
 };
-/// Throws PluginError when there is none that can be used.
+/// Throws PluginError when there is none that can be used, TypeError for a platform that there is
+/// not.
 POSTERN_API PluginInfo plugin_info();
 
 /// Waits for everything that was started before it, on all devices and from all threads; then
