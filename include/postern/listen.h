@@ -1,6 +1,11 @@
 // Listeners that people would otherwise write again. Each is a function for tap and hook (it takes
 // any leaves, sync or async), to be copied freely: copies share what they have seen. All are safe
 // from several threads and devices at once.
+//
+//   const auto stats = pn::listen::stats();
+//   auto f = pn::jit([stats](pn::Tensor x) { return pn::tap({.name = "x"}, 2.0f * x, stats); });
+//   f(pn::tensor<float>({1, 2}));
+//   std::cout << stats.table();
 #pragma once
 #include <postern/detail/api.h>
 #include <postern/jit.h>
@@ -27,7 +32,8 @@ struct Summary {
   std::int64_t count = 0, nan = 0, inf = 0;
   double min = std::numeric_limits<double>::quiet_NaN(), max = min, mean = min;
 };
-/// Nothing is copied: the elements are read where they are.
+/// Of these elements, of any dtype. Nothing is copied: they are read where they are. Throws
+/// nothing.
 POSTERN_API Summary summarize(const AnyView& view);
 
 /// One leaf of a tap or hook, with what it showed at each firing (about 2000 firings are kept,
@@ -50,12 +56,14 @@ struct Series {
   std::vector<Run> runs;  // the last 64
 };
 
-/// Statistics of everything it is shown.
+/// Statistics of everything it is shown. No member throws but `merged`.
 class Stats {
  public:
-  /// Has seen nothing; the function that tap and hook call.
+  /// Has seen nothing.
   POSTERN_API Stats();
+  /// What tap and hook call, to take the values in.
   POSTERN_API void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
+  /// What it has seen: by leaf, as a text, and by which number the live page knows it.
   POSTERN_API std::vector<Series> series() const;  // in the order in which they first fired
   POSTERN_API std::string table() const;           // one line for each
   POSTERN_API std::uint64_t number() const;        // that no other Stats of the process has
@@ -69,19 +77,22 @@ class Stats {
  private:
   std::shared_ptr<struct StatsState> state_;
 };
+/// Stats that have seen nothing. Throws nothing.
 inline Stats stats() { return Stats(); }
 
 /// Throws at the first element that is nan or infinite, which ends the run with a CallbackError
 /// that names tap, leaf, index, firing and device.
 class FirstNonFinite {
  public:
-  /// The function that tap and hook call throws std::runtime_error.
+  /// Has seen nothing. Throws nothing.
   POSTERN_API FirstNonFinite();
+  /// What tap and hook call, to look at the values; throws std::runtime_error.
   POSTERN_API void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
 
  private:
   std::shared_ptr<struct FiniteState> state_;
 };
+/// Such a listener. Throws nothing.
 inline FirstNonFinite first_non_finite() { return FirstNonFinite(); }
 
 struct ProgressOptions {
@@ -97,13 +108,17 @@ struct ProgressOptions {
 /// from 0), else firings are counted; further numbers are written behind the bar, by their paths.
 class Progress {
  public:
-  /// The function that tap and hook call writes the bar, at most so often as the options say.
+  /// A bar that is not written yet. Throws TypeError for a total or per_second that is not
+  /// positive, and a width outside of 1 to 1000.
   POSTERN_API explicit Progress(std::int64_t total, const ProgressOptions& options = {});
+  /// What tap and hook call, to write the bar, at most so often as the options say. Throws nothing
+  /// but what the stream does.
   POSTERN_API void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
 
  private:
   std::shared_ptr<struct ProgressState> state_;
 };
+/// A Progress; throws as its constructor does.
 inline Progress progress(std::int64_t total, const ProgressOptions& options = {}) {
   return Progress(total, options);
 }
@@ -119,33 +134,36 @@ struct RecordOptions {
 /// and 8-bit floats become f32.
 class Record {
  public:
-  /// Throws TypeError for a file of another name. This and the function that tap and hook call
-  /// throw Error when the file cannot be written, unless OnError::go_on.
+  /// Throws TypeError for a file of another name, and Error(unavailable) when it cannot be written,
+  /// unless OnError::go_on.
   POSTERN_API explicit Record(const std::string& file, const RecordOptions& options = {});
+  /// What tap and hook call, to keep the values; throws Error(unavailable) likewise.
   POSTERN_API void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
-  /// Writes what is not written yet; later firings are left out. Throws Error when the file cannot
-  /// be written.
+  /// Writes what is not written yet; later firings are left out. Throws Error(unavailable) when the
+  /// file cannot be written.
   POSTERN_API void close() const;
-  /// How many leaves were kept, and how often something was left out.
+  /// How many leaves were kept, and how often something was left out. They throw nothing.
   POSTERN_API std::uint64_t recorded() const;
   POSTERN_API std::uint64_t left_out() const;
 
  private:
   std::shared_ptr<struct RecordState> state_;
 };
+/// A Record; throws as its constructor does.
 inline Record record(const std::string& file, const RecordOptions& options = {}) {
   return Record(file, options);
 }
 
 struct HistogramOptions {
-  int bins = 64;
+  int bins = 64;  // even, from 2 to 65536
 };
 /// Counts of elements by value. The range begins at the first firing's and grows by doubling, so
-/// nothing is kept but the counts.
+/// nothing is kept but the counts. No member throws but the constructor and `merged`.
 class Histogram {
  public:
-  /// The function that tap and hook call counts.
+  /// Has counted nothing. Throws TypeError for bins out of range.
   POSTERN_API explicit Histogram(const HistogramOptions& options = {});
+  /// What tap and hook call, to count.
   POSTERN_API void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
 
   struct Counts {
@@ -157,8 +175,9 @@ class Histogram {
   };
   /// One for each leaf, in the order in which they first fired.
   POSTERN_API std::vector<Counts> counts() const;
-  /// The counts of all processes and devices, on process 0; see Stats::merged. Their bins span the
-  /// ranges of all; where a process's lay across one of them, its elements are shared out evenly.
+  /// The counts of all processes and devices, on process 0; called as Stats::merged, and throws the
+  /// same. Their bins span the ranges of all; where a process's lay across one of them, its
+  /// elements are shared out evenly.
   POSTERN_API std::vector<Counts> merged(
       std::chrono::milliseconds limit = std::chrono::seconds(60)) const;
   POSTERN_API std::uint64_t number() const;  // that no other Histogram of the process has
@@ -166,6 +185,7 @@ class Histogram {
  private:
   std::shared_ptr<struct HistogramState> state_;
 };
+/// A Histogram; throws as its constructor does.
 inline Histogram histogram(const HistogramOptions& options = {}) { return Histogram(options); }
 
 }  // namespace postern::listen
@@ -180,7 +200,7 @@ namespace postern::trace {
 template <class F>
 class NonFinite : public detail::BraceCall<NonFinite<F>, F> {
  public:
-  /// Called as `f` is.
+  /// Called as `f` is, and throws what `f` throws while it is traced.
   NonFinite(F f, Place place) : f_(std::make_shared<F>(std::move(f))), place_(place) {}
   template <class... A>
   auto invoke(A&&... arguments) const {
@@ -213,9 +233,9 @@ namespace postern {
 
 /// Records compiles, executions, moves between devices, calls, deliveries of taps and waits, from
 /// now on or not; with the environment variable POSTERN_TRACE=file.json from the start; the file is
-/// written at the end, in Chrome's trace format (Perfetto opens it).
+/// written at the end, in Chrome's trace format (Perfetto opens it). Throws nothing.
 POSTERN_API void record_timeline(bool on);
-/// Writes what has been recorded. Throws Error when the file cannot be written.
+/// Writes what has been recorded. Throws Error(unavailable) when the file cannot be written.
 POSTERN_API void write_timeline(const std::string& file);
 
 struct ReportOptions {
@@ -226,8 +246,8 @@ struct ReportOptions {
   std::chrono::milliseconds limit = std::chrono::seconds(60);
 };
 /// Writes one page of HTML that needs nothing else: what living Stats and Histogram listeners have
-/// seen, as curves, histograms and tables, and where the recorded time went. Throws Error when the
-/// file cannot be written, and what Stats::merged throws.
+/// seen, as curves, histograms and tables, and where the recorded time went. Throws
+/// Error(unavailable) when the file cannot be written, and what Stats::merged throws.
 POSTERN_API void report(const std::string& file, const ReportOptions& options = {});
 
 }  // namespace postern
