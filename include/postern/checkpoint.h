@@ -52,7 +52,7 @@ std::vector<std::string> tensor_names(const Tree& tree) {
 }
 }  // namespace detail
 
-/// The same of the leaves of a container, named by their paths.
+/// The same of the leaves of a container, named by their paths. Throws the same errors.
 template <class Tree>
 void save_tensors(const std::filesystem::path& file, const Tree& tree) {
   const std::vector<std::string> names = detail::tensor_names(tree);
@@ -64,7 +64,7 @@ void save_tensors(const std::filesystem::path& file, const Tree& tree) {
 
 // --- state of host functions ---
 
-/// While it lives, checkpoints keep this state and resume() gives it back.
+/// While it lives, checkpoints keep this state and resume() gives it back. No member throws.
 class RegisteredState {
  public:
   /// What register_state returns; moved from, it has nothing to keep.
@@ -97,6 +97,9 @@ concept Streamable = !std::is_convertible_v<T, std::string_view> &&
 
 /// The same of an object with << and >>, such as a number or an engine of <random>, which must
 /// outlive what this returns. Reading it back throws Error(data_loss) when >> fails.
+///
+///   std::mt19937 engine;
+///   const pn::RegisteredState kept = pn::register_state("engine", engine);
 template <detail::Streamable T>
 [[nodiscard]] RegisteredState register_state(const std::string& name, T& object);
 
@@ -126,22 +129,24 @@ struct CheckpointOptions {
 /// of them make one checkpoint in a folder that they share: each its parts and its states.
 class Checkpoint {
  public:
-  /// Throws Error: failed_precondition when another process writes to the folder, unavailable when
-  /// it cannot be written to; with OnError::go_on firings try again instead.
+  /// Throws TypeError for a folder without name and options out of range; Error:
+  /// failed_precondition when another process writes to the folder, unavailable when it cannot be
+  /// written to; with OnError::go_on firings try again instead.
   POSTERN_API explicit Checkpoint(const std::filesystem::path& folder,
                                   const CheckpointOptions& options = {});
-  /// The function that tap and hook call keeps a checkpoint. With OnError::stop it throws what it,
-  /// or a write before it, failed with.
+  /// What tap and hook call, to keep a checkpoint. With OnError::stop it throws what it, or a write
+  /// before it, failed with; Error(failed_precondition) for a tap that it is not for.
   POSTERN_API void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
   /// Until all that was shown is on disk, as barrier() waits too. Throws what went wrong, if no
   /// firing has.
   POSTERN_API void wait() const;
-  /// Checkpoints that have been written by now.
+  /// Checkpoints that have been written by now. Throws nothing.
   POSTERN_API std::uint64_t written() const;
 
  private:
   std::shared_ptr<struct CheckpointState> state_;
 };
+/// A Checkpoint; throws as its constructor does.
 inline Checkpoint checkpoint(const std::filesystem::path& folder,
                              const CheckpointOptions& options = {}) {
   return Checkpoint(folder, options);
@@ -249,7 +254,7 @@ std::optional<T> resume(const std::filesystem::path& folder) {
 }
 
 /// The same for a T with the structure, the static values and the types of `like`: differences in
-/// dtypes and shapes are listed too.
+/// dtypes and shapes are listed too. Throws the same errors.
 template <class T>
 std::optional<T> resume(const std::filesystem::path& folder, const T& like) {
   const auto found = detail::newest_checkpoint(folder);

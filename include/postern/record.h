@@ -46,8 +46,17 @@ struct RecordingOptions {
 };
 
 /// Records each call's operands, as a digest, and its results or failure, and each tap's values.
-/// `auto recording = record("run.rec");` Throws Error for a resumable one: failed_precondition when
-/// another process writes to the file, unavailable when it cannot be written to.
+/// Throws Error: failed_precondition when this thread records or replays already, or another
+/// process writes to the file of a resumable one, unavailable when that cannot be written to.
+///
+///   auto f = pn::jit([](pn::Tensor x) {
+///     return pn::call(pn::type<float>(), [](float v) { return v + 1; }, x);
+///   });
+///   pn::Taping recording = pn::record("run.rec");
+///   const pn::Tensor y = f(1.0f);  // 2
+///   recording.close();
+///   const pn::Taping replaying = pn::replay("run.rec");
+///   const pn::Tensor again = f(1.0f);  // 2
 [[nodiscard]] POSTERN_API Taping record(const std::filesystem::path& file,
                                         const RecordingOptions& options = {});
 
@@ -55,7 +64,8 @@ struct RecordingOptions {
 /// the byte. A run that is of another program, or one more than was recorded, is an
 /// Error(failed_precondition); a call whose operands differ from the recorded ones, or that was not
 /// made, is a CallbackError of that code, which names it. Throws Error for a file that is missing
-/// (not_found), damaged (data_loss), or no recording (invalid_argument).
+/// (not_found), damaged (data_loss), or no recording (invalid_argument), and where this thread
+/// records or replays already (failed_precondition).
 [[nodiscard]] POSTERN_API Taping replay(const std::filesystem::path& file);
 
 /// One firing of a recording.
@@ -71,7 +81,7 @@ struct RecordedFiring {
   std::string failure;              // what a call that failed said
   bool ended = false;               // the function ended the run
 };
-/// In the order in which they came.
+/// In the order in which they came. Throws Error for the file as `replay` does.
 POSTERN_API std::vector<RecordedFiring> read_recording(const std::filesystem::path& file);
 
 }  // namespace postern
