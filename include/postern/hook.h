@@ -1,4 +1,7 @@
 // hook: a named place in a program; who runs the program decides what listens there.
+//
+//   auto step = pn::jit([](pn::Tensor w) { return 0.5f * pn::hook("weights", w); });
+//   auto watched = step.with_hooks({{"weights", pn::listen::stats()}});
 #pragma once
 #include <postern/detail/api.h>
 #include <postern/run.h>
@@ -55,7 +58,14 @@ Tree hook(const TapOptions& options, const Tree& tree, const Callee* otherwise,
 /// hook leaves no trace in the program. Names may repeat: the function then fires at each place.
 /// Works under every transformation, in control flow, and where nothing is traced. `options` are
 /// those of a tap, with the hook's name. One that is `live` stays in the program in any case, and
-/// listeners may be turned on there while it runs: see live.h.
+/// listeners may be turned on there while it runs: see live.h. Throws TypeError when the parameters
+/// of what listens do not fit or an option is out of range; a hook that leaves no trace checks
+/// nothing.
+///
+///   auto f = [](pn::Tensor x) {
+///     return pn::hook("x", x, [](pn::View<const float> v) { std::cout << v[0] << "\n"; });
+///   };
+///   f(pn::tensor<float>({1, 2}));  // prints 1
 template <class Value>
 auto hook(const TapOptions& options, const Value& value, Callee fn) {
   return detail::hook(options,
@@ -68,8 +78,8 @@ auto hook(const TapOptions& options, const Value& value, Place place = Place::cu
                       std::decay_t<decltype(detail::as_tree(value))>(detail::as_tree(value)),
                       nullptr, place);
 }
-/// The same with a name in place of options. Templates over it: g++ 12 takes braces of options for
-/// a string too.
+/// The same with a name in place of options, and throws the same. Templates over it: g++ 12 takes
+/// braces of options for a string too.
 template <std::convertible_to<std::string> Name, class Value>
 auto hook(const Name& name, const Value& value, Callee fn) {
   return hook(TapOptions{.name = std::string(name)}, value, std::move(fn));
@@ -78,7 +88,7 @@ template <std::convertible_to<std::string> Name, class Value>
 auto hook(const Name& name, const Value& value, Place place = Place::current()) {
   return hook(TapOptions{.name = std::string(name)}, value, place);
 }
-/// The same with options behind the value: `hook("gradient", g, {.live = true})`.
+/// The same with options behind the value, `hook("gradient", g, {.live = true})`; throws the same.
 template <std::convertible_to<std::string> Name, class Value>
 auto hook(const Name& name, const Value& value, TapOptions options, Callee fn) {
   options.name = std::string(name);
@@ -95,7 +105,8 @@ auto hook(const Name& name, const Value& value, TapOptions options,
 /// while the object lives. Compiled programs keep theirs: see Jitted::with_hooks.
 class ScopedHooks {
  public:
-  /// Of scopes in each other that name one hook the outermost counts.
+  /// Of scopes in each other that name one hook the outermost counts. Throws nothing: a listener
+  /// that does not fit is a TypeError of the hook.
   POSTERN_API explicit ScopedHooks(std::vector<HookBinding> listeners);
   POSTERN_API ~ScopedHooks();
   ScopedHooks(const ScopedHooks&) = delete;
@@ -127,7 +138,8 @@ POSTERN_API void close_events(EventQueue& queue);
 /// The hook events of a run that was started by Jitted::stream, in the order in which they happen:
 /// `for (const HookEvent& e : stream)`. Ends with the run. For one thread, as the event goes to
 /// whoever asks. The program waits when 1024 events have not been taken; when the stream is
-/// destroyed it goes on without it.
+/// destroyed it goes on without it. No member throws but `result`: a failure of the run ends the
+/// events, and is thrown there.
 template <class R>
 class HookStream {
  public:
@@ -141,7 +153,8 @@ class HookStream {
   /// The next event, waiting for it; nothing when the run has ended.
   std::optional<HookEvent> next() { return detail::next_event(*events_); }
 
-  /// Lets go of events that have not been taken, and waits for the run's results.
+  /// Lets go of events that have not been taken, and waits for the run's results. Throws as
+  /// Run::result does.
   R result() {
     detail::close_events(*events_);
     return run_.result();

@@ -50,7 +50,7 @@ class PrintFormat {
   PrintFormat(const char* text, Place place = Place::current()) : text_(text), place_(place) {}
   PrintFormat(std::string text, Place place = Place::current())
       : text_(std::move(text)), place_(place) {}
-  /// As they were given.
+  /// As they were given. They throw nothing.
   const std::string& text() const { return text_; }
   const Place& place() const { return place_; }
 
@@ -148,16 +148,23 @@ POSTERN_API std::vector<Tensor> print_value(const PrintOptions& options, const S
 }  // namespace detail
 
 inline namespace literals {
-/// `"loss"_a = x` is a value for the placeholder {loss}.
+/// `"loss"_a = x` is a value for the placeholder {loss}. Throws nothing.
 constexpr detail::ArgumentName operator""_a(const char* name, std::size_t) { return {name}; }
 }  // namespace literals
 
 /// Writes one line each time the program passes here, once for a whole batch under vmap, once under
 /// differentiation. Values are tensors, containers of them, and numbers, strings and types that are
-/// known while tracing. Placeholders are fmt's: `{}`, `{0}`, `{name}`,
-/// `{:.2f}`; on an array the part after the colon formats each element. Throws TypeError, with your
-/// line, for a placeholder without value, a value without placeholder, or a specification that does
-/// not fit.
+/// known while tracing. Placeholders are fmt's: `{}`, `{0}`, `{name}`, `{:.2f}`; on an array the
+/// part after the colon formats each element. Throws TypeError, with your line, for a placeholder
+/// without value, a value without placeholder, a specification that does not fit, or options out of
+/// range.
+///
+///   auto step = pn::jit([](pn::Tensor x, pn::Tensor loss) {
+///     using namespace pn::literals;
+///     pn::print("loss {loss:.3f} at {}", x, "loss"_a = loss);
+///     return x - loss;
+///   });
+///   step(pn::tensor<float>({1, 2}), 0.5f);  // prints: loss 0.500 at [1. 2.]
 template <class... Values>
 void print(const PrintOptions& options, const PrintFormat& format, const Values&... values) {
   std::vector<Tensor> leaves;
@@ -170,7 +177,8 @@ void print(const PrintFormat& format, const Values&... values) {
   print(PrintOptions{}, format, values...);
 }
 
-/// Prints `value`, a container or a number, with its type, and returns it.
+/// Prints `value`, a container or a number, with its type, and returns it. Throws TypeError for
+/// options out of range.
 template <class Value>
 auto print_value(const PrintOptions& options, const Value& value, Place place = Place::current()) {
   const auto tree = detail::as_tree(value);
@@ -191,12 +199,13 @@ auto print_value(const Value& value, Place place = Place::current()) {
 }
 
 /// The elements as `print` shows them: numbers alone for rank 0, else as NumPy does. Of the options
-/// precision, threshold, edge_items and suppress count.
+/// precision, threshold, edge_items and suppress count; out of range they are a TypeError.
 POSTERN_API std::string to_string(const AnyView& array, const PrintOptions& options = {});
 namespace detail {
 POSTERN_API std::string text_of(const Tensor& value, const PrintOptions& options);
 }
-/// The same of a tensor, for which it waits. Throws TypeError for one that is traced.
+/// The same of a tensor, for which it waits. Throws as Tensor::read does: TypeError for one that is
+/// traced.
 template <std::same_as<Tensor> T>  // not for what becomes one, such as numbers
 std::string to_string(const T& value, const PrintOptions& options = {}) {
   return detail::text_of(value, options);

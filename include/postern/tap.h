@@ -51,7 +51,7 @@ class TapMap {
       return detail::shown(detail::as_tree(f(*static_cast<const Value*>(value))));
     };
   }
-  /// Whether there is a function.
+  /// Whether there is a function. Throws nothing.
   explicit operator bool() const { return static_cast<bool>(apply_); }
   template <class Value>
   detail::Shown operator()(const Value& value, const Place& place) const {
@@ -92,7 +92,15 @@ POSTERN_API std::vector<Tensor> tap(const TapOptions& options, const Shown& valu
 /// leaves (see Callee); what it returns is ignored. It fires once each time the program passes
 /// here, also when nobody uses the result, on the path that is taken, once for a whole batch under
 /// vmap, and once under differentiation, with the value. Where nothing is traced it fires at once.
-/// Throws TypeError when the parameters of `fn` do not fit.
+/// Throws TypeError when the parameters of `fn` do not fit, or an option is out of range.
+///
+///   auto f = pn::jit([](pn::Tensor x) {
+///     const pn::Tensor y = pn::tap({.name = "x"}, 2.0f * x, [](pn::View<const float> v) {
+///       std::cout << v[0] << "\n";
+///     });
+///     return pn::sum(y);
+///   });
+///   const pn::Tensor y = f(pn::tensor<float>({1, 2}));  // 6
 template <class Value>
 auto tap(const TapOptions& options, const Value& value, Callee fn) {
   auto tree = detail::as_tree(value);
