@@ -36,7 +36,7 @@ namespace internal::host {
 struct Listening;
 }
 
-/// A listener that was turned on: it is off when this goes.
+/// A listener that was turned on: it is off when this goes. No member throws but `change`.
 class Listening {
  public:
   Listening() = default;
@@ -64,7 +64,8 @@ class Listening {
   std::shared_ptr<internal::host::Listening> state_;
 };
 
-/// A live hook of a program. Copies are the same hook; none keeps the program alive.
+/// A live hook of a program. Copies are the same hook; none keeps the program alive. No member
+/// throws unless it is said.
 class LiveHook {
  public:
   explicit LiveHook(std::shared_ptr<const detail::LiveSite> site) : site_(std::move(site)) {}
@@ -84,15 +85,17 @@ class LiveHook {
   /// name, resource_exhausted when the hook has 64 listeners.
   [[nodiscard]] POSTERN_API Listening turn_on(const Callee& fn,
                                               const LiveOptions& options = {}) const;
-  /// The run that passes here next ends there without failure, as by CallInfo::end_run.
+  /// The run that passes here next ends there without failure, as by CallInfo::end_run. Throws as
+  /// turn_on does.
   POSTERN_API void end_run() const;
-  /// What passes here next is kept as a checkpoint: see listen::checkpoint.
+  /// What passes here next is kept as a checkpoint: see listen::checkpoint. Throws as that and
+  /// turn_on do.
   POSTERN_API void checkpoint(const std::filesystem::path& folder) const;
 
   /// How many listeners have been turned on here.
   POSTERN_API std::size_t listeners() const;
-  /// Other settings for the listener that the program itself has here. Throws
-  /// Error(failed_precondition) when it has none.
+  /// Other settings for the listener that the program itself has here. Throws TypeError for values
+  /// out of range; Error: failed_precondition when it has none, not_found when the program is gone.
   POSTERN_API void change(const LiveOptions& options) const;
   /// Whether the program itself has a listener here.
   POSTERN_API bool has_own() const;
@@ -108,7 +111,7 @@ POSTERN_API std::vector<LiveHook> live_hooks_of(const StartedRun& run);
 }
 
 /// The live hooks of the program that runs, those in its loops and branches included; a
-/// transformation that copies a hook makes several of it.
+/// transformation that copies a hook makes several of it. Throws nothing.
 template <class R>
 std::vector<LiveHook> hooks_of(const Run<R>& running) {
   return detail::live_hooks_of(*running.internal());
@@ -117,7 +120,7 @@ template <class R>
 std::vector<LiveHook> hooks_of(const HookStream<R>& running) {
   return hooks_of(running.run());
 }
-/// Those of all programs of the process that are there.
+/// Those of all programs of the process that are there. Throws nothing.
 POSTERN_API std::vector<LiveHook> live_hooks();
 
 }  // namespace postern

@@ -41,7 +41,7 @@ struct Served {
 POSTERN_API Served serve(const ServeOptions& options = {});
 
 /// Sends what is new to who looks, for at most a quarter of a second, and ends the page. Does
-/// nothing when there is none.
+/// nothing when there is none. Throws nothing.
 POSTERN_API void stop_serving();
 
 namespace detail {
