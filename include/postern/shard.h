@@ -26,7 +26,7 @@ POSTERN_API Tensor collect(const Tensor& x, int rank, const Place& place);
 
 /// The leaves of `x` on that device of `devices()`. Programs run where their arguments were put;
 /// arguments that were put on different devices are a TypeError. Inside a trace it is a TypeError
-/// too: a program runs on one set of devices.
+/// too, since a program runs on one set of devices, and so is a device that there is not.
 template <class Tree>
 Tree device_put(const Tree& x, int device, Place place = Place::current()) {
   return map_leaves([&](const Tensor& leaf) { return detail::put(leaf, device, place); }, x);
@@ -34,7 +34,11 @@ Tree device_put(const Tree& x, int device, Place place = Place::current()) {
 /// The leaves of `x` spread over the devices of a mesh, each of which gets its part. Host memory is
 /// used in place where an array is not cut. Inside a trace it asks that XLA have the value in that
 /// sharding there (JAX's with_sharding_constraint). Throws TypeError when an extent cannot be
-/// divided evenly.
+/// divided evenly, and inside shard_map.
+///
+///   const pn::Mesh mesh({{"x", 2}});
+///   const pn::Tensor x = pn::device_put(pn::iota<float>(4), pn::Sharding(mesh, pn::P("x")));
+///   const pn::Tensor y = pn::jit([](pn::Tensor t) { return 2.0f * t; })(x);  // [0 2 4 6]
 ///
 /// Over a mesh with axes of processes every process calls it, and nothing is sent: each keeps its
 /// part of the whole that all give, which nothing compares, or, with Gives::part, what it gives
@@ -55,7 +59,8 @@ Tree device_put(const Tree& x, const Sharding& sharding, Place place = Place::cu
 /// must call it, in the same order as programs with collectives. Other leaves are given back as
 /// they are. Whatever else needs a part that is on another process (to_vector, operations that are
 /// not elementwise) is a TypeError. In a program it is an operation like others, with derivatives
-/// and batching, and takes no rank.
+/// and batching, and takes no rank. Throws TypeError inside shard_map, and an Error that names the
+/// process where one does not come.
 template <class Tree>
 Tree collect(const Tree& x, Place place = Place::current()) {
   return map_leaves([&](const Tensor& leaf) { return detail::collect(leaf, -1, place); }, x);
@@ -65,7 +70,7 @@ Tree collect(const Tree& x, int rank, Place place = Place::current()) {
   return map_leaves([&](const Tensor& leaf) { return detail::collect(leaf, rank, place); }, x);
 }
 
-/// The sharding of a tensor that lies on several devices; none for others.
+/// The sharding of a tensor that lies on several devices; none for others. Throws nothing.
 POSTERN_API std::optional<Sharding> sharding_of(const Tensor& x);
 
 /// One part of a sharded tensor.
@@ -76,7 +81,8 @@ struct Shard {
 };
 /// The parts of a sharded tensor in the order of the mesh's devices, or the tensor itself as the
 /// only one; of one that lies over processes those on this one's devices. Gathers nothing; the
-/// parts share the tensor's memory and may still be on their way.
+/// parts share the tensor's memory and may still be on their way. Throws TypeError for a tensor
+/// that is empty or traced.
 POSTERN_API std::vector<Shard> shards_of(const Tensor& x);
 
 /// x, of which `tell` hears how XLA spread it when the program is compiled, each time one is; a
@@ -206,7 +212,14 @@ class ShardMapped : public BraceCall<ShardMapped<F>, F> {
 /// arrays come in cut as `options.in` says, and its results are put together as `options.out` says.
 /// Calls, taps and blocks in f belong to the device that runs them. May be differentiated, batched,
 /// and used inside `jit` among other operations; not inside another shard_map. As jax.shard_map
-/// with check_vma=False.
+/// with check_vma=False. When it is called it throws what f throws while it is traced, and
+/// TypeError where a spec does not fit its array, by name, number of axes or extent, and inside
+/// another one.
+///
+///   auto share = [](pn::Tensor part) { return part / pn::psum(pn::sum(part), "x"); };
+///   auto shares = pn::shard_map(share, pn::Mesh({{"x", 2}}),
+///                               {.in = pn::P("x"), .out = pn::P("x")});
+///   const pn::Tensor y = shares(pn::tensor<float>({1, 2, 3, 2}));  // [0.125 0.25 0.375 0.25]
 template <class F>
 detail::ShardMapped<F> shard_map(F f, Mesh mesh, ShardMapOptions options = {},
                                  Place place = Place::current()) {
@@ -228,7 +241,9 @@ using Pmapped = Applied<F, PmapOptions, &pmap>;
 }  // namespace detail
 
 /// f for each element of the arguments' first axis, on a device of its own; results have that axis
-/// in front. The short form of `shard_map` over a mesh of one axis. As jax.pmap.
+/// in front. The short form of `shard_map` over a mesh of one axis. As jax.pmap. When it is called
+/// it throws TypeError as that does, for leaves without a first axis or with several lengths of it,
+/// and where there are not as many devices.
 template <class F>
 detail::Pmapped<F> pmap(F f, PmapOptions options = {}, Place place = Place::current()) {
   return {std::move(f), std::move(options), place};
@@ -236,11 +251,13 @@ detail::Pmapped<F> pmap(F f, PmapOptions options = {}, Place place = Place::curr
 
 // --- collectives ---
 // Inside `shard_map` and `pmap`, with the name of a mesh axis, inside `vmap` with its axis_name, or
-// with several names of either kind (the first is the slowest to change). Names that are none of
-// these are a TypeError that lists those that there are. The shapes are those of one device's part,
-// or of one element: where devices are said below, a vmap has elements. What is cut, sent to some
-// or told apart by places (`all_to_all`, `ppermute`, `broadcast` and those after it) takes several
-// names only if all are of a mesh.
+// with several names of either kind (the first is the slowest to change). The shapes are those of
+// one device's part, or of one element: where devices are said below, a vmap has elements. What is
+// cut, sent to some or told apart by places (`all_to_all`, `ppermute`, `broadcast` and those after
+// it) takes several names only if all are of a mesh. Dtypes are kept.
+//
+// Every function throws TypeError for names that are none of these, listing those that there are,
+// and for axes, extents, places of devices and dtypes other than said.
 
 /// Sum, mean, greatest, least over the devices along these axes; of numbers of any dtype (max and
 /// min: no complex ones). Every device gets it. Where several devices have the greatest (least)
@@ -251,7 +268,10 @@ POSTERN_API Tensor pmax(const Operand& x, const AxisNames& axes);
 POSTERN_API Tensor pmin(const Operand& x, const AxisNames& axes);
 
 /// The parts of all devices, on a new axis at `axis`, or with `tiled` one after another along the
-/// axis that is there.
+/// axis that is there. Every device gets it.
+///
+///   auto all = pn::vmap([](pn::Tensor x) { return pn::all_gather(x, "i"); }, {.axis_name = "i"});
+///   const pn::Tensor y = all(pn::tensor<float>({1, 2}));  // [[1 2] [1 2]]
 POSTERN_API Tensor all_gather(const Operand& x, const AxisNames& axes, std::int64_t axis = 0,
                               bool tiled = false, Place place = Place::current());
 
@@ -262,12 +282,17 @@ POSTERN_API Tensor reduce_scatter(const Operand& x, const AxisNames& axes, std::
                                   bool tiled = false, Place place = Place::current());
 
 /// Cuts x along `split_axis`, sends each device its piece, and joins what came along `concat_axis`
-/// (jax.lax.all_to_all with tiled=True).
+/// (jax.lax.all_to_all with tiled=True). The extent of `split_axis` is divided by the number of
+/// devices, which must go into it, that of `concat_axis` multiplied.
 POSTERN_API Tensor all_to_all(const Operand& x, const AxisNames& axes, std::int64_t split_axis,
                               std::int64_t concat_axis, Place place = Place::current());
 
 /// Each pair (from, to) sends x of device `from` along the axis to device `to`; who is sent nothing
 /// gets zeros. No device may send or be sent to twice.
+///
+///   auto shifted = pn::vmap(
+///       [](pn::Tensor x) { return pn::ppermute(x, "i", {{0, 1}, {1, 2}}); }, {.axis_name = "i"});
+///   const pn::Tensor y = shifted(pn::tensor<float>({1, 2, 3}));  // [0 1 2]
 POSTERN_API Tensor ppermute(const Operand& x, const AxisNames& axes,
                             const std::vector<std::pair<int, int>>& pairs,
                             Place place = Place::current());

@@ -11,7 +11,8 @@
 
 namespace postern {
 
-/// Names of mesh axes: "x", or {"x", "y"}, the first of which is the slowest to change.
+/// Names of mesh axes: "x", or {"x", "y"}, the first of which is the slowest to change. No member
+/// throws: what names no axis is found where it is used.
 class AxisNames {
  public:
   /// One name, or a list.
@@ -29,7 +30,7 @@ class AxisNames {
 /// `processes(2)` for so many where several axes share them.
 struct Processes {
   std::int64_t count = 0;  // 0: all
-  /// So many.
+  /// So many. Throws nothing.
   constexpr Processes operator()(std::int64_t n) const { return {n}; }
 };
 inline constexpr Processes processes;
@@ -38,22 +39,24 @@ struct MeshAxis {
   std::string name;
   std::int64_t size;
   bool of_processes = false;
-  /// Along which so many devices lie.
+  /// Along which so many devices lie. Throws nothing: Mesh says what sizes there are.
   MeshAxis(std::string axis, std::int64_t devices) : name(std::move(axis)), size(devices) {}
-  /// Joins the cluster (see cluster.h), which says how many there are.
+  /// Joins the cluster, which says how many there are; throws as `cluster` of cluster.h does.
   POSTERN_API MeshAxis(std::string axis, Processes count);
   bool operator==(const MeshAxis&) const = default;
 };
 
 /// Devices in a grid whose axes have names, row-major. Axes of processes (`{"host", processes}`)
 /// say which process has a device, the others which one of that process it is. As P and Sharding, a
-/// value that several threads may read at once.
+/// value that several threads may read at once. No member throws unless it is said.
 class Mesh {
  public:
   /// The first devices of `devices()`: `Mesh({{"x", 2}, {"y", 4}})` has eight. Throws TypeError for
-  /// sizes below 1 and names given twice. Axes of processes need no devices.
+  /// sizes below 1 and names that are empty or given twice; whether there are so many devices is
+  /// asked where it is used. Axes of processes need no devices.
   POSTERN_API Mesh(std::vector<MeshAxis> axes);
-  /// These devices. Throws TypeError when their number is not that of the grid, or one comes twice.
+  /// These devices, by ordinal. Throws TypeError as that does, when their number is not that of the
+  /// grid, when one comes twice, and when one is negative.
   POSTERN_API Mesh(std::vector<MeshAxis> axes, std::vector<int> devices);
 
   /// As they were given.
@@ -73,12 +76,12 @@ class Mesh {
   std::vector<int> devices_;
 };
 /// "mesh(x=2, y=4)", with its devices where they are not the first ones; "host=2 processes" for an
-/// axis of processes.
+/// axis of processes. Throws nothing.
 POSTERN_API std::string to_string(const Mesh& mesh);
 
 /// Which mesh axes cut which axes of an array: `P("x")` cuts the first, `P(nullopt, "y")` the
 /// second, `P(AxisNames{"x", "y"})` the first by both; axes that are not named are whole. JAX's
-/// PartitionSpec.
+/// PartitionSpec. No member throws: what does not fit a mesh is found by Sharding.
 class P {
  public:
   class Part {
@@ -107,7 +110,8 @@ class P {
  private:
   std::vector<std::vector<std::string>> parts_;
 };
-POSTERN_API std::string to_string(const P& spec);  // "P(x, none, (y, z))"
+/// As it prints: "P(x, none, (y, z))". Throws nothing.
+POSTERN_API std::string to_string(const P& spec);
 
 /// Indices `begin` to `end` - 1.
 struct IndexRange {
@@ -116,7 +120,11 @@ struct IndexRange {
 };
 
 /// How an array lies on the devices of a mesh. Devices along axes that the spec does not name hold
-/// the same. May be read by several threads at once.
+/// the same. May be read by several threads at once. No member throws unless it is said.
+///
+///   const pn::Mesh mesh({{"x", 2}});
+///   const pn::Sharding rows(mesh, pn::P("x"));
+///   const pn::Type part = rows.part_type(pn::type<float>({8, 3}));  // f32[4,3]
 class Sharding {
  public:
   /// Throws TypeError for names that the mesh does not have, and names used twice.
@@ -128,7 +136,8 @@ class Sharding {
   /// The type of one part. Throws TypeError when the spec has more entries than the array has axes
   /// or does not divide its extents.
   POSTERN_API Type part_type(const Type& whole) const;
-  /// The part of `whole` that the mesh's device number `position` holds, by axis.
+  /// The part of `whole` that the mesh's device number `position` holds, by axis. Neither is
+  /// checked: part_type does that of the extents.
   POSTERN_API std::vector<IndexRange> part(const Dims& whole, std::int64_t position) const;
   /// Every device holds all of it.
   POSTERN_API bool is_replicated() const;
@@ -138,11 +147,12 @@ class Sharding {
   Mesh mesh_;
   P spec_;
 };
-/// The mesh and the spec, as they print.
+/// The mesh and the spec, as they print. Throws nothing.
 POSTERN_API std::string to_string(const Sharding& sharding);
 
 /// What lies where, drawn as text: a grid with the devices of each part, for arrays of one or two
-/// axes.
+/// axes. Throws TypeError for others, for extents that are not divided evenly, and for meshes over
+/// processes.
 POSTERN_API std::string draw(const Sharding& sharding, const Dims& dims);
 
 }  // namespace postern
