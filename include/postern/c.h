@@ -5,12 +5,23 @@
  * other call may be using the handle; what a view showed may be read by all as long as the tensor
  * is there. The first view of a tensor makes what all of them show.
  *
- * Functions return PN_OK or another pn_code, and then pn_last_error() of the same thread says what
- * was wrong. What a function makes through an `out` pointer belongs to the caller, who frees it
- * with the function of its kind; freeing NULL is allowed. Strings are UTF-8 and, where a handle
- * gives them, live as long as the handle. Where a pointer may not be NULL, a count does not fit, or
- * a number means nothing, the function fails. Undefined are only pointers to what is not there (any
- * more): handles that were freed, memory that is less than the counts beside it say. */
+ * Every function that returns a pn_code fails with one that is not PN_OK, and then pn_last_error()
+ * of the same thread says what was wrong. Others never fail: what they return for nothing is said.
+ * Where a pointer may not be NULL, a count does not fit, or a number means nothing, it is
+ * PN_INVALID_ARGUMENT; where there is no memory PN_RESOURCE_EXHAUSTED; where no plug-in can be used
+ * the code of C++'s PluginError. Undefined are only pointers to what is not there (any more):
+ * handles that were freed, memory that is less than the counts beside it say. What a function makes
+ * through an `out` pointer belongs to the caller, who frees it with the function of its kind;
+ * freeing NULL is allowed. Strings are UTF-8 and, where a handle gives them, live as long as the
+ * handle.
+ *
+ *   pn_tensor* x = NULL;
+ *   float numbers[] = {1, 2};
+ *   int64_t dims[] = {2};
+ *   pn_array array = {PN_F32, 1, dims, numbers, sizeof numbers};
+ *   if (pn_tensor_copy(&array, &x) != PN_OK) fprintf(stderr, "%s\n", pn_last_error());
+ *   pn_tensor_free(x);
+ */
 #ifndef POSTERN_C_H
 #define POSTERN_C_H
 
@@ -103,10 +114,10 @@ typedef struct pn_array {
   size_t bytes;
 } pn_array;
 
-/* Before anything runs: how many CPU devices (0: default), a plug-in's path and a cache folder
- * (NULL or "": default). */
+/* Before anything runs, else PN_FAILED_PRECONDITION: how many CPU devices (0: default), a plug-in's
+ * path and a cache folder (NULL or "": default). */
 POSTERN_API int pn_configure(int cpu_devices, const char* plugin, const char* cache_dir);
-/* More to say. Whoever fills it writes zeros first: they mean the defaults. */
+/* More to say. Whoever fills it writes zeros first: they mean the defaults. Fails alike. */
 typedef struct pn_options {
   size_t size;         /* sizeof(pn_options), for versions to come */
   int32_t cpu_devices; /* as in pn_configure, and the next two */
@@ -127,7 +138,7 @@ POSTERN_API int pn_tensor_copy(const pn_array* array, pn_tensor** out);
 POSTERN_API int pn_tensor_borrow(const pn_array* array, void (*release)(void* user), void* user,
                                  pn_tensor** out);
 /* Waits for the data, then tells type and row-major bytes, which live as long as the tensor; no
- * copy on CPU. */
+ * copy on CPU. Fails as the run did that makes it. */
 POSTERN_API int pn_tensor_view(const pn_tensor* tensor, pn_array* out);
 /* Runs that were given it keep the data. */
 POSTERN_API void pn_tensor_free(pn_tensor* tensor);
@@ -144,12 +155,14 @@ POSTERN_API int pn_tensor_to_dlpack(const pn_tensor* tensor, struct DLManagedTen
 /* --- saved programs --- */
 
 typedef struct pn_program pn_program;
-/* What postern::save wrote, or the same as text. */
+/* What postern::save wrote, or the same as text. PN_NOT_FOUND or PN_UNAVAILABLE when there is no
+ * such file, PN_DATA_LOSS when it was changed or cut, PN_INVALID_ARGUMENT when it is no program,
+ * PN_UNIMPLEMENTED when it needs what cannot be run here. */
 POSTERN_API int pn_load_file(const char* path, pn_program** out);
 POSTERN_API int pn_load_text(const char* text, size_t size, pn_program** out);
 /* Runs of it go on. */
 POSTERN_API void pn_program_free(pn_program* program);
-/* How many leaves its arguments, and its results, have. */
+/* How many leaves its arguments, and its results, have; 0 of NULL. */
 POSTERN_API size_t pn_program_inputs(const pn_program* program);
 POSTERN_API size_t pn_program_outputs(const pn_program* program);
 /* "f32[2,3]"; NULL beyond the last. */
@@ -162,13 +175,16 @@ POSTERN_API const char* pn_program_hook(const pn_program* program, size_t index)
 /* Whether it holds while loops, which may never end: 1 or 0; -1 when `program` is NULL. */
 POSTERN_API int pn_program_loops(const pn_program* program);
 
-/* Runs and waits. `results` has pn_program_outputs() places; they are filled only when all went
- * well. */
+/* Runs and waits. `arguments` are of the types that pn_program_input() says. `results` has
+ * pn_program_outputs() places; they are filled only when all went well. A host function that fails
+ * ends it with PN_THREW or the code that it gave, one that nobody registered with PN_UNREGISTERED;
+ * PN_FAILED_PRECONDITION when the program is over more devices than there are. */
 POSTERN_API int pn_run(const pn_program* program, const pn_tensor* const* arguments, size_t count,
                        pn_tensor** results);
 
 typedef struct pn_started pn_started;
-/* Starts a run on a thread of the library. The program may be freed meanwhile. */
+/* Starts a run on a thread of the library. The program may be freed meanwhile. What ends pn_run
+ * while it runs ends pn_started_wait. */
 POSTERN_API int pn_start(const pn_program* program, const pn_tensor* const* arguments, size_t count,
                          pn_started** out);
 /* A function under a name, for one run: see below. */
@@ -203,9 +219,10 @@ POSTERN_API int pn_start_with(const pn_program* program, const pn_tensor* const*
 /* How many devices programs can use; the first use of the library makes them. */
 POSTERN_API int pn_device_count(size_t* out);
 /* Waits at most so long (negative: without a limit). PN_EMPTY while the run goes on, else how it
- * ended, and the results if well. */
+ * ended, and the results if well: PN_CANCELLED after pn_started_cancel or when a host function
+ * ended it early, PN_TIMEOUT when its deadline has passed. */
 POSTERN_API int pn_started_wait(pn_started* run, int64_t timeout_ns, pn_tensor** results);
-/* Asks the run to stop. */
+/* Asks the run to stop. Harmless after its end. */
 POSTERN_API int pn_started_cancel(pn_started* run);
 /* Does not wait, nor cancel. */
 POSTERN_API void pn_started_free(pn_started* run);
@@ -278,8 +295,8 @@ POSTERN_API int pn_bridge_next(pn_bridge* bridge, int64_t timeout_ns, const pn_r
  * when the arrays do not fit, and then the request is still open. */
 POSTERN_API int pn_bridge_reply(pn_bridge* bridge, uint64_t tag, const pn_array* results,
                                 size_t count);
-/* Writes the arrays into the results without answering, as pn_bridge_reply does before it answers.
- */
+/* Writes the arrays into the results without answering, as pn_bridge_reply does before it answers,
+ * and fails as that does. */
 POSTERN_API int pn_bridge_fill(pn_bridge* bridge, uint64_t tag, const pn_array* results,
                                size_t count);
 /* Answers with a failure; the run ends with that text, and PN_THREW. PN_UNREGISTERED (this host has
@@ -321,13 +338,15 @@ struct pn_binding {
 
 /* --- libraries and C++ functions --- */
 
-/* Opens a shared object that states POSTERN_LIBRARY and runs its load function, once. */
+/* Opens a shared object that states POSTERN_LIBRARY and runs its load function, once.
+ * PN_NOT_FOUND when it cannot be opened, PN_FAILED_PRECONDITION when it is no such library or of
+ * another version, PN_THREW when its load function fails. */
 POSTERN_API int pn_load_library(const char* path);
 /* The names of pn_register and of C++'s register_function, sorted; NULL beyond the last. Index 0
  * looks anew; the names live until this thread asks for index 0 again. */
 POSTERN_API const char* pn_registered_function(size_t index);
 /* `callee` is a `const postern::Callee*` of C++, whose function is registered; it may go
- * afterwards. */
+ * afterwards. PN_ALREADY_EXISTS as for pn_register. */
 POSTERN_API int pn_register_callee(const char* name, const void* callee, int replace);
 
 /* --- guests: functions for the programs of another XLA in this process, such as JAX's --- */
