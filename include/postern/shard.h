@@ -260,8 +260,8 @@ detail::Pmapped<F> pmap(F f, PmapOptions options = {}, Place place = Place::curr
 // and for axes, extents, places of devices and dtypes other than said.
 
 /// Sum, mean, greatest, least over the devices along these axes; of numbers of any dtype (max and
-/// min: no complex ones). Every device gets it. Where several devices have the greatest (least)
-/// value they share its cotangent.
+/// min: no complex ones), of x's type, but for the mean of integers, which is f32. Every device
+/// gets it. Where several devices have the greatest (least) value they share its cotangent.
 POSTERN_API Tensor psum(const Operand& x, const AxisNames& axes);
 POSTERN_API Tensor pmean(const Operand& x, const AxisNames& axes);
 POSTERN_API Tensor pmax(const Operand& x, const AxisNames& axes);
