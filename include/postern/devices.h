@@ -32,7 +32,8 @@ struct Config {
   std::chrono::milliseconds exit_limit{5000};
   /// How long a thread that waits for another one (an answer of a bridge, a function with a time
   /// limit, the end of a run) looks for it before it sleeps, as long as such looks succeed: woken
-  /// threads of virtual machines take up to 50 us to go on. 0: never, as where there is one core.
+  /// threads of virtual machines take up to 50 us to go on. 0: never, as where the process has one
+  /// core.
   std::chrono::nanoseconds look{50'000};
   /// What the processes of a job speak to each other by: "mpi", or the path of such a library.
   /// Empty: POSTERN_CLUSTER, or a process is alone. See docs/processes.md.

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 #include <postern/error.h>
+#include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -171,8 +173,15 @@ void compute_for(std::int64_t n, const std::function<void(std::int64_t)>& body) 
   shares->take_and_wait();
 }
 
+// With glibc 2.36 the standard library does not look at the affinity. The main thread's is asked
+// for: others may have been put on cores of their own.
 std::int64_t core_count() {
-  static const std::int64_t n = std::max(1u, std::thread::hardware_concurrency());
+  static const std::int64_t n = [] {
+    cpu_set_t cores;
+    if (sched_getaffinity(getpid(), sizeof cores, &cores) == 0 && CPU_COUNT(&cores) > 0)
+      return static_cast<std::int64_t>(CPU_COUNT(&cores));
+    return static_cast<std::int64_t>(std::max(1u, std::thread::hardware_concurrency()));
+  }();
   return n;
 }
 

@@ -42,7 +42,7 @@ class Helpers {
 /// in memory of its own.
 void compute_for(std::int64_t n, const std::function<void(std::int64_t)>& body);
 
-/// Cores of the machine. The standard library reads a file each time that it is asked.
+/// Cores that the process was allowed when somebody first asked.
 std::int64_t core_count();
 
 /// Threads that exist now, for tests.

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "host/executor.h"
+#include "support.h"
 
 namespace postern::internal::host {
 namespace {
@@ -95,6 +96,20 @@ TEST_F(Lookouts, ALimitOfTheCallersCounts) {
   EXPECT_FALSE(lookout.look([&] { return ++n, false; }, -5ns));
   EXPECT_FALSE(lookout.look([&] { return ++n, false; }, 0ns));
   EXPECT_EQ(n, 2);
+}
+
+TEST_F(Lookouts, OnOneCoreNobodyLooks) {
+  using test::run_program;
+  const test::Ended many = run_program("waits", {"looks"});
+  EXPECT_EQ(many.code, 0) << many.out << many.err;
+  cpu_set_t before, one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  CPU_ZERO(&one);
+  CPU_SET(sched_getcpu(), &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);  // the program inherits it
+  const test::Ended alone = run_program("waits", {"looks never"});
+  sched_setaffinity(0, sizeof before, &before);
+  EXPECT_EQ(alone.code, 0) << alone.out << alone.err;
 }
 
 TEST_F(Lookouts, WhoWaitsForWhatDoesNotComeUsesNoProcessor) {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <functional>
 #include <optional>
 #include <string>
@@ -157,6 +158,18 @@ int exit_inside() {
   return 1;
 }
 
+/// Whether who waits for a run looks for its end all the time, which takes processor time.
+int look(bool looks) {
+  pn::configure({.look = 100ms});
+  const auto slow = calling([] { std::this_thread::sleep_for(30ms); });
+  slow.start(pn::Tensor(1.0f)).wait();  // compiles
+  const std::clock_t before = std::clock();
+  for (int i = 0; i < 10; ++i) slow.start(pn::Tensor(1.0f)).wait();
+  const double seconds = static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC;
+  if ((seconds > 0.06) == looks) return 0;
+  return std::printf("%g s of processor time\n", seconds), 1;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -174,6 +187,8 @@ int main(int argc, char** argv) {
   if (how == "drop staged") return drop(pn::Mode::staged);
   if (how == "drop evaluated") return drop(pn::Mode::evaluate);
   if (how == "exit inside") return exit_inside();
+  if (how == "looks") return look(true);
+  if (how == "looks never") return look(false);
   std::printf("unknown: %s\n", how.c_str());
   return 2;
 }
