@@ -90,12 +90,9 @@ void run_on_host_thread(std::function<void()> job) {
 }
 
 void let_jobs_begin() {
+  static thread_local Lookout lookout;
   const auto taken = [&p = pool()] { return p.waiting.load(std::memory_order_acquire) == 0; };
-  const auto moment = std::min<std::chrono::nanoseconds>(8us, longest_look());
-  for (const auto until = std::chrono::steady_clock::now() + moment;
-       !taken() && std::chrono::steady_clock::now() < until;)
-    relax();
-  if (!taken()) step_aside();
+  if (!lookout.look(taken, 8us)) step_aside();
 }
 
 namespace {
@@ -118,14 +115,11 @@ struct Shares {
       all_done.notify_all();
     }
   }
-  void take_and_wait() {
+  /// What others still have in hand is often done before this thread could be woken.
+  void take_and_wait(Lookout& lookout) {
     take();
     const auto all = [&] { return done.load() == count; };
-    // What others still have in hand is often done before this thread could be woken.
-    const auto moment = std::min<std::chrono::nanoseconds>(30us, longest_look());
-    for (const auto until = std::chrono::steady_clock::now() + moment;
-         !all() && std::chrono::steady_clock::now() < until;)
-      std::this_thread::yield();
+    lookout.look(yielding(all), 30us);
     std::unique_lock lock(guard);
     all_done.wait(lock, all);
   }
@@ -137,13 +131,14 @@ thread_local Helpers* helpers = nullptr;
 
 void parallel_for(std::int64_t n, const std::function<void(std::int64_t)>& body,
                   std::int64_t threads) {
+  static thread_local Lookout lookout;
   const auto shares = std::make_shared<Shares>(n, body);
   try {
     for (std::int64_t t = 1; t < std::min(n, threads); ++t)
       run_on_host_thread([shares] { shares->take(); });
   } catch (...) {  // fewer threads do the same work
   }
-  shares->take_and_wait();
+  shares->take_and_wait(lookout);
 }
 
 Helpers::Helpers(void* from, Schedule schedule)
@@ -170,7 +165,8 @@ void compute_for(std::int64_t n, const std::function<void(std::int64_t)>& body) 
     if (t == 1) return parallel_for(n, body, threads);  // a runtime without a pool
     break;
   }
-  shares->take_and_wait();
+  static thread_local Lookout lookout;
+  shares->take_and_wait(lookout);
 }
 
 // With glibc 2.36 the standard library does not look at the affinity. The main thread's is asked

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <mutex>
+#include <thread>
 
 namespace postern::internal::host {
 
@@ -35,9 +36,21 @@ void step_aside();
 std::chrono::nanoseconds longest_look();
 void set_longest_look(std::chrono::nanoseconds);
 
+/// For looks in which others may need the core: what `there` says, and when it is false the core is
+/// given to who wants it.
+template <class There>
+auto yielding(const There& there) {
+  return [there] {
+    if (there()) return true;
+    std::this_thread::yield();
+    return false;
+  };
+}
+
 /// A place where threads wait for others. Where looking was in vain it is done for half as long the
 /// next time, down to not at all; every 64th wait then tries again. So a thread that waits for what
-/// rarely comes soon uses no processor. Any number of threads may look at once.
+/// rarely comes soon uses no processor. Any number of threads may look at once; where each of them
+/// has one for itself (thread_local) they write to no line of the cache that others read.
 class Lookout {
  public:
   /// Calls `there`, which reads atomics, until it says true or the time is over; what it said last.

@@ -252,9 +252,7 @@ bool TapQueue::wait_for_items(Lock& lock) {
   // A program that taps all the time is worth a moment of waiting awake: waking a thread costs the
   // program more than a whole firing.
   lock.unlock();
-  const auto until = RunState::Clock::now() + longest_look();
-  while (linked_.load(std::memory_order_acquire) == 0 && RunState::Clock::now() < until)
-    std::this_thread::yield();
+  any_.look(yielding([&] { return linked_.load(std::memory_order_acquire) > 0; }));
   lock.lock();
   sleeping_ = true;
   const bool got = wake_.wait_for(lock, 5s, [&] { return first_ != nullptr; });
@@ -264,15 +262,20 @@ bool TapQueue::wait_for_items(Lock& lock) {
 
 /// Firings that come one by one, and listeners that are quick: a few microseconds later there are
 /// more of them, which cost the program less if they are taken together. Nobody may be waiting.
+/// Where none comes for a while it is not worth the time.
 void TapQueue::linger(Lock& lock) {
+  const std::size_t before = linked_.load(std::memory_order_relaxed);
   lock.unlock();
-  const auto until =
-      RunState::Clock::now() + std::min<std::chrono::nanoseconds>(20us, longest_look());
-  while (linked_.load(std::memory_order_relaxed) < batch_size &&
-         waiters_.load(std::memory_order_relaxed) == 0 && RunState::Clock::now() < until) {
-    for (int k = 0; k < 16; ++k) relax();
-    std::this_thread::yield();
-  }
+  const auto moment = std::min<std::chrono::nanoseconds>(20us, longest_look());
+  const auto until = RunState::Clock::now() + moment;
+  const auto waited_for = [&] { return waiters_.load(std::memory_order_relaxed) > 0; };
+  const auto comes = [&] { return linked_.load(std::memory_order_relaxed) > before; };
+  if (more_.look(yielding([&] { return comes() || waited_for(); }), moment))
+    while (linked_.load(std::memory_order_relaxed) < batch_size && !waited_for() &&
+           RunState::Clock::now() < until) {
+      for (int k = 0; k < 16; ++k) relax();
+      std::this_thread::yield();
+    }
   acquire(lock);
 }
 

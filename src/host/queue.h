@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "host/blocks.h"
+#include "host/lookout.h"
 #include "host/run_state.h"
 
 namespace postern::internal::host {
@@ -91,6 +92,7 @@ class TapQueue {
   Item* first_ = nullptr;
   Item* last_ = nullptr;
   std::atomic<std::size_t> linked_{0};  // the delivery thread looks at it without the lock
+  Lookout any_, more_;                  // for a first firing, and for those behind it
   std::size_t in_hands_ = 0;            // of the delivery thread, from number hands_from_ on
   std::uint64_t hands_from_ = 0, next_ = 0;
   std::deque<std::pair<std::uint64_t, std::shared_ptr<void>>> until_;  // below it is delivered

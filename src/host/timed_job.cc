@@ -50,7 +50,7 @@ void start(const std::shared_ptr<TimedJob>& job, const TapInfo& info, const RunS
 
 std::unique_lock<std::mutex> wait_for(TimedJob& job, const RunState& run,
                                       RunState::Clock::time_point limit) {
-  static Lookout lookout;
+  static thread_local Lookout lookout;
   lookout.look([&] { return job.done.load(); }, limit - RunState::Clock::now());
   std::unique_lock lock(job.guard);
   // Short waits: a run that is cancelled has nothing to wake us with.

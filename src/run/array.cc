@@ -99,7 +99,7 @@ void await(const DeviceValue& value) {
 
 void await_buffer(const DeviceValue& value) {
   const pjrt::Event ready = value.buffer.ready();
-  static host::Lookout lookout;
+  static thread_local host::Lookout lookout;
   const bool there = lookout.look([&] { return ready.is_ready(); });
   if (!there) refuse_forked();  // XLA's threads are not here
   try {

@@ -200,7 +200,7 @@ RunStatus wait_run(StartedRun& run, std::optional<std::chrono::nanoseconds> limi
   if (!run.done) span.emplace(host::timeline::Kind::wait, "a run");
   const auto ended = [&] { return run.done.load(); };
   const auto first = std::min(until, run.deadline);
-  static host::Lookout lookout;
+  static thread_local host::Lookout lookout;
   lookout.look(ended, first - RunState::Clock::now());
   std::unique_lock lock(run.guard);
   sleep_until(run, lock, first);

@@ -112,6 +112,28 @@ TEST_F(Lookouts, OnOneCoreNobodyLooks) {
   EXPECT_EQ(alone.code, 0) << alone.out << alone.err;
 }
 
+TEST_F(Lookouts, TapsThatComeSeldomAreNotLookedFor) {
+  const auto f = jit([](Tensor x) {
+    return fori_loop(
+        0, 100,
+        [](Tensor, Tensor v) {
+          const Tensor later = call(
+              {.effect = Effect::ordered}, v.type(),
+              [](float u) { return std::this_thread::sleep_for(6ms), u; }, v);
+          return tap({.mode = TapMode::async}, later, [](float) {});
+        },
+        x);
+  });
+  set_longest_look(0ns);
+  f(Tensor(1.0f)).block_until_ready();  // compiles
+  set_longest_look(4ms);
+  const std::clock_t before = std::clock();
+  f(Tensor(1.0f)).block_until_ready();
+  barrier();
+  EXPECT_LT(static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC, 0.2)
+      << "100 looks would take 0.4 s";
+}
+
 TEST_F(Lookouts, WhoWaitsForWhatDoesNotComeUsesNoProcessor) {
   pn_bridge* bridge = nullptr;
   ASSERT_EQ(pn_bridge_create(&bridge), PN_OK);
