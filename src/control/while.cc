@@ -300,9 +300,11 @@ using namespace internal;
 namespace {
 
 /// The loop in segments of `every` steps, each of which is done again where the derivative needs
-/// it. The carry says first whether to go on, so that the condition is evaluated once a step.
-Tensors in_segments(const WhileParams& p, const Closed& test, const Closed& step,
-                    const Tensors& init, int every, const Place& place) {
+/// it. The carry says first whether to go on, so that the condition is evaluated once a step. Two
+/// tapes at a time share the limit: that of the kept carries, and of the segment taken back.
+Tensors in_segments(WhileParams p, const Closed& test, const Closed& step, const Tensors& init,
+                    int every, const Place& place) {
+  if (p.tape.memory > 0) p.tape.memory = std::max<std::int64_t>(p.tape.memory / 2, 1);
   auto run = [](const Closed& closed, TensorSpan carry) {
     Tensors in = closed.captures;
     append(in, carry);
