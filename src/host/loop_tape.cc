@@ -24,9 +24,8 @@ namespace {
 
 /// 1 + 1024 * number: a sum of tickets is none, unless it is of a thousand.
 constexpr double between = 1024;
-constexpr int index_bits = 22, run_bits = 20;
-constexpr std::uint64_t most_tapes = std::uint64_t{1} << index_bits,
-                        first_loose = std::uint64_t{1} << (index_bits + run_bits);
+/// Numbers of runs' tapes are below; above are those that belong to no run.
+constexpr std::uint64_t first_loose = std::uint64_t{1} << 42;
 
 double ticket_of(std::uint64_t number) { return 1 + between * static_cast<double>(number); }
 std::optional<std::uint64_t> number_of(double ticket) {
@@ -175,48 +174,30 @@ void LoopTape::read(std::int64_t first, std::int64_t count, void* values) const 
 }
 
 namespace {
-std::atomic<std::uint64_t> lists{0};
+std::atomic<std::uint64_t> tapes_of_runs{0};
 }
-
-LoopTapes::LoopTapes() : number_(lists.fetch_add(1) & ((std::uint64_t{1} << run_bits) - 1)) {}
 
 double LoopTapes::add(std::unique_ptr<LoopTape> tape) {
+  const std::uint64_t number = tapes_of_runs.fetch_add(1) % first_loose;
   const std::scoped_lock lock(guard_);
-  std::size_t index = tapes_.size();
-  if (free_.empty()) {
-    if (index >= most_tapes)
-      throw Error(ErrorCode::resource_exhausted,
-                  fmt::format("a run has at most {} tapes of loops at a time", most_tapes));
-    tapes_.push_back(std::move(tape));
-  } else {
-    index = free_.back();
-    free_.pop_back();
-    tapes_[index] = std::move(tape);
-  }
-  return ticket_of((number_ << index_bits) + index);
-}
-
-std::optional<std::size_t> LoopTapes::index_of(double ticket) const {
-  const std::optional<std::uint64_t> number = number_of(ticket);
-  if (!number || *number >> index_bits != number_) return {};
-  const std::uint64_t index = *number & (most_tapes - 1);
-  if (index >= tapes_.size()) return {};
-  return index;
+  tapes_[number] = std::move(tape);
+  return ticket_of(number);
 }
 
 LoopTape* LoopTapes::find(double ticket) {
+  const std::optional<std::uint64_t> number = number_of(ticket);
+  if (!number) return nullptr;
   const std::scoped_lock lock(guard_);
-  const std::optional<std::size_t> index = index_of(ticket);
-  return index ? tapes_[*index].get() : nullptr;
+  const auto found = tapes_.find(*number);
+  return found == tapes_.end() ? nullptr : found->second.get();
 }
 
 void LoopTapes::remove(double ticket) {
-  std::unique_ptr<LoopTape> gone;
+  const std::optional<std::uint64_t> number = number_of(ticket);
+  if (!number) return;
+  decltype(tapes_)::node_type gone;  // after the lock
   const std::scoped_lock lock(guard_);
-  const std::optional<std::size_t> index = index_of(ticket);
-  if (!index || !tapes_[*index]) return;
-  gone = std::move(tapes_[*index]);
-  free_.push_back(*index);
+  gone = tapes_.extract(*number);
 }
 
 namespace {

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 namespace postern::internal::host {
@@ -78,7 +79,6 @@ class LoopTape {
 /// The tapes of a run. Each device of the run writes and reads its own; they share the list.
 class LoopTapes {
  public:
-  LoopTapes();
   /// The ticket of a new tape.
   double add(std::unique_ptr<LoopTape> tape);
   /// Null for a ticket of another run, or of a tape that is gone.
@@ -86,12 +86,8 @@ class LoopTapes {
   void remove(double ticket);
 
  private:
-  std::optional<std::size_t> index_of(double ticket) const;
-
-  const std::uint64_t number_;  // among those of the process
   std::mutex guard_;
-  std::vector<std::unique_ptr<LoopTape>> tapes_;
-  std::vector<std::size_t> free_;
+  std::unordered_map<std::uint64_t, std::unique_ptr<LoopTape>> tapes_;  // by their tickets' numbers
 };
 
 /// The ticket of a tape that belongs to no run.

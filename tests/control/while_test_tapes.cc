@@ -1,9 +1,11 @@
 // Tapes of while loops: their limits, how they end, and what else happens while they are read.
+#include "host/loop_tape.h"
 #include "support.h"
 
 namespace postern {
 namespace {
 
+namespace host = internal::host;
 using test::expect_error;
 using Floats = std::vector<float>;
 
@@ -24,6 +26,24 @@ TEST(WhileTapes, ALimitIsThatOfKeptCarriesAndASegmentTogether) {
   EXPECT_EQ(slope(8000)(x).to_vector<float>(), want);
   expect_error<CallbackError>([&] { slope(4000)(x).to_vector<float>(); },
                               {"call 'while_loop' at", "outgrown", "of 2000 bytes"});
+}
+
+TEST(WhileTapes, ATicketIsOfItsOwnRunHoweverManyCome) {
+  RecordProperty("covers", "CTRL-15");
+  const auto budget = std::make_shared<host::TapeBudget>(0, "");
+  const auto one = [&] { return std::make_unique<host::LoopTape>(4, budget); };
+  host::LoopTapes first;
+  const double ticket = first.add(one()), other = first.add(one());
+  EXPECT_NE(first.find(ticket), nullptr);
+  EXPECT_NE(first.find(ticket), first.find(other));
+  EXPECT_EQ(first.find(ticket + other), nullptr) << "a sum of tickets is none";
+  for (int i = 1; i < 1 << 20; ++i) host::LoopTapes();
+  host::LoopTapes later;
+  later.add(one());
+  EXPECT_EQ(later.find(ticket), nullptr);
+  first.remove(ticket);
+  EXPECT_EQ(first.find(ticket), nullptr);
+  EXPECT_NE(first.add(one()), ticket) << "a kept ticket must not name the next tape";
 }
 
 }  // namespace
