@@ -1,8 +1,6 @@
 // Reverse mode of while_loop: nobody knows the number of its steps before it has run, and each step
 // leaves what the derivative needs on a tape on the host.
 #include <postern/file.h>
-#include <postern/record.h>
-#include <postern/shard.h>
 
 #include <sys/resource.h>
 #include <unistd.h>
