@@ -1,5 +1,13 @@
-// Tapes of while loops: their limits, how they end, and what else happens while they are read.
+// Tapes of while loops: their limits, tickets, ways to keep less, files and full disks.
 #include "host/loop_tape.h"
+
+#include <fmt/format.h>
+#include <postern/file.h>
+#include <unistd.h>
+
+#include <cmath>
+
+#include "full_disk.h"
 #include "support.h"
 
 namespace postern {
@@ -8,6 +16,9 @@ namespace {
 namespace host = internal::host;
 using test::expect_error;
 using Floats = std::vector<float>;
+using Ints = std::vector<int>;
+
+constexpr Mode each_mode[] = {Mode::compiled, Mode::staged, Mode::evaluate};
 
 TEST(WhileTapes, ALimitIsThatOfKeptCarriesAndASegmentTogether) {
   RecordProperty("covers", "CTRL-15");
@@ -44,6 +55,159 @@ TEST(WhileTapes, ATicketIsOfItsOwnRunHoweverManyCome) {
   first.remove(ticket);
   EXPECT_EQ(first.find(ticket), nullptr);
   EXPECT_NE(first.add(one()), ticket) << "a kept ticket must not name the next tape";
+}
+
+/// A step with derivatives of all orders, and its first two.
+Tensor step_by_sine(const Tensor& v) { return v + 0.1f * sin(v); }
+struct Slopes {
+  double value, first, second;
+};
+Slopes slopes_after(int steps, double x) {
+  Slopes s{x, 1, 0};
+  for (; steps > 0; --steps) {
+    const double d = 1 + 0.1 * std::cos(s.value), dd = -0.1 * std::sin(s.value);
+    s = {s.value + 0.1 * std::sin(s.value), d * s.first, dd * s.first * s.first + d * s.second};
+  }
+  return s;
+}
+
+/// So many steps: the loop knows the number while it runs.
+Tensor sines_of(const Tensor& n, const Tensor& x, const WhileOptions& options) {
+  const auto more = [n](Tensor i, Tensor) { return i < n; };
+  const auto step = [](Tensor i, Tensor v) { return std::pair{i + 1, step_by_sine(v)}; };
+  return while_loop(more, step, std::pair{Tensor(0), x}, options).second;
+}
+/// The same in rounds of three steps, a loop of loops.
+Tensor sines_in_rounds(const Tensor& rounds, const Tensor& x, const WhileOptions& options) {
+  const auto more = [rounds](Tensor i, Tensor) { return i < rounds; };
+  const auto round = [options](Tensor i, Tensor v) {
+    return std::pair{i + 1, sines_of(Tensor(3), v, options)};
+  };
+  return while_loop(more, round, std::pair{Tensor(0), x}, options).second;
+}
+
+/// All ways to keep less, the file in that folder.
+std::vector<WhileOptions> all_options(const std::string& folder) {
+  return {{.keep_every = 2},
+          {.memory = 4096},
+          {.memory = 8, .file = folder + "/tape"},
+          {.keep_every = 2, .memory = 4096},
+          {.keep_every = 3, .memory = 8, .file = folder + "/tape"}};
+}
+
+void expect_slopes(const Floats& got, const Floats& want) {
+  ASSERT_EQ(got.size(), want.size());
+  for (std::size_t i = 0; i < got.size(); ++i)
+    EXPECT_NEAR(got[i], want[i], 2e-5 * (1 + std::abs(want[i]))) << i;
+}
+
+TEST(WhileTapes, OptionsChangeNoDerivative) {
+  RecordProperty("covers", "CTRL-14 CTRL-15 CTRL-16");
+  const test::TemporaryFolder folder;
+  const Ints counts{0, 1, 4, 7};
+  const Floats xs{0.3f, 0.7f, -1.1f, 1.5f};
+  Floats first, second, rounds;
+  for (std::size_t i = 0; i < xs.size(); ++i) {
+    first.push_back(static_cast<float>(slopes_after(counts[i], xs[i]).first));
+    second.push_back(static_cast<float>(slopes_after(counts[i], xs[i]).second));
+    rounds.push_back(static_cast<float>(slopes_after(3 * counts[i], xs[i]).first));
+  }
+  const Tensor n = tensor(counts), x = tensor(xs);
+  for (const WhileOptions& options : all_options(folder.path()))
+    for (const Mode mode : each_mode) {
+      if (mode != Mode::compiled && options.keep_every == 1) continue;
+      SCOPED_TRACE(fmt::format("keep_every {}, memory {}, file '{}', mode {}", options.keep_every,
+                               options.memory, options.file, static_cast<int>(mode)));
+      const auto slope = [&](Tensor k, Tensor v) {
+        return grad([&](Tensor u) { return sines_of(k, u, options); })(v);
+      };
+      const auto slope_of_rounds = [&](Tensor k, Tensor v) {
+        return grad([&](Tensor u) { return sines_in_rounds(k, u, options); })(v);
+      };
+      const auto second_slope = [&](Tensor k, Tensor v) {
+        return grad([&](Tensor u) { return slope(k, u); })(v);
+      };
+      expect_slopes(jit(slope, {.mode = mode})(7, 1.5f).to_vector<float>(), {first[3]});
+      expect_slopes(jit(slope_of_rounds, {.mode = mode})(7, 1.5f).to_vector<float>(), {rounds[3]});
+      expect_slopes(jit(second_slope, {.mode = mode})(7, 1.5f).to_vector<float>(), {second[3]});
+      expect_slopes(jit(vmap(slope), {.mode = mode})(n, x).to_vector<float>(), first);
+      expect_slopes(jit(vmap(slope_of_rounds), {.mode = mode})(n, x).to_vector<float>(), rounds);
+      expect_slopes(jit(vmap(second_slope), {.mode = mode})(n, x).to_vector<float>(), second);
+    }
+}
+
+TEST(WhileTapes, KeepEveryAgreesWithAScanInEachMode) {
+  RecordProperty("covers", "CTRL-14 CTRL-15");
+  const Tensor x = tensor<float>({0.3f, -1.2f, 2.1f});
+  const auto by_while = [](Tensor v) { return sum(sines_of(Tensor(37), v, {.keep_every = 5})); };
+  const auto by_scan = [](Tensor v) {
+    return sum(fori_loop(
+        0, 37, [](Tensor, Tensor u) { return step_by_sine(u); }, v));
+  };
+  for (const Mode mode : each_mode)
+    EXPECT_EQ(jit(grad(by_while), {.mode = mode})(x).to_vector<float>(),
+              jit(grad(by_scan), {.mode = mode})(x).to_vector<float>())
+        << static_cast<int>(mode);
+}
+
+TEST(WhileTapes, SavedProgramsKeepLoopsOptionsAndOrders) {
+  RecordProperty("covers", "CTRL-16");
+  const test::TemporaryFolder folder;
+  const auto same_when_loaded = [](const auto& f, const auto&... x) {
+    const Floats want = f(x...).template to_vector<float>();
+    const Loaded loaded = load_text(saved_text(f.lower(x...)));
+    EXPECT_EQ(loaded(x...).at(0).template to_vector<float>(), want);
+  };
+  const Tensor n = tensor<int>({0, 2, 5}), x = tensor<float>({0.3f, 0.7f, -1.1f});
+  std::vector<WhileOptions> options = all_options(folder.path());
+  options.push_back({});
+  for (const WhileOptions& o : options) {
+    SCOPED_TRACE(
+        fmt::format("keep_every {}, memory {}, file '{}'", o.keep_every, o.memory, o.file));
+    const auto slope = [&](Tensor k, Tensor v) {
+      return grad([&](Tensor u) { return sines_in_rounds(k, u, o); })(v);
+    };
+    same_when_loaded(jit(slope), Tensor(4), Tensor(0.7f));
+    same_when_loaded(jit(vmap(slope)), n, x);
+    same_when_loaded(
+        jit([&](Tensor k, Tensor v) { return grad([&](Tensor u) { return slope(k, u); })(v); }),
+        Tensor(4), Tensor(0.7f));
+  }
+  // The limit is in the file.
+  const auto limited =
+      jit(grad([](Tensor v) { return sines_of(Tensor(1000), v, {.memory = 512}); }));
+  const Loaded loaded = load_text(saved_text(limited.lower(Tensor(1.0f))));
+  expect_error<CallbackError>([&] { loaded(Tensor(1.0f)).at(0).item<float>(); },
+                              {"while_loop", "outgrown", "512 bytes"});
+}
+
+TEST(WhileTapes, AFullDiskIsSaidWithTheBytes) {
+  RecordProperty("covers", "CTRL-15");
+  const test::TemporaryFolder folder;
+  const WhileOptions options{.memory = 1024, .file = folder.path() + "/tape"};
+  const auto slope = [&](Mode mode) {
+    return jit(grad([&](Tensor v) {
+                 const auto more = [](Tensor i, Tensor) { return i < 1500; };
+                 const auto step = [](Tensor i, Tensor u) { return std::pair{i + 1, sin(u)}; };
+                 return while_loop(more, step, std::pair{Tensor(0), v}, options).second;
+               }),
+               {.mode = mode});
+  };
+  for (const Mode mode : each_mode) {
+    const auto f = slope(mode);
+    const float want = f(1.0f).item<float>();
+    // In memory 256 floats, then parts of 256 and 512, a page each.
+    const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    {
+      const test::FullDisk disk(2 * page);
+      expect_error<CallbackError>(
+          [&] { f(1.0f).item<float>(); },
+          {"call 'while_loop' at", "while_test_tapes.cc", "cannot be written",
+           folder.path() + "/tape", "1024 steps", "1024 bytes are in memory",
+           std::to_string(2 * page) + " in the file"});
+    }
+    EXPECT_EQ(f(1.0f).item<float>(), want) << "the next run works";
+  }
 }
 
 }  // namespace
