@@ -16,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -56,13 +57,33 @@ concept IsDescribed = requires {
   Described<S>::fields;
 };
 
-/// The words for the values of an enum, in their order.
+/// The words for the values of an enum: `all`, one for each, in their order.
 template <class E>
 struct Words;
 template <class E>
 concept HasWords = requires {
   Words<E>::all;
 };
+/// Whether an enum has a name for its value v. The compiler writes one without a name as a cast:
+/// "(E)3".
+template <auto v>
+constexpr bool is_enumerator() {
+  constexpr std::string_view text = __PRETTY_FUNCTION__;
+  const char next = text[text.rfind(')') + 1];
+  return next != '-' && (next < '0' || next > '9');
+}
+template <HasWords E>
+constexpr const auto& words_of() {
+  constexpr std::size_t count = std::size(Words<E>::all);
+  static_assert(
+      is_enumerator<static_cast<E>(count - 1)>() && !is_enumerator<static_cast<E>(count)>(),
+      "Words<E> must have a word for each value of E");
+  return Words<E>::all;
+}
+template <HasWords E>
+constexpr const char* word_of(E v) {
+  return words_of<E>()[static_cast<std::size_t>(v)];
+}
 
 /// Calls f(field) for each field of S.
 template <class S, class F>
@@ -87,7 +108,7 @@ inline std::string text_of(std::chrono::nanoseconds v) {
 }
 template <HasWords E>
 std::string text_of(E v) {
-  return Words<E>::all[static_cast<std::size_t>(v)];
+  return word_of(v);
 }
 template <class T>
 requires requires(const T& v) { to_string(v); }

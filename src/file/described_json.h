@@ -25,7 +25,7 @@ Json written(const T& v) {
 }
 template <HasWords E>
 Json written(const E& v) {
-  return Words<E>::all[static_cast<std::size_t>(v)];
+  return word_of(v);
 }
 template <class T>
 Json written(const std::optional<T>& v) {
@@ -58,7 +58,7 @@ void read(const Json& json, T& v) {
 }
 template <HasWords E>
 void read(const Json& json, E& v) {
-  v = static_cast<E>(index_of("word for it", Words<E>::all, json.get<std::string>()));
+  v = static_cast<E>(index_of("word for it", words_of<E>(), json.get<std::string>()));
 }
 
 template <IsDescribed S>
