@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/check.h"
+#include "core/site.h"
 #include "core/value.h"
 #include "host/bad_result.h"
 #include "host/run_state.h"
@@ -23,7 +24,7 @@ pn_program::pn_program(Loaded p) : program(std::move(p)), functions(program.requ
   for (const Type& t : program.outputs()) outputs.push_back(to_string(t));
   std::set<std::string> names;
   for (const SavedSite& s : program.sites())
-    if (s.kind == "hook") names.insert(s.name);
+    if (s.kind == word_of(SiteSpec::Kind::hook)) names.insert(s.name);
   hooks.assign(names.begin(), names.end());
 }
 

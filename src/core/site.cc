@@ -57,7 +57,7 @@ namespace internal {
 void check_signature(const SiteSpec& site, const detail::HostFunction& f) {
   using Kind = Parameter::Kind;
   PlaceScope::Replace at(site.place);
-  const std::string who = fmt::format("{} '{}'", site.word, site.name);
+  const std::string who = fmt::format("{} '{}'", word_of(site.kind), site.name);
   check(site.is_tap() || !f.wants_tap_info,
         "{}: the function takes a TapInfo, which only taps, hooks and prints give; take a CallInfo",
         who);
@@ -69,7 +69,7 @@ void check_signature(const SiteSpec& site, const detail::HostFunction& f) {
   const bool all_out = !takes.empty() && takes.back().kind == Kind::all_results;
   const bool any_site =
       all_in && all_out && takes.size() == 2;  // operands and results as they come
-  const bool in_place = !f.by_value && (site.kind == SiteSpec::Kind::call || any_site);
+  const bool in_place = !f.by_value && (!site.is_tap() || any_site);
   std::size_t for_operands = site.operands.size(), for_results = made.size();
   if (all_in) for_operands = 1;
   if (all_out) for_results = 1;

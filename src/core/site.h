@@ -33,8 +33,9 @@ struct SiteCounts {
 };
 
 struct SiteSpec {
-  enum class Kind : std::uint8_t { call, tap } kind = Kind::call;
-  const char* word = "call";  // in texts: call, tap, hook, print
+  /// What it is to the user; texts and files have its word. All but calls are taps. An operation is
+  /// watched by non_finite.
+  enum class Kind : std::uint8_t { call, tap, hook, print, operation } kind = Kind::call;
   /// A call that overlaps is two sites: one starts the function and gives a ticket, the other has
   /// the ticket for its operand and gives what the function made.
   enum class Role : std::uint8_t { whole, start, wait } role = Role::whole;
@@ -86,7 +87,7 @@ struct SiteSpec {
 
   bool from_file = false;  // so the program's text may not be what the site says
 
-  bool is_tap() const { return kind == Kind::tap; }
+  bool is_tap() const { return kind != Kind::call; }
   bool enters() const { return role != Role::wait; }  // a function
   const std::vector<Type>& made() const {
     if (role == Role::start) return later;
@@ -98,7 +99,7 @@ struct SiteSpec {
 
 template <>
 struct Words<SiteSpec::Kind> {
-  static constexpr const char* all[] = {"call", "tap"};
+  static constexpr const char* all[] = {"call", "tap", "hook", "print", "operation"};
 };
 template <>
 struct Words<SiteSpec::Role> {
@@ -127,8 +128,7 @@ template <>
 struct Described<SiteSpec> {
   using S = SiteSpec;
   static constexpr auto fields = std::tuple(
-      field("name", &S::name, Say::always), field("kind", &S::word),  // what it is to the user
-      transient("is_tap", &S::kind),                                  // follows from the word
+      field("name", &S::name, Say::always), field("kind", &S::kind),  // what it is to the user
       field("role", &S::role), field("later", &S::later),             // of calls that overlap
       field("effect", &S::effect, Say::always),                       // order and elimination
       field("place", &S::place, Say::never),                          // errors name it

@@ -47,7 +47,7 @@ Tensors checkpoint_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan
 bool has_effectful_call(const Equation& equation) {
   return any_equation(equation, [](const Equation& e) {
     const SiteSpec* s = site_of(e);
-    return s && s->kind == SiteSpec::Kind::call && s->effect != Effect::pure;
+    return s && !s->is_tap() && s->effect != Effect::pure;
   });
 }
 

@@ -10,7 +10,6 @@
 namespace postern::internal::file {
 
 // What a field looks like in a file: words stand for enums, null for what is not there.
-Json written(const char* word);
 Json written(std::ostream* stream);
 Json written(const Place& v);
 Json written(const Named& v);
@@ -37,7 +36,6 @@ Json written(const std::shared_ptr<const T>& v) {
 }
 
 // And back. They throw TypeErrors or JSON's exceptions for what `written` does not write.
-void read(const Json& json, const char*& word);  // of a site
 void read(const Json& json, std::ostream*& stream);
 void read(const Json& json, Place& v);
 void read(const Json& json, Named& v);

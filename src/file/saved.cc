@@ -193,8 +193,8 @@ void save(const std::filesystem::path& file, const Lowered& program) {
 namespace {
 
 SavedSite described(const SiteSpec& s) {
-  return {s.word,     s.name,   s.named.name, s.named.attributes,
-          s.operands, s.made(), s.effect,     s.place};
+  return {word_of(s.kind), s.name,   s.named.name, s.named.attributes,
+          s.operands,      s.made(), s.effect,     s.place};
 }
 
 Loaded loaded(std::vector<Type> inputs, run::ProgramModule module,

@@ -20,7 +20,6 @@ namespace postern::internal::file {
 
 namespace {
 
-constexpr const char* words[] = {"call", "tap", "hook", "print"};
 constexpr const char* kinds[] = {"bool",  "int64",  "double",  "string",
                                  "bools", "int64s", "doubles", "strings"};
 
@@ -179,8 +178,7 @@ SiteSpec site_from(const Json& from) {
   SiteSpec s;
   read_fields(json, "a site", s);
   if (live) s.live = std::make_shared<Switch>();
-  s.kind = std::string_view(s.word) == "call" ? SiteSpec::Kind::call : SiteSpec::Kind::tap;
-  check(!live || std::string_view(s.word) == "hook", "a site is live and no hook");
+  check(!live || s.kind == SiteSpec::Kind::hook, "a site is live and no hook");
   check(!s.named.name.empty() || !print.is_null() || !s.enters() || live,
         "a site names no function");
   check_role(s);
@@ -216,11 +214,6 @@ SiteSpec site_from(const Json& from) {
 
 // --- fields
 // ---------------------------------------------------------------------------------------
-
-Json written(const char* word) { return word; }
-void read(const Json& json, const char*& word) {
-  word = words[index_of("kind of site", words, json.get<std::string>())];
-}
 
 Json written(const Place& v) { return {{"file", v.file}, {"line", v.line}}; }
 void read(const Json& json, Place& v) {

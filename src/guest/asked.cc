@@ -175,9 +175,7 @@ std::shared_ptr<SiteSpec> spec_of(const Asked& asked, std::vector<Type> operands
     operands.pop_back();
   }
   auto spec = std::make_shared<SiteSpec>();
-  const bool tap = asked.kind != "call";
-  spec->kind = tap ? SiteSpec::Kind::tap : SiteSpec::Kind::call;
-  spec->word = tap ? "tap" : "call";
+  spec->kind = asked.kind == "call" ? SiteSpec::Kind::call : SiteSpec::Kind::tap;
   spec->name = asked.name.empty() ? asked.function : asked.name;
   spec->place = {kept_name(asked.file), "", static_cast<std::uint32_t>(asked.line)};
   spec->named = {asked.function, asked.own};

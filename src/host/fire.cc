@@ -372,8 +372,8 @@ class Turn {
 
 timeline::Span begin(RunState& run, const HostSite& site, int device) {
   run.enters(site, device);
-  return {site.spec->kind == SiteSpec::Kind::call ? timeline::Kind::call : timeline::Kind::tap,
-          site.spec->name, device, run.number};
+  return {site.spec->is_tap() ? timeline::Kind::tap : timeline::Kind::call, site.spec->name, device,
+          run.number};
 }
 
 }  // namespace

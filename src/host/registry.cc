@@ -79,7 +79,7 @@ namespace {
 
 /// By which a run's options mean the site.
 std::string_view hook_of(const SiteSpec& site) {
-  if (std::string_view(site.word) == "hook") return site.name;
+  if (site.kind == SiteSpec::Kind::hook) return site.name;
   return {};
 }
 std::string_view function_of(const SiteSpec& site) {

@@ -44,7 +44,8 @@ bool in_delivery() {
 }
 
 std::string describe(const SiteSpec& site) {
-  return fmt::format("{} '{}' at {}", site.word, one_line(site.name), to_string(site.place));
+  return fmt::format("{} '{}' at {}", word_of(site.kind), one_line(site.name),
+                     to_string(site.place));
 }
 
 std::string describe(const std::exception_ptr& error) {

@@ -86,14 +86,14 @@ RecordedFiring Tape::firing_of(const RunState& run, const HostSite& site, void* 
   RecordedFiring f;
   f.run = run.taped_run;
   f.site = index_of(run, site);
-  f.kind = spec.word;
+  f.kind = word_of(spec.kind);
   f.name = spec.name;
   f.device = device;
   f.element = element;
   f.operands = digest_of(site, data);
   f.ended = !went_well && !run.failed();
   if (!went_well && run.failed()) f.failure = run.first_failure();
-  const bool call = spec.kind == SiteSpec::Kind::call;
+  const bool call = !spec.is_tap();
   f.types = call ? spec.results : spec.operands;
   const std::size_t first = call ? site.operands : 0;
   for (std::size_t i = 0; i < f.types.size() && went_well; ++i)

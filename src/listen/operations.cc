@@ -87,8 +87,7 @@ void add_check(Program& program, const Equation& e) {
   const std::size_t results = s.operands.size();
   if (results == 0) return;
   for (const ValueId v : operands) show(v);
-  s.kind = SiteSpec::Kind::tap;
-  s.word = "operation";
+  s.kind = SiteSpec::Kind::operation;
   s.name = called ? called->name : e.primitive->name;
   s.place = e.place;
   s.function = detail::erase(FiniteCheck{results});

@@ -274,7 +274,7 @@ Tensors record(PrintJob job, const detail::Shown& sent, const Place& place) {
                        .one_order = o.one_order,
                        .process = o.process};
   const Callee fn(std::move(job), place);
-  return detail::tap_as("print", tap, sent, nullptr, &fn, place);
+  return detail::tap_as(SiteSpec::Kind::print, tap, sent, nullptr, &fn, place);
 }
 
 }  // namespace

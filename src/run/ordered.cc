@@ -28,7 +28,7 @@ bool comes_first(const Earlier& earlier, Reach reach, std::span<const int> devic
 
 Reach reach_of(const SiteSpec& site) {
   if (site.effect != Effect::ordered) return Reach::none;
-  if (site.kind == SiteSpec::Kind::call) return Reach::all;
+  if (!site.is_tap()) return Reach::all;
   return Reach::device;
 }
 

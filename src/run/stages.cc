@@ -82,8 +82,8 @@ bool StagedProgram::on_host(const Equation& equation) const {
     if (e.primitive->calls) return true;
     if (!e.primitive->site) return false;
     const SiteSpec& site = *e.primitive->site(e.params.get());
-    return !reaches || site.kind == SiteSpec::Kind::call || site.device >= 0 ||
-           asked({site.word, site.place, site.operands, site.operands}) != Cut::none;
+    return !reaches || !site.is_tap() || site.device >= 0 ||
+           asked({word_of(site.kind), site.place, site.operands, site.operands}) != Cut::none;
   });
 }
 
@@ -399,7 +399,7 @@ std::vector<StageInfo> StagedProgram::stages() const {
         out.push_back({e.primitive->name, "", e.place, 1, types(e.operands), types(results_of(e))});
         const SiteSpec* site = site_of(e);
         if (!site) continue;
-        out.back().kind = site->word;
+        out.back().kind = word_of(site->kind);
         out.back().name = site->name;
         out.back().place = site->place;
       }

@@ -177,7 +177,8 @@ Json program_json(const KnownProgram& known, const Program& program) {
     ++operations;
     const SiteSpec* const s = e.primitive->site ? e.primitive->site(e.params.get()) : nullptr;
     if (s && s->enters() && sites.size() < most_entries)
-      sites.push_back({{"kind", s->word}, {"name", s->name}, {"place", to_string(s->place)}});
+      sites.push_back(
+          {{"kind", word_of(s->kind)}, {"name", s->name}, {"place", to_string(s->place)}});
     return false;
   });
   return {{"number", known.number},

@@ -197,7 +197,7 @@ void refuse_one_order(const Program& program, const char* inside) {
             "{} '{}': one_order needs every device to pass equally often, and inside a {} in "
             "shard_map devices may go different ways; use "
             "scan, or fori_loop with known bounds, or leave the order to each device",
-            s.word, s.name, inside);
+            word_of(s.kind), s.name, inside);
     }
     const ControlFlow control = e.primitive->control;
     const bool may_differ = control == ControlFlow::while_loop || control == ControlFlow::branches;

@@ -53,7 +53,7 @@ std::vector<Placement> placements_of(std::span<const Held> values) {
 std::string name_of(const Equation& e) {
   if (!e.primitive->site) return e.primitive->name;
   const SiteSpec& site = *e.primitive->site(e.params.get());
-  return fmt::format("{} '{}'", site.word, site.name);
+  return fmt::format("{} '{}'", word_of(site.kind), site.name);
 }
 
 /// How two ways meet that come to one place: a whole can be cut, without a message.

@@ -81,7 +81,7 @@ Tensors tap_hook(const TapOptions& options, const Shown& value, const Shown* map
                  const Callee* fn, const Place& place) {
   TapOptions chosen = options;
   chosen.live = is_live(options);
-  return tap_as("hook", chosen, value, mapped, fn, place);
+  return tap_as(SiteSpec::Kind::hook, chosen, value, mapped, fn, place);
 }
 
 }  // namespace detail

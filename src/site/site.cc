@@ -239,7 +239,7 @@ void check_gathered(const Lowering& out, const Equation& e, const SiteSpec& s) {
         "(JitOptions::gather_limit, "
         "Config::gather_limit); with the option partitioned each device gives its own part and "
         "nothing is gathered",
-        s.word, s.name, bytes, to_string(s.operands), out.gather_limit());
+        word_of(s.kind), s.name, bytes, to_string(s.operands), out.gather_limit());
 }
 
 /// The value of a tap goes on through the custom call when nobody reads the result otherwise than
@@ -345,7 +345,7 @@ Tensors at_site(SiteSpec site, std::span<const Tensor> operands) {
     check(site.device < 0 && (!site.partitioned || site.partitioned->mesh() == *mesh),
           "{} '{}': inside shard_map each device calls for itself; the options device and "
           "partitioned have no meaning there",
-          site.word, site.name);
+          word_of(site.kind), site.name);
   }
   return bind_n(site_p, params_of_own(std::move(site)), operands);
 }

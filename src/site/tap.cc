@@ -16,9 +16,10 @@ void wrong_map(const std::type_info& takes, const std::type_info& tapped, const 
                                readable_name(tapped)));
 }
 
-Tensors tap_as(const char* word, const TapOptions& options, const Shown& value, const Shown* mapped,
-               const Callee* fn, const Place& place) {
+Tensors tap_as(SiteSpec::Kind kind, const TapOptions& options, const Shown& value,
+               const Shown* mapped, const Callee* fn, const Place& place) {
   PlaceScope at(place);
+  const char* const word = word_of(kind);
   check_enum(fmt::format("{} '{}': TapMode", word, options.name), options.mode, TapMode::async);
   check(options.every > 0, "{} '{}': every must be positive, got {}", word, options.name,
         options.every);
@@ -35,8 +36,7 @@ Tensors tap_as(const char* word, const TapOptions& options, const Shown& value, 
         options.name);
   const Shown& sent = mapped ? *mapped : value;
   SiteSpec s;
-  s.kind = SiteSpec::Kind::tap;
-  s.word = word;
+  s.kind = kind;
   s.name = options.name;
   s.place = place;
   if (options.live) s.live = std::make_shared<Switch>();
@@ -63,7 +63,7 @@ Tensors tap_as(const char* word, const TapOptions& options, const Shown& value, 
 Tensors tap(const TapOptions& options, const Shown& value, const Shown* mapped, const Callee& fn) {
   PlaceScope at(fn.place());
   check(!options.live, "tap '{}': live is for hooks; a tap has its listener", options.name);
-  return tap_as("tap", options, value, mapped, &fn, fn.place());
+  return tap_as(SiteSpec::Kind::tap, options, value, mapped, &fn, fn.place());
 }
 
 }  // namespace postern::detail

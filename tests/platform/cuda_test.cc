@@ -73,7 +73,7 @@ class Firing {
  private:
   void ready() {
     if (site_) return;
-    if (spec_.kind == SiteSpec::Kind::tap) spec_.counts = std::make_shared<SiteCounts>();
+    if (spec_.is_tap()) spec_.counts = std::make_shared<SiteCounts>();
     site_ =
         std::make_unique<host::HostSite>(std::make_shared<const SiteSpec>(spec_), spec_.function);
     for (std::size_t i = 0; i < site_->buffers; ++i) {
@@ -209,7 +209,7 @@ TEST_F(Cuda, PinnedMemoryStaysTheSame) {
 
 Firing tap_of(Callee fn, Type type, TapMode mode) {
   Firing f({std::move(type)}, {}, std::move(fn));
-  f.spec().kind = SiteSpec::Kind::tap, f.spec().word = "tap";
+  f.spec().kind = SiteSpec::Kind::tap;
   f.spec().effect = Effect::ordered;
   f.spec().async = mode == TapMode::async;
   return f;

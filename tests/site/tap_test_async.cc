@@ -295,7 +295,6 @@ TEST(TapAsync, AListenerIsToldItsElement) {
   const Callee listener([&](const TapInfo& info, float v) { seen.emplace_back(info.element, v); });
   auto spec = std::make_shared<SiteSpec>();
   spec->kind = SiteSpec::Kind::tap;
-  spec->word = "tap";
   spec->operands = {type<float>()};
   spec->operand_paths = {""};
   spec->levels = {{3, {true}}};
