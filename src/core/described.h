@@ -39,15 +39,20 @@ struct Field {
   const char* name;
   M S::*member;
   Say say;
+  bool (*condition)(const S&);  // for files to have it; null: they always do
+
+  constexpr Field when(bool (*holds)(const S&)) const { return {name, member, say, holds}; }
+  /// Whether a file has it of this struct.
+  bool kept_of(const S& value) const { return kept && (!condition || condition(value)); }
 };
 template <class S, class M>
 constexpr Field<S, M, true> field(const char* name, M S::*member, Say say = Say::changed) {
-  return {name, member, say};
+  return {name, member, say, nullptr};
 }
 /// One that no file has.
 template <class S, class M>
 constexpr Field<S, M, false> transient(const char* name, M S::*member, Say say = Say::never) {
-  return {name, member, say};
+  return {name, member, say, nullptr};
 }
 
 template <class S>

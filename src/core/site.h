@@ -146,10 +146,10 @@ struct Described<SiteSpec> {
       field("derivatives", &S::derivatives), field("recomputed", &S::recomputed),
       field("process", &S::process), field("every", &S::every), field("until", &S::until),
       field("keep_last", &S::keep_last), transient("counts", &S::counts),
-      transient("live", &S::live), field("mesh", &S::mesh), field("memory", &S::memory),
-      field("one_order", &S::one_order), field("partitioned", &S::partitioned),
-      field("cut", &S::cut), field("whole", &S::whole), field("over", &S::over),
-      field("over_whole", &S::over_whole), field("device", &S::device),
+      field("live", &S::live).when([](const S& s) { return s.live != nullptr; }),
+      field("mesh", &S::mesh), field("memory", &S::memory), field("one_order", &S::one_order),
+      field("partitioned", &S::partitioned), field("cut", &S::cut), field("whole", &S::whole),
+      field("over", &S::over), field("over_whole", &S::over_whole), field("device", &S::device),
       transient("from_file", &S::from_file));  // the loader says so
 };
 

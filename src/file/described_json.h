@@ -1,4 +1,4 @@
-// Described structs as JSON: each field under its name, and no others.
+// Described structs as JSON: each kept field under its name, and no others.
 #pragma once
 #include <postern/error.h>
 
@@ -14,6 +14,7 @@ Json written(std::ostream* stream);
 Json written(const Place& v);
 Json written(const Named& v);
 inline Json written(std::chrono::nanoseconds v) { return v.count(); }
+inline Json written(const std::shared_ptr<Switch>& v) { return v != nullptr; }
 inline Json written(const std::vector<Type>& v) { return to_json(v); }
 inline Json written(const Sharding& v) { return to_json(v); }
 inline Json written(const Mesh& v) { return to_json(v); }
@@ -40,6 +41,9 @@ void read(const Json& json, std::ostream*& stream);
 void read(const Json& json, Place& v);
 void read(const Json& json, Named& v);
 void read(const Json& json, std::chrono::nanoseconds& v);
+inline void read(const Json& json, std::shared_ptr<Switch>& v) {
+  if (json.get<bool>()) v = std::make_shared<Switch>();
+}
 inline void read(const Json& json, std::vector<Type>& v) { v = types_from(json); }
 inline void read(const Json& json, std::optional<Sharding>& v) {
   if (!json.is_null()) v = sharding_from(json);
@@ -68,7 +72,8 @@ template <class S>
 Json written_fields(const S& value) {
   Json out = Json::object();
   for_each_field<S>([&](const auto& f) {
-    if constexpr (std::decay_t<decltype(f)>::kept) out[f.name] = written(value.*f.member);
+    if constexpr (std::decay_t<decltype(f)>::kept)
+      if (f.kept_of(value)) out[f.name] = written(value.*f.member);
   });
   return out;
 }
@@ -77,11 +82,15 @@ Json written_fields(const S& value) {
 template <class S>
 void read_fields(const Json& json, const char* what, S& value) {
   check(json.is_object(), "{} is no object", what);
-  std::size_t known = 0;
   for_each_field<S>([&](const auto& f) {
+    if constexpr (std::decay_t<decltype(f)>::kept)
+      if (json.contains(f.name)) read(json.at(f.name), value.*f.member);
+  });
+  std::size_t known = 0;
+  for_each_field<S>([&](const auto& f) {  // which belong depends on the others
     if constexpr (std::decay_t<decltype(f)>::kept) {
+      if (!f.kept_of(value)) return;
       check(json.contains(f.name), "{} has no field '{}'", what, f.name);
-      read(json.at(f.name), value.*f.member);
       ++known;
     }
   });

@@ -160,7 +160,6 @@ Json to_json(const SiteSpec& s) {
   Json json = written_fields(s);
   if (const host::PrintJob* job = host::print_job_of(s.function.get()))
     json["print"] = to_json(*job);
-  if (s.live) json["live"] = true;
   return json;
 }
 
@@ -170,16 +169,10 @@ SiteSpec site_from(const Json& from) {
     print = std::move(json["print"]);
     json.erase("print");
   }
-  bool live = false;
-  if (json.is_object() && json.contains("live")) {
-    live = json["live"].get<bool>();
-    json.erase("live");
-  }
   SiteSpec s;
   read_fields(json, "a site", s);
-  if (live) s.live = std::make_shared<Switch>();
-  check(!live || s.kind == SiteSpec::Kind::hook, "a site is live and no hook");
-  check(!s.named.name.empty() || !print.is_null() || !s.enters() || live,
+  check(!s.live || s.kind == SiteSpec::Kind::hook, "a site is live and no hook");
+  check(!s.named.name.empty() || !print.is_null() || !s.enters() || s.live,
         "a site names no function");
   check_role(s);
   check(s.every > 0 && s.until >= 0 && s.keep_last >= 0 && s.mask_size >= 0,
@@ -193,7 +186,7 @@ SiteSpec site_from(const Json& from) {
   s.function = host::tape_function(s.named.name);
   if (s.function) check_tape_site(s);
   if (s.named.name == process_call) s.function = host::process_function(s.named.attributes);
-  if (live && s.named.name.empty()) s.function = asleep();
+  if (s.live && s.named.name.empty()) s.function = asleep();
   if (!print.is_null()) {
     check(s.is_tap() && s.named.name.empty(), "a site is a print and not a tap");
     s.function = print_from(print, s.operands);
