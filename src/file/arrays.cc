@@ -1,12 +1,10 @@
-// Reading NumPy's headers, and whole files of arrays.
+// Files of arrays: .npy and .npz of tensors.
 #include "listen/npy.h"
 
 #include <fmt/format.h>
 #include <postern/npy.h>
 
-#include <charconv>
 #include <cstring>
-#include <optional>
 #include <set>
 
 #include "core/check.h"
@@ -29,50 +27,6 @@ auto named(const std::string& who, F&& read) {
     return read();
   } catch (const Error& e) {
     refuse(e.code(), who + ": " + e.what());
-  }
-}
-
-DType dtype_of(const std::string& descriptor) {
-  for (int d = 0; d < static_cast<int>(DType::token); ++d)
-    if (const auto dtype = static_cast<DType>(d);
-        host::npy_dtype(dtype) == dtype && descriptor == host::npy_descriptor(dtype))
-      return dtype;
-  refuse(ErrorCode::unimplemented,
-         fmt::format("arrays of dtype '{}' cannot be read", one_line(descriptor)));
-}
-
-/// What stands behind 'key': in a dictionary of Python.
-std::string_view value_of(std::string_view header, const std::string& key) {
-  const std::string quoted = "'" + key + "':";
-  const auto at = header.find(quoted);
-  if (at == std::string_view::npos) return {};
-  header.remove_prefix(at + quoted.size());
-  header.remove_prefix(std::min(header.find_first_not_of(' '), header.size()));
-  return header;
-}
-
-std::string in_quotes(std::string_view text) {
-  if (!text.starts_with("'")) return "";
-  const auto end = text.find('\'', 1);
-  if (end == std::string_view::npos) return "";
-  return std::string(text.substr(1, end - 1));
-}
-
-/// "(2, 3,)"; none for what is no shape.
-std::optional<Dims> extents(std::string_view text) {
-  if (!text.starts_with("(")) return {};
-  const auto end = text.find(')');
-  if (end == std::string_view::npos) return {};
-  text = text.substr(1, end - 1);
-  Dims dims;
-  while (true) {
-    text.remove_prefix(std::min(text.find_first_not_of(" ,"), text.size()));
-    if (text.empty()) return dims;
-    std::int64_t extent = 0;
-    const auto [next, error] = std::from_chars(text.data(), text.data() + text.size(), extent);
-    if (error != std::errc() || extent < 0) return {};
-    dims.push_back(extent);
-    text.remove_prefix(static_cast<std::size_t>(next - text.data()));
   }
 }
 
@@ -103,43 +57,6 @@ struct Written {
 };
 
 }  // namespace
-
-Type read_npy_header(const std::function<void(void*, std::size_t)>& take) {
-  unsigned char start[10];
-  take(start, sizeof start);
-  if (std::memcmp(start, "\x93NUMPY", 6) != 0 || start[6] < 1 || start[6] > 3)
-    refuse(ErrorCode::invalid_argument, "this is no .npy array");
-  std::size_t length = start[8] + (std::size_t{start[9]} << 8);
-  if (start[6] > 1) {
-    unsigned char more[2];
-    take(more, sizeof more);
-    length += (std::size_t{more[0]} << 16) + (std::size_t{more[1]} << 24);
-  }
-  if (length > 1 << 20) refuse(ErrorCode::invalid_argument, "its header is too long");
-  std::string header(length, ' ');
-  take(header.data(), length);
-  const std::string descriptor = in_quotes(value_of(header, "descr"));
-  const std::string_view order = value_of(header, "fortran_order");
-  const std::optional<Dims> dims = extents(value_of(header, "shape"));
-  if (descriptor.empty() || !(order.starts_with("True") || order.starts_with("False")) || !dims)
-    refuse(ErrorCode::invalid_argument, "its header describes no array");
-  if (order.starts_with("True") && dims->size() > 1)
-    refuse(ErrorCode::unimplemented,
-           "it is in column order; write it with numpy.ascontiguousarray");
-  try {
-    return make_type(dtype_of(descriptor), *dims);
-  } catch (const TypeError& e) {  // more bytes than can be counted
-    refuse(ErrorCode::invalid_argument, e.what());
-  }
-}
-
-std::string npy_bytes(const AnyView& array) {
-  const Type type = array.type();
-  check(host::npy_dtype(type.dtype) == type.dtype, "npy_bytes: NumPy's files have no dtype for {}",
-        to_string(type));
-  std::string out = host::npy_header(type);
-  return out.append(reinterpret_cast<const char*>(array.data()), type.byte_size());
-}
 
 Tensor read_npy(const std::filesystem::path& file) {
   const std::string data = host::read_file("read_npy", file.string());

@@ -1,11 +1,16 @@
-// Headers of arrays, and the zip around them.
+// Headers of arrays, written and read, and the zip around them.
 #include "listen/npy.h"
 
 #include <fmt/format.h>
+#include <postern/npy.h>
 #include <zlib.h>
 
+#include <charconv>
 #include <cstring>
+#include <optional>
 
+#include "core/check.h"
+#include "core/text.h"
 #include "print/number.h"
 
 namespace postern::internal::host {
@@ -107,6 +112,54 @@ std::string npy_header(DType dtype, std::int64_t rows, const Dims& row) {
   return header(dtype, extents(dims), 19 - std::to_string(rows).size());
 }
 
+namespace {
+
+DType dtype_from(const std::string& descriptor) {
+  for (int d = 0; d < static_cast<int>(DType::token); ++d)
+    if (const auto dtype = static_cast<DType>(d);
+        npy_dtype(dtype) == dtype && descriptor == npy_descriptor(dtype))
+      return dtype;
+  throw Error(ErrorCode::unimplemented,
+              fmt::format("arrays of dtype '{}' cannot be read", one_line(descriptor)));
+}
+
+/// What stands behind 'key': in a dictionary of Python.
+std::string_view python_entry(std::string_view header, const std::string& key) {
+  const std::string quoted = "'" + key + "':";
+  const auto at = header.find(quoted);
+  if (at == std::string_view::npos) return {};
+  header.remove_prefix(at + quoted.size());
+  header.remove_prefix(std::min(header.find_first_not_of(' '), header.size()));
+  return header;
+}
+
+std::string in_quotes(std::string_view text) {
+  if (!text.starts_with("'")) return "";
+  const auto end = text.find('\'', 1);
+  if (end == std::string_view::npos) return "";
+  return std::string(text.substr(1, end - 1));
+}
+
+/// "(2, 3,)"; none for what is no shape.
+std::optional<Dims> extents_from(std::string_view text) {
+  if (!text.starts_with("(")) return {};
+  const auto end = text.find(')');
+  if (end == std::string_view::npos) return {};
+  text = text.substr(1, end - 1);
+  Dims dims;
+  while (true) {
+    text.remove_prefix(std::min(text.find_first_not_of(" ,"), text.size()));
+    if (text.empty()) return dims;
+    std::int64_t extent = 0;
+    const auto [next, error] = std::from_chars(text.data(), text.data() + text.size(), extent);
+    if (error != std::errc() || extent < 0) return {};
+    dims.push_back(extent);
+    text.remove_prefix(static_cast<std::size_t>(next - text.data()));
+  }
+}
+
+}  // namespace
+
 // A ZIP archive of files that are stored as they are, not compressed. Writes for each array a local
 // header, its .npy header and its data; then the central directory, which repeats the headers with
 // where each file begins; then the record that says where the directory is. Sizes and places have
@@ -170,3 +223,45 @@ void write_npz(NewFile& file, const std::vector<NpyArray>& arrays) {
 }
 
 }  // namespace postern::internal::host
+
+namespace postern {
+using namespace internal;
+
+std::string npy_bytes(const AnyView& array) {
+  const Type type = array.type();
+  check(host::npy_dtype(type.dtype) == type.dtype, "npy_bytes: NumPy's files have no dtype for {}",
+        to_string(type));
+  std::string out = host::npy_header(type);
+  return out.append(reinterpret_cast<const char*>(array.data()), type.byte_size());
+}
+
+Type read_npy_header(const std::function<void(void*, std::size_t)>& take) {
+  unsigned char start[10];
+  take(start, sizeof start);
+  if (std::memcmp(start, "\x93NUMPY", 6) != 0 || start[6] < 1 || start[6] > 3)
+    throw Error(ErrorCode::invalid_argument, "this is no .npy array");
+  std::size_t length = start[8] + (std::size_t{start[9]} << 8);
+  if (start[6] > 1) {
+    unsigned char more[2];
+    take(more, sizeof more);
+    length += (std::size_t{more[0]} << 16) + (std::size_t{more[1]} << 24);
+  }
+  if (length > 1 << 20) throw Error(ErrorCode::invalid_argument, "its header is too long");
+  std::string header(length, ' ');
+  take(header.data(), length);
+  const std::string descriptor = host::in_quotes(host::python_entry(header, "descr"));
+  const std::string_view order = host::python_entry(header, "fortran_order");
+  const std::optional<Dims> dims = host::extents_from(host::python_entry(header, "shape"));
+  if (descriptor.empty() || !(order.starts_with("True") || order.starts_with("False")) || !dims)
+    throw Error(ErrorCode::invalid_argument, "its header describes no array");
+  if (order.starts_with("True") && dims->size() > 1)
+    throw Error(ErrorCode::unimplemented,
+                "it is in column order; write it with numpy.ascontiguousarray");
+  try {
+    return make_type(host::dtype_from(descriptor), *dims);
+  } catch (const TypeError& e) {  // more bytes than can be counted
+    throw Error(ErrorCode::invalid_argument, e.what());
+  }
+}
+
+}  // namespace postern
