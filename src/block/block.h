@@ -122,3 +122,15 @@ struct postern::internal::Described<postern::internal::blocks::Level> {
   static constexpr auto fields =
       std::tuple(field("size", &L::size), field("mapped", &L::mapped), field("masked", &L::masked));
 };
+
+/// Of a block as it was written. Those that a derivative made are not kept as blocks.
+template <>
+struct postern::internal::Described<postern::internal::blocks::BlockParams> {
+  using B = blocks::BlockParams;
+  static constexpr auto fields = std::tuple(
+      transient("config", &B::config),  // a file has its name and attributes
+      transient("body", &B::body),      // the function of the module
+      field("operands", &B::operands), field("results", &B::results), field("levels", &B::levels),
+      transient("values", &B::values), transient("rules", &B::rules), transient("order", &B::order),
+      transient("of_operand", &B::of_operand), transient("of_result", &B::of_result));
+};

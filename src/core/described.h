@@ -145,6 +145,12 @@ std::string text_of(const std::vector<S>& list) {
   return fmt::format("[{}]", out);
 }
 
+template <>
+struct Described<Named> {
+  static constexpr auto fields =
+      std::tuple(field("name", &Named::name), field("attributes", &Named::attributes));
+};
+
 /// The exact text for keys, of what is shown rounded or in part.
 inline std::string key_of(std::chrono::nanoseconds v) { return fmt::format("{}ns", v.count()); }
 inline std::string key_of(const std::vector<Type>& v) {

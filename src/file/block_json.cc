@@ -15,16 +15,7 @@ namespace postern::internal::file {
 
 Json to_json(const Module::Kept& block) {
   const auto& p = as<blocks::BlockParams>(*block.params);
-  return {{"name", p.config->name},
-          {"attributes", to_json(p.config->attributes)},
-          {"operands", to_json(p.operands)},
-          {"results", to_json(p.results)},
-          {"levels", written(p.levels)},
-          {"function", block.function},
-          {"inputs", to_json(block.inputs)},
-          {"outputs", to_json(block.outputs)},
-          {"begin", block.begin},
-          {"end", block.end}};
+  return written_fields(Named{p.config->name, p.config->attributes}, p, block);
 }
 
 namespace {
@@ -39,16 +30,16 @@ void check_types(const SavedBlock& b) {
   const auto batch = [](Type& t, std::int64_t size) { t.dims.insert(t.dims.begin(), size); };
   for (const blocks::Level& level : b.params.levels) {
     check(level.size >= 0 && level.mapped.size() == operands.size(),
-          "a level of block {} does not fit its operands", b.name);
+          "a level of block {} does not fit its operands", b.config.name);
     for (std::size_t i = 0; i < operands.size(); ++i)
       if (level.mapped[i]) batch(operands[i], level.size);
     if (level.masked) operands.push_back({DType::pred, {level.size}});
     for (Type& t : results) batch(t, level.size);
   }
   check(begin_with(b.function.inputs, operands) && begin_with(b.function.outputs, results),
-        "the function of block {} takes {} and gives {}, which begins not with {} and {}", b.name,
-        to_string(b.function.inputs), to_string(b.function.outputs), to_string(operands),
-        to_string(results));
+        "the function of block {} takes {} and gives {}, which begins not with {} and {}",
+        b.config.name, to_string(b.function.inputs), to_string(b.function.outputs),
+        to_string(operands), to_string(results));
 }
 
 template <class Config>
@@ -119,15 +110,8 @@ void check_own_types(const blocks::BlockParams& p) {
 }  // namespace
 
 SavedBlock block_from(const Json& json) {
-  SavedBlock b;
-  b.name = json.at("name").get<std::string>();
-  b.attributes = attributes_from(json.at("attributes"));
-  b.params.operands = types_from(json.at("operands"));
-  b.params.results = types_from(json.at("results"));
-  b.function = {json.at("function").get<std::string>(), nullptr,
-                types_from(json.at("inputs")),          types_from(json.at("outputs")),
-                json.at("begin").get<std::size_t>(),    json.at("end").get<std::size_t>()};
-  read(json.at("levels"), b.params.levels);
+  SavedBlock b{};
+  read_fields(json, "a block", b.config, b.params, b.function);
   check_types(b);
   return b;
 }
@@ -139,7 +123,7 @@ void check_places(std::span<const SavedBlock> blocks, std::string_view text) {
     check(at <= begin && begin <= end && end <= text.size() &&
               text.substr(begin, end - begin)
                   .starts_with(fmt::format("  func.func private @{}(", function)),
-          "block {} is not where the file says", b.name);
+          "block {} is not where the file says", b.config.name);
     at = end;
   }
 }
@@ -148,7 +132,7 @@ Module with_overrides(Module module, std::span<const SavedBlock> blocks,
                       const platforms::Platform& platform) {
   for (std::size_t i = blocks.size(); i-- > 0;) {  // from the last on, so that places stay right
     const SavedBlock& b = blocks[i];
-    auto config = blocks::config_named(b.name, b.attributes);
+    auto config = blocks::config_named(b.config.name, b.config.attributes);
     if (!config) continue;
     blocks::BlockParams params = b.params;
     params.config = std::make_shared<const detail::BlockConfig>(std::move(*config));

@@ -7,8 +7,7 @@
 namespace postern::internal::file {
 
 struct SavedBlock {
-  std::string name;  // of the config
-  Attributes attributes;
+  Named config;
   blocks::BlockParams params;  // but for config and default
   Module::Kept function;       // but for params
 };

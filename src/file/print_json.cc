@@ -1,5 +1,4 @@
-// Prints as JSON: format, options and what is known of the values. Numbers of attributes are
-// written as text, which keeps every bit.
+// Prints as JSON: format, options and what is known of the values.
 #include <iostream>
 
 #include "file/described_json.h"
@@ -13,53 +12,21 @@ using detail::PrintNode;
 using host::FormatPiece;
 using host::PrintJob;
 
-constexpr const char* node_kinds[] = {"leaf", "text", "tuple", "list", "named"};
-constexpr const char* known_kinds[] = {"int64", "uint64", "double", "bool", "string"};
 constexpr int deepest = 100;
 
-Json to_json(const PrintNode& node) {
-  Json json = {{"kind", node_kinds[static_cast<int>(node.kind)]}};
-  if (node.kind == PrintNode::Kind::text)
-    json["known"] = std::visit(
-        [&](const auto& v) -> Json {
-          const char* kind = known_kinds[node.known.index()];
-          if constexpr (std::is_same_v<std::decay_t<decltype(v)>, double>)
-            return {{kind, number_text(v)}};
-          else
-            return {{kind, v}};
-        },
-        node.known);
-  if (!node.names.empty()) json["names"] = node.names;
-  for (const PrintNode& part : node.parts) json["parts"].push_back(to_json(part));
-  return json;
+/// Before it is read: what reads a value calls itself for its parts.
+void check_depth(const Json& node, int depth = 0) {
+  check(depth < deepest, "a print's value is nested too deep");
+  if (!node.is_object() || !node.contains("parts")) return;
+  for (const Json& part : node["parts"]) check_depth(part, depth + 1);
 }
 
-PrintNode node_from(const Json& json, int depth = 0) {
-  check(depth < deepest, "a print's value is nested too deep");
-  PrintNode node;
-  node.kind = static_cast<PrintNode::Kind>(
-      index_of("kind of a print's value", node_kinds, json.at("kind").get<std::string>()));
-  if (node.kind == PrintNode::Kind::text) {
-    const Json& known = json.at("known");
-    check(known.is_object() && known.size() == 1,
-          "what is known of a print's value must be one value with its kind");
-    const Json& v = known.front();
-    switch (index_of("kind of number", known_kinds, known.begin().key())) {
-      case 0: node.known = v.get<std::int64_t>(); break;
-      case 1: node.known = v.get<std::uint64_t>(); break;
-      case 2: node.known = number_from(v.get<std::string>()); break;
-      case 3: node.known = v.get<bool>(); break;
-      default: node.known = v.get<std::string>();
-    }
-  }
-  if (json.contains("names")) node.names = json["names"].get<std::vector<std::string>>();
-  if (json.contains("parts"))
-    for (const Json& part : json["parts"]) node.parts.push_back(node_from(part, depth + 1));
+void check_node(const PrintNode& node) {
   check(node.names.size() == (node.kind == PrintNode::Kind::named ? node.parts.size() : 0),
         "a print's value has not one name for each part");
   check(node.parts.empty() || node.kind > PrintNode::Kind::text,
         "a print's value cannot have parts");
-  return node;
+  for (const PrintNode& part : node.parts) check_node(part);
 }
 
 }  // namespace
@@ -84,34 +51,19 @@ void read(const Json& json, std::ostream*& stream) {
   if (name == "cerr") stream = &std::cerr;
 }
 
-Json to_json(const PrintJob& job) {
-  Json json = {{"options", written_fields(job.options)},
-               {"whole", job.whole},
-               {"pieces", Json::array()},
-               {"values", Json::array()}};
-  for (const FormatPiece& p : job.pieces)
-    json["pieces"].push_back(
-        {{"text", p.text}, {"value", p.value}, {"spec", p.spec}, {"placeholder", p.placeholder}});
-  for (const detail::PrintValue& v : job.values)
-    json["values"].push_back({{"name", v.name}, {"value", to_json(v.node)}});
-  return json;
-}
+Json to_json(const PrintJob& job) { return written_fields(job); }
 
 std::shared_ptr<const detail::HostFunction> print_from(const Json& json,
                                                        std::span<const Type> operands) {
+  for (const Json& v : json.at("values")) check_depth(v.at("value"));
   PrintJob job;
-  read_fields(json.at("options"), "a print", job.options);
-  job.whole = json.at("whole").get<bool>();
-  for (const Json& v : json.at("values"))
-    job.values.push_back({v.at("name").get<std::string>(), node_from(v.at("value"))});
-  for (const Json& p : json.at("pieces")) {
-    FormatPiece piece{p.at("text").get<std::string>(), p.at("value").get<int>(),
-                      p.at("spec").get<std::string>(), p.at("placeholder").get<std::string>()};
+  read_fields(json, "a print", job);
+  for (const detail::PrintValue& v : job.values) check_node(v.node);
+  for (const FormatPiece& piece : job.pieces) {
     check(piece.value >= -1 && piece.value < static_cast<int>(job.values.size()),
           "a print has no value {}", piece.value);
     check(host::is_reasonable(piece.spec), "a print's specification '{}' is out of range",
           piece.spec);
-    job.pieces.push_back(std::move(piece));
   }
   check(!job.whole || job.values.size() == 1, "a print of one value has {}", job.values.size());
   host::make_ready("load", job, operands);

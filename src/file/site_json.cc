@@ -1,5 +1,4 @@
-// Writing and reading sites. Numbers of attributes are written as text, which keeps infinities and
-// every bit.
+// Writing and reading sites.
 #include "file/site_json.h"
 
 #include <postern/detail/block_core.h>
@@ -19,46 +18,6 @@
 namespace postern::internal::file {
 
 namespace {
-
-constexpr const char* kinds[] = {"bool",  "int64",  "double",  "string",
-                                 "bools", "int64s", "doubles", "strings"};
-
-Json to_json(const Attribute& attribute) {
-  const Json kind = kinds[attribute.index()];
-  return std::visit(
-      [&](const auto& v) -> Json {
-        using T = std::decay_t<decltype(v)>;
-        if constexpr (std::is_same_v<T, double>) {
-          return {{kind, number_text(v)}};
-        } else if constexpr (std::is_same_v<T, std::vector<double>>) {
-          Json list = Json::array();
-          for (const double d : v) list.push_back(number_text(d));
-          return {{kind, list}};
-        } else {
-          return {{kind, v}};
-        }
-      },
-      attribute);
-}
-
-Attribute attribute_from(const Json& json) {
-  check(json.is_object() && json.size() == 1, "an attribute must be one value with its kind");
-  const Json& v = json.front();
-  switch (index_of("kind of attribute", kinds, json.begin().key())) {
-    case 0: return v.get<bool>();
-    case 1: return v.get<std::int64_t>();
-    case 2: return number_from(v.get<std::string>());
-    case 3: return v.get<std::string>();
-    case 4: return v.get<std::vector<bool>>();
-    case 5: return v.get<std::vector<std::int64_t>>();
-    case 6: {
-      std::vector<double> out;
-      for (const Json& d : v) out.push_back(number_from(d.get<std::string>()));
-      return out;
-    }
-    default: return v.get<std::vector<std::string>>();
-  }
-}
 
 /// Of which one firing may be made: not so large that sizes overflow.
 void check_sizes(const SiteSpec& s) {
@@ -116,12 +75,16 @@ std::vector<Type> types_from(const Json& json) {
 
 Json to_json(const Attributes& attributes) {
   Json out = Json::object();
-  for (const auto& [name, value] : attributes.items()) out[name] = to_json(value);
+  for (const auto& [name, value] : attributes.items()) out[name] = written(value);
   return out;
 }
 Attributes attributes_from(const Json& json) {
   Attributes out;
-  for (const auto& [name, value] : json.items()) out.set(name, attribute_from(value));
+  for (const auto& [name, value] : json.items()) {
+    Attribute attribute;
+    read(value, attribute);
+    out.set(name, std::move(attribute));
+  }
   return out;
 }
 
@@ -211,12 +174,6 @@ SiteSpec site_from(const Json& from) {
 Json written(const Place& v) { return {{"file", v.file}, {"line", v.line}}; }
 void read(const Json& json, Place& v) {
   v = place_in_file(json.at("file").get<std::string>(), json.at("line").get<std::uint32_t>());
-}
-
-Json written(const Named& v) { return {{"name", v.name}, {"attributes", to_json(v.attributes)}}; }
-void read(const Json& json, Named& v) {
-  v.name = json.at("name").get<std::string>();
-  v.attributes = attributes_from(json.at("attributes"));
 }
 
 void read(const Json& json, std::chrono::nanoseconds& v) {

@@ -47,6 +47,15 @@ struct Module {
   };
   std::vector<Kept> kept;
 };
+template <>
+struct Described<Module::Kept> {
+  using K = Module::Kept;
+  static constexpr auto fields =
+      std::tuple(field("function", &K::function),
+                 transient("params", &K::params),  // each kind of them has fields of its own
+                 field("inputs", &K::inputs), field("outputs", &K::outputs),
+                 field("begin", &K::begin), field("end", &K::end));
+};
 
 /// A value of the module being written.
 struct Ssa {

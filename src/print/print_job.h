@@ -27,6 +27,32 @@ struct Described<PrintOptions> {
       transient("map", &O::map), transient("log", &O::log));
 };
 
+template <>
+struct Words<detail::PrintNode::Kind> {
+  static constexpr const char* all[] = {"leaf", "text", "tuple", "list", "named"};
+};
+template <>
+struct Described<detail::PrintNode> {
+  using N = detail::PrintNode;
+  static constexpr auto fields =
+      std::tuple(field("kind", &N::kind),
+                 field("known", &N::known).when([](const N& n) { return n.kind == N::Kind::text; }),
+                 field("names", &N::names).when([](const N& n) { return !n.names.empty(); }),
+                 field("parts", &N::parts).when([](const N& n) { return !n.parts.empty(); }));
+};
+template <>
+struct Described<detail::PrintValue> {
+  using V = detail::PrintValue;
+  static constexpr auto fields = std::tuple(field("name", &V::name), field("value", &V::node));
+};
+template <>
+struct Described<host::FormatPiece> {
+  using F = host::FormatPiece;
+  static constexpr auto fields =
+      std::tuple(field("text", &F::text), field("value", &F::value), field("spec", &F::spec),
+                 field("placeholder", &F::placeholder));
+};
+
 }  // namespace postern::internal
 
 namespace postern::internal::host {
@@ -51,3 +77,11 @@ std::shared_ptr<const detail::HostFunction> function_of(PrintJob job);
 const PrintJob* print_job_of(const detail::HostFunction* function);
 
 }  // namespace postern::internal::host
+
+template <>
+struct postern::internal::Described<postern::internal::host::PrintJob> {
+  using J = host::PrintJob;
+  static constexpr auto fields = std::tuple(
+      field("options", &J::options), field("whole", &J::whole), field("pieces", &J::pieces),
+      field("values", &J::values), transient("first_leaf", &J::first_leaf));  // make_ready finds it
+};

@@ -1,5 +1,6 @@
-// Sites and prints as JSON: every field comes back.
+// Sites, prints and blocks as JSON: every field comes back.
 #include "core/site.h"
+#include "file/block_json.h"
 #include "file/described_json.h"
 #include "print/print_job.h"
 #include "support.h"
@@ -174,6 +175,61 @@ TEST(SavedSites, EveryOptionOfAPrintComesBack) {
   PrintOptions back;
   file::read_fields(written, "a print", back);
   EXPECT_EQ(file::written_fields(back), written);
+}
+
+TEST(SavedSites, PrintsAreWrittenAsTheyWere) {
+  using Kind = detail::PrintNode::Kind;
+  detail::PrintNode leaf, count, share, both;
+  count.kind = share.kind = Kind::text;
+  count.known = std::int64_t{0};
+  share.known = 0.1;
+  both.kind = Kind::named;
+  both.parts = {leaf, count};
+  both.names = {"a", "b"};
+  host::PrintJob job;
+  job.pieces = {{"x = ", 0, "", "{x}"}, {}};
+  job.values = {{"x", both}, {"", share}};
+  const file::Json json = file::to_json(job);
+  file::Json rest = json;
+  rest.erase("options");
+  EXPECT_EQ(rest.dump(),
+            R"({"whole":false,"pieces":[{"text":"x = ","value":0,"spec":"","placeholder":"{x}"},)"
+            R"({"text":"","value":-1,"spec":"","placeholder":""}],"values":[{"name":"x","value":)"
+            R"({"kind":"named","names":["a","b"],"parts":[{"kind":"leaf"},{"kind":"text","known":)"
+            R"({"int64":0}}]}},{"name":"","value":{"kind":"text","known":{"double":"0.1"}}}]})");
+  const auto back = file::print_from(json, std::vector{make_type(DType::f32, {})});
+  EXPECT_EQ(file::to_json(*host::print_job_of(back.get())), json);
+}
+
+TEST(SavedSites, PrintsThatAreNestedTooDeepAreRefused) {
+  file::Json json = file::to_json(host::PrintJob{});
+  file::Json value = {{"kind", "tuple"}};
+  for (int i = 0; i < 200; ++i) value = {{"kind", "tuple"}, {"parts", file::Json::array({value})}};
+  json["values"].push_back({{"name", ""}, {"value", value}});
+  EXPECT_THROW(file::print_from(json, {}), TypeError);
+}
+
+TEST(SavedSites, BlocksAreWrittenAsTheyWere) {
+  const std::string text =
+      R"({"name":"a.block","attributes":{"full":{"bool":true}},"operands":["f32[2]"],)"
+      R"("results":["f32[]"],"levels":[{"size":3,"mapped":[true],"masked":false}],)"
+      R"("function":"f","inputs":["f32[3,2]"],"outputs":["f32[3]"],"begin":5,"end":70})";
+  const file::Json json = file::Json::parse(text);
+  const file::SavedBlock back = file::block_from(json);
+  blocks::BlockParams params = back.params;
+  params.config = std::make_shared<const detail::BlockConfig>(
+      detail::BlockConfig{nullptr, back.config.name, back.config.attributes, nullptr});
+  Module::Kept kept = back.function;
+  kept.params = make_params(std::move(params));
+  EXPECT_EQ(file::to_json(kept).dump(), text);
+  for (const auto& [name, value] : json.items()) {
+    file::Json less = json;
+    less.erase(name);
+    EXPECT_THROW(file::block_from(less), TypeError) << name;
+  }
+  file::Json more = json;
+  more["of another version"] = 1;
+  EXPECT_THROW(file::block_from(more), TypeError);
 }
 
 }  // namespace
