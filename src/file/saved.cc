@@ -212,7 +212,7 @@ Loaded loaded(std::vector<Type> inputs, run::ProgramModule module,
 }  // namespace
 
 static Loaded load_foreign(std::string_view text, const std::string& name) {
-  file::Foreign foreign = file::read_foreign(text, name);
+  foreign::Foreign foreign = foreign::read_foreign(text, name);
   run::ProgramModule module;
   module.text = std::move(foreign.text);
   module.results = std::move(foreign.outputs);

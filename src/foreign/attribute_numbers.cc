@@ -12,7 +12,7 @@
 #include "foreign/foreign.h"
 #include "foreign/mlir_text.h"
 
-namespace postern::internal::file {
+namespace postern::internal::foreign {
 
 namespace {
 
@@ -199,4 +199,4 @@ void require_one_device(std::string_view name, const std::optional<Attribute>& v
     throw Error(ErrorCode::unimplemented, "it is for several devices; one is what can be loaded");
 }
 
-}  // namespace postern::internal::file
+}  // namespace postern::internal::foreign

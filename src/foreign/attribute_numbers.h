@@ -5,7 +5,7 @@
 #include <optional>
 #include <string_view>
 
-namespace postern::internal::file {
+namespace postern::internal::foreign {
 
 /// As many elements of a type ("i64", "f32") that host functions can be given: integers or reals.
 /// Bytes of one element, `size` of them, are for all.
@@ -24,4 +24,4 @@ void require_one_device(std::string_view name, const std::optional<Attribute>& v
 inline constexpr std::string_view says_devices[] = {"mhlo.num_partitions", "mhlo.num_replicas",
                                                     "replica_groups", "source_target_pairs"};
 
-}  // namespace postern::internal::file
+}  // namespace postern::internal::foreign

@@ -13,7 +13,7 @@
 #include <cstring>
 #include <utility>
 
-namespace postern::internal::file {
+namespace postern::internal::foreign {
 
 void refuse_damaged(std::string_view why) {
   throw Error(ErrorCode::data_loss, fmt::format("{}: the file was changed or cut short", why));
@@ -299,4 +299,4 @@ Bytecode read_bytecode(std::string_view bytes) {
   return code;
 }
 
-}  // namespace postern::internal::file
+}  // namespace postern::internal::foreign

@@ -9,7 +9,7 @@
 
 #include "core/check.h"
 
-namespace postern::internal::file {
+namespace postern::internal::foreign {
 
 /// Of files that nobody vouches for: whatever lies outside of the bytes or is out of range throws
 /// Error.
@@ -66,4 +66,4 @@ inline constexpr std::string_view bytecode_magic = "ML\xefR";
 /// The parts point into `bytes`.
 Bytecode read_bytecode(std::string_view bytes);
 
-}  // namespace postern::internal::file
+}  // namespace postern::internal::foreign

@@ -9,7 +9,7 @@
 
 #include "foreign/foreign.h"
 
-namespace postern::internal::file {
+namespace postern::internal::foreign {
 
 namespace {
 
@@ -105,4 +105,4 @@ bool folds_wrongly(std::string_view operation, std::string_view type) {
 
 std::vector<Edit> hidden_from_folding(const MlirText& text) { return Hiding(text).edits(); }
 
-}  // namespace postern::internal::file
+}  // namespace postern::internal::foreign

@@ -5,7 +5,7 @@
 
 #include "foreign/mlir_text.h"
 
-namespace postern::internal::file {
+namespace postern::internal::foreign {
 
 /// Whether XLA's folding of an operation ("divide") on this type is not what it computes when the
 /// program runs: it ends the process over integer divisions by zero, and counts the zeros of narrow
@@ -15,4 +15,4 @@ bool folds_wrongly(std::string_view operation, std::string_view type);
 /// Edits that let such operations of a text read their first operands from behind barriers.
 std::vector<Edit> hidden_from_folding(const MlirText& text);
 
-}  // namespace postern::internal::file
+}  // namespace postern::internal::foreign

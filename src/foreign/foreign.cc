@@ -24,7 +24,7 @@
 #include "platform/platform.h"
 #include "run/library.h"
 
-namespace postern::internal::file {
+namespace postern::internal::foreign {
 
 namespace {
 
@@ -465,4 +465,4 @@ Foreign read_foreign(std::string_view text, const std::string& name) {
   }
 }
 
-}  // namespace postern::internal::file
+}  // namespace postern::internal::foreign

@@ -11,7 +11,7 @@
 
 #include "core/site.h"
 
-namespace postern::internal::file {
+namespace postern::internal::foreign {
 
 struct Foreign {
   std::vector<Type> inputs, outputs;
@@ -58,4 +58,4 @@ std::string brings_computations(std::string_view target);
 /// tensor<2xf32> and the like. Throws Error.
 Type mlir_type(std::string_view text);
 
-}  // namespace postern::internal::file
+}  // namespace postern::internal::foreign

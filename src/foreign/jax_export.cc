@@ -10,7 +10,7 @@
 #include "foreign/portable.h"
 #include "platform/platform.h"
 
-namespace postern::internal::file {
+namespace postern::internal::foreign {
 
 namespace {
 
@@ -197,4 +197,4 @@ Foreign read_jax_export(std::string_view bytes, const std::string& name) {
   return read_portable(module, name, &out);
 }
 
-}  // namespace postern::internal::file
+}  // namespace postern::internal::foreign

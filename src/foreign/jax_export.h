@@ -2,9 +2,9 @@
 #pragma once
 #include "foreign/foreign.h"
 
-namespace postern::internal::file {
+namespace postern::internal::foreign {
 
 /// Throws Error.
 Foreign read_jax_export(std::string_view bytes, const std::string& name);
 
-}  // namespace postern::internal::file
+}  // namespace postern::internal::foreign

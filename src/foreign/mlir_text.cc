@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace postern::internal::file {
+namespace postern::internal::foreign {
 
 namespace {
 constexpr std::string_view spaces = " \t\r\n";
@@ -203,4 +203,4 @@ MainText read_main(const MlirText& text) {
   return out;
 }
 
-}  // namespace postern::internal::file
+}  // namespace postern::internal::foreign

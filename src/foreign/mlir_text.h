@@ -7,7 +7,7 @@
 
 #include "core/check.h"
 
-namespace postern::internal::file {
+namespace postern::internal::foreign {
 
 /// Positions are in the text. What is not as it should be throws Error with the line.
 class MlirText {
@@ -78,4 +78,4 @@ struct MainText {
 };
 MainText read_main(const MlirText& text);
 
-}  // namespace postern::internal::file
+}  // namespace postern::internal::foreign

@@ -14,7 +14,7 @@
 #include "lower/lowering.h"
 #include "platform/platform.h"
 
-namespace postern::internal::file {
+namespace postern::internal::foreign {
 
 namespace {
 
@@ -447,4 +447,4 @@ Foreign read_portable(std::string_view bytes, const std::string& name, const Exp
   return Writer(bytes, name, exported).write();
 }
 
-}  // namespace postern::internal::file
+}  // namespace postern::internal::foreign

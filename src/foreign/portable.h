@@ -3,7 +3,7 @@
 #pragma once
 #include "foreign/foreign.h"
 
-namespace postern::internal::file {
+namespace postern::internal::foreign {
 
 /// What stands around a module about the function it was made of.
 struct Exported {
@@ -16,4 +16,4 @@ struct Exported {
 Foreign read_portable(std::string_view bytes, const std::string& name,
                       const Exported* exported = nullptr);
 
-}  // namespace postern::internal::file
+}  // namespace postern::internal::foreign

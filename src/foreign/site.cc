@@ -3,7 +3,7 @@
 #include "foreign/foreign.h"
 #include "guest/asked.h"
 
-namespace postern::internal::file {
+namespace postern::internal::foreign {
 
 namespace {
 
@@ -43,4 +43,4 @@ SitePtr site_of(ForeignCall call) {
   return s;
 }
 
-}  // namespace postern::internal::file
+}  // namespace postern::internal::foreign

@@ -16,7 +16,7 @@
 #include "foreign/attribute_numbers.h"
 #include "lower/lowering.h"
 
-namespace postern::internal::file {
+namespace postern::internal::foreign {
 
 namespace {
 
@@ -439,4 +439,4 @@ Place Vhlo::place(std::size_t location) {
   return {};
 }
 
-}  // namespace postern::internal::file
+}  // namespace postern::internal::foreign

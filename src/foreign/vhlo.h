@@ -11,7 +11,7 @@
 #include "core/site.h"
 #include "foreign/bytecode.h"
 
-namespace postern::internal::file {
+namespace postern::internal::foreign {
 
 /// The names of an operation's own attributes in the order in which bytecode keeps them. Throws
 /// Error for operations that StableHLO 1.13, which the plug-in speaks, does not have.
@@ -104,4 +104,4 @@ class Vhlo {
   int depth_ = 0;
 };
 
-}  // namespace postern::internal::file
+}  // namespace postern::internal::foreign

@@ -5,7 +5,7 @@
 
 #include "foreign/vhlo.h"
 
-namespace postern::internal::file {
+namespace postern::internal::foreign {
 
 namespace {
 
@@ -225,4 +225,4 @@ std::span<const std::string_view> vhlo_attribute_names(std::string_view operatio
   return found->second;
 }
 
-}  // namespace postern::internal::file
+}  // namespace postern::internal::foreign

@@ -4,7 +4,7 @@
 #include "core/text.h"
 #include "foreign/vhlo.h"
 
-namespace postern::internal::file {
+namespace postern::internal::foreign {
 
 namespace {
 
@@ -142,4 +142,4 @@ void Vhlo::read_tensor_type(VhloType& out, ByteReader& in, bool with_encoding) {
   out.is_tensor = true;
 }
 
-}  // namespace postern::internal::file
+}  // namespace postern::internal::foreign

@@ -179,7 +179,7 @@ TEST_F(Foreign, AttributesAreTheSameOfTextAndOfBytes) {
     std::string out;
     (out.append(reinterpret_cast<const char*>(&values), sizeof values), ...);
     return [=](std::size_t count) {
-      return file::numbers_of_bytes(element, out, out.size() / sizeof...(values), count).value();
+      return foreign::numbers_of_bytes(element, out, out.size() / sizeof...(values), count).value();
     };
   };
   const auto& items = a.items();
