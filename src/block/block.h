@@ -2,7 +2,7 @@
 #pragma once
 #include "block/overrides.h"
 #include "core/primitive.h"
-#include "core/site.h"
+#include "core/site_spec.h"
 #include "lower/lowering.h"
 #include "transform/split.h"
 

@@ -8,7 +8,7 @@
 
 #include "control/cond.h"
 #include "core/lists.h"
-#include "core/site.h"
+#include "core/site_spec.h"
 #include "lower/meet.h"
 #include "transform/transpose.h"
 

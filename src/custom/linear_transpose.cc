@@ -6,7 +6,7 @@
 
 #include "control/control.h"
 #include "core/lists.h"
-#include "core/site.h"
+#include "core/site_spec.h"
 #include "custom/custom.h"
 #include "trace/literal.h"
 #include "transform/linearize.h"

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
-#include "core/site.h"
+#include "core/site_spec.h"
 
 namespace postern::internal::host {
 struct PrintJob;

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/site.h"
+#include "core/site_spec.h"
 
 namespace postern::internal::foreign {
 

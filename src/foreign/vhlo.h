@@ -8,7 +8,7 @@
 #include <span>
 #include <utility>
 
-#include "core/site.h"
+#include "core/site_spec.h"
 #include "foreign/bytecode.h"
 
 namespace postern::internal::foreign {

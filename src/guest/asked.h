@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/site.h"
+#include "core/site_spec.h"
 
 namespace postern::internal::guest {
 

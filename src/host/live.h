@@ -5,7 +5,7 @@
 #include <optional>
 #include <span>
 
-#include "host/site.h"
+#include "host/host_site.h"
 
 namespace postern::internal::host {
 

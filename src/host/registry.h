@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include "host/site.h"
+#include "host/host_site.h"
 
 namespace postern::internal::host {
 

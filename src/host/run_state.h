@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "host/site.h"
+#include "host/host_site.h"
 #include "host/turns.h"
 #include "host/waits.h"
 

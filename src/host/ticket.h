@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "host/site.h"
+#include "host/host_site.h"
 
 namespace postern::internal::host {
 

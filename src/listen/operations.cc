@@ -3,7 +3,7 @@
 #include <postern/listen.h>
 
 #include "control/control.h"
-#include "core/site.h"
+#include "core/site_spec.h"
 #include "listen/summary.h"
 #include "shard/shard_map.h"
 #include "site/site.h"

@@ -5,7 +5,7 @@
 
 #include "core/primitive.h"
 #include "core/sharding.h"
-#include "core/site.h"
+#include "core/site_spec.h"
 
 #include <functional>
 #include <initializer_list>

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "core/primitive.h"
-#include "core/site.h"
+#include "core/site_spec.h"
 
 namespace postern::internal {
 

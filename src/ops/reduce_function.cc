@@ -3,7 +3,7 @@
 #include <postern/reduce.h>
 
 #include "core/lists.h"
-#include "core/site.h"
+#include "core/site_spec.h"
 #include "ops/axes.h"
 #include "ops/family.h"
 #include "ops/reduce.h"

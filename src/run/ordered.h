@@ -5,7 +5,7 @@
 #include <span>
 
 #include "core/program.h"
-#include "core/site.h"
+#include "core/site_spec.h"
 #include "run/runtime.h"
 
 namespace postern::internal::run {

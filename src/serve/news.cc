@@ -13,7 +13,7 @@
 #include "core/known_programs.h"
 #include "core/lines.h"
 #include "core/primitive.h"
-#include "core/site.h"
+#include "core/site_spec.h"
 #include "host/live.h"
 #include "host/timeline.h"
 #include "listen/stats.h"

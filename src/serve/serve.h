@@ -3,7 +3,7 @@
 #include <span>
 #include <string>
 
-#include "core/site.h"
+#include "core/site_spec.h"
 
 namespace postern::internal::live {
 

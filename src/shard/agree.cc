@@ -7,7 +7,7 @@
 
 #include "control/control.h"
 #include "core/lists.h"
-#include "core/site.h"
+#include "core/site_spec.h"
 #include "shard/processes.h"
 #include "shard/shard_map.h"
 

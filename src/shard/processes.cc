@@ -9,7 +9,7 @@
 
 #include "cluster/cluster.h"
 #include "control/control.h"
-#include "core/site.h"
+#include "core/site_spec.h"
 #include "ops/moved_axes.h"
 #include "ops/shape.h"
 #include "shard/collective.h"

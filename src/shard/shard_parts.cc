@@ -4,7 +4,7 @@
 #include <set>
 
 #include "control/control.h"
-#include "core/site.h"
+#include "core/site_spec.h"
 #include "ops/elementwise.h"
 #include "ops/shape.h"
 #include "shard/shard_map.h"

@@ -1,7 +1,7 @@
 // The one primitive behind call, tap, hook and print.
 #pragma once
 #include "core/primitive.h"
-#include "core/site.h"
+#include "core/site_spec.h"
 
 namespace postern::internal {
 

@@ -4,7 +4,7 @@
 #include <postern/ops.h>
 
 #include "core/check.h"
-#include "core/site.h"
+#include "core/site_spec.h"
 #include "transform/jvp.h"
 #include "transform/walk.h"
 

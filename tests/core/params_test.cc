@@ -2,7 +2,7 @@
 #include "core/params.h"
 
 #include "block/block.h"
-#include "core/site.h"
+#include "core/site_spec.h"
 #include "support.h"
 
 namespace postern {

@@ -1,5 +1,5 @@
 // Sites, prints and blocks as JSON: every field comes back.
-#include "core/site.h"
+#include "core/site_spec.h"
 #include "file/block_json.h"
 #include "file/described_json.h"
 #include "print/print_job.h"

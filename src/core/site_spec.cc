@@ -1,5 +1,5 @@
 // Sites: whether a function can take what a site gives.
-#include "core/site.h"
+#include "core/site_spec.h"
 
 #include <algorithm>
 

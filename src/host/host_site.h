@@ -1,7 +1,7 @@
 // HostSite: a site made ready for the hot path. Whatever can be known before a run is worked out
 // here.
 #pragma once
-#include "core/site.h"
+#include "core/site_spec.h"
 
 namespace postern::internal::host {
 

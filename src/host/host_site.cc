@@ -1,5 +1,5 @@
 // Preparing sites, and checking that a function can take what a site gives.
-#include "host/site.h"
+#include "host/host_site.h"
 
 #include <algorithm>
 
