@@ -26,8 +26,8 @@ namespace blocks {
 
 constinit const HandlerAccess handler_access{run::require_handler};
 constinit const OwnOverrides own_overrides{[] {
-  add_linalg_overrides();
-  add_cumulative_overrides();
+  linear_algebra::add_linalg_overrides();
+  linear_algebra::add_cumulative_overrides();
 }};
 
 }  // namespace blocks

@@ -202,11 +202,11 @@ std::vector<std::uint64_t> checkpoint_numbers(const fs::path& folder) {
   }
 }
 
-Blocks blocks_of(std::size_t size) {
+AlignedMemory aligned_memory(std::size_t size) {
   constexpr std::size_t block = host::NewFile::block;
   auto* const out = std::aligned_alloc(block, (size / block + 1) * block);
   if (!out) throw std::bad_alloc();
-  return Blocks(static_cast<std::byte*>(out));
+  return AlignedMemory(static_cast<std::byte*>(out));
 }
 
 Json write_files(const fs::path& folder, const Snapshot& snapshot, const std::string& mark) {

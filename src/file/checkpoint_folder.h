@@ -27,18 +27,18 @@
 namespace postern::internal::file {
 
 /// Memory from which whole blocks of a file go to the disk as they are.
-struct FreeBlocks {
-  void operator()(std::byte* blocks) const { std::free(blocks); }
+struct FreeAligned {
+  void operator()(std::byte* memory) const { std::free(memory); }
 };
-using Blocks = std::unique_ptr<std::byte[], FreeBlocks>;
+using AlignedMemory = std::unique_ptr<std::byte[], FreeAligned>;
 /// Throws std::bad_alloc.
-Blocks blocks_of(std::size_t size);
+AlignedMemory aligned_memory(std::size_t size);
 
 /// What one device has shown at a firing: a copy of its leaves.
 struct CheckpointPart {
   std::vector<StoredTensor> tensors;
   std::vector<Dims> begins;  // of each in its whole
-  Blocks bytes = {};
+  AlignedMemory bytes = {};
   std::size_t size = 0;
 };
 

@@ -53,7 +53,7 @@ void CheckpointWriter::open_folder() {
     next_ = std::max(next_, numbers.front() + 1);
 }
 
-Blocks CheckpointWriter::room(std::size_t size) {
+AlignedMemory CheckpointWriter::room(std::size_t size) {
   {
     std::scoped_lock lock(guard_);
     const auto found = std::ranges::find(spare_, size, &CheckpointPart::size);
@@ -63,7 +63,7 @@ Blocks CheckpointWriter::room(std::size_t size) {
       return bytes;
     }
   }
-  return blocks_of(size);
+  return aligned_memory(size);
 }
 
 void CheckpointWriter::submit(Job job, bool async, const StopToken& stop) {

@@ -151,8 +151,8 @@ bool TapQueue::push(RunState& run, const HostSite& site, int device, std::int64_
                     void* const* data, std::span<const bool> mask, const Fetch* fetch) {
   static_assert(sizeof(Item) <= 112);
   const std::size_t held =
-      Blocks::size_for(Item::bytes(site, mask.size()) + (fetch ? Transfer::overhead : 0));
-  const std::size_t size = fetch ? Blocks::size_for(sizeof(Item)) : held;
+      MemoryPool::size_for(Item::bytes(site, mask.size()) + (fetch ? Transfer::overhead : 0));
+  const std::size_t size = fetch ? MemoryPool::size_for(sizeof(Item)) : held;
   TapSource& source = run.tap_source();
   std::unique_ptr<std::shared_ptr<const ListenerSite>> keeps;
   if (site.is_listener)
@@ -176,17 +176,17 @@ bool TapQueue::push(RunState& run, const HostSite& site, int device, std::int64_
     running_ = true;
   }
   if (const std::size_t most = limit.load(std::memory_order_relaxed);
-      !blocks_.has(size) && blocks_.retained() + held_ + held > most)
-    blocks_.trim(held_ + held < most ? most - held_ - held : 0);
-  Item* const item = new (blocks_.take(size)) Item{.site = &site,
-                                                   .source = &source,
-                                                   .size = size,
-                                                   .held = held,
-                                                   .element = element,
-                                                   .device = device,
-                                                   .leaves_at = Item::leaves_of(site),
-                                                   .masked = !mask.empty(),
-                                                   .keeps = std::move(keeps)};
+      !pool_.has(size) && pool_.retained() + held_ + held > most)
+    pool_.trim(held_ + held < most ? most - held_ - held : 0);
+  Item* const item = new (pool_.take(size)) Item{.site = &site,
+                                                 .source = &source,
+                                                 .size = size,
+                                                 .held = held,
+                                                 .element = element,
+                                                 .device = device,
+                                                 .leaves_at = Item::leaves_of(site),
+                                                 .masked = !mask.empty(),
+                                                 .keeps = std::move(keeps)};
   held_ += held;
   peak_ = std::max(peak_, held_);
   if (!fetch && size <= copied_under_lock) {
@@ -245,7 +245,7 @@ void TapQueue::release(Item* item) noexcept {
   const std::size_t size = item->size;
   held_ -= item->held;
   item->~Item();
-  blocks_.give_back(item, size);
+  pool_.give_back(item, size);
 }
 
 bool TapQueue::wait_for_items(Lock& lock) {
@@ -317,7 +317,7 @@ void TapQueue::forget_kept(const Item& item) {
 /// Delivers some firings, so many at most, in order without the lock, gives their blocks back and
 /// wakes who waits for room or for the end; the first of those that are left.
 TapQueue::Item* TapQueue::deliver_some(Item* hands, std::size_t most, Lock& lock) {
-  std::array<Blocks::Chain, 8> blocks;  // each of one size
+  std::array<MemoryPool::Chain, 8> blocks;  // each of one size
   std::size_t count = 0, sizes = 0, held = 0;
   lock.unlock();
   for (; hands && count < most; ++count) {
@@ -331,7 +331,7 @@ TapQueue::Item* TapQueue::deliver_some(Item* hands, std::size_t most, Lock& lock
     blocks[sizes].add(item, size);
   }
   acquire(lock);
-  for (const Blocks::Chain& chain : blocks) blocks_.give_back(chain);
+  for (const MemoryPool::Chain& chain : blocks) pool_.give_back(chain);
   held_ -= held;
   delivered_ += count;
   in_hands_ -= count;
@@ -374,7 +374,7 @@ void TapQueue::work() {
     let_go(lock);
     most = RunState::Clock::now() - start < 50us ? std::min(most * 2, batch_size) : 1;
   }
-  blocks_.trim(retained_when_idle);
+  pool_.trim(retained_when_idle);
   running_ = false;
 }
 

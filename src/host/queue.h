@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include "host/blocks.h"
 #include "host/lookout.h"
+#include "host/memory_pool.h"
 #include "host/run_state.h"
 
 namespace postern::internal::host {
@@ -96,7 +96,7 @@ class TapQueue {
   std::size_t in_hands_ = 0;            // of the delivery thread, from number hands_from_ on
   std::uint64_t hands_from_ = 0, next_ = 0;
   std::deque<std::pair<std::uint64_t, std::shared_ptr<void>>> until_;  // below it is delivered
-  Blocks blocks_;
+  MemoryPool pool_;
   std::size_t held_ = 0, peak_ = 0;  // bytes of undelivered firings
   std::uint64_t delivered_ = 0, dropped_ = 0;
   std::unordered_map<const SiteSpec*, Kept> kept_;  // of taps that keep only their last firings

@@ -17,7 +17,7 @@
 #include "linalg/overrides.h"
 #include "platform/cpu/cpu.h"
 
-namespace postern::internal::blocks {
+namespace postern::internal::linear_algebra {
 
 namespace {
 
@@ -275,4 +275,4 @@ void add_cumulative_overrides() {
                                   Place{})});
 }
 
-}  // namespace postern::internal::blocks
+}  // namespace postern::internal::linear_algebra

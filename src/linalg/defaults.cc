@@ -5,7 +5,7 @@
 
 #include "linalg/linalg.h"
 
-namespace postern::internal::blocks {
+namespace postern::internal::linear_algebra {
 
 namespace {
 
@@ -140,4 +140,4 @@ Tensors triangular_default(const void* config, TensorSpan x) {
   return {swapped(solved)};
 }
 
-}  // namespace postern::internal::blocks
+}  // namespace postern::internal::linear_algebra

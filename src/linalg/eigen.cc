@@ -3,7 +3,7 @@
 
 #include "ops/family.h"
 
-namespace postern::internal::blocks {
+namespace postern::internal::linear_algebra {
 
 namespace {
 
@@ -98,12 +98,12 @@ Tensors bind_svd(const linalg::Svd& c, const Tensor& a) {
   return bind_linalg(c, svd_rules, svd_default, a);
 }
 
-}  // namespace postern::internal::blocks
+}  // namespace postern::internal::linear_algebra
 
 namespace postern::linalg {
 using namespace internal;
 
-using namespace blocks;
+using namespace linear_algebra;
 
 std::pair<Tensor, Tensor> eigh(const Operand& a, Failure failure) {
   PlaceScope at(a.place());

@@ -5,7 +5,7 @@
 
 #include "ops/family.h"
 
-namespace postern::internal::blocks {
+namespace postern::internal::linear_algebra {
 
 namespace {
 
@@ -169,12 +169,12 @@ Tensor lu_solve(const Tensor& lu, const Tensor& permutation, const Tensor& b) {
   return triangular(lu, half, {.lower = false});
 }
 
-}  // namespace postern::internal::blocks
+}  // namespace postern::internal::linear_algebra
 
 namespace postern::linalg {
 using namespace internal;
 
-using namespace blocks;
+using namespace linear_algebra;
 
 Tensor cholesky(const Operand& a, Failure failure) {
   PlaceScope at(a.place());

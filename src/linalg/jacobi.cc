@@ -5,7 +5,7 @@
 
 #include "linalg/linalg.h"
 
-namespace postern::internal::blocks {
+namespace postern::internal::linear_algebra {
 
 namespace {
 
@@ -142,4 +142,4 @@ Tensors svd_default(const void* config, TensorSpan x) {
   return {wide[2], wide[1], adjoint(wide[0])};
 }
 
-}  // namespace postern::internal::blocks
+}  // namespace postern::internal::linear_algebra

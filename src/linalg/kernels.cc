@@ -20,7 +20,7 @@
 #include "ops/family.h"
 #include "platform/cpu/cpu.h"
 
-namespace postern::internal::blocks {
+namespace postern::internal::linear_algebra {
 
 namespace {
 
@@ -413,7 +413,7 @@ void general(In in, Out out) {
 }
 
 }  // namespace
-}  // namespace postern::internal::blocks
+}  // namespace postern::internal::linear_algebra
 
 namespace postern::linalg {
 using namespace internal;
@@ -429,8 +429,9 @@ Tensor eigvals(const Operand& operand) {
   const Type out{complex_dtype(real_dtype(dtype)), Dims(a.dims().begin(), a.dims().end() - 1)};
   return call(
       CallOptions{.name = "linalg.eigvals", .vmap = VmapMethod::broadcast_all}, out,
-      [](blocks::In in, blocks::Out result) {
-        blocks::by_dtype(in[0].dtype(), [&]<class T>() { blocks::general<T>(in, result); });
+      [](linear_algebra::In in, linear_algebra::Out result) {
+        linear_algebra::by_dtype(in[0].dtype(),
+                                 [&]<class T>() { linear_algebra::general<T>(in, result); });
       },
       a);
 }

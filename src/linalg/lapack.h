@@ -11,7 +11,7 @@
 #include <cblas.h>
 #include <lapacke.h>
 
-namespace postern::internal::blocks::lapack {
+namespace postern::internal::linear_algebra::lapack {
 
 using Int = lapack_int;
 inline std::size_t size_of(std::int64_t n) { return static_cast<std::size_t>(n); }
@@ -254,4 +254,4 @@ void trsm(bool left, bool lower, CBLAS_TRANSPOSE op, bool unit, Int m, Int n, co
   }
 }
 
-}  // namespace postern::internal::blocks::lapack
+}  // namespace postern::internal::linear_algebra::lapack

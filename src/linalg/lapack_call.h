@@ -10,7 +10,7 @@
 #include "linalg/lapack.h"
 #include "pjrt/ffi_frame.h"
 
-namespace postern::internal::blocks::lapack {
+namespace postern::internal::linear_algebra::lapack {
 
 using Extents = std::initializer_list<Int>;
 
@@ -125,4 +125,4 @@ void each(const Call& call, Run run) {
   for (std::int64_t i = 0; i < call.count; ++i) run(size_of(i));
 }
 
-}  // namespace postern::internal::blocks::lapack
+}  // namespace postern::internal::linear_algebra::lapack

@@ -13,7 +13,7 @@
 #include "core/check.h"
 #include "linalg/lapack_call.h"
 
-namespace postern::internal::blocks {
+namespace postern::internal::linear_algebra {
 
 namespace {
 
@@ -417,4 +417,4 @@ FfiHandler* lapack_target(std::string_view name) {
   return found->second;
 }
 
-}  // namespace postern::internal::blocks
+}  // namespace postern::internal::linear_algebra

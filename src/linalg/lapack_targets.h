@@ -4,9 +4,9 @@
 
 #include <string_view>
 
-namespace postern::internal::blocks {
+namespace postern::internal::linear_algebra {
 
 /// The handler on CPUs for a target such as "lapack_spotrf_ffi"; null for names that are none.
 FfiHandler* lapack_target(std::string_view name);
 
-}  // namespace postern::internal::blocks
+}  // namespace postern::internal::linear_algebra

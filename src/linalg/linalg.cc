@@ -5,7 +5,7 @@
 #include "transform/batch.h"
 #include "transform/walk.h"
 
-namespace postern::internal::blocks {
+namespace postern::internal::linear_algebra {
 
 namespace {
 
@@ -74,4 +74,4 @@ Prepared prepared(const char* op, const Operand& operand, bool square) {
   return {a, dtype};
 }
 
-}  // namespace postern::internal::blocks
+}  // namespace postern::internal::linear_algebra

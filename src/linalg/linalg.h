@@ -8,8 +8,12 @@
 #include "block/block.h"
 #include "core/check.h"
 
-namespace postern::internal::blocks {
+// Not `internal::linalg`, which would hide the public postern::linalg from the library's own code.
+namespace postern::internal::linear_algebra {
 
+using blocks::bind_cached;
+using blocks::config_of;
+using blocks::Rules;
 using Default = Tensors (*)(const void* config, TensorSpan x);
 
 /// The block for operands with any leading axes, the same for all; `matrices` is the default for
@@ -92,7 +96,7 @@ inline Tensor triangular(const Tensor& a, const Tensor& b, const linalg::Triangu
 /// x with a x = b from the factors of a.
 Tensor lu_solve(const Tensor& lu, const Tensor& permutation, const Tensor& b);
 
-// Defaults for one matrix; defined in linalg_defaults.cc and linalg_jacobi.cc.
+// Defaults for one matrix; defined in defaults.cc and jacobi.cc.
 Tensors cholesky_default(const void* config, TensorSpan x);
 Tensors lu_default(const void* config, TensorSpan x);
 Tensors qr_default(const void* config, TensorSpan x);
@@ -102,4 +106,4 @@ Tensors triangular_default(const void* config, TensorSpan x);
 /// q[m,m] and the m by n matrix that it makes triangular.
 std::pair<Tensor, Tensor> householder(const Tensor& a);
 
-}  // namespace postern::internal::blocks
+}  // namespace postern::internal::linear_algebra

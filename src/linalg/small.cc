@@ -3,7 +3,7 @@
 
 #include <Eigen/Eigenvalues>
 
-namespace postern::internal::blocks::small {
+namespace postern::internal::linear_algebra::small {
 
 namespace {
 
@@ -33,4 +33,4 @@ template bool eigh(const double*, lapack::Int, bool, double*, double*);
 template bool eigh(const std::complex<float>*, lapack::Int, bool, float*, std::complex<float>*);
 template bool eigh(const std::complex<double>*, lapack::Int, bool, double*, std::complex<double>*);
 
-}  // namespace postern::internal::blocks::small
+}  // namespace postern::internal::linear_algebra::small

@@ -2,7 +2,7 @@
 #pragma once
 #include "linalg/lapack.h"
 
-namespace postern::internal::blocks::small {
+namespace postern::internal::linear_algebra::small {
 
 inline constexpr lapack::Int most_rows = 16;
 
@@ -11,4 +11,4 @@ inline constexpr lapack::Int most_rows = 16;
 template <class T>
 bool eigh(const T* a, lapack::Int n, bool vectors, lapack::Real<T>* w, T* v);
 
-}  // namespace postern::internal::blocks::small
+}  // namespace postern::internal::linear_algebra::small

@@ -9,7 +9,7 @@
 #include "ops/elementwise.h"
 #include "ops/family.h"
 
-namespace postern::internal::blocks {
+namespace postern::internal::linear_algebra {
 
 std::pair<Prepared, Tensor> matched_matrices(const char* op, const Operand& first,
                                              const Operand& second, bool left) {
@@ -131,12 +131,12 @@ Tensor as_columns(const Operand& b) {
 }
 
 }  // namespace
-}  // namespace postern::internal::blocks
+}  // namespace postern::internal::linear_algebra
 
 namespace postern::linalg {
 using namespace internal;
 
-using namespace blocks;
+using namespace linear_algebra;
 
 Tensor solve(const Operand& a, const Operand& b) {
   PlaceScope at(a.place());

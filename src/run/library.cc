@@ -122,7 +122,7 @@ bool run::has_handler(const std::string& name, const Platform& platform) {
   Libraries& l = libraries();
   std::scoped_lock lock(l.guard);
   return l.handlers.contains({&platform, name}) ||
-         (platform.on_host && blocks::lapack_target(name));
+         (platform.on_host && linear_algebra::lapack_target(name));
 }
 
 void run::require_handler(const std::string& name, const Platform& platform) {
@@ -130,7 +130,7 @@ void run::require_handler(const std::string& name, const Platform& platform) {
   std::scoped_lock lock(l.guard);
   const auto found = l.handlers.find({&platform, name});
   if (found == l.handlers.end() && platform.on_host)
-    if (FfiHandler* const own = blocks::lapack_target(name))
+    if (FfiHandler* const own = linear_algebra::lapack_target(name))
       return pjrt::register_handler(run::Runtime::get().plugin(), name, own, platform.xla_name);
   check(found != l.handlers.end(),
         "the FFI target '{}' is not registered for {}; see register_ffi_handler and load_library. "

@@ -9,7 +9,7 @@ namespace postern::internal::gpu {
 Staging::Staging(const Driver& driver, void* context)
     : driver_(driver),
       context_(context),
-      blocks_(
+      pool_(
           {[](void* self, std::size_t size) { return static_cast<Staging*>(self)->allocate(size); },
            [](void* self, void* block, std::size_t size) {
              auto* const staging = static_cast<Staging*>(self);
@@ -37,7 +37,7 @@ void Staging::reclaim() {
       ++i;
       continue;
     }
-    blocks_.give_back(in_flight_[i].block, in_flight_[i].size);
+    pool_.give_back(in_flight_[i].block, in_flight_[i].size);
     events_.push_back(in_flight_[i].event);
     in_flight_.erase(in_flight_.begin() + static_cast<std::ptrdiff_t>(i));
   }
@@ -45,8 +45,8 @@ void Staging::reclaim() {
 
 void Staging::give_back(void* block, std::size_t size) noexcept {
   const std::scoped_lock lock(guard_);
-  blocks_.give_back(block, size);
-  blocks_.trim(retained);
+  pool_.give_back(block, size);
+  pool_.trim(retained);
 }
 
 void Staging::give_back_after(void* stream, void* block, std::size_t size) noexcept {
@@ -87,10 +87,10 @@ std::size_t Staging::bytes() const {
 }
 
 Staging::Block::Block(Staging& staging, std::size_t bytes)
-    : staging_(&staging), size_(host::Blocks::size_for(bytes)) {
+    : staging_(&staging), size_(host::MemoryPool::size_for(bytes)) {
   const std::scoped_lock lock(staging.guard_);
   staging.reclaim();
-  data_ = static_cast<std::byte*>(staging.blocks_.take(size_));
+  data_ = static_cast<std::byte*>(staging.pool_.take(size_));
 }
 
 Staging::Block::Block(Block&& other) noexcept { *this = std::move(other); }

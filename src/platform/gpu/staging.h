@@ -6,7 +6,7 @@
 #include <mutex>
 #include <vector>
 
-#include "host/blocks.h"
+#include "host/memory_pool.h"
 #include "platform/gpu/driver.h"
 
 namespace postern::internal::gpu {
@@ -69,7 +69,7 @@ class Staging {
   void* const context_;
   mutable std::mutex guard_;
   std::size_t bytes_ = 0;
-  host::Blocks blocks_;
+  host::MemoryPool pool_;
   std::deque<InFlight> in_flight_;
   std::vector<void*> events_;  // to be used again
 };

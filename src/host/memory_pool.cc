@@ -1,5 +1,5 @@
 // Recycled memory.
-#include "host/blocks.h"
+#include "host/memory_pool.h"
 
 #include <algorithm>
 #include <bit>
@@ -14,23 +14,23 @@ constexpr auto alignment = std::align_val_t{64};
 
 }  // namespace
 
-constinit const BlockSource heap_blocks{
+constinit const MemorySource heap_memory{
     [](void*, std::size_t size) { return ::operator new(size, alignment); },
     [](void*, void* block, std::size_t) { ::operator delete(block, alignment); }};
 
-std::size_t Blocks::size_for(std::size_t bytes) {
+std::size_t MemoryPool::size_for(std::size_t bytes) {
   if (bytes <= smallest) return smallest;
   const std::size_t quarter = std::bit_floor(bytes - 1) / 4;
   return (bytes + quarter - 1) / quarter * quarter;
 }
 
-std::size_t Blocks::index_of(std::size_t size) {
+std::size_t MemoryPool::index_of(std::size_t size) {
   const auto power = static_cast<std::size_t>(std::bit_width(size - 1)) - 1;
   const std::size_t quarter = (std::size_t{1} << power) / 4;
   return power * 4 + (size - 1 - (std::size_t{1} << power)) / quarter;
 }
 
-void* Blocks::take(std::size_t size) {
+void* MemoryPool::take(std::size_t size) {
   Free*& first = free_[index_of(size)];
   if (!first) return source_.allocate(source_.user, size);
   Free* const block = first;
@@ -39,20 +39,20 @@ void* Blocks::take(std::size_t size) {
   return block;
 }
 
-void Blocks::give_back(void* block, std::size_t size) noexcept {
+void MemoryPool::give_back(void* block, std::size_t size) noexcept {
   Free*& first = free_[index_of(size)];
   first = new (block) Free{first};
   retained_ += size;
 }
 
-void Blocks::Chain::add(void* block, std::size_t size) noexcept {
+void MemoryPool::Chain::add(void* block, std::size_t size) noexcept {
   first_ = new (block) Free{first_};
   if (!last_) last_ = first_;
   size_ = size;
   ++count_;
 }
 
-void Blocks::give_back(const Chain& chain) noexcept {
+void MemoryPool::give_back(const Chain& chain) noexcept {
   if (chain.count_ == 0) return;
   Free*& first = free_[index_of(chain.size_)];
   chain.last_->next = first;
@@ -60,7 +60,7 @@ void Blocks::give_back(const Chain& chain) noexcept {
   retained_ += chain.size_ * chain.count_;
 }
 
-void Blocks::trim(std::size_t keep) noexcept {
+void MemoryPool::trim(std::size_t keep) noexcept {
   for (std::size_t i = free_.size(); i-- > 0 && retained_ > keep;) {
     const std::size_t power = std::size_t{1} << (i / 4), size = power + (i % 4 + 1) * (power / 4);
     while (free_[i] && retained_ > keep) {

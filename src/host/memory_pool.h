@@ -1,4 +1,4 @@
-// Blocks: memory that is given out again, by size, so that a steady stream of copies allocates
+// MemoryPool: memory that is given out again, by size, so that a steady stream of copies allocates
 // nothing.
 #pragma once
 #include <array>
@@ -6,24 +6,24 @@
 
 namespace postern::internal::host {
 
-/// Where blocks come from.
-struct BlockSource {
+/// Where a pool has its blocks from.
+struct MemorySource {
   void* (*allocate)(void* user, std::size_t size);
   void (*free)(void* user, void* block, std::size_t size);
   void* user = nullptr;
 };
 /// Aligned for any dtype and for XLA (64 bytes).
-extern const BlockSource heap_blocks;
+extern const MemorySource heap_memory;
 
 /// Not thread-safe.
-class Blocks {
+class MemoryPool {
   struct Free {
     Free* next;
   };
 
  public:
-  explicit Blocks(const BlockSource& source = heap_blocks) : source_(source) {}
-  ~Blocks() { trim(0); }
+  explicit MemoryPool(const MemorySource& source = heap_memory) : source_(source) {}
+  ~MemoryPool() { trim(0); }
 
   /// The size of the block that `bytes` bytes come in: four sizes for each power of two.
   static std::size_t size_for(std::size_t bytes);
@@ -40,7 +40,7 @@ class Blocks {
     void add(void* block, std::size_t size) noexcept;
 
    private:
-    friend Blocks;
+    friend MemoryPool;
     Free* first_ = nullptr;
     Free* last_ = nullptr;
     std::size_t size_ = 0, count_ = 0;
@@ -53,7 +53,7 @@ class Blocks {
 
  private:
   static std::size_t index_of(std::size_t size);
-  BlockSource source_;
+  MemorySource source_;
   std::array<Free*, 256> free_{};
   std::size_t retained_ = 0;
 };
