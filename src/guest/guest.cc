@@ -119,7 +119,7 @@ std::unique_ptr<GuestRun> make_run(const XLA_FFI_CallFrame* frame, CallSite& pla
 }
 
 /// All that the handler's short way does not do.
-[[gnu::noinline]] bool fire_specially(XLA_FFI_CallFrame* frame, GuestRun& run, int device) {
+[[gnu::noinline]] bool enter_specially(XLA_FFI_CallFrame* frame, GuestRun& run, int device) {
   const HostSite& site = *run.site;
   run.belong_to(static_cast<std::uint64_t>(pjrt::run_id(frame)));
   if (site.spec->async && run.tap_source().end.load(std::memory_order_relaxed)) {
@@ -139,7 +139,7 @@ std::unique_ptr<GuestRun> make_run(const XLA_FFI_CallFrame* frame, CallSite& pla
                      : host::fire(run, site, data.data(), device);
 }
 
-bool fire_quickly(const XLA_FFI_CallFrame* frame, GuestRun& run, int device) {
+bool enter_quickly(const XLA_FFI_CallFrame* frame, GuestRun& run, int device) {
   void* data[HostSite::few];
   point_at(pjrt::operands(frame).subspan(run.tokens_in, run.site->operands), data);
   point_at(pjrt::results(frame).subspan(run.tokens_out), data + run.site->operands);
@@ -153,7 +153,7 @@ void fire(XLA_FFI_CallFrame* frame, CallSite& place) {
   if (!run || moved(*run, frame) || !place.renew(*run)) [[unlikely]]
     run = make_run(frame, place);
   const bool quick = run->site->quick && run->plain && !host::timeline::on();
-  if (!(quick ? fire_quickly(frame, *run, device) : fire_specially(frame, *run, device)))
+  if (!(quick ? enter_quickly(frame, *run, device) : enter_specially(frame, *run, device)))
       [[unlikely]]
     run->rethrow();
   place.give_back(std::move(run), device);

@@ -2,11 +2,11 @@
 //
 // fire() is what every execution of a site comes to. By what the site asks for it goes one of these
 // ways, each of which ends in `enter_here` or `enter_function` and nowhere else:
-//   - at once, on this thread and the device's own memory (fire_here);
-//   - on another thread, on copies, until the site's limit or the run's deadline (fire_limited);
-//   - later, on copies in the tap queue (fire_later), which delivers them in order;
+//   - at once, on this thread and the device's own memory (enter_at_once);
+//   - on another thread, on copies, until the site's limit or the run's deadline (enter_in_time);
+//   - later, on copies in the tap queue (put_in_queue), which delivers them in order;
 //   - on another thread, on copies, until another site waits (start_or_wait, host/pending);
-//   - element by element of a batch (fire_batch), each of them one of these ways.
+//   - element by element of a batch (enter_elements), each of them one of these ways.
 // Nothing here throws through XLA: a failure is kept in the run, which ends by it.
 #include <postern/detail/small_vector.h>
 
@@ -99,8 +99,9 @@ void keep_failure(RunState& run, const HostSite& site, int device, const std::ex
   }
 }
 
-bool fire_here(RunState& run, const HostSite& site, void* const* data, int device,
-               std::int64_t element, std::span<const bool> mask, void* stream = nullptr) noexcept {
+bool enter_at_once(RunState& run, const HostSite& site, void* const* data, int device,
+                   std::int64_t element, std::span<const bool> mask,
+                   void* stream = nullptr) noexcept {
   if (!site.told) return enter_here(run, site, data, device, nullptr);
   TapInfo info = make_info(run, site, &run, device, element, mask);
   info.stream = stream;
@@ -141,8 +142,8 @@ bool passes_late(const RunState& run, const HostSite& site) {
 //    function may still run; what it makes is thrown away.
 //
 // Throws only what making the job and its thread does.
-bool fire_limited(RunState& run, const HostSite& site, void* const* data, int device,
-                  std::int64_t element, RunState::Clock::time_point limit) {
+bool enter_in_time(RunState& run, const HostSite& site, void* const* data, int device,
+                   std::int64_t element, RunState::Clock::time_point limit) {
   const auto job = std::make_shared<TimedJob>(site, data);
   start(job, make_info(run, job->site, job.get(), device, element, {}), run, device);
   std::unique_lock lock = wait_for(*job, run, limit);
@@ -174,8 +175,8 @@ TapQueue& queue_of(const RunState& run, const HostSite& site, int device) {
 }
 
 /// A firing that is delivered later.
-bool fire_later(RunState& run, const HostSite& site, void* const* data, int device,
-                std::int64_t element, std::span<const bool> mask) noexcept {
+bool put_in_queue(RunState& run, const HostSite& site, void* const* data, int device,
+                  std::int64_t element, std::span<const bool> mask) noexcept {
   try {
     return queue_of(run, site, device).push(run, site, device, element, data, mask);
   } catch (...) {
@@ -208,11 +209,11 @@ bool counts(const SiteSpec& spec) {
 }
 
 /// One firing in the way that the site asks for.
-bool fire_as_asked(RunState& run, const HostSite& site, void* const* data, int device,
-                   std::int64_t element, std::span<const bool> mask) noexcept {
+bool enter_as_asked(RunState& run, const HostSite& site, void* const* data, int device,
+                    std::int64_t element, std::span<const bool> mask) noexcept {
   const SiteSpec& spec = *site.spec;
   if (!counts(spec)) return true;
-  if (spec.async) return fire_later(run, site, data, device, element, mask);
+  if (spec.async) return put_in_queue(run, site, data, device, element, mask);
   using Clock = RunState::Clock;
   const bool timed = spec.warn_after.count() > 0 || run.deadline != Clock::time_point::max();
   const auto start = timed ? Clock::now() : Clock::time_point::min();  // which takes 20 ns
@@ -229,12 +230,12 @@ bool fire_as_asked(RunState& run, const HostSite& site, void* const* data, int d
     const auto limit =
         spec.timeout.count() > 0 ? std::min(after(spec.timeout), run.deadline) : run.deadline;
     try {
-      ok = fire_limited(run, site, data, device, element, limit);
+      ok = enter_in_time(run, site, data, device, element, limit);
     } catch (...) {
       keep_failure(run, site, device, std::current_exception(), ErrorCode::resource_exhausted);
     }
   } else {
-    ok = fire_here(run, site, data, device, element, mask);
+    ok = enter_at_once(run, site, data, device, element, mask);
   }
   if (spec.warn_after.count() > 0) {
     const auto took = Clock::now() - start;
@@ -248,13 +249,13 @@ bool fire_as_asked(RunState& run, const HostSite& site, void* const* data, int d
 bool repeats(const HostSite& site, int device) { return site.spot(device).repeats; }
 
 /// The same where what functions see and give may be recorded, or be given by a recording.
-bool fire_taped(RunState& run, const HostSite& site, void* const* data, int device,
-                std::int64_t element, std::span<const bool> mask) noexcept {
-  if (!run.tape || site.of_tapes) return fire_as_asked(run, site, data, device, element, mask);
+bool enter_or_replay(RunState& run, const HostSite& site, void* const* data, int device,
+                     std::int64_t element, std::span<const bool> mask) noexcept {
+  if (!run.tape || site.of_tapes) return enter_as_asked(run, site, data, device, element, mask);
   try {
     if (run.tape->replays()) return run.tape->replay(run, site, data, device, element);
     if (const auto given = run.tape->give(run, site, data, device, element)) return *given;
-    const bool ok = fire_as_asked(run, site, data, device, element, mask);
+    const bool ok = enter_as_asked(run, site, data, device, element, mask);
     run.tape->record(run, site, data, device, element, ok);
     return ok;
   } catch (...) {
@@ -264,35 +265,35 @@ bool fire_taped(RunState& run, const HostSite& site, void* const* data, int devi
 
 /// A live hook: the program's own listener if it has one, which a tape takes for its tap, then
 /// those that were turned on, in their order, each in the way that it was asked for.
-bool fire_live(RunState& run, const HostSite& site, void* const* data, int device,
-               std::int64_t element, std::span<const bool> mask) noexcept {
+bool enter_listeners(RunState& run, const HostSite& site, void* const* data, int device,
+                     std::int64_t element, std::span<const bool> mask) noexcept {
   if (!site.awake) {
     const auto changed = run.tape ? nullptr : changed_own(site);
-    if (!(changed ? fire_as_asked(run, *changed, data, device, element, mask)
-                  : fire_taped(run, site, data, device, element, mask)))
+    if (!(changed ? enter_as_asked(run, *changed, data, device, element, mask)
+                  : enter_or_replay(run, site, data, device, element, mask)))
       return false;
   }
   const auto sites = sites_at(*site.spec->live);
   if (!sites) return true;
   for (const auto& listener : *sites) {
     if (listener->is_spent()) continue;
-    if (!fire_as_asked(run, *listener, data, device, element, mask)) return false;
+    if (!enter_as_asked(run, *listener, data, device, element, mask)) return false;
     if (listener->is_spent()) is_over(*site.spec->live, listener->number);
   }
   return true;
 }
 
-bool fire_one(RunState& run, const HostSite& site, void* const* data, int device,
-              std::int64_t element, std::span<const bool> mask) noexcept {
+bool enter_one(RunState& run, const HostSite& site, void* const* data, int device,
+               std::int64_t element, std::span<const bool> mask) noexcept {
   if (!passes_late(run, site)) pass(run, site, device);
   if (repeats(site, device)) return true;
-  if (site.spec->live) return fire_live(run, site, data, device, element, mask);
-  return fire_taped(run, site, data, device, element, mask);
+  if (site.spec->live) return enter_listeners(run, site, data, device, element, mask);
+  return enter_or_replay(run, site, data, device, element, mask);
 }
 
 /// The leaves of element `e` of the batch.
-bool fire_element(RunState& run, const HostSite& site, void* const* buffers, int device,
-                  std::int64_t e) noexcept {
+bool enter_element(RunState& run, const HostSite& site, void* const* buffers, int device,
+                   std::int64_t e) noexcept {
   detail::SmallVector<void*, HostSite::few> data(site.leaves.size());
   std::size_t mask_at = 0;
   for (std::size_t i = 0; i < site.leaves.size(); ++i)
@@ -310,13 +311,14 @@ bool fire_element(RunState& run, const HostSite& site, void* const* buffers, int
       std::memset(data[i], 0, site.leaf_bytes[i]);
     return true;
   }
-  return fire_one(run, site, data.data(), device, e, {});
+  return enter_one(run, site, data.data(), device, e, {});
 }
 
-bool fire_batch(RunState& run, const HostSite& site, void* const* buffers, int device) noexcept {
+bool enter_elements(RunState& run, const HostSite& site, void* const* buffers,
+                    int device) noexcept {
   if (site.spec->vmap != VmapMethod::parallel) {
     for (std::int64_t e = 0; e < site.elements; ++e)
-      if (run.stop.load(std::memory_order_relaxed) || !fire_element(run, site, buffers, device, e))
+      if (run.stop.load(std::memory_order_relaxed) || !enter_element(run, site, buffers, device, e))
         return false;
     return true;
   }
@@ -328,7 +330,7 @@ bool fire_batch(RunState& run, const HostSite& site, void* const* buffers, int d
       NestingScope scope(outer);
       const std::int64_t before = std::exchange(one_of_many, e);
       const bool ok = e < failed && (!run.stop.load() || run.batch_failed(site, device)) &&
-                      fire_element(run, site, buffers, device, e);
+                      enter_element(run, site, buffers, device, e);
       one_of_many = before;
       for (std::int64_t least = failed; !ok && e < least;)
         if (failed.compare_exchange_weak(least, e)) break;
@@ -341,8 +343,8 @@ bool fire_batch(RunState& run, const HostSite& site, void* const* buffers, int d
 }
 
 /// Sites that are neither plain nor batched: masks over whole batches, limits, warnings.
-bool fire_whole(RunState& run, const HostSite& site, void* const* buffers, int device) noexcept {
-  if (!site.spec->masked) return fire_one(run, site, buffers, device, -1, {});
+bool enter_whole(RunState& run, const HostSite& site, void* const* buffers, int device) noexcept {
+  if (!site.spec->masked) return enter_one(run, site, buffers, device, -1, {});
   const std::span mask(static_cast<const bool*>(buffers[site.operands]),
                        static_cast<std::size_t>(site.spec->mask_size));
   if (std::none_of(mask.begin(), mask.end(), [](bool alive) { return alive; })) {
@@ -351,7 +353,7 @@ bool fire_whole(RunState& run, const HostSite& site, void* const* buffers, int d
   }
   std::vector<void*> data(buffers, buffers + site.operands);
   data.insert(data.end(), buffers + site.operands + 1, buffers + site.buffers);
-  return fire_one(run, site, data.data(), device, -1, mask);
+  return enter_one(run, site, data.data(), device, -1, mask);
 }
 
 /// The firing's turn among those of all devices, where its site has one order over them.
@@ -384,12 +386,12 @@ bool fire(RunState& run, const HostSite& site, void* const* buffers, int device)
   if (!run.stop.load(std::memory_order_relaxed)) {
     const timeline::Span span = begin(run, site, device);
     if (!site.level_sizes.empty()) {
-      ok = fire_batch(run, site, buffers, device);
+      ok = enter_elements(run, site, buffers, device);
     } else if (site.direct && !run.tape && run.deadline == RunState::Clock::time_point::max()) {
       pass(run, site, device);
-      ok = fire_here(run, site, buffers, device, -1, {});
+      ok = enter_at_once(run, site, buffers, device, -1, {});
     } else {
-      ok = fire_whole(run, site, buffers, device);
+      ok = enter_whole(run, site, buffers, device);
     }
   }
   if (!ok && run.poison) zero_results(site, buffers);
@@ -425,7 +427,7 @@ bool fire_on_device(RunState& run, const HostSite& site, void* const* buffers, i
     run.fail(ErrorCode::timeout, site, device, nullptr, "the run's deadline passed");
     return false;
   }
-  return fire_here(run, site, buffers, device, -1, {}, stream);
+  return enter_at_once(run, site, buffers, device, -1, {}, stream);
 }
 
 bool keep_thrown(RunState& run, const HostSite& site, int device) noexcept {

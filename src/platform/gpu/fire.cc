@@ -95,8 +95,8 @@ void zero_results(const Driver& driver, const HostSite& site, void* const* buffe
     if (const std::size_t bytes = bytes_of(site, i)) driver.fill(buffers[i], 0, bytes, stream);
 }
 
-bool fire_staged(Staging& staging, RunState& run, const HostSite& site, void* const* buffers,
-                 int device, void* stream) {
+bool enter_on_copies(Staging& staging, RunState& run, const HostSite& site, void* const* buffers,
+                     int device, void* stream) {
   const Driver& driver = staging.driver();
   Places places(staging, site, site.buffers);
   if (places.fetch(driver, site, buffers, stream, true) > 0)
@@ -115,8 +115,8 @@ bool fire_staged(Staging& staging, RunState& run, const HostSite& site, void* co
   return ok;
 }
 
-bool fire_in_place(RunState& run, const HostSite& site, void* const* buffers, int device,
-                   void* stream) {
+bool enter_in_place(RunState& run, const HostSite& site, void* const* buffers, int device,
+                    void* stream) {
   std::vector<void*> data;
   for (std::size_t i = 0; i < site.buffers; ++i) {
     data.push_back(buffers[i]);
@@ -137,13 +137,13 @@ bool fire(const Driver& driver, RunState& run, const HostSite& site, void* const
     const bool later = site.spec->async && !site.spec->live && site.level_sizes.empty() &&
                        !site.spec->masked && !site.packed && !run.tape;
     if (site.spec->memory == Memory::device)
-      ok = fire_in_place(run, site, buffers, device, stream);
+      ok = enter_in_place(run, site, buffers, device, stream);
     else if (later)
       ok = host::fire_fetched(run, site, device, [&] {
         return std::make_unique<Arrival>(staging, site, buffers, stream);
       });
     else if (staged = !run.stop.load(std::memory_order_relaxed); staged)
-      ok = fire_staged(staging, run, site, buffers, device, stream);
+      ok = enter_on_copies(staging, run, site, buffers, device, stream);
     if (!ok && !staged && run.poison) zero_results(driver, site, buffers, stream);
   } catch (const std::exception& e) {
     ErrorCode code = ErrorCode::resource_exhausted;
