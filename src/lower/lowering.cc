@@ -314,7 +314,8 @@ void Lowering::equation(const Equation& e) {
       seen.push_back(value);
       if (folds && (i == 0 || is_constant(latest(value))))
         value = op("optimization_barrier", {operand(e, i)}, {&type}, type);
-      if (gathers && bit_width(type.dtype) == 2) value = lies(operand(e, i), type, "{replicated}");
+      if (gathers && bit_width(type.dtype) == 2)
+        value = with_sharding(operand(e, i), type, "{replicated}");
     }
     by_rule(e);
     for (std::size_t i = e.operands.size(); i-- > 0;) env_[at(e.operands[i])] = seen[i];

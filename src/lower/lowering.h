@@ -247,7 +247,7 @@ class Lowering {
   /// The channel of one more collective: ", channel_handle = ...".
   std::string channel();
   /// The value where XLA is to have it: "{replicated}", "{devices=[2]0,1}".
-  Ssa lies(Ssa x, const Type& type, std::string_view sharding);
+  Ssa with_sharding(Ssa x, const Type& type, std::string_view sharding);
   /// What a custom call with an effect says of where it runs: on each device in a MeshRegion, else
   /// on `device` (-1: the first) for all.
   std::string where_it_runs(std::size_t results, int device) const;

@@ -24,7 +24,7 @@ std::string Lowering::where_it_runs(std::size_t results, int device) const {
                      fmt::join(std::vector<std::string>(results, one), ", "));
 }
 
-Ssa Lowering::lies(Ssa x, const Type& type, std::string_view sharding) {
+Ssa Lowering::with_sharding(Ssa x, const Type& type, std::string_view sharding) {
   const auto say = [&](const Type& t) {
     const Ssa y = fresh();
     write(
@@ -48,8 +48,8 @@ Ssa Lowering::lies(Ssa x, const Type& type, std::string_view sharding) {
   return x;
 }
 
-/// Whether XLA might gather an operand of two bits, see lies(): in all but what has them lie where
-/// they lay, and what holds programs.
+/// Whether XLA might gather an operand of two bits, see with_sharding(): in all but what has them
+/// lie where they lay, and what holds programs.
 bool Lowering::gathers_wrongly(const Equation& e) const {
   if (!partitioned() || mesh_ || (e.params && !programs_of(*e.params).empty())) return false;
   const bool in_place =
@@ -95,9 +95,9 @@ Module Lowering::module(const Program& program) {
     if (partitioned()) {
       const std::optional<Sharding> s = sharding_of(options_.inputs, i);
       const std::int64_t rank = program.type(program.inputs[i]).rank();
-      std::string lies = "{replicated}";
-      if (s) lies = hlo_text(*s, rank, m.devices);
-      attributes.push_back(fmt::format("mhlo.sharding = \"{}\"", lies));
+      std::string sharding = "{replicated}";
+      if (s) sharding = hlo_text(*s, rank, m.devices);
+      attributes.push_back(fmt::format("mhlo.sharding = \"{}\"", sharding));
       m.parameter_shardings.push_back(s);
     }
     const bool donated = i < options_.donated.size() && options_.donated[i];
@@ -128,7 +128,8 @@ Module Lowering::module(const Program& program) {
   std::vector<Ssa> outputs = inlined(program, inputs);
   for (std::size_t i = 0; i < m.result_shardings.size(); ++i)
     if (const auto& s = m.result_shardings[i]; s && bit_width(m.results[i].dtype) == 2)
-      outputs[i] = lies(outputs[i], m.results[i], hlo_text(*s, m.results[i].rank(), m.devices));
+      outputs[i] =
+          with_sharding(outputs[i], m.results[i], hlo_text(*s, m.results[i].rank(), m.devices));
   end_function(outputs, m.results);
   for (Module::Kept& k : kept_) {  // their places so far are in functions_
     k.begin += out_.size();

@@ -125,8 +125,8 @@ Tensor collect(const Tensor& x, int rank, const Place& place) {
           "shard_map gives it to one");
     return collected(x, rank);
   }
-  const Sharding* const lies = run::sharding_of(x);
-  const bool cut = lies && is_cut_over_processes(*lies);
+  const Sharding* const sharding = run::sharding_of(x);
+  const bool cut = sharding && is_cut_over_processes(*sharding);
   const Tensor whole = cut ? collected(x, std::max(rank, -1)) : x;
   return rank < 0 || rank == clusters::rank_now() ? whole : Tensor();
 }

@@ -246,7 +246,7 @@ Ssa marker(Lowering& out, const char* target, Ssa x, const Type& from, const Typ
 }
 
 Ssa to_part(Lowering& out, Ssa x, const Type& whole, const Sharding& sharding) {
-  x = out.lies(x, whole, hlo_text(sharding, whole.rank(), out.devices()));
+  x = out.with_sharding(x, whole, hlo_text(sharding, whole.rank(), out.devices()));
   return marker(out, "SPMDFullToShardShape", x, whole, sharding.part_type(whole), "{manual}");
 }
 
@@ -352,8 +352,9 @@ void constrain_lower(Lowering& out, const Equation& e) {
   const Ssa x = out.operand(e, 0);
   const Sharding& s = as<ConstrainParams>(*e.params).sharding;
   check(!out.mesh(), "device_put of a part inside shard_map: a device's part cannot be spread");
-  out.define(e, 0,
-             out.partitioned() ? out.lies(x, type, hlo_text(s, type.rank(), out.devices())) : x);
+  out.define(
+      e, 0,
+      out.partitioned() ? out.with_sharding(x, type, hlo_text(s, type.rank(), out.devices())) : x);
 }
 
 }  // namespace

@@ -190,9 +190,10 @@ TEST_F(DevicesLong, AreCutWhereXlaPartitionsThem) {
   const Tensor y = cut(spread);
   EXPECT_EQ(y.to_vector<int>(), want);
   EXPECT_EQ(seen, in_order);
-  const auto lies = sharding_of(y);
-  ASSERT_TRUE(lies);
-  EXPECT_EQ(to_string(lies->spec()), to_string(P("d"))) << "what goes through parts stays spread";
+  const auto sharding = sharding_of(y);
+  ASSERT_TRUE(sharding);
+  EXPECT_EQ(to_string(sharding->spec()), to_string(P("d")))
+      << "what goes through parts stays spread";
 }
 
 }  // namespace

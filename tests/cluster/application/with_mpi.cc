@@ -37,11 +37,11 @@ struct Kept {
 /// What lies over the processes, in two checkpoints that they make together: with a state that all
 /// have alike, and with one that each has of its own.
 void keep_parts(const std::string& folder, int rank) {
-  const pn::Sharding lies(pn::Mesh({{"host", pn::processes}}), rows);
+  const pn::Sharding sharding(pn::Mesh({{"host", pn::processes}}), rows);
   const auto keep_in = [&](const std::string& name) {
     const pn::listen::CheckpointOptions at_once{.async = false};
     pn::jit([&](Kept x) {
-      return pn::tap({.partitioned = lies}, x, pn::listen::checkpoint(folder + name, at_once));
+      return pn::tap({.partitioned = sharding}, x, pn::listen::checkpoint(folder + name, at_once));
     })(Kept{pn::iota<float>(12)});
   };
   int alike = 5, own = rank;
@@ -56,8 +56,8 @@ bool goes_on(const std::string& folder) {
   int alike = 0, own = -1;
   const auto first = pn::register_state("alike", alike);
   const auto kept = pn::resume<Kept>(folder + ".alike");
-  const pn::Sharding lies(pn::Mesh({{"host", pn::processes}}), rows);
-  const auto again = pn::collect(pn::device_put(kept->numbers, lies));
+  const pn::Sharding sharding(pn::Mesh({{"host", pn::processes}}), rows);
+  const auto again = pn::collect(pn::device_put(kept->numbers, sharding));
   if (alike != 5 || again.to_vector<float>() != pn::iota<float>(12).to_vector<float>())
     return false;
   const auto second = pn::register_state("own", own);
@@ -74,8 +74,8 @@ bool runs(const std::string& file, int rank, int size) {
   const auto n = static_cast<float>(size);
   const pn::Tensor total = pn::load(file).run({pn::Tensor(1.0f)})[0];
   const pn::Tensor mine = pn::full(pn::type<float>({2}), static_cast<float>(rank));
-  const pn::Sharding lies(pn::Mesh({{"host", pn::processes}}), rows);
-  const auto y = pn::load(file + ".parts").run({pn::device_put(mine, lies, pn::Gives::part)});
+  const pn::Sharding sharding(pn::Mesh({{"host", pn::processes}}), rows);
+  const auto y = pn::load(file + ".parts").run({pn::device_put(mine, sharding, pn::Gives::part)});
   const std::vector<float> twice = pn::collect(y[1]).to_vector<float>();
   return total.item<float>() == n && y[0].to_vector<float>()[1] == (n - 1) / 2 &&
          twice.size() == 2 * static_cast<std::size_t>(size) && twice.back() == 2 * (n - 1);
