@@ -19,7 +19,7 @@
 
 namespace postern::internal::blocks {
 
-Told<10> BlockParams::fields(Fields sink) const {
+FieldChain<10> BlockParams::fields(Fields sink) const {
   return sink
       .by([&](FieldSink& s) {
         s("block", named_text(config->name, config->attributes));

@@ -46,7 +46,7 @@ struct BlockParams {
   int order = 0;  // how many times it was differentiated
   std::vector<int> of_operand,
       of_result;  // order 1: whose tangents the last operands and results are
-  Told<10> fields(Fields sink) const;
+  FieldChain<10> fields(Fields sink) const;
 
   std::size_t leading() const;  // operands and masks
 };
@@ -65,7 +65,7 @@ struct TargetParams {
   std::shared_ptr<const FfiTarget> target;
   Types results;
   std::optional<VmapMethod> vmap;
-  Told<3> fields(Fields sink) const;
+  FieldChain<3> fields(Fields sink) const;
 };
 extern const Primitive target_p, effect_target_p;  // the latter with an effect
 

@@ -14,7 +14,7 @@
 
 namespace postern::internal::blocks {
 
-Told<3> TargetParams::fields(Fields sink) const {
+FieldChain<3> TargetParams::fields(Fields sink) const {
   const auto tell_target = [&](FieldSink& s) {
     s("target", target->name);
     if (!target->attributes.items().empty()) s("attributes", target->attributes);

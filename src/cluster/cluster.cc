@@ -287,10 +287,10 @@ void Cluster::read_notices(std::vector<Ended>& ended) {
   for (std::size_t i = 0; machine_->shares() && i < heard_.size(); ++i) {
     const int from = machine_->ranks()[i];
     const Seat& seat = *machine_->seat(from);
-    const std::uint64_t told = seat.notices.load(std::memory_order_acquire);
+    const std::uint64_t written = seat.notices.load(std::memory_order_acquire);
     if (from == rank()) continue;
-    heard_[i] = std::max(heard_[i], told - std::min(told, std::uint64_t{Seat::kept}));
-    for (; heard_[i] < told; ++heard_[i]) {
+    heard_[i] = std::max(heard_[i], written - std::min(written, std::uint64_t{Seat::kept}));
+    for (; heard_[i] < written; ++heard_[i]) {
       const Notice notice = seat.notice[heard_[i] % Seat::kept];
       const std::uint64_t now = seat.notices.load(std::memory_order_acquire);
       if (now - heard_[i] < Seat::kept)
@@ -337,9 +337,9 @@ void Cluster::tell(std::uint64_t run, const std::string& text) noexcept {
   while (bytes < text.size() && is_within_character(text[bytes])) --bytes;
   std::memcpy(notice->text.data(), text.data(), bytes);
   if (Seat* const seat = machine_->seat(rank())) {
-    const std::uint64_t told = seat->notices.load(std::memory_order_relaxed);
-    seat->notice[told % Seat::kept] = *notice;
-    seat->notices.store(told + 1, std::memory_order_release);
+    const std::uint64_t written = seat->notices.load(std::memory_order_relaxed);
+    seat->notice[written % Seat::kept] = *notice;
+    seat->notices.store(written + 1, std::memory_order_release);
   }
   std::vector<Transport::Request> requests;
   for (int to = 0; to < size(); ++to) {

@@ -65,12 +65,12 @@ class Reducing {
  private:
   struct Other {
     Meeting::Peer peer;
-    Part part;            // of x that it reduces
-    std::size_t sent;     // of x
-    std::size_t told;     // of what was reduced here,
-    std::size_t learnt;   // and there
-    std::size_t used;     // of its row's piece that is in front,
-    std::size_t reduced;  // and of its row
+    Part part;             // of x that it reduces
+    std::size_t sent;      // of x
+    std::size_t returned;  // of what was reduced here,
+    std::size_t learnt;    // and there
+    std::size_t used;      // of its row's piece that is in front,
+    std::size_t reduced;   // and of its row
     bool greets, is_greeted;
     const std::byte* row;  // what has come of it and was not used; null: none
   };
@@ -95,15 +95,15 @@ class Reducing {
   }
 
   bool is_done(const Other& o) const {
-    return !o.greets && !awaits(o) && o.sent == o.part.end && (!back_ || o.told == length()) &&
+    return !o.greets && !awaits(o) && o.sent == o.part.end && (!back_ || o.returned == length()) &&
            o.peer.link->flushed();
   }
 
   bool send_to(Other& o) {
-    const std::size_t news = back_ ? reduced_ - o.told : 0;
+    const std::size_t news = back_ ? reduced_ - o.returned : 0;
     if (news > 0 && !o.greets) {
-      const std::int64_t n = meeting_.send(o.peer, to_ + o.told, news, Meeting::Kind::result);
-      if (n > 0) o.told += static_cast<std::size_t>(n);
+      const std::int64_t n = meeting_.send(o.peer, to_ + o.returned, news, Meeting::Kind::result);
+      if (n > 0) o.returned += static_cast<std::size_t>(n);
       return n > 0;
     }
     if (o.sent == o.part.end && !o.greets) return false;

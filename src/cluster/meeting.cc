@@ -96,8 +96,8 @@ void Meeting::pause_long(Clock::time_point now, int waits_for) {
     cluster_.listen();
   }
   if (waited > 20ms) std::this_thread::sleep_for(200us);
-  if (told_ || waited < patience()) return;
-  told_ = true;
+  if (warned_ || waited < patience()) return;
+  warned_ = true;
   log(LogLevel::warning, "{}: process {} has waited for process {} for {:.0f} s", subject_.place,
       cluster_.rank(), waits_for, std::chrono::duration<double>(waited).count());
 }

@@ -116,7 +116,7 @@ class Meeting {
   } taken_;
   const std::uint64_t number_;
   std::chrono::steady_clock::time_point waits_since_{}, listened_{}, ahead_since_{};
-  bool told_ = false;
+  bool warned_ = false;
 };
 
 }  // namespace postern::internal::clusters

@@ -52,7 +52,7 @@ struct WhileParams {
   bool taped = false;
   bool bounded = false;                // it has as many steps at most as another loop decides
   std::vector<int> ticket_ranks = {};  // by taped output: how many of its axes its ticket has
-  Told<8> fields(Fields sink) const;
+  FieldChain<8> fields(Fields sink) const;
 
   std::size_t ys() const { return ticket_ranks.size(); }
   std::size_t carries() const { return body->outputs.size() - ys(); }
@@ -74,7 +74,7 @@ struct ScanParams {
   bool taped = false;
   std::vector<int> ticket_ranks = {};  // by stacked result, as in WhileParams
   std::vector<bool> frees = {};        // by x: nobody reads its tape after this loop; empty: none
-  Told<13> fields(Fields sink) const;
+  FieldChain<13> fields(Fields sink) const;
 
   std::size_t first_carry() const { return constants + counted; }  // among the body's inputs
   std::size_t first_x() const { return first_carry() + carries; }

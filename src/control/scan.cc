@@ -13,7 +13,7 @@
 
 namespace postern::internal {
 
-Told<13> ScanParams::fields(Fields sink) const {
+FieldChain<13> ScanParams::fields(Fields sink) const {
   return sink.left_out(taped)
       .when(taped, "tapes", ticket_ranks)
       .when(!frees.empty(), "frees", frees)
@@ -168,7 +168,7 @@ class ScanWriter {
       Ssa counter = in[0];
       std::vector<Ssa> state(in.begin() + 1, in.end());
       const Ssa one = number(1);
-      const Ssa told = out_.asking([&] {
+      const Ssa answer = out_.asking([&] {
         for (std::int64_t u = 0; u < unroll; ++u) {
           step(counter, state);
           counter = plus(counter, one);
@@ -177,7 +177,7 @@ class ScanWriter {
       if (out_.partitioned() && calls_back(*p_.body)) {  // a run that failed on several devices
                                                          // leaves by itself, see while_lower
         const Type flag{DType::pred, {}};
-        Ssa here = told;
+        Ssa here = answer;
         if (here.id < 0) here = goes_on(out_, {counter, types[0]});
         counter = out_.op("select",
                           {everywhere(out_, here, axes_met(out_, {&p_.body, 1})), counter,

@@ -9,7 +9,7 @@
 
 namespace postern::internal {
 
-Told<8> WhileParams::fields(Fields sink) const {
+FieldChain<8> WhileParams::fields(Fields sink) const {
   return sink.left_out(taped)
       .when(taped, "tapes", ticket_ranks)
       .when(bounded, "bounded", bounded)
@@ -192,11 +192,11 @@ void while_lower(Lowering& out, const Equation& e) {
     for (Ssa& v : values) v = out.latest(v);
     return condition;
   };
-  auto go_if = [&](Ssa condition, Ssa told) {
+  auto go_if = [&](Ssa condition, Ssa answer) {
     if (!watches) return condition;
     const Type flag{DType::pred, {}};
-    if (told.id < 0 || !axes.empty()) told = goes_on(out, {condition, "tensor<i1>"});
-    return out.op("and", {condition, everywhere(out, told, axes)}, {&flag, &flag}, flag);
+    if (answer.id < 0 || !axes.empty()) answer = goes_on(out, {condition, "tensor<i1>"});
+    return out.op("and", {condition, everywhere(out, answer, axes)}, {&flag, &flag}, flag);
   };
   std::vector<std::string> types;
   for (int i = 0; i < e.results; ++i) types.push_back(Lowering::type(out.result_type(e, i)));
@@ -224,11 +224,11 @@ void while_lower(Lowering& out, const Equation& e) {
     if (ordered) out.set_token(arguments.back());
     std::vector<Ssa> values;
     Ssa condition;
-    const Ssa told = out.asking([&] {
+    const Ssa answer = out.asking([&] {
       values = inlined(p.body, bc, arguments.first(at(e.results)));
       if (ahead) condition = decide(values);
     });
-    if (ahead) values.push_back(go_if(condition, told));
+    if (ahead) values.push_back(go_if(condition, answer));
     if (ordered) values.push_back(out.token());
     std::vector<Lowering::Typed> typed;
     for (std::size_t i = 0; i < values.size(); ++i) typed.push_back({values[i], types[i]});

@@ -79,15 +79,15 @@ class Hidden final : public FieldSink {
   FieldSink& to_;
 };
 
-/// A sink that so many members of a struct have been told to. `fields` goes from one to the next,
-/// and gives back the last:
+/// A sink that has been given so many members of a struct. `fields` goes from one to the next, and
+/// gives back the last:
 ///
 ///     auto fields(Fields sink) const { return sink.field("axis", axis).field("keys", keys); }
 template <std::size_t n>
-class Told {
+class FieldChain {
  public:
-  using Next = Told<n + 1>;
-  explicit Told(FieldSink& sink) : sink_(sink) {}
+  using Next = FieldChain<n + 1>;
+  explicit FieldChain(FieldSink& sink) : sink_(sink) {}
 
   template <class T>
   Next field(const char* name, const T& value) const {
@@ -95,8 +95,8 @@ class Told {
     return Next(sink_);
   }
   template <class T>
-  Next when(bool told, const char* name, const T& value) const {
-    if (told) sink_(name, value);
+  Next when(bool needed, const char* name, const T& value) const {
+    if (needed) sink_(name, value);
     return Next(sink_);
   }
   Next identity(const char* name, const void* value) const {
@@ -123,12 +123,12 @@ class Told {
  private:
   FieldSink& sink_;
 };
-using Fields = Told<0>;
+using Fields = FieldChain<0>;
 
 /// Tells the sink all members of a struct with `fields`.
 template <class P>
 void tell_all(const P& value, FieldSink& sink) {
-  using Each = Told<detail::field_count<P>()>;
+  using Each = FieldChain<detail::field_count<P>()>;
   static_assert(std::is_same_v<decltype(value.fields(Fields(sink))), Each>,
                 "`fields` must tell each member, or say that it is left_out");
   value.fields(Fields(sink));

@@ -69,7 +69,7 @@ struct CallBuffers {
 };
 
 /// Where a call that tells whether its run goes on does so; null for others.
-inline void* told_in(const XLA_FFI_CallFrame* frame) {
+inline void* answer_in(const XLA_FFI_CallFrame* frame) {
   if (!pjrt::int_attribute(frame, 2, tells_attribute)) [[likely]]
     return nullptr;
   const auto results = pjrt::results(frame);

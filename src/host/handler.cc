@@ -87,15 +87,15 @@ XLA_FFI_Error* stopped(XLA_FFI_CallFrame* frame) {
 namespace {
 
 /// A call that tells whether its run goes on does so.
-void tell(const XLA_FFI_CallFrame* frame, const RunState& run) {
-  if (void* const told = told_in(frame))
-    *static_cast<bool*>(told) = !run.stop.load(std::memory_order_relaxed);
+void answer(const XLA_FFI_CallFrame* frame, const RunState& run) {
+  if (void* const place = answer_in(frame))
+    *static_cast<bool*>(place) = !run.stop.load(std::memory_order_relaxed);
 }
 
 /// A live hook at which nobody listens.
 XLA_FFI_Error* pass_by(XLA_FFI_CallFrame* frame, RunState& run, const HostSite& site) {
   if (run.poison) run.passes(site, run.device_of(pjrt::device_ordinal(frame)));
-  tell(frame, run);
+  answer(frame, run);
   const bool stops = run.stop.load(std::memory_order_relaxed) && !run.poison;
   call_is_over(&run);
   return stops ? stopped(frame) : nullptr;
@@ -112,7 +112,7 @@ XLA_FFI_Error* pass_by(XLA_FFI_CallFrame* frame, RunState& run, const HostSite& 
   });
   const bool ok = site.packed ? fire_packed(run, site, buffers.data, device)
                               : fire(run, site, buffers.data, device);
-  tell(frame, run);
+  answer(frame, run);
   call_is_over(&run);
   if (ok || run.poison) return nullptr;
   return stopped(frame);
@@ -127,7 +127,7 @@ XLA_FFI_Error* pass_by(XLA_FFI_CallFrame* frame, RunState& run, const HostSite& 
   run.enters(site, device);
   run.passes(site, device);
   if (!enter_here(run, site, buffers, device, nullptr)) zero_results(site, buffers);
-  tell(frame, run);
+  answer(frame, run);
   call_is_over(&run);
   return nullptr;
 }

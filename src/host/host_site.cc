@@ -96,8 +96,8 @@ void HostSite::serve(std::shared_ptr<const detail::HostFunction> found) {
   of_tapes = is_of_tapes(*function);
   of_processes = is_of_processes(*function);
   awake = spec->live && function == asleep() ? &spec->live->on : nullptr;
-  told = function->wants_call_info || function->wants_tap_info;
-  quick = direct && !one_order && !told && !packed && !unchecked && buffers <= few;
+  wants_info = function->wants_call_info || function->wants_tap_info;
+  quick = direct && !one_order && !wants_info && !packed && !unchecked && buffers <= few;
 }
 
 const HostSite::Spot& HostSite::spot(int device) const {

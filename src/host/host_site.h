@@ -27,8 +27,8 @@ struct HostSite {
   SitePtr spec;
   bool quick =
       false;  // the handler may take its short way: direct, few buffers, and none of the following
-  bool told = false;    // the function wants to be told of the firing
-  bool packed = false;  // some leaf has elements of less than a byte
+  bool wants_info = false;  // of the firing: the function takes a CallInfo or TapInfo
+  bool packed = false;      // some leaf has elements of less than a byte
   bool unchecked =
       false;  // the program is from a file: what it passes must be compared with the site
   bool one_order = false;                    // over all devices of a run

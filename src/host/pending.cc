@@ -40,13 +40,13 @@ constexpr std::size_t kept_used = 64;
 }  // namespace
 
 struct PendingCalls::Job : detail::StopState {
-  Job(RunState& of, const HostSite& s, int on_device, const TapInfo& told)
+  Job(RunState& of, const HostSite& s, int on_device, const TapInfo& given_info)
       : site(&s),
         spec(s.spec),
         owner(of.owner),
         under_way(of.under_way),
         device(on_device),
-        info(told) {}
+        info(given_info) {}
 
   const HostSite* site;  // as long as there is the owner
   const SitePtr spec;
@@ -91,8 +91,8 @@ void tell_nobody(const HostSite& site, int device, ErrorCode code, const std::ex
 }  // namespace
 
 void PendingCalls::start(RunState& run, const HostSite& site, void* const* data, int device,
-                         const TapInfo& told) {
-  auto job = std::make_shared<Job>(run, site, device, told);
+                         const TapInfo& given_info) {
+  auto job = std::make_shared<Job>(run, site, device, given_info);
   const std::size_t n = site.operands;
   job->forgotten = site.results == 0;  // nobody can wait
   const std::size_t count = job->forgotten ? 0 : static_cast<std::size_t>(site.leaves[n].size);
@@ -106,10 +106,10 @@ void PendingCalls::start(RunState& run, const HostSite& site, void* const* data,
   }
   job->info.run_state = job.get();
   job->info.stop = StopToken(job.get());
-  if (!told.mask.empty()) {
-    job->mask = std::make_unique<bool[]>(told.mask.size());
-    std::ranges::copy(told.mask, job->mask.get());
-    job->info.mask = {job->mask.get(), told.mask.size()};
+  if (!given_info.mask.empty()) {
+    job->mask = std::make_unique<bool[]>(given_info.mask.size());
+    std::ranges::copy(given_info.mask, job->mask.get());
+    job->info.mask = {job->mask.get(), given_info.mask.size()};
   }
   job->depth = nesting() ? nesting()->depth + 1 : 1;
   job->inside = surrounding_runs();
@@ -420,9 +420,9 @@ void PendingCalls::finish(const RunState& run) noexcept {
     for (auto it = jobs_.begin(); it != jobs_.end();) {
       const std::shared_ptr<Job> job = *it++;
       if (!all && now < job->limit) continue;
-      const bool told = job->stop;
+      const bool was_stopped = job->stop;
       abandon(lock, *job);
-      if (!told) late.push_back(job);
+      if (!was_stopped) late.push_back(job);
     }
   }
   tickets.swap(tickets_);

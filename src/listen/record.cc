@@ -32,7 +32,7 @@ struct RecordState {
   bool by_step = false;  // a .npz for each firing
   bool closed = false;
   bool has_rows = false;  // in that file; without any, what was there before stays
-  bool told = false;      // that values are left out
+  bool warned = false;    // that values are left out
   std::unique_ptr<host::NewFile> file;
   std::mutex guard;
   std::vector<Series> series;
@@ -82,7 +82,7 @@ struct RecordState {
 
   void leave_out(const std::string& name) {
     ++left_out;
-    if (!std::exchange(told, true))
+    if (!std::exchange(warned, true))
       log(LogLevel::warning, "record '{}': values of '{}' are left out from here on", path, name);
   }
 

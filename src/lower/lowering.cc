@@ -447,10 +447,10 @@ std::string Lowering::channel() {
 
 Ssa Lowering::asking(const std::function<void()>& step) {
   const bool outer_asks = std::exchange(asks_, partitioned() && mesh_);
-  const Ssa outer_told = std::exchange(told_, Ssa());
+  const Ssa outer_answer = std::exchange(answer_, Ssa());
   step();
   asks_ = outer_asks;
-  return std::exchange(told_, outer_told);
+  return std::exchange(answer_, outer_answer);
 }
 
 }  // namespace postern::internal

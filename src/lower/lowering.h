@@ -239,11 +239,11 @@ class Lowering {
     Lowering& out_;
   };
   // A loop that its devices leave when their run fails asks in each step; the step's first call or
-  // tap tells it beside its own results.
-  /// Writes a step; whether the run goes on, or nothing (-1) if nobody tells.
+  // tap answers beside its own results.
+  /// Writes a step; whether the run goes on, or nothing (-1) if nobody answers.
   Ssa asking(const std::function<void()>& step);
-  bool asks() const { return asks_ && told_.id < 0; }
-  void tell(Ssa goes_on) { told_ = goes_on; }
+  bool asks() const { return asks_ && answer_.id < 0; }
+  void answer(Ssa goes_on) { answer_ = goes_on; }
   /// The channel of one more collective: ", channel_handle = ...".
   std::string channel();
   /// The value where XLA is to have it: "{replicated}", "{devices=[2]0,1}".
@@ -308,7 +308,7 @@ class Lowering {
   std::vector<Awaited> awaited_;
   bool passed_by_ = false;
   bool asks_ = false;
-  Ssa told_;
+  Ssa answer_;
   const Mesh* mesh_ = nullptr;
   bool leaves_zeros_ = false;
   std::vector<Ssa> axis_indices_;  // by axis of mesh_

@@ -31,7 +31,7 @@ using Json = nlohmann::json;
 /// least so many.
 constexpr std::size_t most_points = 1 << 16, least_points = 64, most_entries = 1000;
 
-std::string id_of(const Told::Entry& e) { return fmt::format("{}.{}", e.first, e.second); }
+std::string id_of(const NewsMark::Entry& e) { return fmt::format("{}.{}", e.first, e.second); }
 
 Json summary_json(const listen::Summary& s) {
   return {{"count", s.count}, {"nan", s.nan},   {"inf", s.inf},
@@ -40,17 +40,17 @@ Json summary_json(const listen::Summary& s) {
 
 /// A copy of what is new in one series: JSON is made when the listener may go on.
 struct SeriesNews {
-  Told::Entry entry;
+  NewsMark::Entry entry;
   listen::Series about;  // with the points that are new
   bool fresh;
 };
 
-std::vector<SeriesNews> series_news(Told& told) {
+std::vector<SeriesNews> series_news(NewsMark& mark) {
   std::vector<SeriesNews> out;
   host::each_series([&](host::EntryOf of, const listen::Series& s) {
-    const Told::Entry entry{of.listener, of.entry};
-    const auto known = told.series.find(entry);
-    const bool fresh = known == told.series.end();
+    const NewsMark::Entry entry{of.listener, of.entry};
+    const auto known = mark.series.find(entry);
+    const bool fresh = known == mark.series.end();
     const std::uint64_t seen = fresh ? 0 : known->second;
     if ((!fresh && s.firings == seen) || out.size() == most_entries) return;
     SeriesNews news{entry, {}, fresh};
@@ -67,14 +67,14 @@ std::vector<SeriesNews> series_news(Told& told) {
     news.about.all = s.all;
     const auto first = std::ranges::lower_bound(s.points, seen, {}, &listen::Series::Point::firing);
     news.about.points.assign(first, s.points.end());
-    told.series[entry] = s.firings;
+    mark.series[entry] = s.firings;
     out.push_back(std::move(news));
   });
   return out;
 }
 
-Json series_json(Told& told) {
-  const std::vector<SeriesNews> news = series_news(told);
+Json series_json(NewsMark& mark) {
+  const std::vector<SeriesNews> news = series_news(mark);
   const std::size_t each =
       std::max(least_points, most_points / std::max<std::size_t>(news.size(), 1));
   Json out = Json::array();
@@ -106,16 +106,16 @@ Json series_json(Told& told) {
   return out;
 }
 
-Json histograms_json(Told& told) {
+Json histograms_json(NewsMark& mark) {
   Json out = Json::array();
   host::each_histogram([&](host::EntryOf of, const host::Histogrammed& c) {
     std::uint64_t elements = c.nan + c.inf;
     for (const std::uint64_t n : c.bins) elements += n;
-    const Told::Entry entry{of.listener, of.entry};
-    const auto known = told.histograms.find(entry);
-    if ((known != told.histograms.end() && known->second == elements) || out.size() == most_entries)
+    const NewsMark::Entry entry{of.listener, of.entry};
+    const auto known = mark.histograms.find(entry);
+    if ((known != mark.histograms.end() && known->second == elements) || out.size() == most_entries)
       return;
-    told.histograms[entry] = elements;
+    mark.histograms[entry] = elements;
     out.push_back({{"id", id_of(entry)},
                    {"name", c.name},
                    {"path", c.path},
@@ -131,10 +131,10 @@ Json histograms_json(Told& told) {
   return out;
 }
 
-Json progress_json(Told& told) {
+Json progress_json(NewsMark& mark) {
   Json out = Json::array();
   host::each_progress([&](std::uint64_t listener, const host::ProgressNow& p) {
-    auto& known = told.progress[listener];
+    auto& known = mark.progress[listener];
     const std::pair now{p.done, p.numbers};
     if (p.done == 0 || known == now) return;
     known = now;
@@ -149,22 +149,22 @@ Json progress_json(Told& told) {
   return out;
 }
 
-Json lines_json(Told& told) {
+Json lines_json(NewsMark& mark) {
   Json out = Json::array();
-  for (const lines::Line& line : lines::after(told.line)) {
+  for (const lines::Line& line : lines::after(mark.line)) {
     out.push_back({{"number", line.number}, {"from", line.from}, {"text", line.text}});
-    told.line = line.number;
+    mark.line = line.number;
   }
   return out;
 }
 
-Json events_json(Told& told, Clock::time_point begin) {
+Json events_json(NewsMark& mark, Clock::time_point begin) {
   const auto seconds = [](Clock::duration d) { return std::chrono::duration<double>(d).count(); };
   Json out = Json::array();
-  for (const auto& e : host::timeline::recent(told.event)) {
+  for (const auto& e : host::timeline::recent(mark.event)) {
     out.push_back({to_string(e.kind), e.name, seconds(e.start - begin), seconds(e.end - e.start),
                    e.thread, e.device});
-    told.event = std::max(told.event, e.end);
+    mark.event = std::max(mark.event, e.end);
   }
   return out;
 }
@@ -187,17 +187,17 @@ Json program_json(const KnownProgram& known, const Program& program) {
           {"sites", std::move(sites)}};
 }
 
-Json programs_json(Told& told) {
+Json programs_json(NewsMark& mark) {
   Json out = Json::array();
   for (const KnownProgram& known : known_programs()) {
-    if (known.number <= told.program) continue;
-    told.program = known.number;
+    if (known.number <= mark.program) continue;
+    mark.program = known.number;
     if (const auto program = known.program.lock()) out.push_back(program_json(known, *program));
   }
   return out;
 }
 
-Json devices_json(Told& told) {
+Json devices_json(NewsMark& mark) {
   Json out = Json::array();
   std::vector<std::uint64_t> state;
   for (const DeviceInfo& d : devices_in_use()) {
@@ -212,16 +212,16 @@ Json devices_json(Told& told) {
                    {"peak", q.peak_bytes},
                    {"limit", q.limit}});
   }
-  if (state == told.queues) return Json::array();
-  told.queues = std::move(state);
+  if (state == mark.queues) return Json::array();
+  mark.queues = std::move(state);
   return out;
 }
 
 /// At most once a second, and when there is something to see of it.
-Json process_json(Told& told) {
+Json process_json(NewsMark& mark) {
   const auto now = Clock::now();
-  if (now - told.process < std::chrono::seconds(1) || known_programs().empty()) return {};
-  told.process = now;
+  if (now - mark.process < std::chrono::seconds(1) || known_programs().empty()) return {};
+  mark.process = now;
   const ProcessNow p = process_now();
   const auto* const cluster = clusters::Cluster::joined();
   return {{"pid", p.pid},
@@ -243,22 +243,22 @@ std::vector<DeviceInfo> devices_in_use() {
   return found;
 }
 
-std::string News::since(Told& told) const {
+std::string News::since(NewsMark& mark) const {
   Json out;
   const auto add = [&](const char* name, Json part) {
     if (!part.empty()) out[name] = std::move(part);
   };
   // First: a listener that this list lacks has shown all that follows.
   const std::pair hooks{host::live_changes(), live_hooks().size()};
-  if (std::exchange(told.hooks, hooks) != hooks) out["hooks"] = live_hooks_json();
-  add("series", series_json(told));
-  add("histograms", histograms_json(told));
-  add("progress", progress_json(told));
-  add("lines", lines_json(told));
-  add("events", events_json(told, begin_));
-  add("programs", programs_json(told));
-  add("devices", devices_json(told));
-  add("process", process_json(told));
+  if (std::exchange(mark.hooks, hooks) != hooks) out["hooks"] = live_hooks_json();
+  add("series", series_json(mark));
+  add("histograms", histograms_json(mark));
+  add("progress", progress_json(mark));
+  add("lines", lines_json(mark));
+  add("events", events_json(mark, begin_));
+  add("programs", programs_json(mark));
+  add("devices", devices_json(mark));
+  add("process", process_json(mark));
   if (out.empty()) return "";
   out["seconds"] = std::chrono::duration<double>(Clock::now() - begin_).count();
   // Texts are users': what is no UTF-8 is replaced.

@@ -17,8 +17,8 @@ namespace postern::internal::live {
 
 using Clock = std::chrono::steady_clock;
 
-/// Up to where somebody has been told.
-struct Told {
+/// Up to where somebody has the news.
+struct NewsMark {
   using Entry = std::pair<std::uint64_t, std::size_t>;  // of a listener
   std::map<Entry, std::uint64_t> series, histograms;    // firings, elements
   std::map<std::uint64_t, std::pair<std::int64_t, std::string>> progress;
@@ -33,9 +33,9 @@ std::vector<DeviceInfo> devices_in_use();
 
 class News {
  public:
-  /// What is new since `told`, which moves on, as a JSON object; of a Told that is empty all that
+  /// What is new since `mark`, which moves on, as a JSON object; of a mark that is empty all that
   /// there is. Empty when nothing is new.
-  std::string since(Told& told) const;
+  std::string since(NewsMark& mark) const;
   /// OpenMetrics 1.0.
   std::string metrics() const;
   /// The operations of a program by its number; none when it is gone.

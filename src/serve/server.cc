@@ -390,11 +390,11 @@ void Server::tell_streams() {
   };
   const bool any_on = std::ranges::any_of(clients_, is_on);
   std::string news, whole;
-  if (any_on) news = news_.since(told_);
+  if (any_on) news = news_.since(mark_);
   if (std::ranges::any_of(clients_, starts)) {
-    Told fresh;
+    NewsMark fresh;
     whole = event("whole", news_.since(fresh));
-    if (!any_on) told_ = std::move(fresh);
+    if (!any_on) mark_ = std::move(fresh);
   }
   if (!news.empty()) news = event("news", news);
   if (news.empty() && sign) news = ":\n\n";

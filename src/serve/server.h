@@ -97,7 +97,7 @@ class Server {
   int accepts_left_ = accepts_at_a_time;
   bool timeline_ = false;
   News news_;
-  Told told_;
+  NewsMark mark_;
   Switches switches_;
   std::atomic<bool> stop_{false};
   std::thread thread_;

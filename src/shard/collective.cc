@@ -293,7 +293,7 @@ void count_lower(Lowering& out, const Equation& e) {
 }
 /// What the user's function has been told stands in the program, wherever it went.
 Effect count_effect(const Params* params) {
-  return collective_of(params).told ? Effect::unordered : Effect::pure;
+  return collective_of(params).user_knows ? Effect::unordered : Effect::pure;
 }
 
 }  // namespace
@@ -313,10 +313,10 @@ Tensor position_of(const NamedAxes& axes, std::size_t i) {
 }  // namespace
 
 /// The number of devices, which what is traced then depends on.
-static std::int64_t told_count(const NamedAxes& named) {
+static std::int64_t count_for_user(const NamedAxes& named) {
   if (current_mesh() && spans_processes(*current_mesh()) && Trace::current()) {
     CollectiveParams p = named.all_of_mesh();
-    p.told = true;
+    p.user_knows = true;
     bind1(axis_count_p, make_params(std::move(p)), {});
   }
   return named.count();
@@ -345,7 +345,7 @@ Tensor pmean(const Operand& x, const AxisNames& axes) {
   const NamedAxes named("pmean", axes);
   const Tensor sum = reduced(named, x.tensor(), sum_first, psum_p, summable);
   const bool over_processes = current_mesh() && spans_processes(*current_mesh());
-  if (!over_processes || !named.of_mesh()) return sum / static_cast<double>(told_count(named));
+  if (!over_processes || !named.of_mesh()) return sum / static_cast<double>(count_for_user(named));
   // A number that no text has: a saved program may run on more processes, or fewer.
   const Tensor count = bind1(axis_count_p, make_params(named.all_of_mesh()), {});
   return sum / convert_to(count, DType::f32, true);
@@ -470,7 +470,7 @@ Tensor axis_index(const AxisNames& axes, Place place) {
 
 std::int64_t axis_size(const AxisNames& axes, Place place) {
   PlaceScope at(place);
-  return told_count(NamedAxes("axis_size", axes));
+  return count_for_user(NamedAxes("axis_size", axes));
 }
 
 }  // namespace postern

@@ -18,8 +18,8 @@ struct CollectiveParams {
   std::int64_t axis = 0,
                other = 0;  // of the array: gathered, scattered; of all_to_all: split and joined
   std::vector<std::pair<int, int>> pairs = {};  // of ppermute
-  int root = 0;       // the place of the one that sends or gets, of broadcast and its like
-  bool told = false;  // of axis_count: its number is one of the program's
+  int root = 0;             // the place of the one that sends or gets, of broadcast and its like
+  bool user_knows = false;  // of axis_count: its number is one of the program's
   auto fields(Fields sink) const {
     std::string text;
     for (const auto& [from, to] : pairs)
@@ -30,7 +30,7 @@ struct CollectiveParams {
         .field("other", other)
         .when(!pairs.empty(), "pairs", text)
         .when(root != 0, "root", root)
-        .when(told, "told", told);
+        .when(user_knows, "user_knows", user_knows);
   }
   std::int64_t count() const {
     std::int64_t n = 1;

@@ -95,7 +95,7 @@ class Rewriting {
   }
 
   Tensor count() const {
-    if (p_.told) NumberScope::fix();
+    if (p_.user_knows) NumberScope::fix();
     std::int64_t here = 1;
     for (const std::string& axis : here_) here *= p_.mesh.size(axis);
     const Tensor one = full_of({Number::Kind::integer, 1, 1, 0}, Type{DType::s32, {}});

@@ -198,13 +198,13 @@ struct Alias {
 
 void write_custom_call(Lowering& out, const SiteSpec& s, std::size_t index,
                        std::span<const Port> in, std::span<const Port> results,
-                       std::span<const Alias> aliases, bool tells) {
+                       std::span<const Alias> aliases, bool answers) {
   write_ports(out, "    ", results, port_value, results.empty() ? "" : " = ");
   write_ports(out, "\"stablehlo.custom_call\"(", in, port_value, ") ");
   out.write(
       "{{call_target_name = \"postern_call\", api_version = 4 : i32, backend_config = {{id = {} : "
       "i64, label = {}{}}}",
-      index, Lowering::string(s.name), tells ? ", tells = 1 : i64" : "");
+      index, Lowering::string(s.name), answers ? ", tells = 1 : i64" : "");
   // XLA knows what an empty array holds and would leave out a call that makes nothing else.
   const bool empty = !s.results.empty() &&
                      std::ranges::all_of(s.results, [](const Type& t) { return t.size() == 0; });
@@ -279,11 +279,11 @@ void site_lower(Lowering& out, const Equation& e) {
     in.push_back({value, Lowering::type(type), type.rank()});
     goes_through(in.back());
   }
-  // One that XLA may take out of the loop, or leave out, tells nothing.
-  const bool tells = out.asks() && s.effect != Effect::pure;
-  if (tells) {
+  // One that XLA may take out of the loop, or leave out, answers nothing.
+  const bool answers = out.asks() && s.effect != Effect::pure;
+  if (answers) {
     results.push_back({out.fresh(), Lowering::type({DType::pred, {}}), 0});
-    out.tell(results.back().value);
+    out.answer(results.back().value);
   }
   if (ordered || (out.passed_by() && !tap)) in.push_back({out.token(), Lowering::token_type, 0});
   if (ordered) results.push_back({out.fresh(), Lowering::token_type, 0});
@@ -293,7 +293,7 @@ void site_lower(Lowering& out, const Equation& e) {
     alone.results.clear();
     site = std::make_shared<const SiteSpec>(std::move(alone));
   }
-  write_custom_call(out, *site, out.add_site(site), in, results, aliases, tells);
+  write_custom_call(out, *site, out.add_site(site), in, results, aliases, answers);
   for (const Alias& a : aliases) out.forward(in[a.operand].value, results[a.result].value);
   if (s.role == SiteSpec::Role::wait) out.set_awaited(std::move(made));
   if (ordered) out.set_token(results.back().value);

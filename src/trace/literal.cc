@@ -100,7 +100,7 @@ std::string real_text(double x, DType dtype) {
 
 }  // namespace
 
-Told<2> LiteralParams::fields(Fields sink) const {
+FieldChain<2> LiteralParams::fields(Fields sink) const {
   return sink.field("value", literal_text(number, type.dtype)).field("type", type);
 }
 

@@ -17,7 +17,7 @@ inline bool is_zero(const Number& n) { return n.integer == 0 && n.real == 0 && n
 struct LiteralParams {
   Number number;
   Type type;
-  Told<2> fields(Fields sink) const;
+  FieldChain<2> fields(Fields sink) const;
 };
 extern const Primitive literal_p;  // lowered by Lowering itself, which writes all constants
 

@@ -12,8 +12,8 @@ namespace {
 const Driver* driver = nullptr;   // set before handlers are registered
 const Driver* instead = nullptr;  // of tests
 
-XLA_FFI_Error* tell(XLA_FFI_CallFrame* frame, const host::RunState& run, void* answer) {
-  if (driver->fill(answer, !run.stop.load(std::memory_order_relaxed), 1, pjrt::stream_of(frame)) ==
+XLA_FFI_Error* answer(XLA_FFI_CallFrame* frame, const host::RunState& run, void* place) {
+  if (driver->fill(place, !run.stop.load(std::memory_order_relaxed), 1, pjrt::stream_of(frame)) ==
       0)
     return nullptr;
   return pjrt::make_error(frame, ErrorCode::internal,
@@ -37,8 +37,8 @@ XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
              !run.poison) {
     return host::stopped(frame);
   }
-  void* const told = host::told_in(frame);
-  if (told) return tell(frame, run, told);
+  void* const place = host::answer_in(frame);
+  if (place) return answer(frame, run, place);
   return nullptr;
 }
 
@@ -46,7 +46,7 @@ XLA_FFI_Error* handle_goes_on(XLA_FFI_CallFrame* frame) {
   if (frame->extension_start && pjrt::answer_metadata(frame)) [[unlikely]]
     return nullptr;
   const host::Asked asked = host::find_asked(frame);
-  if (asked.run) return tell(frame, *asked.run, asked.answer);
+  if (asked.run) return answer(frame, *asked.run, asked.answer);
   return asked.error;
 }
 
