@@ -168,7 +168,7 @@ POSTERN_API std::vector<Tensor> restore(const FoundCheckpoint& checkpoint,
                                         const std::vector<std::string>& names,
                                         const std::vector<Tensor>& like);
 /// Has the recording give what it holds after the checkpoint; null: there is none.
-POSTERN_API void go_on(const FoundCheckpoint* checkpoint, const Taping& recording);
+POSTERN_API void resume_recording(const FoundCheckpoint* checkpoint, const Taping& recording);
 
 /// Whether no path goes on behind such a value.
 template <class T>
@@ -273,7 +273,7 @@ template <class T>
 std::optional<T> resume(const std::filesystem::path& folder, const Taping& recording) {
   const auto found = detail::newest_checkpoint(folder);
   std::optional<T> out = found ? detail::restored<T>(*found) : std::nullopt;
-  detail::go_on(found.get(), recording);
+  detail::resume_recording(found.get(), recording);
   return out;
 }
 template <class T>
@@ -281,7 +281,7 @@ std::optional<T> resume(const std::filesystem::path& folder, const T& like,
                         const Taping& recording) {
   const auto found = detail::newest_checkpoint(folder);
   std::optional<T> out = found ? detail::restored<T>(*found, like) : std::nullopt;
-  detail::go_on(found.get(), recording);
+  detail::resume_recording(found.get(), recording);
   return out;
 }
 

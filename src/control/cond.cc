@@ -272,7 +272,7 @@ void cond_lower(Lowering& out, const Equation& e) {
   // Devices that meet in a branch must not be led apart by a failure, see while_lower.
   if (const auto axes = axes_met(out, p.branches); !axes.empty()) {
     const Type flag{DType::pred, {}}, number{DType::s32, {}};
-    const Ssa go = everywhere(out, goes_on(out, {index, Lowering::type(number)}), axes);
+    const Ssa go = everywhere(out, ask_run(out, {index, Lowering::type(number)}), axes);
     index =
         out.op("select", {go, index, out.constant("0", number)}, {&flag, &number, &number}, number);
   }

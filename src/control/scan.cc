@@ -178,7 +178,7 @@ class ScanWriter {
                                                          // leaves by itself, see while_lower
         const Type flag{DType::pred, {}};
         Ssa here = answer;
-        if (here.id < 0) here = goes_on(out_, {counter, types[0]});
+        if (here.id < 0) here = ask_run(out_, {counter, types[0]});
         counter = out_.op("select",
                           {everywhere(out_, here, axes_met(out_, {&p_.body, 1})), counter,
                            number(first() + rounds * unroll)},

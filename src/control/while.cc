@@ -195,7 +195,7 @@ void while_lower(Lowering& out, const Equation& e) {
   auto go_if = [&](Ssa condition, Ssa answer) {
     if (!watches) return condition;
     const Type flag{DType::pred, {}};
-    if (answer.id < 0 || !axes.empty()) answer = goes_on(out, {condition, "tensor<i1>"});
+    if (answer.id < 0 || !axes.empty()) answer = ask_run(out, {condition, "tensor<i1>"});
     return out.op("and", {condition, everywhere(out, answer, axes)}, {&flag, &flag}, flag);
   };
   std::vector<std::string> types;

@@ -217,14 +217,14 @@ std::vector<Tensor> restore(const FoundCheckpoint& checkpoint,
   return out;
 }
 
-void go_on(const FoundCheckpoint* checkpoint, const Taping& recording) {
+void resume_recording(const FoundCheckpoint* checkpoint, const Taping& recording) {
   auto* const journal = dynamic_cast<host::Journal*>(recording.internal().get());
   if (!journal)
     throw Error(
         ErrorCode::failed_precondition,
         "resume: the recording is not one of record(file, {.resumable = true}), or is over");
-  journal->go_on(checkpoint != nullptr, checkpoint ? of_this_process(checkpoint->stored).tape
-                                                   : std::optional<host::TapeMark>());
+  journal->resume(checkpoint != nullptr, checkpoint ? of_this_process(checkpoint->stored).tape
+                                                    : std::optional<host::TapeMark>());
 }
 
 bool ShapedByNames::has(const std::string& path) const {

@@ -78,7 +78,7 @@ inline void* answer_in(const XLA_FFI_CallFrame* frame) {
   return nullptr;
 }
 
-/// The same for a frame of `postern_goes_on`, and its run.
+/// The same for a frame of `ask_target`, and its run.
 struct Asked {
   const RunState* run = nullptr;
   void* answer = nullptr;

@@ -74,7 +74,7 @@ bool enter_function(const HostSite& site, const Firing& firing, std::exception_p
     site.invoke(site.object, firing);
     return true;
   } catch (const abi::__forced_unwind&) {
-    thread_goes_on();
+    keep_thread_alive();
     code = ErrorCode::threw;
     error = std::make_exception_ptr(Error(ErrorCode::failed_precondition, ended_its_thread));
     return false;

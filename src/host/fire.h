@@ -28,7 +28,7 @@ bool keep_thread_end(RunState& run, const HostSite& site, int device) noexcept;
                 {site.leaves.data(), data, site.operands, site.results, info, &site.declared});
     return true;
   } catch (const abi::__forced_unwind&) {
-    thread_goes_on();
+    keep_thread_alive();
     return keep_thread_end(run, site, device);
   } catch (...) {
     return keep_thrown(run, site, device);

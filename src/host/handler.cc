@@ -156,7 +156,7 @@ XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
   return stopped(frame);
 }
 
-XLA_FFI_Error* handle_goes_on(XLA_FFI_CallFrame* frame) {
+XLA_FFI_Error* handle_ask(XLA_FFI_CallFrame* frame) {
   if (frame->extension_start && pjrt::answer_metadata(frame)) [[unlikely]]
     return nullptr;
   const Asked asked = find_asked(frame);

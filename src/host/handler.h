@@ -19,8 +19,8 @@ extern std::int64_t run_state_type;
 XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame);
 
 /// Gives pred[]: whether nothing has stopped the run. For loops of programs on several devices,
-/// which no error ends.
-inline constexpr const char* goes_on_target = "postern_goes_on";
-XLA_FFI_Error* handle_goes_on(XLA_FFI_CallFrame* frame);
+/// which no error ends. The name stands in saved programs.
+inline constexpr const char* ask_target = "postern_goes_on";
+XLA_FFI_Error* handle_ask(XLA_FFI_CallFrame* frame);
 
 }  // namespace postern::internal::host

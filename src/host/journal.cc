@@ -17,7 +17,7 @@ namespace {
 
 }  // namespace
 
-void Journal::go_on(bool from_checkpoint, const std::optional<TapeMark>& mark) {
+void Journal::resume(bool from_checkpoint, const std::optional<TapeMark>& mark) {
   std::scoped_lock lock(guard_);
   if (begun_)
     refuse(ErrorCode::failed_precondition,
@@ -31,7 +31,7 @@ void Journal::go_on(bool from_checkpoint, const std::optional<TapeMark>& mark) {
   programs_ = std::move(past.programs);
   past_.assign(std::make_move_iterator(past.calls.begin()),
                std::make_move_iterator(past.calls.end()));
-  goes_on_ = true;
+  resumed_ = true;
   skip_to(mark.value_or(TapeMark{file_->name()}));
 }
 
@@ -59,7 +59,7 @@ void Journal::skip_to(const TapeMark& mark) {
 std::uint64_t Journal::begin_run(std::string_view program) {
   const std::string sum = digest(program);
   std::scoped_lock lock(guard_);
-  if (!begun_ && !goes_on_) file_->start_anew();
+  if (!begun_ && !resumed_) file_->start_anew();
   begun_ = true;
   if (runs_ < programs_.size() && programs_[runs_] != sum)
     refuse(ErrorCode::failed_precondition,
@@ -73,7 +73,7 @@ std::uint64_t Journal::begin_run(std::string_view program) {
 
 std::optional<bool> Journal::give(RunState& run, const HostSite& site, void* const* data,
                                   int device, std::int64_t element) {
-  if (!goes_on_ || site.spec->is_tap()) return {};
+  if (!resumed_ || site.spec->is_tap()) return {};
   std::scoped_lock lock(guard_);
   const Key key = key_of(run, site, device, element);
   const auto rest = next_.find(key);

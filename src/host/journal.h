@@ -43,7 +43,7 @@ class Journal final : public Tape {
   /// From here on gives what the file has after the mark, or, where there is no checkpoint, from
   /// the beginning. Throws Error: failed_precondition when runs have begun, or the mark (none: the
   /// checkpoint has none) is not of this file; data_loss when the file ends before the mark.
-  void go_on(bool from_checkpoint, const std::optional<TapeMark>& mark);
+  void resume(bool from_checkpoint, const std::optional<TapeMark>& mark);
 
   std::uint64_t begin_run(std::string_view program) override;
   void record(const RunState& run, const HostSite& site, void* const* data, int device,
@@ -52,14 +52,14 @@ class Journal final : public Tape {
                            std::int64_t element) override;
   std::optional<TapeMark> mark(const RunState& run) override;
   bool is_to_be_written() const override { return false; }  // it is there
-  bool goes_on() const override { return goes_on_; }
+  bool is_resumed() const override { return resumed_; }
 
  private:
   void skip_to(const TapeMark& mark);
   SavedStates changed_states();
 
   const std::unique_ptr<JournalFile> file_;
-  bool begun_ = false, goes_on_ = false;
+  bool begun_ = false, resumed_ = false;
   std::map<Key, std::uint64_t> calls_;  // that have given something, by the process or the file
   std::deque<JournalCall> past_;
   std::map<Key, std::deque<std::size_t>> next_;  // of past_

@@ -58,7 +58,7 @@ class Tape {
   const std::vector<std::string>& programs() const { return programs_; }
   const std::vector<RecordedFiring>& firings() const { return firings_; }
   /// Whether it gives what another process has recorded, and then goes on.
-  virtual bool goes_on() const { return false; }
+  virtual bool is_resumed() const { return false; }
   /// Nothing is recorded from here on.
   void close();
   /// Whether its firings are to be written when it is closed.

@@ -49,7 +49,7 @@ std::vector<std::string> axes_met(const Lowering& out, std::span<const ProgramPt
   return all;
 }
 
-Ssa goes_on(Lowering& out, Lowering::Typed after) {
+Ssa ask_run(Lowering& out, Lowering::Typed after) {
   const Ssa here = out.fresh();
   out.write(
       "    %{} = \"stablehlo.custom_call\"(%{}) {{call_target_name = \"postern_goes_on\", "

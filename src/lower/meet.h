@@ -22,9 +22,9 @@ void reducing_region(Lowering& out, const char* reducer, const std::string& scal
 /// XLA sees to it.
 std::vector<std::string> axes_met(const Lowering& out, std::span<const ProgramPtr> programs);
 
-/// Whether the run goes on, pred[], asked when `after` is known: one that a failure before has
+/// Asks the run, when `after` is known, whether it goes on, pred[]: one that a failure before has
 /// spoilt finds that it does not.
-Ssa goes_on(Lowering& out, Lowering::Typed after);
+Ssa ask_run(Lowering& out, Lowering::Typed after);
 /// Whether it is so, pred[], on all devices along these axes.
 Ssa everywhere(Lowering& out, Ssa flag, const std::vector<std::string>& axes);
 

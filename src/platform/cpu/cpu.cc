@@ -79,7 +79,7 @@ void register_cpu_handlers(const pjrt::Plugin& plugin) {
   if (const gpu::Driver* driver = gpu::stood_in())
     return gpu::register_handlers(plugin, *driver, cpu.xla_name);
   pjrt::register_handler(plugin, host::call_target, host::handle_call, cpu.xla_name);
-  pjrt::register_handler(plugin, host::goes_on_target, host::handle_goes_on, cpu.xla_name);
+  pjrt::register_handler(plugin, host::ask_target, host::handle_ask, cpu.xla_name);
 }
 
 }  // namespace postern::internal::platforms

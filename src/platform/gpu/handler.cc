@@ -42,7 +42,7 @@ XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
   return nullptr;
 }
 
-XLA_FFI_Error* handle_goes_on(XLA_FFI_CallFrame* frame) {
+XLA_FFI_Error* handle_ask(XLA_FFI_CallFrame* frame) {
   if (frame->extension_start && pjrt::answer_metadata(frame)) [[unlikely]]
     return nullptr;
   const host::Asked asked = host::find_asked(frame);
@@ -56,7 +56,7 @@ void register_handlers(const pjrt::Plugin& plugin, const Driver& functions,
                        std::string_view xla_platform) {
   driver = &functions;
   pjrt::register_handler(plugin, host::call_target, handle_call, xla_platform);
-  pjrt::register_handler(plugin, host::goes_on_target, handle_goes_on, xla_platform);
+  pjrt::register_handler(plugin, host::ask_target, handle_ask, xla_platform);
 }
 
 void stand_in(const Driver* functions) { instead = functions; }
