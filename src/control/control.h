@@ -31,8 +31,8 @@ struct CondParams {
   }
 };
 
-/// What a loop keeps on the host for its derivative: see control/tape.h.
-struct TapeOptions {
+/// What a loop keeps on the host for its derivative: see control/loop_tape.h.
+struct LoopTapeOptions {
   std::int64_t memory = 0;  // bytes of one execution of the loop, 0: no limit
   std::string file = {};    // where goes what is over it; empty: that is an error
   auto fields(Fields sink) const {
@@ -48,7 +48,7 @@ struct TapeOptions {
 struct WhileParams {
   ProgramPtr condition, body;
   std::size_t condition_constants = 0, body_constants = 0;
-  TapeOptions tape = {};
+  LoopTapeOptions tape = {};
   bool taped = false;
   bool bounded = false;                // it has as many steps at most as another loop decides
   std::vector<int> ticket_ranks = {};  // by taped output: how many of its axes its ticket has
@@ -70,7 +70,7 @@ struct ScanParams {
   DType index = DType::s32;
   int unroll = 1;
   std::size_t constants = 0, carries = 0;
-  TapeOptions tape = {};
+  LoopTapeOptions tape = {};
   bool taped = false;
   std::vector<int> ticket_ranks = {};  // by stacked result, as in WhileParams
   std::vector<bool> frees = {};        // by x: nobody reads its tape after this loop; empty: none

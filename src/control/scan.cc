@@ -1,7 +1,7 @@
 // scan, map, and fori_loop with a known number of steps: what they are and how they run. Their
 // derivatives are in control_scan_rules.cc.
 #include "control/scan.h"
-#include "control/tape.h"
+#include "control/loop_tape.h"
 #include "core/lists.h"
 #include "lower/meet.h"
 #include "ops/reduce.h"
@@ -294,7 +294,7 @@ Tensors scan_evaluate(const Op& op, TensorSpan x) {
     Tensors y = evaluator.program(p.body, in);
     for (std::size_t i = 0; i < stacks.size(); ++i) {
       const Tensor& part = y[p.carries + i];
-      if (auto tapes = tape_access.of(part)) keep[i].push_back(std::move(tapes));
+      if (auto tapes = loop_tape_access.of(part)) keep[i].push_back(std::move(tapes));
       part.read(stacks[i].data() + static_cast<std::size_t>(k) * part.type().byte_size());
     }
     y.resize(p.carries);
@@ -302,7 +302,7 @@ Tensors scan_evaluate(const Op& op, TensorSpan x) {
   }
   for (std::size_t i = 0; i < stacks.size(); ++i) {
     carry.emplace_back(stacked_type(outputs[p.carries + i], p.length), stacks[i].data());
-    if (!keep[i].empty()) carry.back() = tape_access.keeping(carry.back(), std::move(keep[i]));
+    if (!keep[i].empty()) carry.back() = loop_tape_access.keeping(carry.back(), std::move(keep[i]));
   }
   return carry;
 }
@@ -320,9 +320,9 @@ Tensors taped_scan_evaluate(const Op& op, TensorSpan x) {
     Tensors in(of.constants.begin(), of.constants.end());
     if (p.counted) in.push_back(counter(p, k));
     append(in, carry);
-    append(in, tape_access.read_now(k, of.xs, x_types));
+    append(in, loop_tape_access.read_now(k, of.xs, x_types));
     carry = evaluator.program(p.body, in);
-    tape_access.write_now(k, tickets, std::span(carry).subspan(p.carries), p.tape);
+    loop_tape_access.write_now(k, tickets, std::span(carry).subspan(p.carries), p.tape);
     carry.resize(p.carries);
   }
   append(carry, tickets);

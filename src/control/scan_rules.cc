@@ -1,6 +1,6 @@
 // Derivatives and batching of scan; scan_split.cc has the split.
+#include "control/loop_tape.h"
 #include "control/scan.h"
-#include "control/tape.h"
 #include "core/lists.h"
 #include "transform/simplify.h"
 #include "transform/transpose.h"

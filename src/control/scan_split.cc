@@ -1,7 +1,7 @@
 // The split of a loop: one loop of what is known, and a scan of the rest. That of a while is over
 // the tapes on which the known loop has put what the rest reads of each step.
+#include "control/loop_tape.h"
 #include "control/scan.h"
-#include "control/tape.h"
 #include "core/lists.h"
 #include "transform/simplify.h"
 

@@ -2,8 +2,8 @@
 #include <postern/control.h>
 #include <postern/transforms.h>
 
+#include "control/loop_tape.h"
 #include "control/scan.h"
-#include "control/tape.h"
 #include "core/lists.h"
 #include "lower/meet.h"
 
@@ -270,7 +270,7 @@ static Tensors taped_while_evaluate(const Op& op, TensorSpan x) {
     in = between(x, p.condition_constants, constants);
     append(in, carry);
     carry = evaluator.program(p.body, in);
-    tape_access.write_now(steps, tickets, std::span(carry).subspan(p.carries()), p.tape);
+    loop_tape_access.write_now(steps, tickets, std::span(carry).subspan(p.carries()), p.tape);
     carry.resize(p.carries());
   }
   carry.push_back(step_number(steps));

@@ -1,6 +1,6 @@
 // while_loop under vmap.
+#include "control/loop_tape.h"
 #include "control/scan.h"
-#include "control/tape.h"
 #include "core/lists.h"
 
 #include <postern/ops.h>

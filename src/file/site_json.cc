@@ -146,8 +146,8 @@ SiteSpec site_from(const Json& from) {
   if (s.has_counts()) s.counts = std::make_shared<SiteCounts>();
   s.from_file = true;
   check_sizes(s);
-  s.function = host::tape_function(s.named.name);
-  if (s.function) check_tape_site(s);
+  s.function = host::loop_tape_function(s.named.name);
+  if (s.function) check_loop_tape_site(s);
   if (s.named.name == process_call) s.function = host::process_function(s.named.attributes);
   if (s.live && s.named.name.empty()) s.function = asleep();
   if (!print.is_null()) {

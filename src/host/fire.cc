@@ -118,7 +118,7 @@ bool together(const HostSite& site) {
 }
 bool limited(const RunState& run, const HostSite& site) {
   if (site.of_processes) return false;  // which looks at the clock itself
-  return !site.spec->async && !site.of_tapes && site.spec->role == SiteSpec::Role::whole &&
+  return !site.spec->async && !site.of_loop_tapes && site.spec->role == SiteSpec::Role::whole &&
          (site.spec->timeout.count() > 0 || run.deadline != RunState::Clock::time_point::max());
 }
 /// Where several devices may fail at the same firing.
@@ -251,7 +251,8 @@ bool repeats(const HostSite& site, int device) { return site.spot(device).repeat
 /// The same where what functions see and give may be recorded, or be given by a recording.
 bool enter_or_replay(RunState& run, const HostSite& site, void* const* data, int device,
                      std::int64_t element, std::span<const bool> mask) noexcept {
-  if (!run.tape || site.of_tapes) return enter_as_asked(run, site, data, device, element, mask);
+  if (!run.tape || site.of_loop_tapes)
+    return enter_as_asked(run, site, data, device, element, mask);
   try {
     if (run.tape->replays()) return run.tape->replay(run, site, data, device, element);
     if (const auto given = run.tape->give(run, site, data, device, element)) return *given;

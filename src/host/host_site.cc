@@ -93,7 +93,7 @@ void HostSite::serve(std::shared_ptr<const detail::HostFunction> found) {
   function = std::move(found);
   invoke = function->invoke;
   object = function->object.get();
-  of_tapes = is_of_tapes(*function);
+  of_loop_tapes = is_of_loop_tapes(*function);
   of_processes = is_of_processes(*function);
   awake = spec->live && function == asleep() ? &spec->live->on : nullptr;
   wants_info = function->wants_call_info || function->wants_tap_info;

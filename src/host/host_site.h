@@ -32,7 +32,7 @@ struct HostSite {
   bool unchecked =
       false;  // the program is from a file: what it passes must be compared with the site
   bool one_order = false;                    // over all devices of a run
-  bool of_tapes = false;                     // one of ours that write and read the tapes of loops
+  bool of_loop_tapes = false;                // one of ours that write and read the tapes of loops
   bool of_processes = false;                 // one of ours that meet other processes
   bool is_listener = false;                  // a ListenerSite, see host/live
   const std::atomic<bool>* awake = nullptr;  // of a live hook that has no listener of its own:

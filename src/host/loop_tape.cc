@@ -44,13 +44,14 @@ std::string reason(int error) { return std::error_code(error, std::generic_categ
 
 double loose_ticket(std::uint64_t number) { return ticket_of(first_loose + number); }
 
-TapeBudget::~TapeBudget() {
+LoopTapeBudget::~LoopTapeBudget() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
 // Doubling parts of a tape would reach the limit before what is on it does, and leave nothing to
 // the other tapes of the loop. So a part takes an eighth of what is left at most.
-TapeBudget::Room TapeBudget::room(std::size_t bytes, std::int64_t wanted, std::int64_t step) {
+LoopTapeBudget::Room LoopTapeBudget::room(std::size_t bytes, std::int64_t wanted,
+                                          std::int64_t step) {
   const std::scoped_lock lock(guard_);
   const auto one = static_cast<std::int64_t>(std::max<std::size_t>(bytes, 1));
   std::int64_t entries = wanted;
@@ -75,8 +76,8 @@ TapeBudget::Room TapeBudget::room(std::size_t bytes, std::int64_t wanted, std::i
   return out;
 }
 
-TapeBudget::Room TapeBudget::room_in_file(std::size_t bytes, std::int64_t wanted,
-                                          std::int64_t step) {
+LoopTapeBudget::Room LoopTapeBudget::room_in_file(std::size_t bytes, std::int64_t wanted,
+                                                  std::int64_t step) {
   auto fail = [&](int error) {
     throw Error(ErrorCode::resource_exhausted,
                 fmt::format("the file for its tape cannot be written: '{}': {}; after {} steps {} "
@@ -104,7 +105,7 @@ TapeBudget::Room TapeBudget::room_in_file(std::size_t bytes, std::int64_t wanted
   return {static_cast<std::byte*>(data), wanted, size, true};
 }
 
-void TapeBudget::give_back(const Room& room) {
+void LoopTapeBudget::give_back(const Room& room) {
   if (room.mapped) {
     ::munmap(room.data, room.size);
     return;
@@ -248,8 +249,8 @@ Steps steps_of(const detail::Firing& f) {
   return out;
 }
 
-std::shared_ptr<TapeBudget> new_budget(const Attributes& options) {
-  return std::make_shared<TapeBudget>(
+std::shared_ptr<LoopTapeBudget> new_budget(const Attributes& options) {
+  return std::make_shared<LoopTapeBudget>(
       options.has("memory") ? options.get<std::int64_t>("memory") : 0,
       options.has("file") ? options.get<std::string>("file") : std::string());
 }
@@ -259,7 +260,7 @@ void write(void*, const detail::Firing& f) {
   const std::size_t n = f.results;
   const Steps steps = steps_of(f);
   LoopTapes& tapes = tapes_of_run();
-  std::shared_ptr<TapeBudget> budget;
+  std::shared_ptr<LoopTapeBudget> budget;
   auto leaf = [&](std::size_t i) { return leaf_of(f, steps.operands + i, steps.operands + n + i); };
   auto budget_of_loop = [&] {
     for (std::size_t i = 0; i < n && !budget; ++i)
@@ -334,11 +335,11 @@ std::shared_ptr<const detail::HostFunction> function(void (*invoke)(void*, const
 
 }  // namespace
 
-bool is_of_tapes(const detail::HostFunction& f) {
+bool is_of_loop_tapes(const detail::HostFunction& f) {
   return f.invoke == write || f.invoke == read || f.invoke == free_tapes;
 }
 
-std::shared_ptr<const detail::HostFunction> tape_function(std::string_view name) {
+std::shared_ptr<const detail::HostFunction> loop_tape_function(std::string_view name) {
   // Never destroyed: runs may end after main.
   static const auto* const all =
       new std::array<std::pair<std::string_view, std::shared_ptr<const detail::HostFunction>>, 3>{

@@ -18,11 +18,11 @@ namespace postern::internal::host {
 
 /// What the tapes of one execution of a loop share: how much they may keep, and the file for what
 /// is over it. The file has no name any more once it is open, so it goes with the process at last.
-class TapeBudget {
+class LoopTapeBudget {
  public:
-  TapeBudget(std::int64_t memory, std::string file) : memory_(memory), file_(std::move(file)) {}
-  ~TapeBudget();
-  TapeBudget(const TapeBudget&) = delete;
+  LoopTapeBudget(std::int64_t memory, std::string file) : memory_(memory), file_(std::move(file)) {}
+  ~LoopTapeBudget();
+  LoopTapeBudget(const LoopTapeBudget&) = delete;
 
   /// Zeroed memory for as many entries of `bytes` each as fit, `wanted` at most; `step` is named
   /// where none does.
@@ -48,7 +48,7 @@ class TapeBudget {
 
 class LoopTape {
  public:
-  LoopTape(std::size_t bytes, std::shared_ptr<TapeBudget> budget)
+  LoopTape(std::size_t bytes, std::shared_ptr<LoopTapeBudget> budget)
       : bytes_(bytes), budget_(std::move(budget)) {}
   ~LoopTape();
   LoopTape(const LoopTape&) = delete;
@@ -57,20 +57,20 @@ class LoopTape {
   void write(std::int64_t first, std::int64_t count, const void* values);
   /// Throws Error(failed_precondition) for a step that nobody has written.
   void read(std::int64_t first, std::int64_t count, void* values) const;
-  const std::shared_ptr<TapeBudget>& budget() const { return budget_; }
+  const std::shared_ptr<LoopTapeBudget>& budget() const { return budget_; }
   std::size_t bytes() const { return bytes_; }
 
  private:
   struct Part {
     std::int64_t begin = 0;
-    TapeBudget::Room room;
+    LoopTapeBudget::Room room;
     std::vector<bool> written = {};
   };
   Part* room_for(std::int64_t k);
   const Part* part_of(std::int64_t k) const;
 
   const std::size_t bytes_;
-  const std::shared_ptr<TapeBudget> budget_;
+  const std::shared_ptr<LoopTapeBudget> budget_;
   std::vector<Part> parts_;
   std::int64_t end_ = 0;
   mutable std::size_t recent_ = 0;
@@ -95,9 +95,9 @@ double loose_ticket(std::uint64_t number);
 
 /// Whether this is one of the functions that write and read tapes: it waits for nothing, and what
 /// it is given means nothing in another run.
-bool is_of_tapes(const detail::HostFunction& function);
+bool is_of_loop_tapes(const detail::HostFunction& function);
 
 /// Those of site/loop_tape.h, by name; null for all others.
-std::shared_ptr<const detail::HostFunction> tape_function(std::string_view name);
+std::shared_ptr<const detail::HostFunction> loop_tape_function(std::string_view name);
 
 }  // namespace postern::internal::host

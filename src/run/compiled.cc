@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "block/overrides.h"
-#include "control/tape.h"
+#include "control/loop_tape.h"
 #include "core/cache.h"
 #include "core/check.h"
 #include "core/fork.h"

@@ -20,7 +20,7 @@ namespace {
 using detail::Access;
 
 struct LooseTape {
-  LooseTape(std::size_t bytes, std::shared_ptr<host::TapeBudget> budget)
+  LooseTape(std::size_t bytes, std::shared_ptr<host::LoopTapeBudget> budget)
       : tape(bytes, std::move(budget)) {}
   host::LoopTape tape;
   std::vector<std::shared_ptr<const void>> inner;  // of tickets that are on it
@@ -62,7 +62,7 @@ struct DropsOwner {
 
 /// Tickets in the shape of `like`, each of a new tape.
 Tensor new_tickets(const Tensor& like, std::size_t bytes,
-                   const std::shared_ptr<host::TapeBudget>& budget) {
+                   const std::shared_ptr<host::LoopTapeBudget>& budget) {
   auto owner = std::make_shared<Owner>(detail::aligned_bytes(like.type().byte_size()));
   auto* const tickets = static_cast<double*>(owner->bytes.get());
   for (std::int64_t i = 0; i < like.size(); ++i) {
@@ -136,14 +136,15 @@ static auto named_as_loop(const F& f) {
   }
 }
 
-static void push(std::int64_t k, Tensors& tickets, TensorSpan leaves, const TapeOptions& options) {
-  std::shared_ptr<host::TapeBudget> budget;
+static void push(std::int64_t k, Tensors& tickets, TensorSpan leaves,
+                 const LoopTapeOptions& options) {
+  std::shared_ptr<host::LoopTapeBudget> budget;
   for (std::size_t i = 0; i < tickets.size(); ++i) {
     const std::size_t count = static_cast<std::size_t>(tickets[i].size());
     const std::vector<unsigned char> bytes = bytes_of(leaves[i]);
     const std::size_t one = each_of(bytes.size(), count);
     if (!tapes_of(tickets[i])) {
-      if (!budget) budget = std::make_shared<host::TapeBudget>(options.memory, options.file);
+      if (!budget) budget = std::make_shared<host::LoopTapeBudget>(options.memory, options.file);
       tickets[i] = new_tickets(tickets[i], one, budget);
     }
     const std::vector<double> numbers = values_of(tickets[i]);
@@ -173,7 +174,8 @@ static Tensors read(std::int64_t k, TensorSpan tickets, const Types& steps) {
   return out;
 }
 
-void write_tapes(std::int64_t k, Tensors& tickets, TensorSpan leaves, const TapeOptions& options) {
+void write_tapes(std::int64_t k, Tensors& tickets, TensorSpan leaves,
+                 const LoopTapeOptions& options) {
   named_as_loop([&] { push(k, tickets, leaves, options); });
 }
 

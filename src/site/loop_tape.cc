@@ -15,7 +15,7 @@ constexpr const char* room_name = "room";
 
 /// A call of one of ours, named as its loop: errors say where that is.
 Tensors at_tape(const char* function, Effect effect, const Types& results,
-                std::span<const Tensor> operands, const TapeOptions& options,
+                std::span<const Tensor> operands, const LoopTapeOptions& options,
                 std::int64_t room = 1) {
   SiteSpec site;
   site.name = "while_loop";
@@ -46,7 +46,7 @@ std::int64_t room_for_steps(const Attributes& attributes) {
 }
 
 Tensors write_tapes(const StepsOfCall& steps, std::span<const Tensor> tickets,
-                    std::span<const Tensor> leaves, const TapeOptions& options) {
+                    std::span<const Tensor> leaves, const LoopTapeOptions& options) {
   if (tickets.empty()) return {};
   Tensors operands = operands_of(steps, tickets);
   append(operands, leaves);
@@ -54,12 +54,12 @@ Tensors write_tapes(const StepsOfCall& steps, std::span<const Tensor> tickets,
 }
 
 Tensors read_tapes(const StepsOfCall& steps, std::span<const Tensor> tickets, const Types& types,
-                   const TapeOptions& options) {
+                   const LoopTapeOptions& options) {
   if (tickets.empty()) return {};
   return at_tape(tape_read, Effect::pure, types, operands_of(steps, tickets), options, steps.room);
 }
 
-void check_tape_site(const SiteSpec& s) {
+void check_loop_tape_site(const SiteSpec& s) {
   const bool frees = s.named.name == tape_free, writes = s.named.name == tape_write;
   const std::int64_t room = room_for_steps(s.named.attributes);
   std::size_t first = 1, leaves = s.results.size();
@@ -83,7 +83,8 @@ void check_tape_site(const SiteSpec& s) {
   check(fits, "a site of a loop's tape does not fit {}", s.named.name);
 }
 
-void free_tapes(const Tensor& after, std::span<const Tensor> tickets, const TapeOptions& options) {
+void free_tapes(const Tensor& after, std::span<const Tensor> tickets,
+                const LoopTapeOptions& options) {
   at_tape(tape_free, Effect::unordered, {}, operands_of({after}, tickets), options);
 }
 

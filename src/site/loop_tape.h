@@ -1,21 +1,21 @@
-// The calls by which loops put values on tapes and take them back: what control/tape.h says of
+// The calls by which loops put values on tapes and take them back: what control/loop_tape.h says of
 // them.
 #pragma once
-#include "control/tape.h"
+#include "control/loop_tape.h"
 
 namespace postern::internal {
 
 Tensors write_tapes(const StepsOfCall& steps, TensorSpan tickets, TensorSpan leaves,
-                    const TapeOptions& options);
+                    const LoopTapeOptions& options);
 Tensors read_tapes(const StepsOfCall& steps, TensorSpan tickets, const Types& types,
-                   const TapeOptions& options);
-void free_tapes(const Tensor& after, TensorSpan tickets, const TapeOptions& options);
+                   const LoopTapeOptions& options);
+void free_tapes(const Tensor& after, TensorSpan tickets, const LoopTapeOptions& options);
 
 /// The room for steps of a call with these attributes.
 std::int64_t room_for_steps(const Attributes& attributes);
 
 /// Throws TypeError for a site of one of these, from a file, that they cannot have written.
-void check_tape_site(const SiteSpec& site);
+void check_loop_tape_site(const SiteSpec& site);
 
 /// The functions behind them, by the names that saved programs know.
 constexpr const char *tape_write = "postern.tape.write", *tape_read = "postern.tape.read",

@@ -1,5 +1,5 @@
 // Taped loops expanded into while loops with calls of the host.
-#include "control/tape.h"
+#include "control/loop_tape.h"
 
 #include <postern/ops.h>
 
@@ -132,7 +132,7 @@ Tensors expanded_while(const WhileParams& p, TensorSpan x) {
     Tensors out = step(in);
     const Tensors leaves = tail(out, 2 + carries);
     out.resize(2 + carries);
-    append(out, tape_access.write({in[0]}, in.subspan(2 + carries), leaves, p.tape));
+    append(out, loop_tape_access.write({in[0]}, in.subspan(2 + carries), leaves, p.tape));
     return out;
   };
   const auto block = [&](TensorSpan in) {
@@ -151,8 +151,8 @@ Tensors expanded_while(const WhileParams& p, TensorSpan x) {
         });
     const Tensors blocks = tail(carry, 2 + carries);
     carry.resize(2 + carries);
-    append(carry,
-           tape_access.write({in[0], carry[0], at_once}, in.subspan(2 + carries), blocks, p.tape));
+    append(carry, loop_tape_access.write({in[0], carry[0], at_once}, in.subspan(2 + carries),
+                                         blocks, p.tape));
     carry[0] = add(in[0], carry[0]);
     return carry;
   };
@@ -194,10 +194,10 @@ Tensors expanded_scan(const ScanParams& p, TensorSpan x) {
   const auto one = [&](TensorSpan in) {
     const Tensor k = slot(in[0], steps);
     const Tensors y =
-        step(k, in.subspan(1, p.carries), tape_access.read({k}, of.xs, takes, p.tape));
+        step(k, in.subspan(1, p.carries), loop_tape_access.read({k}, of.xs, takes, p.tape));
     Tensors out = with(add(in[0], step_number(1)), std::span(y).first(p.carries));
-    append(out, tape_access.write({k}, in.subspan(1 + p.carries), std::span(y).subspan(p.carries),
-                                  p.tape));
+    append(out, loop_tape_access.write({k}, in.subspan(1 + p.carries),
+                                       std::span(y).subspan(p.carries), p.tape));
     return out;
   };
   const auto block = [&](TensorSpan in) {
@@ -205,7 +205,7 @@ Tensors expanded_scan(const ScanParams& p, TensorSpan x) {
     Tensor first = in[0];
     if (p.reverse) first = subtract(subtract(steps, in[0]), count);
     const Tensors blocks =
-        tape_access.read({first, count, at_once}, of.xs, blocks_of(xs, at_once), p.tape);
+        loop_tape_access.read({first, count, at_once}, of.xs, blocks_of(xs, at_once), p.tape);
     Tensors carry = with(step_number(0), in.subspan(1, p.carries));
     for (const Type& type : blocks_of(ys, at_once)) carry.push_back(zeros_of(type));
     carry = write_loop(
@@ -221,8 +221,8 @@ Tensors expanded_scan(const ScanParams& p, TensorSpan x) {
           return out;
         });
     Tensors out = with(add(in[0], count), std::span(carry).subspan(1, p.carries));
-    append(out, tape_access.write({first, count, at_once}, in.subspan(1 + p.carries),
-                                  std::span(carry).subspan(1 + p.carries), p.tape));
+    append(out, loop_tape_access.write({first, count, at_once}, in.subspan(1 + p.carries),
+                                       std::span(carry).subspan(1 + p.carries), p.tape));
     return out;
   };
   Tensors carry = with(step_number(0), of.carry);
@@ -233,7 +233,7 @@ Tensors expanded_scan(const ScanParams& p, TensorSpan x) {
   Tensors freed;
   for (std::size_t i = 0; i < p.frees.size(); ++i)
     if (p.frees[i]) freed.push_back(of.xs[i]);
-  if (!freed.empty()) tape_access.free(y[0], freed, p.tape);
+  if (!freed.empty()) loop_tape_access.free(y[0], freed, p.tape);
   y.erase(y.begin());
   return y;
 }

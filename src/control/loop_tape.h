@@ -48,27 +48,27 @@ struct StepsOfCall {
 
 /// What puts values on tapes and takes them back. Rooms further down can: `src/wiring.cc` names
 /// them.
-struct TapeAccess {
+struct LoopTapeAccess {
   // Calls of the host as equations.
   /// The tickets after the steps have put `leaves` on their tapes; a tape is made for a ticket of
   /// zero.
   Tensors (*write)(const StepsOfCall& steps, TensorSpan tickets, TensorSpan leaves,
-                   const TapeOptions& options);
+                   const LoopTapeOptions& options);
   /// What the steps have put on the tapes, of these types; zeros behind the last.
   Tensors (*read)(const StepsOfCall& steps, TensorSpan tickets, const Types& types,
-                  const TapeOptions& options);
+                  const LoopTapeOptions& options);
   /// Frees tapes once `after` is there.
-  void (*free)(const Tensor& after, TensorSpan tickets, const TapeOptions& options);
+  void (*free)(const Tensor& after, TensorSpan tickets, const LoopTapeOptions& options);
 
   // The same at once, on concrete tensors.
   void (*write_now)(std::int64_t k, Tensors& tickets, TensorSpan leaves,
-                    const TapeOptions& options);
+                    const LoopTapeOptions& options);
   Tensors (*read_now)(std::int64_t k, TensorSpan tickets, const Types& steps);
   /// What keeps the tapes of a ticket that was made at once; null for all other tensors.
   std::shared_ptr<const void> (*of)(const Tensor& ticket);
   /// The tensor, which keeps those tapes.
   Tensor (*keeping)(const Tensor& tickets, std::vector<std::shared_ptr<const void>> tapes);
 };
-extern const TapeAccess tape_access;
+extern const LoopTapeAccess loop_tape_access;
 
 }  // namespace postern::internal
