@@ -181,10 +181,4 @@ std::int64_t core_count() {
   return n;
 }
 
-int host_thread_count() {
-  Pool& p = pool();
-  std::scoped_lock lock(p.guard);
-  return p.threads;
-}
-
 }  // namespace postern::internal::host

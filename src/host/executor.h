@@ -45,7 +45,4 @@ void compute_for(std::int64_t n, const std::function<void(std::int64_t)>& body);
 /// Cores that the process was allowed when somebody first asked.
 std::int64_t core_count();
 
-/// Threads that exist now, for tests.
-int host_thread_count();
-
 }  // namespace postern::internal::host

@@ -24,6 +24,7 @@ namespace postern::internal::linear_algebra {
 
 namespace {
 
+using lapack::finite;
 using lapack::Int;
 using lapack::Real;
 using lapack::size_of;
@@ -62,12 +63,6 @@ constexpr Real<T> nan_of() {
 template <class T>
 void fill_nan(T* to, std::size_t n) {
   std::fill_n(to, n, T(nan_of<T>()));
-}
-template <class T>
-bool finite(const T* a, std::size_t n) {
-  return std::all_of(a, a + n, [](const T& x) {
-    return std::isfinite(std::real(x)) && std::isfinite(std::imag(x));
-  });
 }
 
 [[noreturn]] void failed(const char* what, std::int64_t i, const char* why) {

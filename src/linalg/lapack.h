@@ -1,5 +1,7 @@
 // LAPACK and BLAS by element type. Column-major; `work` variants, which do not search for NaN.
 #pragma once
+#include <algorithm>
+#include <cmath>
 #include <complex>
 #include <cstddef>
 #include <cstdint>
@@ -27,6 +29,14 @@ template <class T>
 using Real = typename RealOf<T>::type;
 template <class T>
 inline constexpr bool complex_element = !std::is_same_v<T, Real<T>>;
+
+/// Whether none of n numbers is inf or nan, for which the routines here do not search.
+template <class T>
+bool finite(const T* a, std::size_t n) {
+  return std::all_of(a, a + n, [](const T& x) {
+    return std::isfinite(std::real(x)) && std::isfinite(std::imag(x));
+  });
+}
 
 /// The one of four functions that is for T.
 template <class T, class S, class D, class C, class Z>

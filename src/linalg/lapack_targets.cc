@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <map>
 
 #include "core/check.h"
@@ -19,16 +18,10 @@ namespace {
 
 using lapack::Call;
 using lapack::each;
+using lapack::finite;
 using lapack::Int;
 using lapack::Real;
 using lapack::size_of;
-
-template <class T>
-bool finite(const T* a, std::size_t n) {
-  return std::all_of(a, a + n, [](const T& x) {
-    return std::isfinite(std::real(x)) && std::isfinite(std::imag(x));
-  });
-}
 
 template <class T>
 void potrf(const XLA_FFI_CallFrame* frame) {

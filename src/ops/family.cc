@@ -205,7 +205,6 @@ Types same_type(const Params*, TypeSpan operands) {
   return {std::move(type)};
 }
 
-bool any_dtype(DType) { return true; }
 bool numeric(DType d) { return is_integer(d) || is_differentiable(d); }
 bool integral(DType d) { return d == DType::pred || is_integer(d); }
 bool real_number(DType d) { return is_integer(d) || is_float(d); }

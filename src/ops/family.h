@@ -77,7 +77,6 @@ using DTypeTest = bool (*)(DType);
 template <DTypeTest test>
 Types same_type_if(const Params*, TypeSpan operands);
 
-bool any_dtype(DType dtype);
 bool numeric(DType dtype);      // integer, float or complex
 bool integral(DType dtype);     // pred or integer
 bool real_number(DType dtype);  // integer or float
