@@ -41,7 +41,7 @@ struct CheckpointStep {
   std::string_view operation, name;
   std::span<const Type> results;
 };
-struct CheckpointOptions {
+struct RecomputeOptions {
   std::function<bool(const CheckpointStep&)> save =
       {};  // whether to keep a step's results; none given: nothing is kept
 };
@@ -357,7 +357,7 @@ typename detail::tensors_of<Out>::type call_with_vjp(const Out& out, Callee fn, 
 ///   auto loss = [layer](pn::Tensor x) { return pn::sum(layer(layer(x))); };
 ///   const pn::Tensor g = pn::grad(loss)(pn::tensor<float>({0, 0}));  // [1 1]
 template <class F>
-detail::Checkpointed<F> checkpoint(F f, CheckpointOptions options = {},
+detail::Checkpointed<F> checkpoint(F f, RecomputeOptions options = {},
                                    Place place = Place::current()) {
   return {std::move(f), std::move(options), place};
 }

@@ -16,7 +16,7 @@ namespace {
 struct CheckpointParams {
   static constexpr const char* what = "checkpoint";
   ProgramPtr body;
-  std::shared_ptr<const CheckpointOptions> options;
+  std::shared_ptr<const RecomputeOptions> options;
   bool again =
       false;  // holds computations that were done before: XLA must not merge them with those
   auto fields(Fields sink) const {
@@ -51,7 +51,7 @@ bool has_effectful_call(const Equation& equation) {
   });
 }
 
-bool saved_by(const CheckpointOptions& options, const Program& program, const Equation& e) {
+bool saved_by(const RecomputeOptions& options, const Program& program, const Equation& e) {
   if (!options.save) return false;
   std::vector<Type> results(program.types.begin() + e.first,
                             program.types.begin() + e.first + e.results);
@@ -87,7 +87,7 @@ ProgramPtr marked(const Program& program) {
 }
 
 /// Which equations of the known half are not done again.
-std::vector<bool> saved_equations(const Program& known, const CheckpointOptions& options) {
+std::vector<bool> saved_equations(const Program& known, const RecomputeOptions& options) {
   std::vector<bool> saved;
   for (const Equation& e : known.equations)
     saved.push_back(has_effectful_call(e) || saved_by(options, known, e));
@@ -191,7 +191,7 @@ constexpr Primitive checkpoint_p{.name = "checkpoint",
 
 }  // namespace
 
-detail::Tensors detail::checkpoint(const TensorFunction& f, const CheckpointOptions& options,
+detail::Tensors detail::checkpoint(const TensorFunction& f, const RecomputeOptions& options,
                                    const Tensors& x, const Place& place) {
   PlaceScope at(place);
   const Closed body = trace_user_inner("checkpoint", types_of(x), f);
@@ -199,7 +199,7 @@ detail::Tensors detail::checkpoint(const TensorFunction& f, const CheckpointOpti
   append(operands, x);
   return bind_n(checkpoint_p,
                 make_params(CheckpointParams{body.program,
-                                             std::make_shared<const CheckpointOptions>(options)}),
+                                             std::make_shared<const RecomputeOptions>(options)}),
                 operands);
 }
 

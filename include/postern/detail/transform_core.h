@@ -7,7 +7,7 @@ namespace postern {
 
 struct CallOptions;
 struct GradOptions;
-struct CheckpointOptions;
+struct RecomputeOptions;
 class HostVjp;
 
 namespace detail {
@@ -77,7 +77,7 @@ POSTERN_API Tensors call_with_vjp(const CallOptions& options, const Tensors& out
                                   const std::string& structure,
                                   const std::vector<std::string>& paths, const Callee& fn,
                                   const HostVjp& vjp_fn, const Tensors& operands);
-POSTERN_API Tensors checkpoint(const TensorFunction& f, const CheckpointOptions& options,
+POSTERN_API Tensors checkpoint(const TensorFunction& f, const RecomputeOptions& options,
                                const Tensors& x, const Place& place);
 POSTERN_API Tensor stop_gradient(const Tensor& x, const Place& place);
 

@@ -287,7 +287,7 @@ class Applied : public BraceCall<Applied<F, Options, apply>, F> {
 template <class F>
 using Vectorized = Applied<F, std::string, &vectorize>;
 template <class F>
-using Checkpointed = Applied<F, CheckpointOptions, &checkpoint>;
+using Checkpointed = Applied<F, RecomputeOptions, &checkpoint>;
 
 template <class F, class Transpose, class Residuals, class X>
 auto linear_call_at(F f, Transpose transpose, const Residuals& residuals, const X& x,
