@@ -27,7 +27,7 @@ struct Run {
       functions;                      // name, command of the process that serves it
   std::vector<std::string> taps;      // to show: names, or "all"
   std::vector<std::string> settings;  // name=value
-  std::string out, trace, record, replay;
+  std::string out, timeline, record, replay;
   std::int64_t repeat = 1;
   bool time = false, json = false;
 };
@@ -46,6 +46,6 @@ int attach(const Attach& options);
 int show(const std::string& program, bool json);
 int doctor(bool json);
 /// One timeline of those that the processes of a job wrote; says who waited for whom.
-int merge_traces(const std::string& to, const std::vector<std::string>& files);
+int merge_timelines(const std::string& to, const std::vector<std::string>& files);
 
 }  // namespace command

@@ -16,19 +16,19 @@ _postern() {
   local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} options
   case $before in
     --out) COMPREPLY=($(compgen -d -- "$word")); return ;;
-    --library | --trace | --record | --replay) COMPREPLY=($(compgen -f -- "$word")); return ;;
+    --library | --timeline | --record | --replay) COMPREPLY=($(compgen -f -- "$word")); return ;;
     --set)
       options="cpu_devices= plugin= cache_dir= max_reentry= deadline="
       COMPREPLY=($(compgen -W "$options" -- "$word")); return ;;
     --tap) COMPREPLY=($(compgen -W "all" -- "$word")); return ;;
   esac
   if [ "$COMP_CWORD" = 1 ]; then
-    options="run show attach doctor merge-traces completion --help --version"
+    options="run show attach doctor merge-timelines completion --help --version"
     COMPREPLY=($(compgen -W "$options" -- "$word")); return
   fi
   case ${COMP_WORDS[1]} in
     run)
-      options="--library --function --tap --set --out --repeat --time --trace --record --replay"
+      options="--library --function --tap --set --out --repeat --time --timeline --record --replay"
       options+=" --json --help" ;;
     attach)
       options="--stats --histogram --print --non-finite --stop-at-non-finite --record --checkpoint"
@@ -145,7 +145,7 @@ int act(int count, char** arguments) try {
                   "write the results to this folder as out0.npy, out1.npy, ...");
   run->add_option("--repeat", options.repeat, "run so many times")->check(CLI::PositiveNumber);
   run->add_flag("--time", options.time, "say how long it took");
-  run->add_option("--trace", options.trace,
+  run->add_option("--timeline", options.timeline,
                   "write a timeline to this file, for Perfetto or chrome://tracing");
   CLI::Option* const record = run->add_option("--record", options.record,
                                               "keep what its functions see and give in this file");
@@ -171,15 +171,16 @@ int act(int count, char** arguments) try {
       app.add_subcommand("attach", "List the live hooks of a process that runs, and listen there");
   add_attach(*attach, attached);
   std::string merged;
-  std::vector<std::string> traces;
+  std::vector<std::string> timelines;
   CLI::App* const merge = app.add_subcommand(
-      "merge-traces", "Make one timeline of those that the processes of a job wrote");
+      "merge-timelines", "Make one timeline of those that the processes of a job wrote");
   merge->add_option("OUT", merged, "the file to write, for Perfetto or chrome://tracing")
       ->required();
-  merge->add_option("TRACE", traces, "what POSTERN_TRACE had each process write")->required();
+  merge->add_option("TIMELINE", timelines, "what POSTERN_TIMELINE had each process write")
+      ->required();
   merge->footer(
-      "Example: POSTERN_TRACE=trace.json mpirun -n 2 ./program && postern merge-traces all.json "
-      "trace.0.json trace.1.json");
+      "Example: POSTERN_TIMELINE=timeline.json mpirun -n 2 ./program && postern merge-timelines "
+      "all.json timeline.0.json timeline.1.json");
   CLI::App* const complete = app.add_subcommand("completion", "Print a completion script for bash");
 
   try {
@@ -205,7 +206,7 @@ int act(int count, char** arguments) try {
                                  : "attach: say what is to listen there, such as --stats");
     return command::attach(attached);
   }
-  if (merge->parsed()) return command::merge_traces(merged, traces);
+  if (merge->parsed()) return command::merge_timelines(merged, timelines);
   if (run->parsed()) {
     for (const std::string& f : functions) options.functions.push_back(named(f));
     return command::run(options);

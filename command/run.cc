@@ -70,7 +70,7 @@ pn::RunOptions settle(const Run& options) {
                                        "plugin, cache_dir, max_reentry, deadline",
                                        name));
   }
-  if (!options.trace.empty()) setenv("POSTERN_TRACE", options.trace.c_str(), 1);
+  if (!options.timeline.empty()) setenv("POSTERN_TIMELINE", options.timeline.c_str(), 1);
   if (options.json) run.sink = &std::cerr;  // what the program prints is not its results
   pn::configure(config);
   return run;
@@ -224,8 +224,8 @@ int run(const Run& options) {
           << '\n';
   }
   if (options.json) std::cout << json.dump() << '\n';
-  if (!options.trace.empty())
-    pn::write_timeline(options.trace);  // once more at the end of the process, which cannot fail
+  if (!options.timeline.empty())
+    pn::write_timeline(options.timeline);  // once more at the end of the process, which cannot fail
   return ok;
 }
 

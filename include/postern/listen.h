@@ -232,8 +232,8 @@ NonFinite<F> non_finite(F f, Place place = Place::current()) {
 namespace postern {
 
 /// Records compiles, executions, moves between devices, calls, deliveries of taps and waits, from
-/// now on or not; with the environment variable POSTERN_TRACE=file.json from the start; the file is
-/// written at the end, in Chrome's trace format (Perfetto opens it). Throws nothing.
+/// now on or not; with the environment variable POSTERN_TIMELINE=file.json from the start; the file
+/// is written at the end, in Chrome's trace format (Perfetto opens it). Throws nothing.
 POSTERN_API void record_timeline(bool on);
 /// Writes what has been recorded. Throws Error(unavailable) when the file cannot be written.
 POSTERN_API void write_timeline(const std::string& file);

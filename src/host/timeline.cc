@@ -57,8 +57,8 @@ int thread_number() {
   return number;
 }
 
-/// Each of several processes writes a file of its own: "trace.json" becomes "trace.3.json", and
-/// "{rank}" the rank.
+/// Each of several processes writes a file of its own: "timeline.json" becomes "timeline.3.json",
+/// and "{rank}" the rank.
 std::string of_this_process(std::string file) {
   if (clusters::size_now() < 2) return file;
   const std::string rank = std::to_string(clusters::rank_now());
@@ -111,7 +111,7 @@ std::string json_of(const Book& b) {
       "{{\"name\":\"left "
       "out\",\"ph\":\"C\",\"ts\":0,\"pid\":{},\"args\":{{\"events\":{}}}}}\n],\n",
       ::getpid(), b.left_out);
-  // For `postern merge-traces`: whose events these are, and when its clock's zero was.
+  // For `postern merge-timelines`: whose events these are, and when its clock's zero was.
   const clusters::Cluster* const cluster = clusters::Cluster::joined();
   const auto offset = cluster ? cluster->clock_offset() : std::chrono::nanoseconds(0),
              error = cluster ? cluster->clock_error() : std::chrono::nanoseconds(0);
@@ -213,7 +213,7 @@ std::string_view module_name(std::string_view text) {
 }
 
 void start_from_environment() {
-  const char* file = std::getenv("POSTERN_TRACE");
+  const char* file = std::getenv("POSTERN_TIMELINE");
   if (!file || !*file) return;
   {
     std::scoped_lock lock(book().guard);

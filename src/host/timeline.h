@@ -85,7 +85,7 @@ std::vector<Event> recent(Clock::time_point after);
 /// The name that a StableHLO text gives its module.
 std::string_view module_name(std::string_view text);
 
-/// Looks at POSTERN_TRACE once; and writes the file that it named, if any.
+/// Looks at POSTERN_TIMELINE once; and writes the file that it named, if any.
 void start_from_environment();
 void write_for_environment() noexcept;
 

@@ -160,7 +160,7 @@ std::string time_spent(const std::vector<host::Seen::Times>& times) {
   const auto totals = added(times);
   if (totals.empty())
     return "<h2>Time</h2><p class=\"soft\">Nothing was recorded; record_timeline(true) or "
-           "POSTERN_TRACE starts it.</p>\n";
+           "POSTERN_TIMELINE starts it.</p>\n";
   std::string out = fmt::format(
       "<h2>Time</h2><p class=\"soft\">{:.3g} s from the first event to the last. Device is "
       "executions without the callbacks in them; what "

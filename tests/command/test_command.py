@@ -396,7 +396,7 @@ def test_prints_are_not_results(programs):
     assert "functions  none" in postern("show", programs / "prints.mlir")
 
 
-def test_settings_and_trace(programs, tmp_path):
+def test_settings_and_timeline(programs, tmp_path):
     postern(
         "run",
         programs / "plain.mlir",
@@ -405,7 +405,7 @@ def test_settings_and_trace(programs, tmp_path):
         "cpu_devices=2",
         "--set",
         f"cache_dir={tmp_path / 'cache'}",
-        "--trace",
+        "--timeline",
         tmp_path / "t.json",
     )
     assert (
@@ -485,22 +485,24 @@ def timeline(path, process):
 
 
 def test_merging_replaces_no_timeline_of_one_process(tmp_path):
-    traces, merged = [timeline(tmp_path / f"t{i}.json", i) for i in range(2)], tmp_path / "all.json"
-    before = [t.read_text() for t in traces]
+    timelines, merged = [
+        timeline(tmp_path / f"t{i}.json", i) for i in range(2)
+    ], tmp_path / "all.json"
+    before = [t.read_text() for t in timelines]
     assert "t0.json: is among the timelines to be merged" in postern(
-        "merge-traces", traces[0], tmp_path / "." / "t0.json", traces[1], code=2
+        "merge-timelines", timelines[0], tmp_path / "." / "t0.json", timelines[1], code=2
     )
-    # trace.*.json, without OUT
-    assert "t0.json: is a timeline of one process" in postern("merge-traces", *traces, code=2)
+    # timeline.*.json, without OUT
+    assert "t0.json: is a timeline of one process" in postern("merge-timelines", *timelines, code=2)
     for _ in range(2):
         assert "process 0 waited 0.020 ms for process 1, in 20 collectives" in postern(
-            "merge-traces", merged, *traces
+            "merge-timelines", merged, *timelines
         )
     assert json.loads(merged.read_text()) and "traceEvents" in postern(
-        "merge-traces", "/dev/stdout", *traces
+        "merge-timelines", "/dev/stdout", *timelines
     )
     whole = merged.read_text()
-    words = [os.environ["POSTERN_COMMAND"], "merge-traces", merged, *traces]
+    words = [os.environ["POSTERN_COMMAND"], "merge-timelines", merged, *timelines]
     done = subprocess.run(
         words,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)),
@@ -509,7 +511,7 @@ def test_merging_replaces_no_timeline_of_one_process(tmp_path):
         text=True,
     )
     assert done.returncode == 3 and "cannot be written: File too large" in done.stderr
-    assert merged.read_text() == whole and [t.read_text() for t in traces] == before
+    assert merged.read_text() == whole and [t.read_text() for t in timelines] == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["all.json", "t0.json", "t1.json"]
 
 
@@ -568,7 +570,7 @@ def test_output_that_does_not_arrive_is_an_error(programs, arguments):
 
 
 def test_files_that_cannot_be_written_are_an_error(programs):
-    for option in ("--trace", "--record"):
+    for option in ("--timeline", "--record"):
         told = postern("run", programs / "plain.mlir", "[1,2,3]", option, "/dev/full", code=3)
         assert "/dev/full" in told
 

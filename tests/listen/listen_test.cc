@@ -474,7 +474,7 @@ TEST(Listen, ABrowserShowsTheReport) {
 TEST(Listen, TheEnvironmentAsksForATimeline) {
   const test::TemporaryFolder folder;
   const test::Ended end =
-      test::run_program("tap_exit", {"return"}, {{"POSTERN_TRACE", folder.path() + "/t.json"}});
+      test::run_program("tap_exit", {"return"}, {{"POSTERN_TIMELINE", folder.path() + "/t.json"}});
   EXPECT_EQ(end.code, 7) << end.err;
   EXPECT_TRUE(has(contents(folder.path() + "/t.json"), "\"cat\":\"delivery\""));
 }

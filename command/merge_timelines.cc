@@ -1,4 +1,4 @@
-// postern merge-traces: the timelines of a job's processes become one.
+// postern merge-timelines: the timelines of a job's processes become one.
 //
 // A timeline of Postern's has one event a line, so files of any length are read twice, line by
 // line: first for what the collectives took, then to be written with the common clock.
@@ -39,7 +39,7 @@ using Meeting = std::tuple<std::uint64_t, std::uint64_t, int, std::string>;
 
 constexpr std::string_view begin_of_all = "{\"traceEvents\":[\n", end_of_merged = "\n]}\n";
 
-struct Trace {
+struct Timeline {
   std::string file;
   int process = 0;
   double begin = 0;  // of the file's clock
@@ -59,13 +59,13 @@ std::optional<Json> object_in(std::string_view line) {
 
 /// Calls f(event) for each event of the file; what it says of itself.
 template <class F>
-Trace read(const std::string& file, const F& f) {
+Timeline read(const std::string& file, const F& f) {
   std::ifstream in(file);
   if (!in) refuse(file, "cannot be read");
   std::string line;
   if (!std::getline(in, line) || line + '\n' != begin_of_all)
     refuse(file, "is no timeline that Postern wrote");
-  std::optional<Trace> trace;
+  std::optional<Timeline> timeline;
   constexpr std::string_view other = "\"otherData\":";
   while (std::getline(in, line)) {
     if (line == "],") continue;
@@ -73,16 +73,16 @@ Trace read(const std::string& file, const F& f) {
       line.pop_back();  // the brace of the whole
       const auto json = object_in(std::string_view(line).substr(other.size()));
       if (!json || !json->contains("process")) break;
-      trace = {file, json->at("process").get<int>(), json->at("begin").get<double>(),
-               json->at("clock_error").get<double>()};
+      timeline = {file, json->at("process").get<int>(), json->at("begin").get<double>(),
+                  json->at("clock_error").get<double>()};
       continue;
     }
     const auto event = object_in(line);
     if (!event) refuse(file, "is damaged: a line of it is no event");
     f(*event);
   }
-  if (!trace) refuse(file, "is cut, or from a Postern that did not say whose events they are");
-  return *trace;
+  if (!timeline) refuse(file, "is cut, or from a Postern that did not say whose events they are");
+  return *timeline;
 }
 
 bool is_meeting(const Json& event) {
@@ -186,37 +186,37 @@ struct Waits {
 // of one process are refused before anything is written. Then all events are written, with their
 // process and the common time, and behind them who waited for whom: a wait shorter than the clocks
 // differ by is none. Each pair's sum is printed at the end.
-int merge_traces(const std::string& to, const std::vector<std::string>& files) {
+int merge_timelines(const std::string& to, const std::vector<std::string>& files) {
   check_place(to, files);
-  std::vector<Trace> traces;
+  std::vector<Timeline> timelines;
   std::map<Meeting, std::vector<Part>> meetings;
   for (const std::string& file : files) {
     std::vector<std::pair<Meeting, Part>> parts;
-    const Trace trace = read(file, [&](const Json& e) {
+    const Timeline timeline = read(file, [&](const Json& e) {
       if (!is_meeting(e)) return;
       const double begin = e.at("ts").get<double>();
       parts.emplace_back(meeting_of(e), Part{0, e.at("tid").get<std::int64_t>(), begin,
                                              begin + e.at("dur").get<double>()});
     });
-    for (const Trace& other : traces)
-      if (other.process == trace.process)
-        refuse(file, fmt::format("is of process {}, and so is {}", trace.process, other.file));
+    for (const Timeline& other : timelines)
+      if (other.process == timeline.process)
+        refuse(file, fmt::format("is of process {}, and so is {}", timeline.process, other.file));
     for (auto& [meeting, part] : parts) {
-      part.process = trace.process;
-      part.begin += trace.begin;
-      part.end += trace.begin;
+      part.process = timeline.process;
+      part.begin += timeline.begin;
+      part.end += timeline.begin;
       meetings[std::move(meeting)].push_back(part);
     }
-    traces.push_back(trace);
+    timelines.push_back(timeline);
   }
-  double zero = traces.front().begin, error = 0;
-  for (const Trace& t : traces) {
+  double zero = timelines.front().begin, error = 0;
+  for (const Timeline& t : timelines) {
     zero = std::min(zero, t.begin);
     error = std::max(error, t.clock_error);
   }
 
   Output out(to);
-  for (const Trace& t : traces) {
+  for (const Timeline& t : timelines) {
     out.add({{"name", "process_name"},
              {"ph", "M"},
              {"pid", t.process},

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# traces.sh MPIRUN PROGRAM COMMAND: the timelines of two processes become one, in which one waits.
+# timelines.sh MPIRUN PROGRAM COMMAND: the timelines of two processes become one, in which one
+# waits.
 set -eu
 mpirun=$1 program=$2 command=$3
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
-POSTERN_TRACE=trace.json timeout 120 "$mpirun" -n 2 "$program" "$folder" 20 >out
-"$command" merge-traces all.json trace.0.json trace.1.json >waits
+POSTERN_TIMELINE=timeline.json timeout 120 "$mpirun" -n 2 "$program" "$folder" 20 >out
+"$command" merge-timelines all.json timeline.0.json timeline.1.json >waits
 grep -q "^process [01] waited [0-9.]* ms for process [01], in [0-9]* collectives$" waits
 python3 - <<'PYTHON'
 import json
@@ -25,10 +26,10 @@ assert waits and len(arrows) == 2 * len(waits)
 names = {e["args"]["name"] for e in events if e["name"] == "process_name"}
 assert names == {"process 0", "process 1"}
 PYTHON
-if "$command" merge-traces all.json trace.0.json trace.0.json 2>error; then exit 1; fi
+if "$command" merge-timelines all.json timeline.0.json timeline.0.json 2>error; then exit 1; fi
 grep -q "is of process 0, and so is" error
-head -c 300 trace.0.json >cut.json
-if "$command" merge-traces all.json cut.json 2>error; then exit 1; fi
+head -c 300 timeline.0.json >cut.json
+if "$command" merge-timelines all.json cut.json 2>error; then exit 1; fi
 grep -q "cut.json: is" error
-if "$command" merge-traces all.json "$program" 2>error; then exit 1; fi
+if "$command" merge-timelines all.json "$program" 2>error; then exit 1; fi
 grep -q "is no timeline" error
