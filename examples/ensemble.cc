@@ -34,8 +34,10 @@ void measure(const pn::CallInfo& info, pn::View<float> x, pn::View<float> y) {
   std::mt19937 random(static_cast<unsigned>(info.element));
   std::uniform_real_distribution<float> place(left, right);
   std::normal_distribution<float> noise(0, 0.05f);
-  for (std::int64_t i = 0; i < x.size(); ++i)
-    x[i] = place(random), y[i] = std::sin(x[i]) + noise(random);
+  for (std::int64_t i = 0; i < x.size(); ++i) {
+    x[i] = place(random);
+    y[i] = std::sin(x[i]) + noise(random);
+  }
 }
 
 /// What one member, made from its key and trained on its sample, says about `places`.

@@ -12,7 +12,10 @@ int main() {
   std::mt19937 random(1);
   std::normal_distribution<float> normal;
   const auto measure = [&](pn::View<float> x, pn::View<float> y) {
-    for (int i = 0; i < 8; ++i) x[i] = normal(random), y[i] = 3 * x[i] - 2 + normal(random) / 10;
+    for (int i = 0; i < 8; ++i) {
+      x[i] = normal(random);
+      y[i] = 3 * x[i] - 2 + normal(random) / 10;
+    }
   };
 
   const auto step = [&](pn::Tensor, pn::Tensor line) {

@@ -75,7 +75,10 @@ bool only_kernels() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 2) return std::cerr << "usage: check PLUGIN.so\n", 2;
+  if (argc < 2) {
+    std::cerr << "usage: check PLUGIN.so\n";
+    return 2;
+  }
   const std::vector<Case> cases = all_cases();
   std::vector<Measured> expected;
   for (const Case& c : cases) expected.push_back(run(c));

@@ -127,10 +127,11 @@ class Tile {
 /// Keys that a query does not see.
 void hide(const Head& h, Tile& scores, std::int64_t query, std::int64_t key) {
   for (std::int64_t j = 0; j < key_rows; ++j) {
-    const std::int64_t hidden = key + j >= h.length ? query_rows
-                                : h.causal
-                                    ? std::clamp<std::int64_t>(key + j - query, 0, query_rows)
-                                    : 0;
+    std::int64_t hidden = 0;
+    if (key + j >= h.length)
+      hidden = query_rows;
+    else if (h.causal)
+      hidden = std::clamp<std::int64_t>(key + j - query, 0, query_rows);
     std::fill_n(scores.row(j), hidden, lowest);
   }
 }
@@ -198,8 +199,10 @@ void backward(const Head& h, const void* out, const float* lse, const void* d_ou
       o(query_rows, width), d(query_rows, width), dt(width, query_rows),
       weights(key_rows, query_rows), slopes(key_rows, query_rows), dq_tile(query_rows, width);
   std::vector<Tile> dk_tiles, dv_tiles;
-  for (std::int64_t key = 0; key < h.length; key += key_rows)
-    dk_tiles.emplace_back(key_rows, width), dv_tiles.emplace_back(key_rows, width);
+  for (std::int64_t key = 0; key < h.length; key += key_rows) {
+    dk_tiles.emplace_back(key_rows, width);
+    dv_tiles.emplace_back(key_rows, width);
+  }
   for (std::int64_t query = 0; query < h.length; query += query_rows) {
     q.load(h.q, h, query, h.scale);
     qt.set_transposed(q);
