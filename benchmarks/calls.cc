@@ -152,7 +152,9 @@ void overlap(Report& report) {
            }) /
            1e6;
   };
-  ms_of(alone, 1), ms_of(overlapped, 1), ms_of(one_by_one, 1);
+  ms_of(alone, 1);
+  ms_of(overlapped, 1);
+  ms_of(one_by_one, 1);
   const int rounds = std::max(1, static_cast<int>(10 * steps / ms_of(alone, 10)));
   std::vector<double> device, host, both, sum;
   for (int round = 0; round < 9; ++round) {

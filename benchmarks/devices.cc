@@ -52,7 +52,10 @@ class CallingLoop {
   /// Nanoseconds of a step, of every loop that ended since this was asked.
   std::vector<double> take() {
     std::vector<double> all;
-    for (Device& d : devices_) all.insert(all.end(), d.took.begin(), d.took.end()), d.took.clear();
+    for (Device& d : devices_) {
+      all.insert(all.end(), d.took.begin(), d.took.end());
+      d.took.clear();
+    }
     return all;
   }
 
@@ -65,7 +68,10 @@ class CallingLoop {
     std::vector<double> took = {};
   };
   static void count(Device& d) {
-    if (d.step++ == 0) d.thread = std::this_thread::get_id(), d.start = thread_time();
+    if (d.step++ == 0) {
+      d.thread = std::this_thread::get_id();
+      d.start = thread_time();
+    }
     if (d.step < steps) return;
     if (d.thread != std::this_thread::get_id()) throw std::logic_error("a loop changed its thread");
     d.took.push_back((thread_time() - d.start) / static_cast<double>(steps - 1));

@@ -30,7 +30,8 @@ double per_step(std::int64_t elements, F f) {
       while (n-- > 0) g(x).block_until_ready();
     };
   };
-  run(with)(1), run(without)(1);
+  run(with)(1);
+  run(without)(1);
   const auto ns = race({run(with), run(without)}, 9, 50);
   pn::barrier();
   return (ns[0] - ns[1]) / static_cast<double>(loop_steps);

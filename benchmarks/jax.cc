@@ -40,10 +40,11 @@ void Jax::measure(const std::string& benchmark) {
     const std::size_t end = text.find('\n', at);
     const json line = json::parse(text.substr(at, end - at), nullptr, false);
     // In front of what was recorded.
-    if (line.is_object())
+    if (line.is_object()) {
       lines_.insert(lines_.begin(),
-                    {line["name"], line["value"], line["unit"], "jax", 0, line["note"]}),
-          ++fresh;
+                    {line["name"], line["value"], line["unit"], "jax", 0, line["note"]});
+      ++fresh;
+    }
     if (end == std::string::npos) break;
     at = end + 1;
   }

@@ -25,14 +25,17 @@ class Child {
       std::vector<char*> arguments;
       for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
       arguments.push_back(nullptr);
-      dup2(in[0], 0), dup2(out[1], 1);
+      dup2(in[0], 0);
+      dup2(out[1], 1);
       for (const int end : {in[0], in[1], out[0], out[1]}) close(end);
       for (const std::string& variable : environment) putenv(const_cast<char*>(variable.c_str()));
       execv(arguments[0], arguments.data());
       _exit(127);
     }
-    close(in[0]), close(out[1]);
-    to_.reset(fdopen(in[1], "w")), from_.reset(fdopen(out[0], "r"));
+    close(in[0]);
+    close(out[1]);
+    to_.reset(fdopen(in[1], "w"));
+    from_.reset(fdopen(out[0], "r"));
   }
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;

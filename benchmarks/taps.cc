@@ -56,9 +56,9 @@ Side passed_on(const F& f, pn::Tensor x) {
 }
 
 std::string size_text(std::int64_t bytes) {
-  return bytes < 1 << 10   ? std::to_string(bytes) + "B"
-         : bytes < 1 << 20 ? std::to_string(bytes >> 10) + "KiB"
-                           : std::to_string(bytes >> 20) + "MiB";
+  if (bytes < 1 << 10) return std::to_string(bytes) + "B";
+  if (bytes < 1 << 20) return std::to_string(bytes >> 10) + "KiB";
+  return std::to_string(bytes >> 20) + "MiB";
 }
 
 }  // namespace
@@ -161,7 +161,8 @@ void tap_overlap(Report& report) {
   const auto compute = [&](const auto& f, int rounds) {
     return timed([&] { f(x, pn::Tensor(rounds)).block_until_ready(); });
   };
-  compute(alone, 1), compute(tapped, 1);
+  compute(alone, 1);
+  compute(tapped, 1);
   const int rounds = std::max(1, static_cast<int>(10 * 200e6 / compute(alone, 10)));
   std::vector<double> device, listener, total;
   for (int round = 0; round < 7; ++round) {
@@ -242,7 +243,8 @@ void tap_queue(Report& report) {
   double last = 0;
   const auto slow = tapped_loop(firings, async, [&](pn::View<const float> v) {
     std::this_thread::sleep_for(2ms);
-    ++seen, last = v[v.size() - 1];
+    ++seen;
+    last = v[v.size() - 1];
   });
   slow.compile(x);
   reset_peak();

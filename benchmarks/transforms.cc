@@ -57,7 +57,8 @@ Side digits_step() {
   const pn::Dims sizes[] = {{64, 128}, {128}, {128, 10}, {10}};
   for (std::size_t i = 0; i < 4; ++i) {
     const pn::Type type = pn::type<float>(sizes[i]);
-    start.model[i] = pn::full(type, 0.01f), start.mean[i] = start.square[i] = pn::zeros(type);
+    start.model[i] = pn::full(type, 0.01f);
+    start.mean[i] = start.square[i] = pn::zeros(type);
   }
   start.count = Tensor(0.0f);
   const Tensor images = pn::reshape(pn::iota<float>(batch * 64) % 17.0f / 16.0f, {batch, 64});
