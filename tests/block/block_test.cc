@@ -793,14 +793,17 @@ TEST(Block, TargetsHaveSideEffects) {
   EXPECT_EQ(noted(f, tensor<float>({1, 2})), (Floats{1, 2, 1, 2}))
       << "each of them, though nobody uses it";
   EXPECT_EQ(attributes_seen.back(), "2");
-  auto sorted = [&](Floats v) { return std::ranges::sort(v), v; };
+  auto sorted = [&](Floats v) {
+    std::ranges::sort(v);
+    return v;
+  };
   EXPECT_EQ(sorted(noted(jit(vmap(f)), tensor<float>({1, 2}))), (Floats{1, 1, 2, 2}));
-  EXPECT_EQ(
-      sorted(noted(vmap([&](Tensor v) {
-                     return ffi_call(note, std::tuple<>(), VmapMethod::sequential, Tensor(5.0f)), v;
-                   }),
-                   tensor<float>({1, 2}))),
-      (Floats{5, 5}))
+  EXPECT_EQ(sorted(noted(vmap([&](Tensor v) {
+                           ffi_call(note, std::tuple<>(), VmapMethod::sequential, Tensor(5.0f));
+                           return v;
+                         }),
+                         tensor<float>({1, 2}))),
+            (Floats{5, 5}))
       << "once for each element";
   // Elements whose loop has ended have no effect.
   const auto loops = jit(vmap([&](Tensor n) {
