@@ -59,7 +59,8 @@ class CInterface : public testing::Test {
     if (y && pn_tensor_view(y, &view) == PN_OK)
       o.values.assign(static_cast<const float*>(view.data),
                       static_cast<const float*>(view.data) + 4);
-    pn_tensor_free(x), pn_tensor_free(y);
+    pn_tensor_free(x);
+    pn_tensor_free(y);
     return o;
   }
   const pn_request* next() {
@@ -275,7 +276,8 @@ TEST_F(CInterface, AServingThreadRunsProgramsThatItServes) {
   EXPECT_EQ(pn_bridge_reply(bridge, outer->tag, &view, 1), PN_OK);
   caller.join();
   pn_started_free(inner);
-  pn_tensor_free(x), pn_tensor_free(y);
+  pn_tensor_free(x);
+  pn_tensor_free(y);
 }
 
 TEST_F(CInterface, ManyThreadsOfBothSides) {

@@ -58,7 +58,8 @@ TEST(CInterfaceMisuse, ANameIsTakenOnce) {
   EXPECT_EQ(released, 1);
   EXPECT_EQ(pn_bridge_serve(two, name.c_str(), 0), PN_ALREADY_EXISTS);
   EXPECT_EQ(pn_unregister(name.c_str()), PN_OK);
-  pn_bridge_free(one), pn_bridge_free(two);
+  pn_bridge_free(one);
+  pn_bridge_free(two);
 }
 
 TEST(CInterfaceMisuse, AReleaseMayComeBack) {
@@ -104,7 +105,8 @@ pn_program* program() {
 TEST(CInterfaceMisuse, CausesGoFromTheFunctionToWhoIsTold) {
   struct Cause {
     std::atomic<int> released{0};  // on any thread
-  } cause, other;
+  };
+  Cause cause, other;
   static Cause* given;
   const auto release = [](void* c) { ++static_cast<Cause*>(c)->released; };
   static void (*const let_go)(void*) = release;
