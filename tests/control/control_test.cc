@@ -98,7 +98,12 @@ TEST(Control, CallsInLoopBodies) {
               0, 4,
               [&](Tensor, Tensor v, Tensor total) {
                 const Tensor now = call(
-                    v.type(), [&](int a) { return ++fired, a; }, v);
+                    v.type(),
+                    [&](int a) {
+                      ++fired;
+                      return a;
+                    },
+                    v);
                 return std::tuple{v * 2, total + now};
               },
               std::tuple{x, 0});
@@ -118,7 +123,12 @@ TEST(Control, ConditionsFireOnceMore) {
           return while_loop(
               [&](Tensor v) {
                 return call(
-                    type<bool>(), [&](int a) { return ++asked, a < 10; }, v);
+                    type<bool>(),
+                    [&](int a) {
+                      ++asked;
+                      return a < 10;
+                    },
+                    v);
               },
               [](Tensor v) { return v + 1; }, x);
         },
@@ -197,7 +207,11 @@ TEST(Control, NestedLoopsFireForEachInnerStep) {
                     [&](Tensor, Tensor b) {
                       return call(
                           {.effect = Effect::ordered}, b.type(),
-                          [&](int v) { return ++fired, v + 1; }, b);
+                          [&](int v) {
+                            ++fired;
+                            return v + 1;
+                          },
+                          b);
                     },
                     a);
               },
@@ -347,7 +361,11 @@ TEST(Control, LoopsOfNoSteps) {
           0, n,
           [=](Tensor, Tensor c) {
             return c + call(
-                           {.effect = effect}, type<int>(), [=](int a) { return ++*count, a; },
+                           {.effect = effect}, type<int>(),
+                           [=](int a) {
+                             ++*count;
+                             return a;
+                           },
                            Tensor(7));
           },
           0);
@@ -413,7 +431,8 @@ TEST(Control, CarriesAreChecked) {
         fori_loop(
             0, 3,
             [](Tensor, std::map<std::string, Tensor> c) {
-              return c["mean"] = convert<int>(c["mean"]), c;
+              c["mean"] = convert<int>(c["mean"]);
+              return c;
             },
             std::map<std::string, Tensor>{{"mean", v}});
       },
@@ -426,7 +445,11 @@ TEST(Control, CarriesAreChecked) {
   expect_error<TypeError>(
       [&] {
         fori_loop(
-            0, 3, [](Tensor, std::vector<Tensor> c) { return c.push_back(c[0]), c; },
+            0, 3,
+            [](Tensor, std::vector<Tensor> c) {
+              c.push_back(c[0]);
+              return c;
+            },
             std::vector{v});
       },
       {"structure"});
@@ -527,7 +550,12 @@ TEST(Control, LongLoopsNeedNoMemory) {
         0, 1'000'000,
         [&](Tensor, Tensor v) {
           return call(
-              {.effect = Effect::unordered}, v.type(), [&](float a) { return ++fired, a + 1; }, v);
+              {.effect = Effect::unordered}, v.type(),
+              [&](float a) {
+                ++fired;
+                return a + 1;
+              },
+              v);
         },
         x);
   });

@@ -176,7 +176,10 @@ TEST(Control, EffectsInAConditionFireOnceForEachTimeItIsAsked) {
         if (mode == Mode::compiled) result = got;
         EXPECT_EQ(got, result);
         Floats fired = seen.take(), want = form.want;
-        if (!doing.ordered) std::ranges::sort(fired), std::ranges::sort(want);
+        if (!doing.ordered) {
+          std::ranges::sort(fired);
+          std::ranges::sort(want);
+        }
         EXPECT_EQ(fired, want);
       }
     }
@@ -212,10 +215,11 @@ TEST(Control, EffectsInAConditionUnderVmap) {
           if (info.mask.empty() || info.mask[static_cast<std::size_t>(i)])
             seen.add(values.data()[i]);
       };
-      call ? doing.act(x)
-           : void(tap({.mode = doing.name[0] == 'a' ? TapMode::async : TapMode::sync,
-                       .ordered = doing.ordered},
-                      x, add));
+      const TapMode mode = doing.name[0] == 'a' ? TapMode::async : TapMode::sync;
+      if (call)
+        doing.act(x);
+      else
+        tap({.mode = mode, .ordered = doing.ordered}, x, add);
     };
     for (const Mode mode : all_modes) {
       SCOPED_TRACE(std::string(doing.name) + ", mode " + std::to_string(int(mode)));
