@@ -125,7 +125,12 @@ TEST(Error, AFailedResultFailsWhatUsesIt) {
   EXPECT_TRUE(has(e->what(), "odd 4")) << e->what();
   auto g = jit([](Tensor x) {
     return call(
-        x.type(), [](float v) { return ADD_FAILURE(), v; }, x);
+        x.type(),
+        [](float v) {
+          ADD_FAILURE();
+          return v;
+        },
+        x);
   });
   EXPECT_TRUE(error_of<CallbackError>([&, t = b] { g(t).item<float>(); }));
   EXPECT_NO_THROW(barrier());
@@ -175,7 +180,11 @@ TEST(Error, AFailureStopsTheProgramThere) {
     for (int i = 0; i < 10; ++i)
       x = call(
           {.effect = Effect::ordered}, x.type(),
-          [&, i](float v) { return ++entered, i == 3 ? throw OddError(i) : v + 1; }, x);
+          [&, i](float v) {
+            ++entered;
+            return i == 3 ? throw OddError(i) : v + 1;
+          },
+          x);
     call({.effect = Effect::ordered}, std::tuple<>(), [&] { ++later; });
     return x;
   });

@@ -32,7 +32,12 @@ TEST(Error, ATracedTensorOnAnotherThread) {
 }
 
 TEST(Error, DataOfATracedTensor) {
-  auto f = [](auto look) { return [look](Tensor x) { return look(x * 2.0f), x; }; };
+  auto f = [](auto look) {
+    return [look](Tensor x) {
+      look(x * 2.0f);
+      return x;
+    };
+  };
   expect_error<TypeError>([&] { jit(f([](Tensor x) { x.item<float>(); }))(Tensor(1.0f)); },
                           {"traced", "f32[]", "error_test_misuse.cc"});
   expect_error<TypeError>([&] { jit(f([](Tensor x) { x.to_vector<float>(); }))(Tensor(1.0f)); },

@@ -182,7 +182,10 @@ TEST_P(Names, ArraysOfARecordAreFound) {
   const std::string file = folder.path() + "/all.npz";
   {
     const auto all = listen::record(file);
-    for (int i = 0; i < 3; ++i) tap({.name = name}, x, all), tap({.name = name}, Tensor(1.0f), all);
+    for (int i = 0; i < 3; ++i) {
+      tap({.name = name}, x, all);
+      tap({.name = name}, Tensor(1.0f), all);
+    }
     EXPECT_EQ(all.recorded(), 6u);
   }
   const std::string script =

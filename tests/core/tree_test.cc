@@ -114,7 +114,10 @@ TEST(Tree, BadResultsNameTheLeaf) {
 template <class... A>
 int traces(const std::tuple<A...>& arguments) {
   int count = 0;
-  auto f = jit([&](auto x) { return ++count, leaves(x).size() ? leaves(x)[0] : Tensor(0); });
+  auto f = jit([&](auto x) {
+    ++count;
+    return leaves(x).size() ? leaves(x)[0] : Tensor(0);
+  });
   std::apply([&](const auto&... a) { (f(a), ...); }, arguments);
   return count;
 }
