@@ -38,17 +38,26 @@ TEST(Custom, JvpMadeOfCalls) {
 TEST(Custom, VjpRunsItsRulesOnce) {
   RecordProperty("covers", "AD-05");
   int forward = 0, backward = 0;
-  auto f =
-      custom_vjp([](Tensor x) { return x * x; },
-                 [&](Tensor x) {
-                   return std::pair{call(
-                                        x.type(), [&](float v) { return ++forward, v * v; }, x),
-                                    x};
-                 },
-                 [&](Tensor x, Tensor ct) {
-                   return std::tuple{call(
-                       x.type(), [&](float v, float c) { return ++backward, 2 * v * c; }, x, ct)};
-                 });
+  auto f = custom_vjp([](Tensor x) { return x * x; },
+                      [&](Tensor x) {
+                        return std::pair{call(
+                                             x.type(),
+                                             [&](float v) {
+                                               ++forward;
+                                               return v * v;
+                                             },
+                                             x),
+                                         x};
+                      },
+                      [&](Tensor x, Tensor ct) {
+                        return std::tuple{call(
+                            x.type(),
+                            [&](float v, float c) {
+                              ++backward;
+                              return 2 * v * c;
+                            },
+                            x, ct)};
+                      });
   auto pulled = jit([&](Tensor x) {
     auto [y, pull] = vjp(f, x);
     return std::tuple{y, std::get<0>(pull(Tensor(1.0f)))};
@@ -108,7 +117,9 @@ TEST(Custom, CallsDeclaredLinear) {
           return call(
               v.type(),
               [&](View<const float> a, View<float> out) {
-                ++applied, out[0] = a[0] + 2 * a[1], out[1] = 3 * a[0] + 4 * a[1];
+                ++applied;
+                out[0] = a[0] + 2 * a[1];
+                out[1] = 3 * a[0] + 4 * a[1];
               },
               v);
         },
@@ -116,7 +127,8 @@ TEST(Custom, CallsDeclaredLinear) {
           return call(
               ct.type(),
               [&](View<const float> a, View<float> out) {
-                out[0] = a[0] + 3 * a[1], out[1] = 2 * a[0] + 4 * a[1];
+                out[0] = a[0] + 3 * a[1];
+                out[1] = 2 * a[0] + 4 * a[1];
               },
               ct);
         },
