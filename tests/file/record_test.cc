@@ -136,7 +136,11 @@ TEST_F(Record, FailuresAndEarlyEndsAreReplayed) {
   const auto ends = jit([&](Tensor v) {
     return call(
         {.name = "ends"}, v.type(),
-        [&](const CallInfo& info, View<const float>, View<float>) { info.end_run(), ++world; }, v);
+        [&](const CallInfo& info, View<const float>, View<float>) {
+          info.end_run();
+          ++world;
+        },
+        v);
   });
   auto text_of = [&](const auto& f) -> std::string {
     try {
@@ -187,7 +191,8 @@ TEST_F(Record, StartedAndEvaluatedRunsAreTapedAndThoseOfFunctionsAreNot) {
 TEST_F(Record, NamedFunctionsNeedNotBeThere) {
   const auto f = jit([](Tensor v) { return call(v.type(), Named{"record_test.f"}, v); });
   register_function("record_test.f", [](View<const float> in, View<float> out) {
-    out[0] = in[0] + 7, out[1] = out[2] = 0;
+    out[0] = in[0] + 7;
+    out[1] = out[2] = 0;
   });
   {
     const Taping recording = record(file);

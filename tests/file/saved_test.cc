@@ -137,7 +137,10 @@ TEST_F(Saved, EveryKindOfAttribute) {
                        {"ss", std::vector<std::string>{"x", ""}}};
   Attributes got;
   register_function("demo.attributes",
-                    [&](const Attributes& a, float v) -> float { return got = a, v; },
+                    [&](const Attributes& a, float v) -> float {
+                      got = a;
+                      return v;
+                    },
                     {.replace = true});
   const auto f = jit([&](Tensor v) {
     return call(type<float>(), Named{"demo.attributes", all}, v);
@@ -157,10 +160,14 @@ Tensor printing(Tensor v) {
   v = fori_loop(
       0, 2,
       [](Tensor i, Tensor w) {
-        return print_value({.label = "step"}, std::tuple{i, w * 2.0f}), w * 2.0f;
+        print_value({.label = "step"}, std::tuple{i, w * 2.0f});
+        return w * 2.0f;
       },
       v);
-  return vmap([](Tensor w) { return print("inside {}", w), w + 1.0f; })(v);
+  return vmap([](Tensor w) {
+    print("inside {}", w);
+    return w + 1.0f;
+  })(v);
 }
 
 TEST_F(Saved, PrintsBringTheirFormatsAndOptions) {
@@ -187,7 +194,10 @@ TEST_F(Saved, PrintsToWhatIsOfThisProcessAreRefused) {
   expect_error<TypeError>([&] { saved_text(f.lower(x)); },
                           {"print 'print' at saved_test.cc", "(its stream is of this process)",
                            "(its option log is a function of this process)"});
-  const auto g = jit([&](Tensor v) { return print({.stream = &std::cerr}, "{}", v), v; });
+  const auto g = jit([&](Tensor v) {
+    print({.stream = &std::cerr}, "{}", v);
+    return v;
+  });
   const Loaded loaded = load_text(saved_text(g.lower(x)));
   testing::internal::CaptureStderr();
   loaded(x).at(0).block_until_ready();

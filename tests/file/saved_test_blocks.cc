@@ -55,7 +55,8 @@ class SavedBlocks : public testing::Test {
     return override_block<Affine>(
         {.kernel =
              [this](const Affine& c, View<const float> in, View<float> out) {
-               ++fired, got = c;
+               ++fired;
+               got = c;
                for (std::int64_t i = 0; i < in.size(); ++i)
                  out[i] = in[i] * static_cast<float>(c.factor) + 100;
              },
