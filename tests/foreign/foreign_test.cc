@@ -121,10 +121,12 @@ TEST_F(Foreign, CustomCallsAreListedAndServedByName) {
       for (std::int64_t i = 0; i < in.size(); ++i)
         out[i] = in[i] * static_cast<float>(a.get<double>("factor"));
     });
-    register_function(
-        "demo.two", [](View<const float> in, View<float> both, View<std::int32_t> count) {
-          both[0] = in[0], both[1] = in[1], count[0] = static_cast<std::int32_t>(in.size());
-        });
+    register_function("demo.two",
+                      [](View<const float> in, View<float> both, View<std::int32_t> count) {
+                        both[0] = in[0];
+                        both[1] = in[1];
+                        count[0] = static_cast<std::int32_t>(in.size());
+                      });
     const Tensors got = program.run(waves(program));
     double sum = 0;
     for (int i = 0; i < 6; ++i) sum += 6 * std::sin(static_cast<double>(i));
