@@ -244,7 +244,10 @@ TEST(Guest, AttributesThatDoNotFit) {
 
 TEST(Guest, ElementsOfABatchAreEnteredOneByOne) {
   std::atomic<int> entered{0};
-  const Named_f f([&](float x) { return ++entered, 10 * x; });
+  const Named_f f([&](float x) {
+    ++entered;
+    return 10 * x;
+  });
   for (const char* how : {"", ", parallel = 1 : i64"}) {
     entered = 0;
     EXPECT_EQ(run(program(fmt::format(R"({}, levels = "4:T"{})", asked, how))),
