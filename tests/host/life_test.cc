@@ -46,7 +46,12 @@ auto holding(
     const Live& live, CallOptions options = {}, std::function<void()> inside = [] {}) {
   return jit([&live, options, inside](Tensor x) {
     return call(
-        options, x.type(), [c = live.capture(), inside](float v) { return inside(), v + 1; }, x);
+        options, x.type(),
+        [c = live.capture(), inside](float v) {
+          inside();
+          return v + 1;
+        },
+        x);
   });
 }
 
@@ -80,7 +85,8 @@ TEST(Life, WhoeverCanCallItKeepsIt) {
       lowered = f.lower(Tensor(1.0f));
     }
     EXPECT_GT(live.now(), 0);
-    executable.reset(), program.reset();
+    executable.reset();
+    program.reset();
     EXPECT_GT(live.now(), 0);
   }
   EXPECT_TRUE(live.gone());
@@ -122,9 +128,9 @@ TEST(Life, EachWayToFailLetsGo) {
   EXPECT_TRUE(live.gone()) << "a program that never ran";
   {
     auto unused = jit([&](Tensor x) {
-      return call(
-                 x.type(), [c = live.capture()](float v) { return v; }, x),
-             x;
+      call(
+          x.type(), [c = live.capture()](float v) { return v; }, x);
+      return x;
     });
     unused(Tensor(1.0f)).block_until_ready();
     EXPECT_TRUE(live.gone()) << "a call that was dropped";
@@ -144,7 +150,8 @@ TEST(Life, AFunctionDroppedInFlight) {
         step = call(
             step.type(),
             [c = live.capture(), &go](float v) {
-              return wait_until([&] { return go.load(); }), v + 1;
+              wait_until([&] { return go.load(); });
+              return v + 1;
             },
             step);
       return step;
@@ -176,7 +183,8 @@ TEST(Life, EverythingDroppedInFlight) {
             wait_until([&] { return go.load(); });
             EXPECT_FALSE(released);
             EXPECT_EQ(in[(1 << 20) - 1], 1);
-            return ++entered, 0.0f;
+            ++entered;
+            return 0.0f;
           },
           x, y);
     });
@@ -196,8 +204,10 @@ TEST(Life, ALateFunctionKeepsWhatItNeeds) {
   std::atomic<bool> go = false, returned = false;
   testing::internal::CaptureStderr();
   {
-    auto f = holding(live, {.timeout = 20ms},
-                     [&] { wait_until([&] { return go.load(); }), returned = true; });
+    auto f = holding(live, {.timeout = 20ms}, [&] {
+      wait_until([&] { return go.load(); });
+      returned = true;
+    });
     EXPECT_TRUE(error_of<TimeoutError>([&] { f(Tensor(1.0f)).item<float>(); }));
   }
   EXPECT_GT(live.now(), 0) << "it still runs";
@@ -214,7 +224,8 @@ TEST(Life, RegisteredFunctionsGoWithTheLastRun) {
   std::atomic<bool> go = true;
   auto f = jit([](Tensor x) { return call(x.type(), Named{"life_test.held"}, x); });
   register_function("life_test.held", [c = live.capture(), &go](float v) {
-    return wait_until([&] { return go.load(); }), v + 1;
+    wait_until([&] { return go.load(); });
+    return v + 1;
   });
   EXPECT_EQ(f(Tensor(1.0f)).item<float>(), 2);
   go = false;
@@ -238,7 +249,13 @@ TEST(Life, ARunDroppedGoesOn) {
   std::atomic<int> entered = 0;
   auto f = jit([&](Tensor x) {
     return call(
-        x.type(), [&](float v) { return std::this_thread::sleep_for(5ms), ++entered, v; }, x);
+        x.type(),
+        [&](float v) {
+          std::this_thread::sleep_for(5ms);
+          ++entered;
+          return v;
+        },
+        x);
   });
   for (int i = 0; i < 5; ++i) f.start(Tensor(1.0f));
   barrier();

@@ -53,7 +53,10 @@ TEST_F(Lookouts, LooksThatAreInVainGetShorterAndEnd) {
   Lookout lookout;
   const auto looks = [&] {
     std::int64_t n = 0;
-    EXPECT_FALSE(lookout.look([&] { return ++n, false; }));
+    EXPECT_FALSE(lookout.look([&] {
+      ++n;
+      return false;
+    }));
     return n;
   };
   EXPECT_GT(looks(), 1);
@@ -68,7 +71,10 @@ TEST_F(Lookouts, OneThatSucceedsLooksAsLongAsBefore) {
   Lookout lookout;
   const auto in_vain = [&] {
     std::int64_t n = 0;
-    lookout.look([&] { return ++n, false; });
+    lookout.look([&] {
+      ++n;
+      return false;
+    });
     return n;
   };
   for (int i = 0; i < 10; ++i) in_vain();
@@ -85,7 +91,10 @@ TEST_F(Lookouts, NobodyLooksWhenToldNotTo) {
   set_longest_look(0ns);
   Lookout lookout;
   int n = 0;
-  EXPECT_FALSE(lookout.look([&] { return ++n, false; }));
+  EXPECT_FALSE(lookout.look([&] {
+    ++n;
+    return false;
+  }));
   EXPECT_EQ(n, 1);
   EXPECT_TRUE(lookout.look([] { return true; }));
 }
@@ -93,8 +102,18 @@ TEST_F(Lookouts, NobodyLooksWhenToldNotTo) {
 TEST_F(Lookouts, ALimitOfTheCallersCounts) {
   Lookout lookout;
   int n = 0;
-  EXPECT_FALSE(lookout.look([&] { return ++n, false; }, -5ns));
-  EXPECT_FALSE(lookout.look([&] { return ++n, false; }, 0ns));
+  EXPECT_FALSE(lookout.look(
+      [&] {
+        ++n;
+        return false;
+      },
+      -5ns));
+  EXPECT_FALSE(lookout.look(
+      [&] {
+        ++n;
+        return false;
+      },
+      0ns));
   EXPECT_EQ(n, 2);
 }
 

@@ -87,8 +87,10 @@ TEST(Order, UnorderedEffectsAllFire) {
   std::multiset<std::string> lines, want;
   std::istringstream in(out.str());
   for (std::string line; std::getline(in, line);) lines.insert(line);
-  for (int i = 0; i < 5; ++i)
-    want.insert("a " + std::to_string(i)), want.insert("b " + std::to_string(i));
+  for (int i = 0; i < 5; ++i) {
+    want.insert("a " + std::to_string(i));
+    want.insert("b " + std::to_string(i));
+  }
   EXPECT_EQ(lines, want);
 }
 

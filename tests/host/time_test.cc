@@ -39,7 +39,12 @@ TEST(Time, ACallOverItsLimitFailsTheRun) {
   Gate gate;
   auto f = jit([wait = gate.waiter()](Tensor x) {
     return call(
-        {.name = "fetch", .timeout = 100ms}, x.type(), [wait](float v) { return wait(), v; }, x);
+        {.name = "fetch", .timeout = 100ms}, x.type(),
+        [wait](float v) {
+          wait();
+          return v;
+        },
+        x);
   });
   for (int i = 0; i < 2; ++i) {
     const auto start = Clock::now();
@@ -48,8 +53,10 @@ TEST(Time, ACallOverItsLimitFailsTheRun) {
     EXPECT_LT(seconds_since(start), 5);
   }
   const auto at_once = error_of<TimeoutError>([&] {
-    call({.name = "fetch", .timeout = 30ms}, type<float>(),
-         [wait = gate.waiter()] { return wait(), 1.0f; });
+    call({.name = "fetch", .timeout = 30ms}, type<float>(), [wait = gate.waiter()] {
+      wait();
+      return 1.0f;
+    });
   });
   ASSERT_TRUE(at_once);
   EXPECT_EQ(at_once->site().name, "fetch");
@@ -64,7 +71,9 @@ TEST(Time, CallsWithinTheirLimitPass) {
       x = call(
           {.timeout = 20s}, x.type(),
           [&](View<const float> in, View<float> out) {
-            ++entered, std::this_thread::sleep_for(3ms), out[0] = in[0] + 1;
+            ++entered;
+            std::this_thread::sleep_for(3ms);
+            out[0] = in[0] + 1;
           },
           x);
     return x;
@@ -81,12 +90,18 @@ TEST(Time, WithALimitTheFunctionWorksElsewhereOnCopies) {
     Tensor a = call(
         {.timeout = 20s}, v.type(),
         [&](View<const float> in, View<float> out) {
-          limited = in.data(), where = std::this_thread::get_id(),
+          limited = in.data();
+          where = std::this_thread::get_id();
           std::copy(in.begin(), in.end(), out.begin());
         },
         v);
     Tensor b = call(
-        type<int>(), [&](View<const float> in) { return free = in.data(), 0; }, v);
+        type<int>(),
+        [&](View<const float> in) {
+          free = in.data();
+          return 0;
+        },
+        v);
     return std::pair(a, b);
   });
   EXPECT_EQ(f(x).first.to_vector<float>()[9'999], 9'999);
@@ -160,7 +175,8 @@ TEST(Time, ALateExceptionHarmsNobody) {
     return call(
         {.timeout = 20ms}, x.type(),
         [&thrown, wait](float) -> float {
-          wait(), thrown = true;
+          wait();
+          thrown = true;
           throw std::runtime_error("too late");
         },
         x);
@@ -179,7 +195,12 @@ TEST(Time, ARunHasADeadline) {
     for (int i = 0; i < 20; ++i)
       x = call(
           {.name = "step" + std::to_string(i)}, x.type(),
-          [&](float v) { return ++entered, std::this_thread::sleep_for(100ms), v; }, x);
+          [&](float v) {
+            ++entered;
+            std::this_thread::sleep_for(100ms);
+            return v;
+          },
+          x);
     return x;
   });
   const auto start = Clock::now();
@@ -201,7 +222,12 @@ TEST(Time, ADeadlineReleasesWhoWaitsForABlockedFunction) {
   Gate gate;
   auto f = jit([wait = gate.waiter()](Tensor x) {
     return call(
-        {.name = "stuck"}, x.type(), [wait](float v) { return wait(), v; }, x);
+        {.name = "stuck"}, x.type(),
+        [wait](float v) {
+          wait();
+          return v;
+        },
+        x);
   });
   const auto start = Clock::now();
   auto run = f.start_with({.deadline = 100ms}, Tensor(1.0f));
@@ -214,13 +240,21 @@ TEST(Time, CancelReleasesWhoWaits) {
   Gate gate;
   auto f = jit([wait = gate.waiter()](Tensor x) {
     return call(
-        {.name = "stuck"}, x.type(), [wait](float v) { return wait(), v; }, x);
+        {.name = "stuck"}, x.type(),
+        [wait](float v) {
+          wait();
+          return v;
+        },
+        x);
   });
   auto run = f.start(Tensor(1.0f));
   ASSERT_TRUE(gate.wait_entered());
   EXPECT_EQ(run.status(), RunStatus::running);
   EXPECT_EQ(run.wait(5ms), RunStatus::running);
-  std::jthread other([&] { std::this_thread::sleep_for(20ms), run.cancel(); });
+  std::jthread other([&] {
+    std::this_thread::sleep_for(20ms);
+    run.cancel();
+  });
   const auto start = Clock::now();
   expect_error<CallbackError>([&] { run.wait(); }, {"cancelled"}, ErrorCode::cancelled);
   EXPECT_LT(seconds_since(start), 5);
@@ -244,9 +278,19 @@ TEST(Time, WhatHasNotBegunIsSkippedAfterCancel) {
   std::atomic<int> later = 0;
   auto f = jit([&, wait = gate.waiter()](Tensor x) {
     x = call(
-        {.effect = Effect::ordered}, x.type(), [wait](float v) { return wait(), v; }, x);
+        {.effect = Effect::ordered}, x.type(),
+        [wait](float v) {
+          wait();
+          return v;
+        },
+        x);
     return call(
-        {.effect = Effect::ordered}, x.type(), [&](float v) { return ++later, v; }, x);
+        {.effect = Effect::ordered}, x.type(),
+        [&](float v) {
+          ++later;
+          return v;
+        },
+        x);
   });
   auto run = f.start(Tensor(1.0f));
   ASSERT_TRUE(gate.wait_entered());
@@ -287,7 +331,8 @@ TEST(Time, TheFunctionSeesThatItShouldStop) {
   auto polling = [&](const CallInfo& info, float v) {
     entered = true;
     EXPECT_TRUE(test::wait_until([&] { return info.stop.stop_requested(); }));
-    return ++left, v;
+    ++left;
+    return v;
   };
   auto cancelled = jit([&](Tensor x) { return call(x.type(), polling, x); });
   auto run = cancelled.start(Tensor(1.0f));
@@ -345,7 +390,12 @@ TEST(Time, BarrierHasALimit) {
   Gate gate;
   auto f = jit([wait = gate.waiter()](Tensor x) {
     return call(
-        x.type(), [wait](float v) { return wait(), v; }, x);
+        x.type(),
+        [wait](float v) {
+          wait();
+          return v;
+        },
+        x);
   });
   auto run = f.start(Tensor(1.0f)), second = f.start(Tensor(2.0f));
   ASSERT_TRUE(gate.wait_entered());
@@ -367,7 +417,12 @@ TEST(Time, ASignalEndsALongWait) {
   static std::atomic<bool> interrupted = false;
   auto f = jit([wait = gate.waiter()](Tensor x) {
     return call(
-        x.type(), [wait](float v) { return wait(), v; }, x);
+        x.type(),
+        [wait](float v) {
+          wait();
+          return v;
+        },
+        x);
   });
   struct sigaction before {};
   sigaction(SIGINT, nullptr, &before);
@@ -375,7 +430,10 @@ TEST(Time, ASignalEndsALongWait) {
   std::signal(SIGINT, [](int) { interrupted = true; });
   auto run = f.start(Tensor(1.0f));
   ASSERT_TRUE(gate.wait_entered());
-  std::jthread([] { std::this_thread::sleep_for(20ms), std::raise(SIGINT); }).detach();
+  std::jthread([] {
+    std::this_thread::sleep_for(20ms);
+    std::raise(SIGINT);
+  }).detach();
   const auto start = Clock::now();
   expect_error<CallbackError>(
       [&] {
@@ -394,7 +452,11 @@ TEST(Time, SlowCallsAreLogged) {
         {.name = "quick", .warn_after = 60s}, x.type(), [](float v) { return v; }, x);
     return call(
         {.name = "dawdler", .warn_after = 5ms}, x.type(),
-        [](float v) { return std::this_thread::sleep_for(20ms), v; }, x);
+        [](float v) {
+          std::this_thread::sleep_for(20ms);
+          return v;
+        },
+        x);
   });
   testing::internal::CaptureStderr();
   f(Tensor(1.0f)).block_until_ready();
@@ -416,7 +478,12 @@ TEST(Time, ARunCarriesAContext) {
   void* seen = nullptr;
   auto f = jit([&](Tensor x) {
     return call(
-        x.type(), [&](const CallInfo& info, float v) { return seen = info.context, v; }, x);
+        x.type(),
+        [&](const CallInfo& info, float v) {
+          seen = info.context;
+          return v;
+        },
+        x);
   });
   EXPECT_EQ(f.start_with({.context = &mine}, Tensor(1.0f)).wait(), RunStatus::done);
   EXPECT_EQ(seen, &mine);

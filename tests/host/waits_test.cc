@@ -59,7 +59,11 @@ TEST(Waits, TheGreatestDurationsAreForEver) {
     auto f = jit([&](Tensor x) {
       return call(
           {.timeout = limit}, x.type(),
-          [](float v) { return std::this_thread::sleep_for(30ms), v + 1; }, x);
+          [](float v) {
+            std::this_thread::sleep_for(30ms);
+            return v + 1;
+          },
+          x);
     });
     EXPECT_EQ(f(Tensor(1.0f)).item<float>(), 2);
     auto run = f.start_with({.deadline = limit}, Tensor(1.0f));
