@@ -23,6 +23,12 @@ using test::has;
 using Floats = std::vector<float>;
 using Doubles = std::vector<double>;
 
+double tolerance_of(DType dtype) {
+  if (dtype == DType::bf16) return 0.08;
+  if (dtype == DType::f16) return 0.01;
+  return real_dtype(dtype) == DType::f64 ? 1e-11 : 2e-5;
+}
+
 class LinalgEach : public testing::TestWithParam<linalg_test::Decomposition> {};
 
 TEST_P(LinalgEach, ReproducesItsMatrixInEachDtype) {
@@ -33,10 +39,7 @@ TEST_P(LinalgEach, ReproducesItsMatrixInEachDtype) {
     for (const Dims& dims : d.shapes) {
       const Tensor a = d.make(
           convert(random_matrix(dims, is_complex(dtype) ? DType::c128 : DType::f64, 3), dtype));
-      const double tolerance = dtype == DType::bf16              ? 0.08
-                               : dtype == DType::f16             ? 0.01
-                               : real_dtype(dtype) == DType::f64 ? 1e-11
-                                                                 : 2e-5;
+      const double tolerance = tolerance_of(dtype);
       EXPECT_LE(max_abs(d.error(a)), tolerance) << d.name << " of " << to_string(a.type());
       EXPECT_LE(max_abs(jit(d.error)(a)), tolerance)
           << d.name << " jitted, of " << to_string(a.type());

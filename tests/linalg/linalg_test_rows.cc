@@ -159,13 +159,13 @@ std::vector<Decomposition> make_decompositions() {
         return linalg::matrix_rank(a) -
                static_cast<std::int32_t>(std::min(d[d.size() - 2], d.back()));
       });
-  for (const std::int64_t n : {3, -2, 0})
+  const std::pair<const char*, std::int64_t> powers[] = {
+      {"matrix_power", 3}, {"matrix_power_negative", -2}, {"matrix_power_zero", 0}};
+  for (const auto& power : powers)
     one(
-        n < 0 ? "matrix_power_negative"
-        : n   ? "matrix_power"
-              : "matrix_power_zero",
-        squares, away, [n](Tensor a) { return linalg::matrix_power(a * 0.25f, n); },
-        [n, unit](Tensor a) {
+        power.first, squares, away,
+        [n = power.second](Tensor a) { return linalg::matrix_power(a * 0.25f, n); },
+        [n = power.second, unit](Tensor a) {
           const Tensor m = a * 0.25f;
           const Tensor back =
               n < 0 ? matmul(matmul(m, m), linalg::matrix_power(m, n))
