@@ -32,7 +32,11 @@ TEST(Listen, SummaryOfEveryDtype) {
   std::vector<float> many(10'007);
   double sum = 0;
   for (std::size_t i = 0; i < many.size(); ++i) sum += many[i] = std::sin(static_cast<float>(i));
-  many[5000] = nan, many[5001] = -inf, many[9999] = inf, many[7] = -4, many[10'006] = 3;
+  many[5000] = nan;
+  many[5001] = -inf;
+  many[9999] = inf;
+  many[7] = -4;
+  many[10'006] = 3;
   sum = 0;
   for (const float x : many) sum += std::isfinite(x) ? x : 0;
   const listen::Summary s = summary(tensor<float>(many));
