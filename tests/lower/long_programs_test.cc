@@ -21,8 +21,10 @@ constexpr int many = 330;  // three parts and a rest
 /// How often the text calls a part.
 std::size_t parts_in(const std::string& text) {
   std::size_t count = 0;
-  for (std::size_t at = 0; (at = text.find("func.call @postern_part_", at)) != std::string::npos;)
-    ++at, ++count;
+  for (std::size_t at = 0; (at = text.find("func.call @postern_part_", at)) != std::string::npos;) {
+    ++at;
+    ++count;
+  }
   return count;
 }
 
