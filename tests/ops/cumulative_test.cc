@@ -94,8 +94,10 @@ TEST(Cumulative, KernelAndDefaultAgreeOnEmptyArraysAndNaN) {
 TEST(Cumulative, LongRowsAreCombinedInTheirOrder) {
   std::vector<float> factors;
   std::vector<double> terms;
-  for (int i = 0; i < 100'003; ++i)
-    factors.push_back(i % 2 ? 0x1p-100f : 0x1p100f), terms.push_back(i % 2 ? -1e308 : 1e308);
+  for (int i = 0; i < 100'003; ++i) {
+    factors.push_back(i % 2 ? 0x1p-100f : 0x1p100f);
+    terms.push_back(i % 2 ? -1e308 : 1e308);
+  }
   const std::vector<float> products =
       cumprod(Tensor(type<float>({100'003}), factors.data())).to_vector<float>();
   const std::vector<double> sums =

@@ -34,9 +34,9 @@ Names matches(const std::string& text, const std::string& pattern) {
 
 /// The functions of a header that give a Tensor or several.
 Names operations_of(const std::string& header) {
-  return matches(
-      text_of(root / "include/postern" / header),
-      R"((?:^|\n)(?:requires [^\n]*> )?(?:inline |POSTERN_API )?(?:Tensor|LuResult|std::(?:vector|pair|tuple)<Tensor[^>]*>)\s(\w+)\()");
+  return matches(text_of(root / "include/postern" / header),
+                 R"((?:^|\n)(?:requires [^\n]*> )?(?:inline |POSTERN_API )?)"
+                 R"((?:Tensor|LuResult|std::(?:vector|pair|tuple)<Tensor[^>]*>)\s(\w+)\()");
 }
 
 const std::string headers[] = {"ops.h",      "arrange.h", "compare.h", "conv.h",  "indexing.h",

@@ -220,9 +220,8 @@ pn::Tensor weights(const Row& row, const pn::Type& type) {
 bool moves(const pn::Tensor& t) { return pn::is_differentiable(t.dtype()); }
 
 pn::Tensor as_f64(const pn::Tensor& t) {
-  return pn::is_float(t.dtype())     ? pn::convert<double>(t)
-         : pn::is_complex(t.dtype()) ? pn::convert(t, pn::DType::c128)
-                                     : t;
+  if (pn::is_float(t.dtype())) return pn::convert<double>(t);
+  return pn::is_complex(t.dtype()) ? pn::convert(t, pn::DType::c128) : t;
 }
 
 }  // namespace

@@ -51,7 +51,10 @@ Swept sweep(int first, int limit, int step) {
     std::string last;
     bool done = false;
     for (std::string line; std::getline(lines, line);) {
-      if (line.rfind("case ", 0) == 0) last = line, ++all.cases;
+      if (line.rfind("case ", 0) == 0) {
+        last = line;
+        ++all.cases;
+      }
       if (line.rfind("bad ", 0) == 0 && !on_purpose(line)) all.bad += line + "\n";
       done = done || line == "done";
     }
