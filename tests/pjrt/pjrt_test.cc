@@ -281,7 +281,8 @@ TEST(PjrtExecutable, ReplicasMeetInACollective) {
         ^bb0(%x: tensor<f32>, %y: tensor<f32>):
           %s = stablehlo.add %x, %y : tensor<f32>
           stablehlo.return %s : tensor<f32>
-      }) {replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>} : (tensor<2xf32>) -> tensor<2xf32>
+      }) {replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>}
+        : (tensor<2xf32>) -> tensor<2xf32>
       return %0 : tensor<2xf32>
     }
   })",

@@ -73,7 +73,8 @@ const std::string_view add_text = R"(module @add {
 const std::string_view offset_text = R"(module @offset {
   func.func public @main(%a: tensor<4xf32>) -> tensor<4xf32> {
     %0 = stablehlo.custom_call @pjrt_test_add_offset(%a)
-      {api_version = 4 : i32, has_side_effect = true, backend_config = {id = 100 : i64}} : (tensor<4xf32>) -> tensor<4xf32>
+      {api_version = 4 : i32, has_side_effect = true, backend_config = {id = 100 : i64}}
+      : (tensor<4xf32>) -> tensor<4xf32>
     return %0 : tensor<4xf32>
   }
 })";

@@ -135,7 +135,10 @@ TEST(PjrtEvent, CallbacksComeWithTheError) {
   const Buffer output = run(heavy, {&input});
   auto note = [](void* user, const Failure* failure) noexcept {
     auto* to = static_cast<Seen*>(user);
-    if (failure) to->code = failure->code, to->text = failure->text;
+    if (failure) {
+      to->code = failure->code;
+      to->text = failure->text;
+    }
     to->calls.fetch_add(1, std::memory_order_release);
   };
   Event ready = output.ready();

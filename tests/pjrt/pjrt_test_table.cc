@@ -26,20 +26,26 @@ PJRT_Api counting_table() {
   PJRT_Api api{};
   api.struct_size = sizeof api;
   api.pjrt_api_version.minor_version = 81;
-  api.PJRT_Error_Destroy = [](PJRT_Error_Destroy_Args* args) { ++gone.errors, delete args->error; };
+  api.PJRT_Error_Destroy = [](PJRT_Error_Destroy_Args* args) {
+    ++gone.errors;
+    delete args->error;
+  };
   api.PJRT_Error_Message = [](PJRT_Error_Message_Args* args) {
     args->message = args->error->text.data();
     args->message_size = args->error->text.size();
   };
   api.PJRT_Error_GetCode = [](PJRT_Error_GetCode_Args* args) -> PJRT_Error* {
-    return args->code = args->error->code, nullptr;
+    args->code = args->error->code;
+    return nullptr;
   };
   api.PJRT_Event_Destroy = [](PJRT_Event_Destroy_Args*) -> PJRT_Error* {
-    return ++gone.events, nullptr;
+    ++gone.events;
+    return nullptr;
   };
   api.PJRT_Event_Await = [](PJRT_Event_Await_Args*) { return refuse_call(); };
   api.PJRT_Buffer_Destroy = [](PJRT_Buffer_Destroy_Args*) -> PJRT_Error* {
-    return ++gone.buffers, refuse_call();
+    ++gone.buffers;
+    return refuse_call();
   };
   api.PJRT_LoadedExecutable_GetExecutable =
       [](PJRT_LoadedExecutable_GetExecutable_Args* args) -> PJRT_Error* {
@@ -48,10 +54,12 @@ PJRT_Api counting_table() {
   };
   api.PJRT_Executable_NumOutputs = [](PJRT_Executable_NumOutputs_Args*) { return refuse_call(); };
   api.PJRT_Executable_Destroy = [](PJRT_Executable_Destroy_Args*) -> PJRT_Error* {
-    return ++gone.executables, nullptr;
+    ++gone.executables;
+    return nullptr;
   };
   api.PJRT_LoadedExecutable_Destroy = [](PJRT_LoadedExecutable_Destroy_Args*) -> PJRT_Error* {
-    return ++gone.loaded, nullptr;
+    ++gone.loaded;
+    return nullptr;
   };
   return api;
 }
