@@ -34,7 +34,10 @@ FakeCuda& FakeCuda::get() {
 
 void FakeCuda::reset() {
   const std::scoped_lock lock(guard_);
-  counts_.clear(), failures_.clear(), streams_.clear(), on_host_.clear();
+  counts_.clear();
+  failures_.clear();
+  streams_.clear();
+  on_host_.clear();
 }
 
 int FakeCuda::count(const std::string& name) {

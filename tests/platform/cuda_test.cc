@@ -39,11 +39,13 @@ class Firing {
     spec_.name = "gpu";
     spec_.place = fn.place();
     spec_.function = fn.function();
-    spec_.operands = std::move(operands), spec_.results = std::move(results);
+    spec_.operands = std::move(operands);
+    spec_.results = std::move(results);
   }
   Firing(Firing&&) = default;
   ~Firing() {  // the memory goes
-    FakeCuda::get().run(&some_stream), FakeCuda::get().run(&other_stream);
+    FakeCuda::get().run(&some_stream);
+    FakeCuda::get().run(&other_stream);
     host::tap_queue(device).wait({});
   }
   SiteSpec& spec() { return spec_; }
@@ -54,11 +56,15 @@ class Firing {
     ready();
     return reinterpret_cast<T*>(memory_[i].data());
   }
-  const std::vector<void*>& buffers() { return ready(), buffers_; }
+  const std::vector<void*>& buffers() {
+    ready();
+    return buffers_;
+  }
 
   bool fire(void* stream = &some_stream) {
     ready();
-    state_->sites = site_.get(), state_->site_count = 1;
+    state_->sites = site_.get();
+    state_->site_count = 1;
     return gpu::fire(FakeCuda::driver(), *state_, *site_, buffers_.data(), device, stream);
   }
   /// What the run throws.
@@ -135,7 +141,8 @@ TEST_F(Cuda, OperandsInHostMemoryAreReadWhereTheyAre) {
   const void* seen[2] = {};
   Firing f({type<float>({3}), type<float>({3})}, {type<float>()},
            [&](View<const float> a, View<const float> b, View<float> out) {
-             seen[0] = a.data(), seen[1] = b.data();
+             seen[0] = a.data();
+             seen[1] = b.data();
              out[0] = a[2] + b[2];
            });
   float* const there = f.data<float>(0);
@@ -184,7 +191,8 @@ TEST_F(Cuda, PinnedMemoryStaysTheSame) {
   RecordProperty("covers", "GPU-08");
   const std::int64_t n = 1 << 18;
   Firing f({type<float>({n})}, {type<float>({n})}, [](View<const float> in, View<float> out) {
-    out[0] = in[0] + 1, out[n - 1] = in[n - 1] + 1;
+    out[0] = in[0] + 1;
+    out[n - 1] = in[n - 1] + 1;
   });
   gpu::Staging& staging = gpu::staging_of(FakeCuda::driver(), &some_stream);
   ASSERT_TRUE(f.fire() && f.fire());
@@ -405,8 +413,9 @@ TEST_F(Cuda, PackedAndEmptyLeavesAndMasks) {
                    static_cast<std::int8_t>(-seen.back());
              }
            });
-  f.data<unsigned char>(1)[0] = 0x21, f.data<unsigned char>(1)[1] = 0xf3,
-                  f.data<unsigned char>(1)[2] = 0x04;
+  f.data<unsigned char>(1)[0] = 0x21;
+  f.data<unsigned char>(1)[1] = 0xf3;
+  f.data<unsigned char>(1)[2] = 0x04;
   ASSERT_TRUE(f.fire());
   fake.run(&some_stream);
   EXPECT_EQ(seen, (std::vector<int>{1, 2, 3, -1, 4}));
@@ -422,7 +431,8 @@ TEST_F(Cuda, StreamsDoNotWaitForEachOther) {
   ASSERT_TRUE(a.fire(&some_stream));
   EXPECT_EQ(fake.queued(&other_stream), 1u);
   ASSERT_TRUE(b.fire(&other_stream));
-  fake.run(&some_stream), fake.run(&other_stream);
+  fake.run(&some_stream);
+  fake.run(&other_stream);
   EXPECT_EQ(*a.data<float>(6) + *b.data<float>(6), 10);
 }
 
@@ -484,8 +494,8 @@ TEST(CudaPlatform, ThePlugInThatAWheelBroughtIsFound) {
   EXPECT_EQ(platforms::plugin_path(platforms::cuda), older);
   const std::string newer = put("jax_plugins/xla_cuda13/xla_cuda_plugin.so");
   EXPECT_EQ(platforms::plugin_path(platforms::cuda), newer);
-  std::filesystem::remove_all(folder / "jax_plugins"),
-      std::filesystem::remove_all(folder / "xla_plugins");
+  std::filesystem::remove_all(folder / "jax_plugins");
+  std::filesystem::remove_all(folder / "xla_plugins");
   if (old.empty())
     unsetenv("PYTHONPATH");
   else

@@ -105,7 +105,11 @@ TEST_F(Gpu, EachStepOfALoopCalls) {
         0, 10,
         [&](Tensor, Tensor v) {
           return call(
-              {.effect = Effect::unordered}, v.type(), [&](float n) { return ++calls, n + 1; },
+              {.effect = Effect::unordered}, v.type(),
+              [&](float n) {
+                ++calls;
+                return n + 1;
+              },
               v * 1.0f);
         },
         x);
@@ -203,7 +207,13 @@ TEST_F(Gpu, AViewOutlivesItsOwner) {
   Tensor given, y;
   auto outer = jit([&](Tensor x) {
     return call(
-        x.type(), [&](float v) { return y = slow(given), given = Tensor(), v; }, x);
+        x.type(),
+        [&](float v) {
+          y = slow(given);
+          given = Tensor();
+          return v;
+        },
+        x);
   });
   for (int i = 0; i < 20; ++i) {
     const auto value = static_cast<float>(i);
