@@ -47,7 +47,10 @@ TEST(Print, PlaceholdersByPositionNumberAndName) {
   RecordProperty("covers", "PRINT-01");
   auto body = [](std::ostream& out, Tensor x) {
     print({.stream = &out}, "x: {}", x);
-    jit([&](Tensor y) { return print({.stream = &out}, "y: {y} {y:.2f}", "y"_a = y), y; })(x);
+    jit([&](Tensor y) {
+      print({.stream = &out}, "y: {y} {y:.2f}", "y"_a = y);
+      return y;
+    })(x);
     print({.stream = &out}, "{1} {0} {{}}", x, x * 2.0f);
   };
   const std::string want = "x: 2\ny: 2 2.00\n4 2 {}\n";
@@ -82,12 +85,12 @@ TEST(Print, EveryDtype) {
   EXPECT_EQ(line("{:#x} {:5d}|", Tensor(255), Tensor(3)), "0xff     3|\n");
   for (DType d : {DType::f16, DType::bf16, DType::f8e5m2, DType::f8e4m3fn, DType::f8e4m3,
                   DType::f8e3m4, DType::f8e5m2fnuz, DType::f8e4m3fnuz, DType::f8e4m3b11fnuz,
-                  DType::s2, DType::s4, DType::s8, DType::u16})
-    EXPECT_EQ(line("{}", convert(tensor<float>({0, 1, -1.0f * !is_unsigned(d)}), d)),
-              is_float(d)      ? "[ 0.  1. -1.]\n"
-              : is_unsigned(d) ? "[0 1 0]\n"
-                               : "[ 0  1 -1]\n")
+                  DType::s2, DType::s4, DType::s8, DType::u16}) {
+    std::string text = is_float(d) ? "[ 0.  1. -1.]\n" : "[ 0  1 -1]\n";
+    if (is_unsigned(d)) text = "[0 1 0]\n";
+    EXPECT_EQ(line("{}", convert(tensor<float>({0, 1, -1.0f * !is_unsigned(d)}), d)), text)
         << to_string(d);
+  }
   EXPECT_EQ(line("{}", convert(Tensor(1.5f), DType::f4e2m1fn)), "1.5\n");
 }
 
@@ -219,7 +222,10 @@ TEST(PrintDeathTest, AStreamMayWaitForAProgramThatPrintsToIt) {
 
 TEST(Print, AStreamThatTakesNoMoreIsTold) {
   std::ostringstream full;
-  const auto f = jit([&](Tensor x) { return print({.stream = &full}, "{}", x), x; });
+  const auto f = jit([&](Tensor x) {
+    print({.stream = &full}, "{}", x);
+    return x;
+  });
   for (int again = 0; again < 2; ++again) {
     full.setstate(std::ios::badbit);
     testing::internal::CaptureStderr();
@@ -260,7 +266,14 @@ TEST(Print, MistakesAreFoundWhileTracing) {
   const Tensor x(1.0f);
   auto wrong = [&](auto act, std::initializer_list<std::string_view> parts) {
     std::ostringstream out;
-    expect_error<TypeError>([&] { jit([&](Tensor v) { return act(out, v), v; })(x); }, parts);
+    expect_error<TypeError>(
+        [&] {
+          jit([&](Tensor v) {
+            act(out, v);
+            return v;
+          })(x);
+        },
+        parts);
     expect_error<TypeError>([&] { act(out, x); }, {"print_test.cc:"});
     EXPECT_EQ(out.str(), "");
   };
