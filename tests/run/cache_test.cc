@@ -91,7 +91,10 @@ TEST_F(Cache, DamagedFilesAreIgnoredWithOneLogLine) {
       [](std::string text) { return text.substr(0, text.size() / 2); },
       [](std::string text) { return text.substr(0, 10); },
       [](std::string text) { return text + "more"; },
-      [](std::string text) { return text[text.size() - 100] ^= 1, text; },
+      [](std::string text) {
+        text[text.size() - 100] ^= 1;
+        return text;
+      },
       [](std::string) { return std::string("no cache file at all\n\n\n\n\n"); },
       [](std::string) { return std::string(100'000, '\0'); },
   };

@@ -17,7 +17,11 @@ TEST(Evaluate, HostFunctionsRunOnTheCallersThread) {
   auto f = [&](Tensor x) {
     Tensor y = call(
         {.effect = Effect::ordered}, x.type(),
-        [&](float a) { return threads.push_back(std::this_thread::get_id()), a + 1; }, x);
+        [&](float a) {
+          threads.push_back(std::this_thread::get_id());
+          return a + 1;
+        },
+        x);
     return tap({}, y, [&](float) { threads.push_back(std::this_thread::get_id()); });
   };
   EXPECT_EQ(jit(f, {.mode = Mode::evaluate})(1.0f).item<float>(), 2);
@@ -127,7 +131,8 @@ TEST(Evaluate, OverridesOfBlocksAreUsed) {
   EXPECT_EQ(f(2.0f).item<float>(), 6);
   {
     auto handle = override_block<Triple>({.kernel = [&](View<const float> in, View<float> out) {
-      ++kernel_calls, out[0] = 3 * in[0];
+      ++kernel_calls;
+      out[0] = 3 * in[0];
     }});
     auto g = jit(
         [](Tensor x) {

@@ -17,7 +17,10 @@ using Floats = std::vector<float>;
 TEST(Jit, OneProgramForEachTypeAndShape) {
   RecordProperty("covers", "IR-08");
   int traced = 0;
-  auto f = jit([&](Tensor x) { return ++traced, x + x; });
+  auto f = jit([&](Tensor x) {
+    ++traced;
+    return x + x;
+  });
   for (int i = 0; i < 3; ++i)
     EXPECT_EQ(f(tensor<float>({1, float(i)})).to_vector<float>(), (Floats{2, 2 * float(i)}));
   EXPECT_EQ(traced, 1);
@@ -31,16 +34,26 @@ TEST(Jit, OneProgramForEachTypeAndShape) {
 
 TEST(Jit, CopiesShareTheCache) {
   int traced = 0;
-  auto f = jit([&](Tensor x) { return ++traced, x + 1; });
+  auto f = jit([&](Tensor x) {
+    ++traced;
+    return x + 1;
+  });
   auto g = f;
-  f(Tensor(1)), g(Tensor(1));
+  f(Tensor(1));
+  g(Tensor(1));
   EXPECT_EQ(traced, 1);
 }
 
 TEST(Jit, LoweringAndPrintingDoNotCompileTwice) {
   int traced = 0;
-  auto f = jit([&](Tensor x) { return ++traced, x + 1; });
-  f.program(Tensor(1)), f.lower(Tensor(1)), f.compile(abstract(type<int>())), f(Tensor(1));
+  auto f = jit([&](Tensor x) {
+    ++traced;
+    return x + 1;
+  });
+  f.program(Tensor(1));
+  f.lower(Tensor(1));
+  f.compile(abstract(type<int>()));
+  f(Tensor(1));
   EXPECT_EQ(traced, 1);
 }
 
@@ -57,7 +70,12 @@ TEST(Jit, NoTwoRunsHaveTheSameMark) {
 TEST(Jit, ThreadsThatSendOneArgument) {
   const auto f = jit([](Tensor x) {
     return call(
-        x.type(), [](View<const float> a, View<float> b) { b[0] = a[0] + 1, b[1] = a[1]; }, x);
+        x.type(),
+        [](View<const float> a, View<float> b) {
+          b[0] = a[0] + 1;
+          b[1] = a[1];
+        },
+        x);
   });
   f(tensor<float>({0, 0})).block_until_ready();
   std::atomic<int> right = 0;
@@ -79,7 +97,9 @@ TEST(Jit, ThreadsThatAskForOneProgramWaitForOneCompilation) {
   RecordProperty("covers", "CALL-18 IR-08");
   std::atomic<int> traced = 0, right = 0;
   auto f = jit([&](Tensor x) {
-    return ++traced, std::this_thread::sleep_for(std::chrono::milliseconds(20)), x * 3 + 1;
+    ++traced;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    return x * 3 + 1;
   });
   std::barrier start(8);
   {
@@ -149,7 +169,10 @@ TEST(Jit, CapturedTensors) {
 
 TEST(Jit, InsideAnotherIsThePlainFunction) {
   int traced = 0;
-  auto inner = jit([&](Tensor x) { return ++traced, x * 2; });
+  auto inner = jit([&](Tensor x) {
+    ++traced;
+    return x * 2;
+  });
   auto outer = jit([&](Tensor x) { return inner(inner(x)); });
   EXPECT_EQ(outer(Tensor(1)).item<int>(), 4);
   EXPECT_EQ(traced, 2);
@@ -277,7 +300,10 @@ TEST(Jit, ProgramsWithoutCallsHaveNothingExtra) {
 TEST(Jit, UnusedArgumentsAreNoTrouble) {
   auto f = jit([](Tensor, Tensor y, Tensor) { return y; });
   EXPECT_EQ(f(Tensor(1), Tensor(2), ones(type<float>({3}))).item<int>(), 2);
-  auto g = jit([](Tensor x) { return call(type<int>(), [] { return 4; }), x; });
+  auto g = jit([](Tensor x) {
+    call(type<int>(), [] { return 4; });
+    return x;
+  });
   EXPECT_EQ(g(Tensor(1)).item<int>(), 1);
 }
 

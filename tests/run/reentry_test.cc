@@ -72,12 +72,19 @@ TEST(Reentry, NoCompilerTriesCodeWhileAHostFunctionRuns) {
     return true;
   };
   bool inside = true;
-  calling([&](float v) { return inside = may_try(), v; })(Tensor(1.0f)).item<float>();
+  calling([&](float v) {
+    inside = may_try();
+    return v;
+  })(Tensor(1.0f))
+      .item<float>();
   EXPECT_FALSE(inside);
   ASSERT_TRUE(test::wait_until(may_try)) << "the run has ended";
 
   std::atomic<bool> entered = false;
-  const auto enters = calling([&](float v) { return entered = true, v; });
+  const auto enters = calling([&](float v) {
+    entered = true;
+    return v;
+  });
   ASSERT_TRUE(runtime.try_begin_tuning());
   std::thread other([&] { enters(Tensor(2.0f)).item<float>(); });
   EXPECT_FALSE(test::wait_until([&] { return entered.load(); }, 50ms));
@@ -101,7 +108,10 @@ TEST(Reentry, TensorsGoIn) {
   });
   EXPECT_EQ(outer(ones(type<float>({2000}))).to_vector<float>()[100], 2 * 100 * 100);
   Tensor escaped;
-  auto keeping = calling([&](float v) { return escaped = scale(Tensor(v), Tensor(10.0f)), v; });
+  auto keeping = calling([&](float v) {
+    escaped = scale(Tensor(v), Tensor(10.0f));
+    return v;
+  });
   keeping(Tensor(4.0f)).block_until_ready();
   EXPECT_EQ((escaped + 1.0f).item<float>(), 41) << "made inside, used outside";
 }
@@ -123,7 +133,8 @@ struct Ladder {
       return call(
           {.name = "rung"}, x.type(),
           [this](float left) {
-            return ++entered[std::size_t(left)], left <= 1 ? 1 : 1 + down(left - 1);
+            ++entered[std::size_t(left)];
+            return left <= 1 ? 1 : 1 + down(left - 1);
           },
           x);
     });
@@ -250,13 +261,21 @@ TEST(Reentry, BarrierInsideIsRefused) {
   RecordProperty("covers", "REENTRY-05");
   for (const bool limited : {false, true}) {
     auto f = calling(
-        [=](float v) { return limited ? static_cast<void>(barrier(1s)) : barrier(), v; }, "waiter");
+        [=](float v) {
+          limited ? static_cast<void>(barrier(1s)) : barrier();
+          return v;
+        },
+        "waiter");
     expect_error<CallbackError>([&] { f(Tensor(1.0f)).item<float>(); },
                                 {"waiter", "barrier", "reentry_test.cc"}, ErrorCode::reentry);
     expect_error<CallbackError>(
         [&] {
           call(
-              {.name = "waiter"}, type<float>(), [=](float v) { return barrier(), v; },
+              {.name = "waiter"}, type<float>(),
+              [=](float v) {
+                barrier();
+                return v;
+              },
               Tensor(1.0f));
         },
         {"waiter"}, ErrorCode::reentry);
@@ -289,7 +308,8 @@ TEST(Reentry, WaitingForTheOwnRunIsRefused) {
         {.name = "impatient"}, x.type(),
         [&](const CallInfo& info, float v) {
           EXPECT_TRUE(test::wait_until([&] { return there.load(); }));
-          return (*static_cast<std::function<void()>*>(info.context))(), v;
+          (*static_cast<std::function<void()>*>(info.context))();
+          return v;
         },
         x);
   });
@@ -319,7 +339,10 @@ TEST(Reentry, TheRegistryIsChangedInside) {
   EXPECT_EQ(f(Tensor(0.0f)).item<float>(), 11) << "a run keeps what it found";
   EXPECT_EQ(f(Tensor(0.0f)).item<float>(), 22);
   register_function("reentry_test.f",
-                    [&](float v) { return unregister_function("reentry_test.f"), v; },
+                    [&](float v) {
+                      unregister_function("reentry_test.f");
+                      return v;
+                    },
                     {.replace = true});
   auto once = jit([](Tensor x) { return call(x.type(), Named{"reentry_test.f"}, x); });
   EXPECT_EQ(once(Tensor(5.0f)).item<float>(), 5) << "removed by itself";
@@ -334,9 +357,10 @@ TEST(Reentry, TheRegistryIsChangedWhileOthersRun) {
   std::atomic<bool> end = false;
   std::atomic<int> right = 0;
   std::jthread changer([&] {
-    while (!end)
-      register_function("reentry_test.g", [](float v) { return v; }, {.replace = true}),
-          registered_functions();
+    while (!end) {
+      register_function("reentry_test.g", [](float v) { return v; }, {.replace = true});
+      registered_functions();
+    }
   });
   {
     std::vector<std::jthread> threads;

@@ -28,7 +28,10 @@ TEST(Smoke, ReduceAndMultiplyMatrices) {
 
 TEST(Smoke, JitCompilesOnceForEachType) {
   int traced = 0;
-  auto f = jit([&](Tensor x) { return ++traced, x * x; });
+  auto f = jit([&](Tensor x) {
+    ++traced;
+    return x * x;
+  });
   EXPECT_EQ(f(Tensor(3.0f)).item<float>(), 9);
   EXPECT_EQ(f(Tensor(4.0f)).item<float>(), 16);
   EXPECT_EQ(f(Tensor(4)).item<int>(), 16);
@@ -80,7 +83,12 @@ TEST(Smoke, TracingRunsNoHostFunction) {
   int count = 0;
   auto f = jit([&](Tensor x) {
     return call(
-        x.type(), [&](float v) { return ++count, v; }, x);
+        x.type(),
+        [&](float v) {
+          ++count;
+          return v;
+        },
+        x);
   });
   EXPECT_TRUE(has(f.lower(Tensor(1.0f)).stablehlo(), "stablehlo.custom_call"));
   EXPECT_TRUE(has(f.program(Tensor(1.0f)).text(), "smoke_test.cc"));
@@ -91,9 +99,19 @@ TEST(Smoke, EffectsSayWhetherAnUnusedCallRuns) {
   int pure = 0, kept = 0;
   auto f = jit([&](Tensor x) {
     call(
-        x.type(), [&](float v) { return ++pure, v; }, x);
+        x.type(),
+        [&](float v) {
+          ++pure;
+          return v;
+        },
+        x);
     call(
-        {.effect = Effect::ordered}, x.type(), [&](float v) { return ++kept, v; }, x);
+        {.effect = Effect::ordered}, x.type(),
+        [&](float v) {
+          ++kept;
+          return v;
+        },
+        x);
     return x;
   });
   f(Tensor(1.0f)).block_until_ready();
@@ -173,7 +191,12 @@ TEST(Smoke, ARunIsStartedAndWaitedFor) {
 TEST(Smoke, AHostFunctionEndsTheRun) {
   auto f = jit([](Tensor x) {
     return call(
-        x.type(), [](const CallInfo& info, float v) { return info.end_run(), v; }, x);
+        x.type(),
+        [](const CallInfo& info, float v) {
+          info.end_run();
+          return v;
+        },
+        x);
   });
   EXPECT_EQ(f.start(Tensor(1.0f)).wait(), RunStatus::stopped);
 }
@@ -198,7 +221,12 @@ TEST(Smoke, NothingIsLeftRunning) {
   std::atomic<int> done = 0;
   auto f = jit([&](Tensor x) {
     return call(
-        x.type(), [&](float v) { return ++done, v; }, x);
+        x.type(),
+        [&](float v) {
+          ++done;
+          return v;
+        },
+        x);
   });
   for (int i = 0; i < 4; ++i) f(Tensor(1.0f));
   barrier();

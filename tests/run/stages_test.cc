@@ -63,7 +63,12 @@ TEST(Stages, IndependentCallsRunAtTheSameTime) {
   std::latch both(2);
   auto waits = [&](Tensor x) {
     return call(
-        x.type(), [&both](float v) { return both.arrive_and_wait(), v; }, x);
+        x.type(),
+        [&both](float v) {
+          both.arrive_and_wait();
+          return v;
+        },
+        x);
   };
   auto f = jit([&](Tensor x) { return waits(x + 1.0f) * waits(x + 2.0f); }, {.mode = Mode::staged});
   EXPECT_EQ(kinds(f.stages(Tensor(1.0f))), (Kinds{"xla", "call", "call", "xla"}));
@@ -114,7 +119,12 @@ TEST(Stages, LoopsAndBranchesAreDrivenFromTheHost) {
     int calls = 0;
     auto counted = [&](Tensor x) {
       return call(
-          {.effect = Effect::unordered}, x.type(), [&](float v) { return ++calls, v + 1; }, x);
+          {.effect = Effect::unordered}, x.type(),
+          [&](float v) {
+            ++calls;
+            return v + 1;
+          },
+          x);
     };
     auto loop =
         jit([&](Tensor x) { return while_loop([](Tensor v) { return v < 10.0f; }, counted, x); },
@@ -202,7 +212,11 @@ TEST(Stages, OrderIsKeptAcrossStages) {
     auto say = [&](Tensor x, std::string word) {
       return call(
           {.effect = Effect::ordered}, x.type(),
-          [&said, word](float v) { return said.push_back(fmt::format("{} {}", word, v)), v; }, x);
+          [&said, word](float v) {
+            said.push_back(fmt::format("{} {}", word, v));
+            return v;
+          },
+          x);
     };
     auto f = jit(
         [&](Tensor x) {

@@ -32,8 +32,16 @@ Tensor ten_steps(Tensor x, F step) {
 
 TEST_P(StagesRuns, AStartedRunGivesItsResult) {
   std::atomic<int> entered = 0;
-  auto f = jit([&](Tensor x) { return ten_steps(x, [&](float v) { return ++entered, v; }) * 2.0f; },
-               options());
+  auto f = jit(
+      [&](Tensor x) {
+        return ten_steps(x,
+                         [&](float v) {
+                           ++entered;
+                           return v;
+                         }) *
+               2.0f;
+      },
+      options());
   auto run = f.start(Tensor(1.0f));
   EXPECT_EQ(run.wait(), RunStatus::done);
   EXPECT_EQ(run.result().item<float>(), 22);
@@ -49,7 +57,9 @@ TEST_P(StagesRuns, FiringsOfOneRunShareItsNumberContextAndSink) {
       [&](Tensor x) {
         print("at {}", x);
         return ten_steps(x, [&](const CallInfo& info, float v) {
-          return ++runs[info.run], wrong += info.context != expected, v;
+          ++runs[info.run];
+          wrong += info.context != expected;
+          return v;
         });
       },
       options());
@@ -69,8 +79,11 @@ TEST_P(StagesRuns, CancelSkipsWhatHasNotBegun) {
   std::atomic<bool> open = false;
   auto f = jit(
       [&](Tensor x) {
-        return ten_steps(
-            x, [&](float v) { return ++entered, wait_until([&] { return open.load(); }), v; });
+        return ten_steps(x, [&](float v) {
+          ++entered;
+          wait_until([&] { return open.load(); });
+          return v;
+        });
       },
       options());
   auto run = f.start(Tensor(1.0f));
@@ -207,7 +220,9 @@ TEST_P(StagesRuns, WhatIsDroppedWhileItRuns) {
     auto f = jit(
         [&entered, &open, capture](Tensor x) {
           return ten_steps(x, [&entered, &open, capture](float v) {
-            return ++entered, wait_until([&] { return open.load(); }), v;
+            ++entered;
+            wait_until([&] { return open.load(); });
+            return v;
           });
         },
         options());
@@ -239,8 +254,11 @@ TEST_P(StagesRuns, BarrierWaitsForARunOfAnotherThread) {
   std::atomic<int> entered = 0;
   auto f = jit(
       [&](Tensor x) {
-        return ten_steps(x,
-                         [&](float v) { return ++entered, std::this_thread::sleep_for(10ms), v; });
+        return ten_steps(x, [&](float v) {
+          ++entered;
+          std::this_thread::sleep_for(10ms);
+          return v;
+        });
       },
       options());
   std::jthread other([&] { f(Tensor(1.0f)).block_until_ready(); });
@@ -258,7 +276,10 @@ TEST_P(StagesRuns, AsynchronousTapsOutliveTheirRun) {
               0, 5,
               [&](Tensor, Tensor v) {
                 return tap({.mode = TapMode::async}, v,
-                           [&](float y) { std::this_thread::sleep_for(5ms), seen.push_back(y); }) +
+                           [&](float y) {
+                             std::this_thread::sleep_for(5ms);
+                             seen.push_back(y);
+                           }) +
                        1.0f;
               },
               x);
@@ -325,7 +346,11 @@ TEST_P(StagesRuns, ALimitOfACallHolds) {
       [&](Tensor x) {
         return call(
             {.name = "fetch", .timeout = 50ms}, x.type(),
-            [&](float v) { return wait_until([&] { return open.load(); }), v; }, x);
+            [&](float v) {
+              wait_until([&] { return open.load(); });
+              return v;
+            },
+            x);
       },
       options());
   expect_error<TimeoutError>([&] { f.start(Tensor(1.0f)).wait(); }, {"fetch", "50 ms"},
@@ -397,12 +422,18 @@ TEST_P(StagesRuns, ATapFailsEndsOrIsCancelled) {
             },
             x);
         return call(
-            x.type(), [&](float v) { return ++later, v; }, x);
+            x.type(),
+            [&](float v) {
+              ++later;
+              return v;
+            },
+            x);
       },
       options());
   EXPECT_EQ(f(Tensor(1.0f)).item<float>(), 11);
   EXPECT_EQ(later.exchange(0), 1);
-  entered = 0, how = 1;
+  entered = 0;
+  how = 1;
   expect_error<CallbackError>([&] { f(Tensor(1.0f)).item<float>(); },
                               {"tap 'watch'", "stages_test_runs.cc:", "too far"}, ErrorCode::threw);
   entered = 0;
@@ -411,10 +442,12 @@ TEST_P(StagesRuns, ATapFailsEndsOrIsCancelled) {
     expect_error<CallbackError>([&] { failing.wait(); }, {"tap 'watch'", "too far"},
                                 ErrorCode::threw);
   EXPECT_EQ(failing.status(), RunStatus::failed);
-  entered = 0, how = 2;
+  entered = 0;
+  how = 2;
   EXPECT_EQ(f.start(Tensor(1.0f)).wait(), RunStatus::stopped);
   EXPECT_EQ(entered, 3);
-  entered = 0, how = 3;
+  entered = 0;
+  how = 3;
   auto run = f.start(Tensor(1.0f));
   EXPECT_TRUE(wait_until([&] { return entered == 3; }));
   run.cancel();
@@ -474,9 +507,8 @@ TEST_P(StagesRuns, ManyThreadsStartAndCancel) {
 INSTANTIATE_TEST_SUITE_P(Modes, StagesRuns,
                          testing::Values(Mode::compiled, Mode::staged, Mode::evaluate),
                          [](const auto& mode) {
-                           return std::string(mode.param == Mode::compiled ? "compiled"
-                                              : mode.param == Mode::staged ? "staged"
-                                                                           : "evaluate");
+                           if (mode.param == Mode::compiled) return std::string("compiled");
+                           return std::string(mode.param == Mode::staged ? "staged" : "evaluate");
                          });
 
 TEST(StagesRuns, FunctionsOfOneRoundThatFailTogetherAreOneError) {
@@ -485,7 +517,8 @@ TEST(StagesRuns, FunctionsOfOneRoundThatFailTogetherAreOneError) {
     return call(
         {.name = text}, x.type(),
         [&entered, text](float) -> float {
-          ++entered, wait_until([&] { return entered == 2; });
+          ++entered;
+          wait_until([&] { return entered == 2; });
           throw std::runtime_error(text);
         },
         x);
@@ -502,8 +535,10 @@ TEST(StagesRuns, AreRecordedAndReplayed) {
   int entered = 0;
   auto f = jit(
       [&](Tensor x) {
-        return ten_steps(x,
-                         [&](float v) { return ++entered, v * 0 + static_cast<float>(entered); });
+        return ten_steps(x, [&](float v) {
+          ++entered;
+          return v * 0 + static_cast<float>(entered);
+        });
       },
       {.mode = Mode::staged});
   const test::TemporaryFolder folder;
