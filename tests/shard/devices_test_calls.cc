@@ -63,7 +63,12 @@ TEST_F(DevicesCall, InLoopsWithCallsOfTheirOwnAndOnTheSameDevice) {
   int calls = 0;
   const auto f = jit([&](Tensor x) {
     return call(
-        {.effect = Effect::unordered}, x.type(), [&](float v) { return ++calls, v + 1; }, x);
+        {.effect = Effect::unordered}, x.type(),
+        [&](float v) {
+          ++calls;
+          return v + 1;
+        },
+        x);
   });
   for (const int device : {0, 2}) {
     auto loop = jit([&](Tensor x) {

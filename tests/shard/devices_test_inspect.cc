@@ -45,7 +45,8 @@ TEST_F(DevicesInspect, ThroughTransformations) {
   const Tensor x = device_put(counting({8, 8}), two_rows());
   Told told;
   jit([&](Tensor v) {
-    return static_cast<void>(inspect_sharding(v + 1.0f, into(told))), v * 2.0f;
+    static_cast<void>(inspect_sharding(v + 1.0f, into(told)));
+    return v * 2.0f;
   })(x)
       .block_until_ready();
   EXPECT_EQ(told, Told{to_string(two_rows())}) << "a value that nobody uses";

@@ -13,8 +13,10 @@ constexpr int steps = 105, devices_used = 4;  // a step has two effects: two par
 
 std::size_t parts_in(const std::string& text) {
   std::size_t count = 0;
-  for (std::size_t at = 0; (at = text.find("func.call @postern_part_", at)) != std::string::npos;)
-    ++at, ++count;
+  for (std::size_t at = 0; (at = text.find("func.call @postern_part_", at)) != std::string::npos;) {
+    ++at;
+    ++count;
+  }
   return count;
 }
 

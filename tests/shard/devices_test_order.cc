@@ -289,7 +289,8 @@ TEST_F(DevicesOrder, AHeavyProgramComesBeforeALightOneOnAnotherDevice) {
       return call(
           {.effect = Effect::ordered}, x.type(),
           [&entered, what](const CallInfo& info, float v) {
-            return entered.add(what, info.device), v;
+            entered.add(what, info.device);
+            return v;
           },
           x);
     };
@@ -298,10 +299,12 @@ TEST_F(DevicesOrder, AHeavyProgramComesBeforeALightOneOnAnotherDevice) {
     const auto slow = jit([&](Tensor x) { return note("heavy")(heavy(x)); });
     const auto quick = jit(note("light"), {.mode = mode});
     const Tensor here = device_put(Tensor(1.0f), 0), there = device_put(Tensor(1.0f), 1);
-    slow.compile(here), quick.compile(there);
+    slow.compile(here);
+    quick.compile(there);
     for (int round = 0; round < 3; ++round) {
       const Tensor a = slow(here), b = quick(there);
-      a.block_until_ready(), b.block_until_ready();
+      a.block_until_ready();
+      b.block_until_ready();
       EXPECT_EQ(entered.take(), (std::vector<std::string>{"heavy0", "light1"})) << round;
     }
   }
@@ -318,17 +321,23 @@ TEST_F(DevicesOrder, TapsOfProgramsKeepItOnTheirDeviceAlone) {
     });
   });
   const auto last = jit([&](Tensor x) {
-    return tap(
-        x, [&](const TapInfo& info, float) { entered.add("last", info.device), second = true; });
+    return tap(x, [&](const TapInfo& info, float) {
+      entered.add("last", info.device);
+      second = true;
+    });
   });
   const Tensor here = device_put(Tensor(1.0f), 0), there = device_put(Tensor(1.0f), 1);
-  first.compile(here), last.compile(there);
+  first.compile(here);
+  last.compile(there);
   Tensor a = first(here), b = last(there);
-  a.block_until_ready(), b.block_until_ready();
+  a.block_until_ready();
+  b.block_until_ready();
   EXPECT_EQ(entered.take(), (std::vector<std::string>{"last1", "first0"}));
   for (int round = 0; round < 3; ++round) {
-    a = first(here), b = last(here);
-    a.block_until_ready(), b.block_until_ready();
+    a = first(here);
+    b = last(here);
+    a.block_until_ready();
+    b.block_until_ready();
     EXPECT_EQ(entered.take(), (std::vector<std::string>{"first0", "last0"})) << round;
   }
 }
@@ -342,7 +351,12 @@ TEST_F(DevicesOrder, RunsThatWereStartedKeepNone) {
   });
   const auto lets_go = jit([&](Tensor x) {
     return call(
-        {.effect = Effect::ordered}, x.type(), [&](float v) { return second = true, v; }, x);
+        {.effect = Effect::ordered}, x.type(),
+        [&](float v) {
+          second = true;
+          return v;
+        },
+        x);
   });
   auto run = waits.start(Tensor(1.0f));
   EXPECT_EQ(lets_go(device_put(Tensor(2.0f), 1)).item<float>(), 2);
@@ -370,7 +384,11 @@ TEST_F(DevicesGather, MoreThanTheLimitIsRefused) {
   auto gathers = [&](Tensor v) {
     return call(
         {.name = "whole"}, v.type(),
-        [&](View<const float>, View<float> out) { ++entered, std::ranges::fill(out, 1.0f); }, v);
+        [&](View<const float>, View<float> out) {
+          ++entered;
+          std::ranges::fill(out, 1.0f);
+        },
+        v);
   };
   auto limited = jit(gathers, {.gather_limit = std::size_t{1} << 20});
   for (int i = 0; i < 2; ++i)

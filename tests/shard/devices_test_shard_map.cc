@@ -466,7 +466,8 @@ TEST_F(DevicesShardMap, TheSameFailureReadsTheSameEachTime) {
     for (const auto& f : {alone, meeting, limited}) {
       std::set<std::string> texts;
       for (int i = 0; i < 100; ++i) {
-        bad_step = i % 2 ? 3 : 0, odd = i % 4 < 2;
+        bad_step = i % 2 ? 3 : 0;
+        odd = i % 4 < 2;
         const auto e = error_of<CallbackError>([&] { f(iota<float>(n)).block_until_ready(); });
         ASSERT_TRUE(e);
         EXPECT_EQ(e->count(), static_cast<std::size_t>(odd ? n / 2 : n)) << told(*e);
@@ -689,7 +690,11 @@ TEST_F(DevicesShardMap, GroupsThatMeetGoTheirOwnWays) {
             [&](Tensor, Tensor c) {
               c = call(
                   {.effect = Effect::unordered}, c.type(),
-                  [&](View<const float> in, View<float> out) { ++calls, out[0] = in[0]; }, c);
+                  [&](View<const float> in, View<float> out) {
+                    ++calls;
+                    out[0] = in[0];
+                  },
+                  c);
               return psum(c, "a");
             },
             v);
@@ -835,7 +840,8 @@ TEST_F(DevicesShardMap, AThousandRunsWithFailures) {
       kind = i % 50 == 0 ? late : static_cast<int>(random() % late);
       const int first =
           static_cast<int>(random() % static_cast<unsigned>(kind == together ? n - 1 : n));
-      bad_device = fails ? first : -1, bad_step = static_cast<int>(random() % steps);
+      bad_device = fails ? first : -1;
+      bad_step = static_cast<int>(random() % steps);
       if (!fails) {
         ASSERT_EQ(f(iota<float>(n)).item<float>(), static_cast<float>(n - 1) / 2 + steps);
         continue;

@@ -207,7 +207,11 @@ TEST_F(DevicesStages, WhatNoLaterStageNeedsIsFreed) {
           const Tensor large = sin(iota<float>(size) * x);  // goes from one device to the next
           x = call(
               {.effect = Effect::ordered}, x.type(),
-              [&](float v) { return held.push_back(resident_kib()), v + 1; }, max(large));
+              [&](float v) {
+                held.push_back(resident_kib());
+                return v + 1;
+              },
+              max(large));
         }
         return x;
       },
@@ -241,7 +245,8 @@ TEST_F(DevicesStages, AValueMovesWhileOthersWork) {
         const Tensor y = call(
             x.type(),
             [&](float v) {
-              return moved = wait_until([&] { return transfers() > before; }), v + 1;
+              moved = wait_until([&] { return transfers() > before; });
+              return v + 1;
             },
             x);
         return sum(large * y);
