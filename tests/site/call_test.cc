@@ -21,7 +21,12 @@ TEST(Call, SendsTheOperandAndBringsBackTheResult) {
   Floats seen;
   auto f = [&](Tensor x) {
     return call(
-        x.type(), [&](float v) { return seen.push_back(v), v + 1; }, x);
+        x.type(),
+        [&](float v) {
+          seen.push_back(v);
+          return v + 1;
+        },
+        x);
   };
   EXPECT_EQ(jit(f)(Tensor(0.0f)).item<float>(), 1);
   EXPECT_EQ(seen, (Floats{0}));
@@ -76,7 +81,12 @@ TEST(Call, TracingAndCompilingFireNothing) {
   int fired = 0;
   auto f = jit([&](Tensor x) {
     return call(
-        {.effect = Effect::ordered}, x.type(), [&](float v) { return ++fired, v; }, x);
+        {.effect = Effect::ordered}, x.type(),
+        [&](float v) {
+          ++fired;
+          return v;
+        },
+        x);
   });
   f.program(Tensor(1.0f)).text();
   f.lower(Tensor(1.0f)).stablehlo();
@@ -89,16 +99,19 @@ TEST(Call, TracingAndCompilingFireNothing) {
 TEST(Call, ResultsMayDifferFromOperands) {
   RecordProperty("covers", "CALL-05");
   auto f = jit([](Tensor x) {
-    return std::pair(
-        call(
-            type<float>({3}),
-            [](View<const int> in, View<float> out) {
-              std::copy(in.begin(), in.end(), out.begin());
-            },
-            x),
-        call(
-            type<double>({2, 2}),
-            [](View<const int> in, View<double> out) { out(1, 0) = in[2], out(0, 1) = 0.5; }, x));
+    return std::pair(call(
+                         type<float>({3}),
+                         [](View<const int> in, View<float> out) {
+                           std::copy(in.begin(), in.end(), out.begin());
+                         },
+                         x),
+                     call(
+                         type<double>({2, 2}),
+                         [](View<const int> in, View<double> out) {
+                           out(1, 0) = in[2];
+                           out(0, 1) = 0.5;
+                         },
+                         x));
   });
   auto [same, other] = f(tensor<int>({1, 2, 3}));
   EXPECT_EQ(same.to_vector<float>(), (Floats{1, 2, 3}));
@@ -109,7 +122,8 @@ TEST(Call, ResultsMayDifferFromOperands) {
 TEST(Call, ContainersKeepTheirStructure) {
   RecordProperty("covers", "CALL-07");
   auto swap = [](float a, float b, View<float> first, View<float> second) {
-    first[0] = b, second[0] = a;
+    first[0] = b;
+    second[0] = a;
   };
   auto f = jit([&](Tensor x) {
     auto [first, second] = call(std::pair(x, x), swap, std::pair(x, x + 1.0f));
@@ -121,7 +135,9 @@ TEST(Call, ContainersKeepTheirStructure) {
     return call(
         std::pair(x, std::pair(x, x)),
         [](float v, View<float> a, View<float> b, View<float> c) {
-          a[0] = v, b[0] = v + 1, c[0] = v + 2;
+          a[0] = v;
+          b[0] = v + 1;
+          c[0] = v + 2;
         },
         x);
   });
@@ -133,7 +149,9 @@ TEST(Call, ContainersKeepTheirStructure) {
     return call(
         Lists{{"sum", {xs[0]}}, {"both", {xs[0], xs[1]}}},
         [](float u, float v, View<float> both0, View<float> both1, View<float> sum) {
-          both0[0] = u, both1[0] = v, sum[0] = u + v;
+          both0[0] = u;
+          both1[0] = v;
+          sum[0] = u + v;
         },
         xs);
   });
@@ -171,9 +189,9 @@ TEST(Call, NoOperandsNoResults) {
   barrier();
   EXPECT_EQ(alone, 1);
   auto never = [](Tensor x) {
-    return call(
-               {.name = "in vain"}, std::tuple<>(), [](float) {}, x),
-           x;
+    call(
+        {.name = "in vain"}, std::tuple<>(), [](float) {}, x);
+    return x;
   };
   expect_error<TypeError>([&] { jit(never)(Tensor(1.0f)); }, {"in vain", "call_test.cc", "effect"});
   expect_error<TypeError>([&] { never(Tensor(1.0f)); }, {"in vain", "call_test.cc"});
@@ -233,11 +251,26 @@ TEST(Call, UnusedPureCallsAreDropped) {
   int pure = 0, unordered = 0, ordered = 0;
   auto f = [&](Tensor x) {
     call(
-        x.type(), [&](float v) { return ++pure, v; }, x);
+        x.type(),
+        [&](float v) {
+          ++pure;
+          return v;
+        },
+        x);
     call(
-        {.effect = Effect::unordered}, x.type(), [&](float v) { return ++unordered, v; }, x);
+        {.effect = Effect::unordered}, x.type(),
+        [&](float v) {
+          ++unordered;
+          return v;
+        },
+        x);
     call(
-        {.effect = Effect::ordered}, x.type(), [&](float v) { return ++ordered, v; }, x);
+        {.effect = Effect::ordered}, x.type(),
+        [&](float v) {
+          ++ordered;
+          return v;
+        },
+        x);
     return x;
   };
   jit(f)(Tensor(1.0f)).block_until_ready();
@@ -252,7 +285,10 @@ TEST(Call, UnusedPureCallsAreDropped) {
 TEST(Call, TwoCallsAreTwoSites) {
   RecordProperty("covers", "CALL-12");
   int fired = 0;
-  auto fn = [&](float v) { return ++fired, v; };
+  auto fn = [&](float v) {
+    ++fired;
+    return v;
+  };
   auto f = [&](Tensor x) { return call(x.type(), fn, x) + call(x.type(), fn, x); };
   EXPECT_EQ(jit(f)(Tensor(1.0f)).item<float>(), 2);
   EXPECT_EQ(fired, 2);
@@ -275,7 +311,11 @@ TEST(Call, OrderedCallsKeepProgramOrder) {
     std::vector<Tensor> out;
     for (char c = 'a'; c <= 'h'; ++c)
       out.push_back(call(
-          {.effect = Effect::ordered}, x.type(), [&order, c](float v) { return order += c, v; },
+          {.effect = Effect::ordered}, x.type(),
+          [&order, c](float v) {
+            order += c;
+            return v;
+          },
           c % 2 ? x : out.front()));
     return out.back();
   });
@@ -289,7 +329,8 @@ TEST(Call, AtOnceOnTheCallersThread) {
   Tensor y = call(
       type<float>({2}),
       [&](float v) {
-        return where = std::this_thread::get_id(), Floats{v, v};
+        where = std::this_thread::get_id();
+        return Floats{v, v};
       },
       Tensor(1.0f));
   EXPECT_EQ(where, std::this_thread::get_id());
@@ -330,11 +371,18 @@ TEST(Call, ViewsAreXlasOwnMemory) {
     Tensor y = call(
         x.type(),
         [&](View<const float> in, View<float> out) {
-          first_in = in.data(), first_out = out.data(), out[n - 1] = in[n - 1] + 1;
+          first_in = in.data();
+          first_out = out.data();
+          out[n - 1] = in[n - 1] + 1;
         },
         x);
     return call(
-        type<float>(), [&](View<const float> in) { return second_in = in.data(), in[n - 1]; }, y);
+        type<float>(),
+        [&](View<const float> in) {
+          second_in = in.data();
+          return in[n - 1];
+        },
+        y);
   });
   EXPECT_EQ(f(Tensor::borrow(type<float>({n}), memory.get(), {})).item<float>(), 2);
   EXPECT_EQ(first_in, memory.get()) << "the caller's memory, lent to XLA";
@@ -349,7 +397,8 @@ TEST(Call, InPlaceResultsAreTheProgramsOwn) {
     return call(
         x.type(),
         [&](View<const int> in, View<int> out) {
-          written = out.data(), std::copy(in.begin(), in.end(), out.begin());
+          written = out.data();
+          std::copy(in.begin(), in.end(), out.begin());
         },
         x);
   });
@@ -357,7 +406,12 @@ TEST(Call, InPlaceResultsAreTheProgramsOwn) {
   const void* read = nullptr;
   jit([&](Tensor x) {
     return call(
-        type<int>(), [&](View<const int> in) { return read = in.data(), in[4999]; }, x);
+        type<int>(),
+        [&](View<const int> in) {
+          read = in.data();
+          return in[4999];
+        },
+        x);
   })(y)
       .block_until_ready();
   EXPECT_EQ(written, read);
@@ -424,7 +478,11 @@ TEST(Call, ManyThreadsRunOneProgram) {
   auto f = jit([](Tensor x) {
     return call(
                x.type(),
-               [](View<const int> in, View<int> out) { out[0] = in[0] * 2, out[1] = in[1]; }, x) +
+               [](View<const int> in, View<int> out) {
+                 out[0] = in[0] * 2;
+                 out[1] = in[1];
+               },
+               x) +
            1;
   });
   std::atomic<int> right = 0;

@@ -232,11 +232,10 @@ TEST(Call, KeepsACopyWithCopyOf) {
   through(
       type<int>(),
       [&](View<const float> v) {
-        return kept = Tensor::copy_of(v),
-               any =
-                   Tensor::copy_of(AnyView(DType::f32, reinterpret_cast<const std::byte*>(v.data()),
-                                           v.dims().data(), 2, 4)),
-               0;
+        kept = Tensor::copy_of(v);
+        any = Tensor::copy_of(AnyView(DType::f32, reinterpret_cast<const std::byte*>(v.data()),
+                                      v.dims().data(), 2, 4));
+        return 0;
       },
       tensor<float>({1, 2, 3, 4}, {2, 2}))
       .block_until_ready();
@@ -282,7 +281,10 @@ TEST(Call, AttributesOfEveryKind) {
                        {"words", std::vector<std::string>{"a", "b"}},
                        {"bits", std::vector<bool>{true, false}}};
   Attributes seen;
-  register_function("call_test.attributes", [&](const Attributes& a) { return seen = a, 0; });
+  register_function("call_test.attributes", [&](const Attributes& a) {
+    seen = a;
+    return 0;
+  });
   through(type<int>(), Named{"call_test.attributes", all}).block_until_ready();
   EXPECT_EQ(seen, all);
   EXPECT_EQ(seen.get<std::vector<std::string>>("words")[1], "b");

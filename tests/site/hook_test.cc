@@ -41,7 +41,10 @@ TEST(Hook, AReplacementHoldsForThatFunctionOnly) {
   auto f = jit([&](Tensor x) { return hook("sum", x * 2.0f, note("default")); });
   const Tensor x(1.0f);
   auto g1 = f.with_hooks({{"sum", note("one")}}), g2 = f.with_hooks({{"sum", note("two")}});
-  g1(x), g2(x), f(x), g1(x);
+  g1(x);
+  g2(x);
+  f(x);
+  g1(x);
   barrier();
   EXPECT_EQ(seen, (Words{"one2", "two2", "default2", "one2"}));
   EXPECT_EQ(g1.lower(x).stablehlo(), f.lower(x).stablehlo()) << "one text is compiled once";
@@ -402,7 +405,8 @@ TEST(Hook, RunsCarryTheirOwnContextAndSink) {
         0, 50,
         [&](Tensor, Tensor v) {
           v = hook({.name = "h", .mode = TapMode::async}, v, [&](const TapInfo& info, float seen) {
-            ++fired, foreign += *static_cast<int*>(info.context) != int(seen);
+            ++fired;
+            foreign += *static_cast<int*>(info.context) != int(seen);
           });
           print("{}", v);
           return v;
@@ -413,7 +417,8 @@ TEST(Hook, RunsCarryTheirOwnContextAndSink) {
   std::ostringstream to_a, to_b;
   auto run_a = f.start_with({.context = &a, .sink = &to_a}, Tensor(1.0f));
   auto run_b = f.start_with({.context = &b, .sink = &to_b}, Tensor(2.0f));
-  run_a.wait(), run_b.wait();
+  run_a.wait();
+  run_b.wait();
   barrier();
   EXPECT_EQ(fired, 100);
   EXPECT_EQ(foreign, 0);

@@ -376,7 +376,12 @@ TEST(Overlap, AFunctionMayEndTheRun) {
         },
         x));
     return call(
-        {.effect = Effect::ordered}, x.type(), [&](float v) { return ++later, v; }, y);
+        {.effect = Effect::ordered}, x.type(),
+        [&](float v) {
+          ++later;
+          return v;
+        },
+        y);
   });
   auto run = f.start(Tensor(1.0f));
   EXPECT_EQ(run.wait(), RunStatus::stopped);
@@ -431,7 +436,11 @@ TEST(Overlap, NothingEntersBehindALateOne) {
           x);
       static_cast<void>(start_call(
           {.name = "behind", .effect = Effect::ordered}, x.type(),
-          [&](float v) { return ++entered, v; }, x));
+          [&](float v) {
+            ++entered;
+            return v;
+          },
+          x));
       return waits ? wait(late) : x + 1.0f;
     });
     expect_error<TimeoutError>(
@@ -487,7 +496,12 @@ TEST(Overlap, VmapOfLoopsThatEndAtDifferentTimes) {
   std::atomic<int> started = 0;
   auto halve = [&](const Tensor& x) {
     return start_call(
-        x.type(), [&](float v) { return ++started, v / 2; }, x);
+        x.type(),
+        [&](float v) {
+          ++started;
+          return v / 2;
+        },
+        x);
   };
   using Carry = std::pair<Tensor, Pending<Tensor>>;
   auto f = jit(vmap([&](Tensor x) {
@@ -509,7 +523,12 @@ TEST(Overlap, WhatElementsShareIsWaitedForOnce) {
   std::atomic<int> runs = 0;
   auto f = jit([&](Tensor xs, Tensor shift) {
     const auto shared = start_call(
-        shift.type(), [&](float v) { return ++runs, v * 10; }, shift);
+        shift.type(),
+        [&](float v) {
+          ++runs;
+          return v * 10;
+        },
+        shift);
     return vmap([&](Tensor x) { return x + wait(shared); })(xs);
   });
   EXPECT_EQ(f(tensor<float>({1, 2, 3}), 2.0f).to_vector<float>(), (Floats{21, 22, 23}));
@@ -521,7 +540,12 @@ TEST(Overlap, WhatElementsShareIsWaitedForOnceWhateverBranchTheyTake) {
   std::atomic<int> runs = 0;
   const auto start = [&](const Tensor& x) {
     return start_call(
-        {.name = "shared"}, x.type(), [&](float v) { return ++runs, v * 10; }, x);
+        {.name = "shared"}, x.type(),
+        [&](float v) {
+          ++runs;
+          return v * 10;
+        },
+        x);
   };
   auto f = jit([&](Tensor xs, Tensor shift) {
     const auto shared = start(shift), other = start(shift + 1.0f);
@@ -591,7 +615,10 @@ TEST(Overlap, OtherModes) {
     std::atomic<int> runs = 0;
     auto f = jit(
         [&](Tensor x) {
-          const auto add = [&](float v) { return ++runs, v + 1; };
+          const auto add = [&](float v) {
+            ++runs;
+            return v + 1;
+          };
           using Carry = std::pair<Tensor, Pending<Tensor>>;
           static_cast<void>(start_call(x.type(), add, x));
           return fori_loop(
@@ -781,7 +808,12 @@ TEST(Overlap, ADerivativeOnTheHost) {
   };
   const auto square = [&](const Tensor& x) {
     return start_call_with_vjp(
-        {.name = "sq"}, x.type(), [&](float v) { return ++forward, v * v; }, by_two, x);
+        {.name = "sq"}, x.type(),
+        [&](float v) {
+          ++forward;
+          return v * v;
+        },
+        by_two, x);
   };
   auto f = [&](Tensor x) {
     const auto a = square(x);
@@ -853,7 +885,10 @@ TEST(Overlap, SavedPrograms) {
   const test::TemporaryFolder folder;
   const std::string file = folder.path() + "/program.mlir";
   std::atomic<int> runs = 0;
-  register_function("overlap.double", [&](float v) { return ++runs, v * 2; });
+  register_function("overlap.double", [&](float v) {
+    ++runs;
+    return v * 2;
+  });
   auto f = jit([](Tensor x) {
     using Carry = std::pair<Tensor, Pending<Tensor>>;
     const auto begin = [](const Tensor& v) {

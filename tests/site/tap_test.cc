@@ -331,7 +331,10 @@ TEST(TapCopies, NoneWhereverTheValueComesFrom) {
       });
   check(
       "unused", [](Tensor v) { return sort(v); },
-      [](Tensor v) { return tap(sort(v), listener), sort(v); });
+      [](Tensor v) {
+        tap(sort(v), listener);
+        return sort(v);
+      });
   check(
       "used before and after",
       [](Tensor v) {
@@ -435,7 +438,10 @@ TEST(TapCopies, EachLeafIsHandedOnInPlace) {
 
 TEST(TapCopies, AnUnusedTapGivesNothingBack) {
   const Tensor x(1.0f);
-  auto f = jit([](Tensor v) { return tap(v * 2.0f, listener), v; });
+  auto f = jit([](Tensor v) {
+    tap(v * 2.0f, listener);
+    return v;
+  });
   EXPECT_EQ(count_lowered(f, "output_operand_alias", x), 0u);
   EXPECT_EQ(count_lowered(f, "custom_call", x), 1u);
   auto g = jit([](Tensor v) { return tap(v * 2.0f, listener); });
@@ -454,7 +460,10 @@ TEST(TapCopies, TappedProgramsKeepTheirValues) {
     a = fori_loop(
         0, 3, [&](Tensor, Tensor c) { return tap(c, total) + b; }, a);
     return tap(std::pair{a, v},
-               [&](View<const float> s, View<const float> t) { total(s), total(t); })
+               [&](View<const float> s, View<const float> t) {
+                 total(s);
+                 total(t);
+               })
                .first +
            b;
   });

@@ -54,9 +54,15 @@ TEST(TapAsync, BarrierWaitsForAllThreads) {
   RecordProperty("covers", "TAP-10");
   std::atomic<int> delivered = 0;
   auto f = jit([&](Tensor x) {
-    return tap(async, x, [&](float) { std::this_thread::sleep_for(20ms), ++delivered; });
+    return tap(async, x, [&](float) {
+      std::this_thread::sleep_for(20ms);
+      ++delivered;
+    });
   });
-  std::thread([&] { f(Tensor(1.0f)), f(Tensor(2.0f)); }).join();
+  std::thread([&] {
+    f(Tensor(1.0f));
+    f(Tensor(2.0f));
+  }).join();
   f(Tensor(3.0f));
   std::thread other([] { barrier(); });
   barrier();
@@ -74,7 +80,8 @@ TEST(TapAsync, AFullQueueMakesTheProgramWaitAndLosesNothing) {
         0, 64,
         [&](Tensor, Tensor v) {
           return tap(async, v + 1.0f, [&](View<const float> w) {
-            std::this_thread::sleep_for(1ms), seen.push_back(w[0]);
+            std::this_thread::sleep_for(1ms);
+            seen.push_back(w[0]);
           });
         },
         x);
@@ -146,7 +153,11 @@ TEST(TapAsync, ShowsASnapshot) {
   float seen = 0;
   auto f = jit(
       [&](Tensor x) {
-        return tap(async, x, [&](float v) { std::this_thread::sleep_for(50ms), seen = v; }) *
+        return tap(async, x,
+                   [&](float v) {
+                     std::this_thread::sleep_for(50ms);
+                     seen = v;
+                   }) *
                100.0f;
       },
       {.donate = {0}});
@@ -396,7 +407,10 @@ TEST(TapAsync, AStreamOfFiringsNeedsNoMoreMemory) {
   f(Tensor(0.0f)).item<float>();
   barrier();
   const long before = test::resident_kib();
-  for (int i = 0; i < 4; ++i) f(Tensor(0.0f)).item<float>(), barrier();
+  for (int i = 0; i < 4; ++i) {
+    f(Tensor(0.0f)).item<float>();
+    barrier();
+  }
   if (test::counts_memory) {
     EXPECT_LT(test::resident_kib() - before, 8'000) << "KiB";
   }
