@@ -18,7 +18,11 @@ auto sample() {
         auto [a, b] = call(
             {.name = "pair", .timeout = std::chrono::milliseconds(250)},
             std::pair(x.type(), type<int>()),
-            [](float v, View<float> r, View<int> n) { r[0] = v, n[0] = 1; }, x);
+            [](float v, View<float> r, View<int> n) {
+              r[0] = v;
+              n[0] = 1;
+            },
+            x);
         call(
             {.name = "seen", .effect = Effect::unordered}, std::tuple<>(), [](int) {}, b);
         return call({.name = "named", .effect = Effect::ordered}, x.type(),
@@ -35,10 +39,10 @@ TEST(Ir, GoldenText) {
       "sample(%0: f32[]) {\n"
       "  %1: f32[], %2: s32[] = call[name=pair, effect=pure, results=(f32[], s32[]), "
       "result_structure=(*,*,), timeout=250ms] %0  @ ir_test.cc:18\n"
-      "  call[name=seen, effect=unordered, result_structure=()] %2  !unordered  @ ir_test.cc:22\n"
+      "  call[name=seen, effect=unordered, result_structure=()] %2  !unordered  @ ir_test.cc:26\n"
       "  %3: f32[] = call[name=named, effect=ordered, results=(f32[]), result_structure=*, "
       "function=ir_test.f{factor = 3, word = \"w\"}] "
-      "%1  !ordered  @ ir_test.cc:24\n"
+      "%1  !ordered  @ ir_test.cc:28\n"
       "  return %3\n"
       "}\n");
 }

@@ -30,7 +30,14 @@ TEST(Trace, EqualPureEquationsBecomeOne) {
 }
 
 TEST(Trace, WhatNobodyUsesIsDropped) {
-  EXPECT_EQ(traced([](Tensor x) { return exp(sin(cos(x))), x; }, abstract(scalar)).equations(), 0u);
+  EXPECT_EQ(traced(
+                [](Tensor x) {
+                  exp(sin(cos(x)));
+                  return x;
+                },
+                abstract(scalar))
+                .equations(),
+            0u);
   int fired = 0;
   auto f = [&](Tensor x) {
     Tensor y = sin(x);  // needed by an effect only
@@ -149,7 +156,12 @@ TEST(Trace, ManyCallsInOneProgram) {
   auto f = jit([&](Tensor x) {
     for (int i = 0; i < 300; ++i)
       x = call(
-          x.type(), [&](int v) { return ++entered, v + 1; }, x);
+          x.type(),
+          [&](int v) {
+            ++entered;
+            return v + 1;
+          },
+          x);
     return x;
   });
   EXPECT_EQ(f(Tensor(0)).item<int>(), 300);
