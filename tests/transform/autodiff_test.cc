@@ -134,7 +134,11 @@ TEST(Autodiff, TapsShowCotangentsInReverseOrder) {
   EXPECT_EQ(log.lines, (Strings{"10", "30", "5 jvp,transpose", "15 jvp,transpose"}));
   log.lines.clear();
   // Nobody needs its derivative: a zero is shown.
-  EXPECT_EQ(logged(log, grad([&](Tensor x) { return shown(2.0f * x), x * x; }), Tensor(5.0f))
+  EXPECT_EQ(logged(log, grad([&](Tensor x) {
+                     shown(2.0f * x);
+                     return x * x;
+                   }),
+                   Tensor(5.0f))
                 .item<float>(),
             10);
   EXPECT_EQ(log.lines, (Strings{"10", "0 jvp,transpose"}));
@@ -240,10 +244,19 @@ TEST(Autodiff, CheckpointComputesAgain) {
   int effects = 0, pure = 0;
   auto calls = checkpoint([&](Tensor x) {
     const Tensor a = call(
-        {.effect = Effect::unordered}, type<float>(), [&](float v) { return ++effects, v + 1; },
+        {.effect = Effect::unordered}, type<float>(),
+        [&](float v) {
+          ++effects;
+          return v + 1;
+        },
         stop_gradient(x));
     const Tensor b = call(
-        type<float>(), [&](float v) { return ++pure, v + 1; }, stop_gradient(x));
+        type<float>(),
+        [&](float v) {
+          ++pure;
+          return v + 1;
+        },
+        stop_gradient(x));
     return sin(x) * a * b;
   });
   EXPECT_NEAR(jit(value_and_grad(calls))(Tensor(2.0f)).second.item<float>(), 9 * std::cos(2.0f),

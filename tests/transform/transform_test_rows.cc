@@ -222,8 +222,11 @@ Tensor host_square(Tensor x) {
   auto again = [](View<const double> a, View<const double>, View<const double> ct,
                   View<const double>, View<const double> up, View<double> to_a, View<double> to_y,
                   View<double> to_ct) {
-    for (std::int64_t i = 0; i < a.size(); ++i)
-      to_a[i] = 2 * ct[i] * up[i], to_y[i] = 0, to_ct[i] = 2 * a[i] * up[i];
+    for (std::int64_t i = 0; i < a.size(); ++i) {
+      to_a[i] = 2 * ct[i] * up[i];
+      to_y[i] = 0;
+      to_ct[i] = 2 * a[i] * up[i];
+    }
   };
   auto third = [](std::span<const AnyView> in, std::span<const AnyMutableView> out) {
     // in: a y ct r up | to_a to_y to_ct | cotangents u v w of these; to_a = 2 ct up, to_ct = 2 a

@@ -167,7 +167,12 @@ TEST(Vmap, NestedVmapsCompose) {
   Floats order;
   auto g = [&](Tensor v) {
     return call(
-        {.effect = Effect::ordered}, v.type(), [&](float a) { return order.push_back(a), a; }, v);
+        {.effect = Effect::ordered}, v.type(),
+        [&](float a) {
+          order.push_back(a);
+          return a;
+        },
+        v);
   };
   jit(vmap(vmap(g)))(x);
   EXPECT_EQ(order, (Floats{1, 2, 3, 4, 5, 6})) << "the last axis fastest";
@@ -268,10 +273,12 @@ struct Seen {
       std::string line;
       for (const AnyView& v : leaves) {
         Floats values;
-        for (std::int64_t i = 0; i < v.size(); ++i)
-          values.push_back(v.dtype() == DType::pred  ? float(v.as<bool>()[i])
-                           : v.dtype() == DType::s32 ? float(v.as<int>()[i])
-                                                     : v.as<float>()[i]);
+        for (std::int64_t i = 0; i < v.size(); ++i) {
+          if (v.dtype() == DType::pred)
+            values.push_back(float(v.as<bool>()[i]));
+          else
+            values.push_back(v.dtype() == DType::s32 ? float(v.as<int>()[i]) : v.as<float>()[i]);
+        }
         line += (line.empty() ? "[" : ",[") + list(values) + "]";
       }
       if (!info.transforms.empty()) line += " " + to_string(info.transforms);
@@ -337,7 +344,11 @@ TEST(Vmap, CallsInLoopsAndBranchesRunForLiveElements) {
                                        [&](Tensor v) {
                                          return call(
                                              {.effect = effect}, v.type(),
-                                             [&](int a) { return ++fired, a + 1; }, v);
+                                             [&](int a) {
+                                               ++fired;
+                                               return a + 1;
+                                             },
+                                             v);
                                        },
                                        x);
                    }),
@@ -362,22 +373,25 @@ TEST(Vmap, CallsInLoopsAndBranchesRunForLiveElements) {
       EXPECT_EQ(guarded(tensor<float>({-1, 1, 4})).to_vector<float>(), (Floats{1, 1, 2}));
       // In both at once, nested.
       Ints calls;
-      auto nested =
-          jit(vmap([&](Tensor x) {
-                return while_loop([](Tensor v) { return v < 6; },
-                                  [&](Tensor v) {
-                                    return cond(
-                                        equal(v % 2, 0),
-                                        [&](Tensor a) {
-                                          return call(
-                                              {.effect = effect}, a.type(),
-                                              [&](int b) { return calls.push_back(b), b + 1; }, a);
-                                        },
-                                        [](Tensor a) { return a + 1; }, v);
-                                  },
-                                  x);
-              }),
-              {.mode = mode});
+      auto nested = jit(vmap([&](Tensor x) {
+                          return while_loop([](Tensor v) { return v < 6; },
+                                            [&](Tensor v) {
+                                              return cond(
+                                                  equal(v % 2, 0),
+                                                  [&](Tensor a) {
+                                                    return call(
+                                                        {.effect = effect}, a.type(),
+                                                        [&](int b) {
+                                                          calls.push_back(b);
+                                                          return b + 1;
+                                                        },
+                                                        a);
+                                                  },
+                                                  [](Tensor a) { return a + 1; }, v);
+                                            },
+                                            x);
+                        }),
+                        {.mode = mode});
       EXPECT_EQ(nested(tensor<int>({1, 4, 9})).to_vector<int>(), (Ints{6, 6, 9}));
       EXPECT_EQ(calls, (Ints{4, 2, 4}));
     }
@@ -396,7 +410,8 @@ TEST(Vmap, BranchesFireForTheElementsThatTakeThem) {
                          return call(
                              {.effect = Effect::unordered}, y.type(),
                              [&](const CallInfo& info, int a) {
-                               return called.push_back(int(info.element)), a;
+                               called.push_back(int(info.element));
+                               return a;
                              },
                              y);
                        },
@@ -565,7 +580,8 @@ TEST(Vmap, OneCallInTheProgramForAnyNumberOfElements) {
     return call(
         {.name = "hello", .effect = Effect::ordered}, x.type(),
         [&](const CallInfo& info, float a) {
-          return said.push_back("hello: " + std::to_string(info.element)), a;
+          said.push_back("hello: " + std::to_string(info.element));
+          return a;
         },
         x);
   }));
