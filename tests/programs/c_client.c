@@ -1,4 +1,5 @@
-/* Runs a saved program from C, with functions in C and then with a thread that serves a bridge: c_client FILE. */
+/* Runs a saved program from C, with functions in C and then with a thread that serves a bridge:
+   c_client FILE. */
 #include <postern/c.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -24,7 +25,8 @@ static int note(void* user, const pn_firing* f) {
   return PN_OK;
 }
 static int refuse(void* user, const pn_firing* f) {
-  (void)user, (void)f;
+  (void)user;
+  (void)f;
   pn_fail("out of stock");
   return PN_RESOURCE_EXHAUSTED;
 }
@@ -45,7 +47,8 @@ static void* serve(void* bridge) {
     if (strcmp(request->firing.function, "demo.scale") == 0) {
       const float* in = request->firing.operands[0].data;
       float* out = request->firing.results[0].data;
-      for (size_t i = 0; i < request->firing.operands[0].bytes / sizeof(float); ++i) out[i] = 10 * in[i];
+      const size_t count = request->firing.operands[0].bytes / sizeof(float);
+      for (size_t i = 0; i < count; ++i) out[i] = 10 * in[i];
     }
     must(pn_bridge_reply(bridge, request->tag, NULL, 0), "reply");
   }
@@ -75,7 +78,8 @@ int main(int count, char** arguments) {
   if (count != 2 || pn_version() < PN_C_VERSION) return 2;
   printf("%d ", pn_load_file("/no/such/file", &program));
   must(pn_load_file(arguments[1], &program), "load");
-  printf("%s %s %s ", pn_program_input(program, 0), pn_program_output(program, 0), pn_program_function(program, 1));
+  printf("%s %s %s ", pn_program_input(program, 0), pn_program_output(program, 0),
+         pn_program_function(program, 1));
   must(pn_register("demo.scale", scale, &three, release, 0), "register");
   must(pn_register("demo.log", note, NULL, NULL, 0), "register");
   printf("%g ", run(program));
@@ -94,7 +98,8 @@ int main(int count, char** arguments) {
     pn_array array = {PN_F32, 1, dims, (void*)numbers, sizeof numbers};
     pn_tensor *argument, *result = NULL;
     must(pn_tensor_copy(&array, &argument), "argument");
-    printf("%d %d ", pn_run(program, (const pn_tensor* const*)&argument, 1, &result) == PN_THREW, result == NULL);
+    printf("%d %d ", pn_run(program, (const pn_tensor* const*)&argument, 1, &result) == PN_THREW,
+           result == NULL);
     printf("%d ", strstr(pn_last_error(), "out of stock") != NULL);
     pn_tensor_free(argument);
   }

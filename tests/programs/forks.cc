@@ -71,8 +71,10 @@ int in_child(const char* what, const std::function<int()>& act) {
   int status = 0;
   for (int i = 0; i < 2000; ++i, std::this_thread::sleep_for(10ms))
     if (waitpid(child, &status, WNOHANG) == child) {
-      if (!WIFEXITED(status) || WEXITSTATUS(status))
-        return std::printf("%s: the child ended with status %d\n", what, status), 1;
+      if (!WIFEXITED(status) || WEXITSTATUS(status)) {
+        std::printf("%s: the child ended with status %d\n", what, status);
+        return 1;
+      }
       return 0;
     }
   kill(child, SIGKILL);
@@ -121,7 +123,10 @@ int after() {
     if (x.item<float>() != 1 || called.item<float>() != 4 || there.item<float>() < 0.8f) return 1;
     return done.result().item<float>() == 4 && run.status() == pn::RunStatus::running ? 0 : 1;
   });
-  failed += in_child("exec", [] { return execl("/bin/true", "true", nullptr), 1; });
+  failed += in_child("exec", [] {
+    execl("/bin/true", "true", nullptr);
+    return 1;
+  });
   failed += in_child("a child of the child", [&] {
     return in_child("its child", [&] { return refused("run", [&] { plain(x); }); });
   });

@@ -26,7 +26,11 @@ int together(int count, bool heavy) {
     if (heavy) x = pn::sum(pn::sin(x) * pn::cos(x)) * 0.0f;
     return pn::call(
         pn::type<float>(),
-        [&](float v) { return ++in, wait_until([&] { return in == count; }), v + 1; },
+        [&](float v) {
+          ++in;
+          wait_until([&] { return in == count; });
+          return v + 1;
+        },
         heavy ? x : pn::sum(x) * 0.0f);
   });
   const pn::Tensor x = pn::ones(pn::type<float>({heavy ? 1 << 18 : 1}));
@@ -42,7 +46,12 @@ int stuck(int count) {
   static std::atomic<bool> go = false;
   const auto f = pn::jit([](pn::Tensor x) {
     return pn::call(
-        x.type(), [](float v) { return wait_until([] { return go.load(); }), v; }, x);
+        x.type(),
+        [](float v) {
+          wait_until([] { return go.load(); });
+          return v;
+        },
+        x);
   });
   for (int i = 0; i < count; ++i) {
     auto run = f.start(pn::Tensor(1.0f));
@@ -111,14 +120,20 @@ int nested(int depth) {
 /// Two inner runs, one from each device, that wait for one another.
 int siblings() {
   std::atomic<int> in = 0;
-  auto inner = on_devices({0, 1}, [&](int) { ++in, wait_until([&] { return in == 4; }); });
+  auto inner = on_devices({0, 1}, [&](int) {
+    ++in;
+    wait_until([&] { return in == 4; });
+  });
   return sum_on(on_devices({0, 1}, [&](int) { sum_on(inner, 2); }), 2) == 4 && in == 4 ? 0 : 1;
 }
 
 /// While one run is inside its calls another one comes, on these devices.
 int beside(std::vector<int> devices, bool cancelled) {
   std::atomic<bool> go = false, there = false;
-  auto held = on_devices({0, 1}, [&](int) { there = true, wait_until([&] { return go.load(); }); });
+  auto held = on_devices({0, 1}, [&](int) {
+    there = true;
+    wait_until([&] { return go.load(); });
+  });
   auto run = held.start(pn::ones(pn::type<float>({2})));
   if (!wait_until([&] { return there.load(); })) return 1;
   if (cancelled) run.cancel();

@@ -43,7 +43,12 @@ Statics statics;
 int inside(bool limited) {
   auto f = pn::jit([=](pn::Tensor x) {
     return pn::call(
-        {.timeout = limited ? 10s : 0s}, x.type(), [](float v) { return std::exit(7), v; }, x);
+        {.timeout = limited ? 10s : 0s}, x.type(),
+        [](float v) {
+          std::exit(7);
+          return v;
+        },
+        x);
   });
   f(pn::Tensor(1.0f)).block_until_ready();
   return 1;
@@ -61,7 +66,12 @@ int main(int argc, char** argv) {
     pn::configure({.exit_limit = 300ms});
     auto f = pn::jit([](pn::Tensor x) {
       return pn::call(
-          x.type(), [](float v) { return std::this_thread::sleep_for(1h), v; }, x);
+          x.type(),
+          [](float v) {
+            std::this_thread::sleep_for(1h);
+            return v;
+          },
+          x);
     });
     f.start(pn::Tensor(1.0f));
     std::this_thread::sleep_for(50ms);
@@ -89,7 +99,12 @@ int main(int argc, char** argv) {
   if (how == "statics") {
     auto f = pn::jit([](pn::Tensor x) {
       return pn::call(
-          x.type(), [](float v) { return std::this_thread::sleep_for(20ms), v + 1; }, x);
+          x.type(),
+          [](float v) {
+            std::this_thread::sleep_for(20ms);
+            return v + 1;
+          },
+          x);
     });
     statics.device = f(statics.host) + 1.0f;
     statics.run = f.start(statics.device);

@@ -385,6 +385,13 @@ const std::vector<Way>& ways() {
 
 std::string name_of(pn::DType dtype) { return std::string(pn::to_string(dtype)); }
 
+/// How far results may differ: they are sums in another order, or functions of single numbers.
+double tolerance_of(pn::DType result) {
+  if (!pn::is_float(result)) return 0;
+  if (pn::byte_width(result) == 8) return 1e-12;
+  return pn::byte_width(result) == 4 ? 2e-5 : 0.3;
+}
+
 void check(const Operation& operation, pn::DType dtype) {
   V x;
   try {
@@ -392,7 +399,6 @@ void check(const Operation& operation, pn::DType dtype) {
   } catch (const pn::Error&) {
     return;  // the plug-in has no such numbers
   }
-  // Sums in another order, functions of vectors and of single numbers.
   Outcome first;
   for (const Way& way : ways()) {
     const Outcome got = outcome([&] { return way.run(operation.f, x); });
@@ -415,11 +421,7 @@ void check(const Operation& operation, pn::DType dtype) {
       bad(pn::to_string(got.type) + ", at once " + pn::to_string(first.type));
       continue;
     }
-    const pn::DType result = pn::real_dtype(got.type.dtype);
-    const double tolerance = !pn::is_float(result)         ? 0
-                             : pn::byte_width(result) == 8 ? 1e-12
-                             : pn::byte_width(result) == 4 ? 2e-5
-                                                           : 0.3;
+    const double tolerance = tolerance_of(pn::real_dtype(got.type.dtype));
     for (std::size_t i = 0; i < got.numbers.size(); ++i)
       if (!same(got.numbers[i], first.numbers[i], tolerance)) {
         bad("element " + std::to_string(i) + " is " + std::to_string(got.numbers[i]) +

@@ -27,7 +27,10 @@ int main(int, char** argv) {
       x = pn::tap({.mode = pn::TapMode::async}, x + 1.0f, [](float v) {
         if (mode.starts_with("fail")) throw std::runtime_error("no disk");
         std::this_thread::sleep_for(mode == "stuck" ? 1000s : 50ms);
-        if (mode != "threads") std::printf("tap %g\n", v), std::fflush(stdout);
+        if (mode != "threads") {
+          std::printf("tap %g\n", v);
+          std::fflush(stdout);
+        }
       });
     return x;
   });

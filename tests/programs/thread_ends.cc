@@ -143,8 +143,10 @@ int cancelled() {
     pthread_cancel(thread);
     void* how = nullptr;
     pthread_join(thread, &how);
-    if (how != PTHREAD_CANCELED || returned != i || results != i)
-      return std::printf("%d returned, %d results\n", returned.load(), results.load()), 1;
+    if (how != PTHREAD_CANCELED || returned != i || results != i) {
+      std::printf("%d returned, %d results\n", returned.load(), results.load());
+      return 1;
+    }
   }
   return 0;
 }

@@ -23,7 +23,12 @@ using Scalar = std::function<float(float)>;
 auto calling(std::function<void()> inside, pn::CallOptions options = {}) {
   return pn::jit([=](pn::Tensor x) {
     return pn::call(
-        options, x.type(), [inside](float v) { return inside(), v + 1; }, x);
+        options, x.type(),
+        [inside](float v) {
+          inside();
+          return v + 1;
+        },
+        x);
   });
 }
 
@@ -98,7 +103,12 @@ int own_run(pn::Mode mode, pn::CallOptions options) {
   const auto f = pn::jit(
       [&](pn::Tensor x) {
         return pn::call(
-            options, x.type(), [&](float v) { return wait_for(own, there), v; }, pn::sin(x));
+            options, x.type(),
+            [&](float v) {
+              wait_for(own, there);
+              return v;
+            },
+            pn::sin(x));
       },
       {.mode = mode});
   own = f.start(pn::Tensor(1.0f));
@@ -131,11 +141,18 @@ int drop(pn::Mode mode) {
     f.emplace(pn::jit(F([&](pn::Tensor x) {
                         return pn::call(
                             {.effect = pn::Effect::ordered}, x.type(),
-                            [&](float v) { return f.reset(), v + 1; }, x * 2.0f);
+                            [&](float v) {
+                              f.reset();
+                              return v + 1;
+                            },
+                            x * 2.0f);
                       }),
                       {.mode = mode}));
     const float got = (*f)(pn::Tensor(1.0f)).item<float>();
-    if (got != 3 || f) return std::printf("got %g\n", got), 1;
+    if (got != 3 || f) {
+      std::printf("got %g\n", got);
+      return 1;
+    }
   }
   return 0;
 }
@@ -153,7 +170,10 @@ int exit_inside() {
         x);
   });
   const pn::Tensor x = pn::ones(pn::type<float>({400, 400}));
-  for (int i = 0; i < 6; ++i) heavy.start(x), busy.start(pn::Tensor(1.0f));
+  for (int i = 0; i < 6; ++i) {
+    heavy.start(x);
+    busy.start(pn::Tensor(1.0f));
+  }
   calling([] { std::exit(0); })(pn::Tensor(1.0f)).item<float>();
   return 1;
 }
