@@ -29,7 +29,10 @@ ffi::Error cholesky(Floats in, ffi::Result<Floats> out, std::int64_t) {
     for (std::size_t j = 0; j < n; ++j) {
       float rest = (a[i * n + j] + a[j * n + i]) / 2;
       for (std::size_t k = 0; k < j && j <= i; ++k) rest -= l[i * n + k] * l[j * n + k];
-      l[i * n + j] = j > i ? 0 : i == j ? std::sqrt(rest) : rest / l[j * n + j];
+      if (j > i)
+        l[i * n + j] = 0;
+      else
+        l[i * n + j] = i == j ? std::sqrt(rest) : rest / l[j * n + j];
     }
   return ffi::Error::Success();
 }

@@ -13,6 +13,7 @@ __global__ void twice(const float* in, float* out, std::int64_t n) {
 /// The error's number, 0 for none.
 extern "C" int gpu_twice(const float* in, float* out, std::int64_t n, void* stream) {
   constexpr int block = 256;
-  if (n > 0) twice<<<static_cast<unsigned>((n + block - 1) / block), block, 0, static_cast<cudaStream_t>(stream)>>>(in, out, n);
+  const auto blocks = static_cast<unsigned>((n + block - 1) / block);
+  if (n > 0) twice<<<blocks, block, 0, static_cast<cudaStream_t>(stream)>>>(in, out, n);
   return cudaGetLastError();
 }
