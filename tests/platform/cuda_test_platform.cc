@@ -1,0 +1,84 @@
+// Functions that are given device memory, and the platform where its driver or plug-in is missing.
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "platform/platform.h"
+#include "support.h"
+
+namespace postern {
+using namespace internal;
+namespace {
+
+using namespace std::chrono_literals;
+using test::has, test::run_program;
+using Floats = std::vector<float>;
+
+TEST(CudaOptions, DeviceMemoryIsForFunctionsThatDoNotReadIt) {
+  RecordProperty("covers", "GPU-04");
+  const CallOptions there{.name = "there", .memory = Memory::device};
+  const Tensor x = tensor<float>({1, 2});
+  auto twice = [](const CallInfo& info, View<const float> in, View<float> out) {
+    EXPECT_EQ(info.stream, nullptr) << "on a CPU";
+    for (std::int64_t i = 0; i < in.size(); ++i) out[i] = 2 * in[i];
+  };
+  EXPECT_EQ(jit([&](Tensor v) { return call(there, v, twice, v); })(x).to_vector<float>(),
+            (Floats{2, 4}));
+  EXPECT_EQ(call(there, x, twice, x).to_vector<float>(), (Floats{2, 4}));
+  CallOptions batched = there;
+  batched.vmap = VmapMethod::expand_dims;
+  auto in_batch = jit(vmap([&](Tensor v) { return call(batched, v, twice, v); }));
+  EXPECT_EQ(in_batch(tensor<float>({1, 2, 3})).to_vector<float>(), (Floats{2, 4, 6}));
+  auto refused = [](auto f, std::initializer_list<std::string_view> texts) {
+    test::expect_error<TypeError>(f, texts);
+  };
+  refused(
+      [&] {
+        call(
+            there, type<float>(), [](float v) { return v; }, Tensor(1.0f));
+      },
+      {"call 'there'", "Memory::device", "in place"});
+  refused([&] { call(there, make_type(DType::s4, {2}), [](AnyMutableView) {}); },
+          {"call 'there'", "packed"});
+  CallOptions limited = there;
+  limited.timeout = 1s;
+  refused([&] { call(limited, x, twice, x); }, {"call 'there'", "time limit"});
+  refused([&] { jit(vmap([&](Tensor v) { return call(there, v, twice, v); }))(x); },
+          {"Memory::device", "expand_dims"});
+}
+
+TEST(CudaPlatform, AMissingDriverOrPlugInIsAnErrorAndTheCpuGoesOn) {
+  RecordProperty("covers", "GPU-07");
+  const auto result = run_program("cuda_missing", {}, {{"POSTERN_PLUGIN", ""}});
+  EXPECT_EQ(result.code, 0) << result.out << result.err;
+  EXPECT_TRUE(has(result.out, "then on the cpu: 6")) << result.out;
+}
+
+TEST(CudaPlatform, ThePlugInThatAWheelBroughtIsFound) {
+  RecordProperty("covers", "GPU-07");
+  if (std::getenv("POSTERN_PLUGIN")) GTEST_SKIP() << "POSTERN_PLUGIN names one";
+  const test::TemporaryFolder temporary;
+  const std::filesystem::path folder = temporary.path();
+  const char* before = std::getenv("PYTHONPATH");
+  const std::string old = before ? before : "";
+  setenv("PYTHONPATH", ("/nowhere:" + folder.string()).c_str(), 1);
+  const auto put = [&](const char* name) {
+    const auto file = folder / name;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file) << "a plug-in";
+    return file.string();
+  };
+  const std::string older = put("xla_plugins/xla_cuda12_pjrt/xla_gpu_pjrt.so");
+  EXPECT_EQ(platforms::plugin_path(platforms::cuda), older);
+  const std::string newer = put("jax_plugins/xla_cuda13/xla_cuda_plugin.so");
+  EXPECT_EQ(platforms::plugin_path(platforms::cuda), newer);
+  std::filesystem::remove_all(folder / "jax_plugins");
+  std::filesystem::remove_all(folder / "xla_plugins");
+  if (old.empty())
+    unsetenv("PYTHONPATH");
+  else
+    setenv("PYTHONPATH", old.c_str(), 1);
+}
+
+}  // namespace
+}  // namespace postern
