@@ -243,8 +243,7 @@ TEST_F(DevicesOrder, WhereDevicesMayGoDifferentWaysItIsRefused) {
       {"one_order", "Effect::ordered"});
 }
 
-// --- between programs
-// -------------------------------------------------------------------------------------------------
+// --- between programs ---
 
 /// What XLA judges worth a thread of its own, so that the caller goes on.
 Tensor heavy(Tensor x) {
