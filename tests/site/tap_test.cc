@@ -301,8 +301,7 @@ TEST(Tap, OnceForABatchAndOnlyWhereTheCodeIsAlive) {
   EXPECT_EQ(seen, (Words{"batch(0) - 4 6"}));
 }
 
-// --- what XLA makes of it
-// -------------------------------------------------------------------------------------------------
+// --- what XLA makes of it ---
 
 const auto listener = [](AnyView) {};
 

@@ -417,8 +417,7 @@ TEST(TapAsync, AStreamOfFiringsNeedsNoMoreMemory) {
   EXPECT_EQ(count, 1'000'000);
 }
 
-// --- the end of the process
-// -------------------------------------------------------------------------------------------------
+// --- the end of the process ---
 
 TEST(TapExit, TheQueueIsDrained) {
   RecordProperty("covers", "LIFE-03");
