@@ -21,8 +21,7 @@ struct Module;
 
 namespace postern::torch {
 
-// --- torch inside a program
-// -------------------------------------------------------------------------------------------------
+// --- torch inside a program ---
 
 /// What `call` may be told, beside what CallOptions has.
 struct Options {
@@ -147,8 +146,7 @@ Function with_parameters(const M& module, Place place = Place::current()) {
 /// torch. On few cores 1 keeps torch's threads from fighting with XLA's.
 POSTERN_API void set_threads(int threads);
 
-// --- programs inside torch
-// -------------------------------------------------------------------------------------------------
+// --- programs inside torch ---
 
 namespace detail {
 class Program;
