@@ -3,8 +3,8 @@
 
 const mostRuns = 6;
 
-/// What a chart draws: its lines, or the last runs of each; and from files lines of its title, which
-/// may have the transformations of its own lines behind it.
+/// What a chart draws: its lines, or the last runs of each; and from files lines of its title,
+/// which may have the transformations of its own lines behind it.
 function drawnIn(chart) {
   const parts = state.compare === "runs" ? runsOf : (line) => [line];
   const own = chart.lines.flatMap(parts);
@@ -60,7 +60,8 @@ function curvesOfTable(text, add) {
   });
 }
 
-/// Titles of a file, and for each its points, and runs if it has any: what Save wrote, JSON Lines, or a table.
+/// Titles of a file, and for each its points, and runs if it has any: what Save wrote, JSON Lines,
+/// or a table.
 function curvesIn(text) {
   const out = new Map();
   const add = (name, step, mean, min = mean, max = mean) => {
@@ -94,7 +95,8 @@ async function openFiles(files) {
     try {
       state.files.push({ name: file.name, curves: curvesIn(await file.text()) });
     } catch (e) {
-      linesNews([{ number: state.lastLine, from: "log", text: `${file.name}: ${e.message}` }], true);
+      const text = `${file.name}: ${e.message}`;
+      linesNews([{ number: state.lastLine, from: "log", text }], true);
     }
   }
   allDirty();

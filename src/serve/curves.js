@@ -206,7 +206,8 @@ class Chart {
       to.fillRect(x(points[0][0]) - 2, y(points[0][1]) - 2, 4, 4);
     }
   }
-  /// Keys of what is drawn: entries of the caption are made and taken away as there are more or less.
+  /// Keys of what is drawn: entries of the caption are made and taken away as there are more or
+  /// less.
   describe(drawn, views) {
     while (this.entries.length > drawn.length) this.entries.pop().entry.remove();
     while (this.entries.length < drawn.length) {

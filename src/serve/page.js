@@ -34,7 +34,8 @@ const duration = (s) => {
 
 const state = {
   series: new Map(), charts: new Map(), histograms: new Map(), bars: new Map(), hooks: new Map(),
-  files: [], compare: "", lastLine: 0, events: [], seconds: 0, smooth: 0, log: false, band: true, paused: false,
+  files: [], compare: "", lastLine: 0, events: [], seconds: 0, smooth: 0, log: false, band: true,
+  paused: false,
 };
 const mostPoints = 4096, mostLines = 500, mostColumns = 160, timelineSeconds = 10;
 
@@ -130,12 +131,14 @@ function take(news) {
   const begin = state.seconds - timelineSeconds;
   state.events = state.events.concat(news.events || []).filter((e) => e[2] + e[3] > begin);
   const filled = { curves: state.series.size, values: state.series.size,
-    histograms: state.histograms.size, hooks: state.hooks.size, lines: state.lastLine || news.lines, timeline: 1,
-    process: $("process").textContent, programs: $("programs").childElementCount, devices: $("devices").tBodies[0].rows.length };
+    histograms: state.histograms.size, hooks: state.hooks.size,
+    lines: state.lastLine || news.lines, timeline: 1, process: $("process").textContent,
+    programs: $("programs").childElementCount, devices: $("devices").tBodies[0].rows.length };
   for (const [id, has] of Object.entries(filled))
     $(id).closest("section").classList.toggle("filled", Boolean(has));
   linesNews(news.lines || []);
-  $("empty").hidden = state.hooks.size + state.series.size + state.histograms.size + state.bars.size > 0;
+  const maps = [state.hooks, state.series, state.histograms, state.bars];
+  $("empty").hidden = maps.some((map) => map.size > 0);
   $("timeline").hidden = state.events.length === 0;
 }
 
@@ -243,7 +246,8 @@ $("keys").onclick = () => {
   $("keys").setAttribute("aria-expanded", !$("help").hidden);
 };
 document.onkeydown = (e) => {
-  if (["INPUT", "BUTTON", "SUMMARY", "SELECT", "LABEL"].includes(e.target.tagName) || e.ctrlKey || e.metaKey) return;
+  const own = ["INPUT", "BUTTON", "SUMMARY", "SELECT", "LABEL"];  // they have keys of their own
+  if (own.includes(e.target.tagName) || e.ctrlKey || e.metaKey) return;
   const act = { " ": () => $("pause").click(), "/": () => $("find").focus(),
     l: () => $("log").click(),
     r: () => { $("compare").value = state.compare ? "" : "runs"; $("compare").onchange(

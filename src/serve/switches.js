@@ -6,7 +6,8 @@ const client = Array.from(crypto.getRandomValues(new Uint8Array(8)),
   (b) => b.toString(16).padStart(2, "0")).join("");
 const listeners = [["stats", "Statistics"], ["histogram", "Histogram"], ["print", "Print"],
   ["non-finite", "Tell non-finite"]];
-const once = [["record", "Record", "npz"], ["checkpoint", "Checkpoint", ""], ["end", "End the run"]];
+const once = [["record", "Record", "npz"], ["checkpoint", "Checkpoint", ""],
+  ["end", "End the run"]];
 
 async function ask(request) {
   const answer = await fetch(`/switch?client=${client}`, {
