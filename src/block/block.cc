@@ -277,8 +277,7 @@ ParamsPtr block_with_programs(const Params* params, std::span<const ProgramPtr> 
   return make_params(std::move(p));
 }
 
-// --- a program as one equation
-// ------------------------------------------------------------------------------------------------
+// --- a program as one equation ---
 
 Jvp part_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   return jvp_of(*op.as<PartParams>().body, x, dx);

@@ -115,8 +115,7 @@ std::optional<Module> native_function(const Module::Kept& kept, const platforms:
   return out.functions();
 }
 
-// --- an override's own derivative
-// ---------------------------------------------------------------------------------------------
+// --- an override's own derivative ---
 
 namespace {
 

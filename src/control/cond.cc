@@ -141,8 +141,7 @@ Tensors cond_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types
   return out;
 }
 
-// --- batching
-// -------------------------------------------------------------------------------------------------
+// --- batching ---
 
 /// Waits for calls that all elements share. An element takes one branch, and all are written: the
 /// first branch that waits for such a call does, those behind it are given what came.
@@ -260,8 +259,7 @@ Batched cond_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::i
   return {std::move(y), axes_where(mapped)};
 }
 
-// --- running
-// -------------------------------------------------------------------------------------------------
+// --- running ---
 
 void cond_lower(Lowering& out, const Equation& e) {
   const auto& p = as<CondParams>(*e.params);

@@ -76,8 +76,7 @@ ParamsPtr scan_with_programs(const Params* params, std::span<const ProgramPtr> p
   return make_params(std::move(p));
 }
 
-// --- lowering: a while with a counter
-// ---------------------------------------------------------------------------------------------
+// --- lowering: a while with a counter ---
 
 /// Writes the loop. The counter runs upwards: with the step's number where no xs or ys need it,
 /// else from 0.
@@ -264,8 +263,7 @@ class ScanWriter {
 
 void scan_lower(Lowering& out, const Equation& e) { ScanWriter(out, e).write(); }
 
-// --- evaluating: driven from the host
-// -----------------------------------------------------------------------------------------------
+// --- evaluating: driven from the host ---
 
 Tensor counter(const ScanParams& p, std::int64_t k) {
   return full_of({Number::Kind::integer, p.start + k, static_cast<double>(p.start + k), 0},

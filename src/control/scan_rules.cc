@@ -183,8 +183,7 @@ Tensors scan_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types
   return out;
 }
 
-// --- batching
-// -------------------------------------------------------------------------------------------------
+// --- batching ---
 
 // Constants keep their batch axis; that of the carry goes to the front, that of xs behind the axis
 // that is scanned. A tape is one for each element, and so is its ticket. Where elements have

@@ -156,8 +156,7 @@ Tensors while_transpose(const Op&, TensorSpan, TensorSpan, TypeSpan) {
       "steps, in what is linear");
 }
 
-// --- running
-// -------------------------------------------------------------------------------------------------
+// --- running ---
 
 // Constants are seen from inside the regions; only the carry goes round. A condition with ordered
 // effects takes the token and gives none: the loop itself keeps its steps in order. XLA drops what

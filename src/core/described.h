@@ -98,8 +98,7 @@ void for_each_field(F&& f) {
   std::apply([&](const auto&... each) { (f(each), ...); }, Described<S>::fields);
 }
 
-// --- fields as text
-// -------------------------------------------------------------------------------
+// --- fields as text ---
 
 inline std::string text_of(bool v) { return bool_text(v); }
 inline std::string text_of(int v) { return std::to_string(v); }

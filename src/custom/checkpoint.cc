@@ -41,8 +41,7 @@ Tensors checkpoint_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan
   return body_transpose("checkpoint", op, *op.as<CheckpointParams>().body, ct, x, bind_body);
 }
 
-// --- split
-// -------------------------------------------------------------------------------------------------
+// --- split ---
 
 bool has_effectful_call(const Equation& equation) {
   return any_equation(equation, [](const Equation& e) {
@@ -150,8 +149,7 @@ Primitive::SplitResult checkpoint_split(const Op& op, TensorSpan x, const std::v
                       again, x);
 }
 
-// --- the other rules
-// -------------------------------------------------------------------------------------------------
+// --- the other rules ---
 
 Batched checkpoint_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
                          const Tensor& mask) {

@@ -168,8 +168,7 @@ SiteSpec site_from(const Json& from) {
   return s;
 }
 
-// --- fields
-// ---------------------------------------------------------------------------------------
+// --- fields ---
 
 Json written(const Place& v) { return {{"file", v.file}, {"line", v.line}}; }
 void read(const Json& json, Place& v) {

@@ -297,8 +297,7 @@ std::uint64_t live_changes() { return changes.load(); }
 
 }  // namespace internal::host
 
-// --- what users see
-// ------------------------------------------------------------------------------
+// --- what users see ---
 
 Listening::~Listening() { off(); }
 Listening& Listening::operator=(Listening&& other) noexcept {

@@ -17,8 +17,7 @@ Tensor inverse_gaps(const Tensor& w) {
   return where(equal, 0.0f, 1.0f / where(equal, 1.0f, gap));
 }
 
-// --- eigh
-// -------------------------------------------------------------------------------------------------
+// --- eigh ---
 
 Tensors eigh_apply(const void* config, TensorSpan x) {
   return bind_eigh(config_of<linalg::Eigh>(config), x[0]);
@@ -38,8 +37,7 @@ Jvp eigh_jvp(const void* config, TensorSpan x, TensorSpan dx) {
 }
 constexpr Rules eigh_rules{eigh_apply, eigh_jvp};
 
-// --- svd
-// -------------------------------------------------------------------------------------------------
+// --- svd ---
 
 Tensors svd_apply(const void* config, TensorSpan x) {
   return bind_svd(config_of<linalg::Svd>(config), x[0]);

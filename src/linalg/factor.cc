@@ -11,8 +11,7 @@ namespace {
 
 using linalg::Triangular;
 
-// --- triangular_solve
-// -------------------------------------------------------------------------------------------------
+// --- triangular_solve ---
 
 /// What the block reads of a, or of its tangent.
 Tensor part_read(const Triangular& c, const Tensor& a) {
@@ -57,8 +56,7 @@ Tensors triangular_transpose(const void* config, TensorSpan ct, TensorSpan x) {
 
 constexpr Rules triangular_rules{triangular_apply, triangular_jvp, triangular_transpose};
 
-// --- cholesky
-// -------------------------------------------------------------------------------------------------
+// --- cholesky ---
 
 Tensors cholesky_apply(const void* config, TensorSpan x) {
   return {bind_cholesky(config_of<linalg::Cholesky>(config), x[0])};
@@ -76,8 +74,7 @@ Jvp cholesky_jvp(const void* config, TensorSpan x, TensorSpan dx) {
 }
 constexpr Rules cholesky_rules{cholesky_apply, cholesky_jvp};
 
-// --- lu
-// -------------------------------------------------------------------------------------------------
+// --- lu ---
 
 Tensors lu_apply(const void*, TensorSpan x) { return bind_lu(x[0]); }
 
@@ -110,8 +107,7 @@ Jvp lu_jvp(const void*, TensorSpan x, TensorSpan dx) {
 }
 constexpr Rules lu_rules{lu_apply, lu_jvp};
 
-// --- qr
-// -------------------------------------------------------------------------------------------------
+// --- qr ---
 
 Tensors qr_apply(const void* config, TensorSpan x) {
   return bind_qr(config_of<linalg::Qr>(config), x[0]);

@@ -96,8 +96,7 @@ Tensor merged(const Tensor& t, std::int64_t axis, std::int64_t to) {
 
 Tensor conv_bound(const ConvParams& p, const Tensor& x, const Tensor& kernel);
 
-// --- derivatives
-// -------------------------------------------------------------------------------------------------
+// --- derivatives ---
 // As those of a product of matrices, with batch m, features j and k: x[m,j] kernel[j,k] -> [m,k];
 // of x: ct[m,k] kernel'[k,j], the kernel backwards; of the kernel: x'[j,m] ct[m,k]. Strides of the
 // one are dilations of the other.
@@ -142,8 +141,7 @@ Tensors conv_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types
   return out;
 }
 
-// --- batching
-// -------------------------------------------------------------------------------------------------
+// --- batching ---
 // The batch goes where the operands have it: into the batch of x, into the kernel's output
 // features, or, when both have it, into the groups.
 
@@ -192,8 +190,7 @@ Batched conv_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::i
   return conv_batch_kernel(p, a, k, size);
 }
 
-// --- lowering
-// -------------------------------------------------------------------------------------------------
+// --- lowering ---
 
 void conv_lower(Lowering& out, const Equation& e) {
   const auto& p = as<ConvParams>(*e.params);

@@ -52,8 +52,7 @@ Types update_type(const Params*, TypeSpan operands) {
   return {Type{x.dtype, x.dims, x.weak && update.weak}};
 }
 
-// --- derivatives
-// -------------------------------------------------------------------------------------------------
+// --- derivatives ---
 
 Tensors dynamic_slice_transpose(const Op&, TensorSpan ct, TensorSpan x, TypeSpan types) {
   Tensors out(x.size());
@@ -68,8 +67,7 @@ Tensors update_transpose(const Op&, TensorSpan ct, TensorSpan x, TypeSpan types)
   return out;
 }
 
-// --- batching
-// -------------------------------------------------------------------------------------------------
+// --- batching ---
 
 bool any_mapped(std::span<const int> axes) {
   return std::any_of(axes.begin(), axes.end(), [](int a) { return a >= 0; });
@@ -124,8 +122,7 @@ Batched update_batch(const Op&, TensorSpan x, std::span<const int> axes, std::in
           {0}};
 }
 
-// --- the family
-// -------------------------------------------------------------------------------------------------
+// --- the family ---
 
 void dynamic_slice_lower(Lowering& out, const Equation& e) {
   out.simple(e, "dynamic_slice", "slice_sizes = " + array_text(as<SizesParams>(*e.params).sizes));

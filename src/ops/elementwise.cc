@@ -14,8 +14,7 @@ namespace {
 
 using T = const Tensor&;
 
-// --- linear
-// -------------------------------------------------------------------------------------------------
+// --- linear ---
 
 Tensors add_transpose(const Op&, TensorSpan ct, TensorSpan x, TypeSpan) {
   return {cotangent_for(x[0], ct[0]), cotangent_for(x[1], ct[0])};
@@ -52,8 +51,7 @@ Tensors select_transpose(const Op&, TensorSpan ct, TensorSpan x, TypeSpan) {
           cotangent_for(x[2], [&] { return where(x[0], zero, ct[0]); })};
 }
 
-// --- slopes
-// -------------------------------------------------------------------------------------------------
+// --- slopes ---
 
 Tensor exp_slope(T, T y) { return y; }
 Tensor expm1_slope(T, T y) { return y + 1; }
@@ -287,8 +285,7 @@ Jvp abs_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
 constexpr Primitive abs_p{
     .name = "abs", .hlo = "abs", .type = abs_type, .jvp = abs_jvp, .batch = elementwise_batch};
 
-// --- comparison
-// -------------------------------------------------------------------------------------------------
+// --- comparison ---
 
 struct CompareParams {
   const char* direction;  // StableHLO's: EQ, NE, LT, LE, GT, GE
@@ -324,8 +321,7 @@ constexpr const Primitive* elementwise_family[] = {
     &is_finite_p, &abs_p,       &compare_p};
 static_assert(complete(elementwise_family));
 
-// --- binding
-// -------------------------------------------------------------------------------------------------
+// --- binding ---
 
 Tensor two(const Primitive& p, const Operand& x, const Operand& y, ParamsPtr params = nullptr) {
   PlaceScope at(x.place());

@@ -16,8 +16,7 @@ namespace postern::internal {
 using Jvp = std::pair<Tensors, Tensors>;
 using Batched = std::pair<Tensors, std::vector<int>>;
 
-// --- dtypes and shapes
-// -------------------------------------------------------------------------------------------------
+// --- dtypes and shapes ---
 
 /// JAX's promotion table (jax.numpy "type promotion semantics"); weak types give way. Throws
 /// TypeError when there is no common type.
@@ -40,8 +39,7 @@ Dims axes_or_all(const char* op, const std::optional<Dims>& axes, std::int64_t r
 /// The complex dtype with parts of that float dtype.
 DType complex_dtype(DType part);
 
-// --- tangents and cotangents; an empty Tensor is zero
-// ---------------------------------------------------------------------
+// --- tangents and cotangents; an empty Tensor is zero ---
 
 /// Sum and product of two, either of which may be empty.
 Tensor add_any(const Tensor& a, const Tensor& b);
@@ -57,8 +55,7 @@ Tensor cotangent_for(const Tensor& operand, F&& cotangent) {
   return cotangent();
 }
 
-// --- batching
-// -------------------------------------------------------------------------------------------------
+// --- batching ---
 
 /// `x` with its batch axis moved to the front; an unmapped one (-1) gets a batch axis of `size`
 /// when `force`.
@@ -67,8 +64,7 @@ Tensor batch_front(const Tensor& x, int axis, std::int64_t size, bool force = tr
 Batched elementwise_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
                           const Tensor& mask);
 
-// --- type rules
-// -------------------------------------------------------------------------------------------------
+// --- type rules ---
 
 Types same_type(const Params*,
                 TypeSpan operands);  // all operands of one type, which is the result's
@@ -88,8 +84,7 @@ Types same_type_if(const Params* params, TypeSpan operands) {
   return same_type(params, operands);
 }
 
-// --- families
-// -------------------------------------------------------------------------------------------------
+// --- families ---
 
 using Slope = Tensor (*)(const Tensor& x, const Tensor& y);  // dy/dx from x and y = f(x)
 

@@ -84,8 +84,7 @@ Tensor bind_scatter(const Primitive& p, const Tensor& x, const Tensor& indices,
   return bind1(p, make_params(params), {x, indices, updates});
 }
 
-// --- indices out of range
-// -------------------------------------------------------------------------------------------------
+// --- indices out of range ---
 
 /// The largest start on each indexed axis, one for each number of an index vector.
 Tensor last_starts(const Type& x, const Tensor& indices, const IndexAxes& axes, const Dims& sizes) {
@@ -109,8 +108,7 @@ Tensor clipped(const Type& x, const Tensor& indices, const IndexAxes& axes, cons
   return maximum(minimum(indices, last_starts(x, indices, axes, sizes)), 0);
 }
 
-// --- derivatives
-// -------------------------------------------------------------------------------------------------
+// --- derivatives ---
 
 extern const Primitive gather_p, gather_or_missing_p, scatter_p, scatter_add_p, scatter_multiply_p,
     scatter_min_p, scatter_max_p;
@@ -201,8 +199,7 @@ Jvp scatter_choice_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   return {{z}, {dz / count}};
 }
 
-// --- batching
-// -------------------------------------------------------------------------------------------------
+// --- batching ---
 
 Batched gather_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
                      const Tensor&) {
@@ -230,8 +227,7 @@ Batched scatter_batch(const Op& op, TensorSpan x, std::span<const int> axes, std
           {0}};
 }
 
-// --- lowering
-// -------------------------------------------------------------------------------------------------
+// --- lowering ---
 
 void plain_gather_lower(Lowering& out, const Equation& e, const GatherParams& p) {
   out.simple(e, "gather",
@@ -320,8 +316,7 @@ void scatter_lower(Lowering& out, const Equation& e) {
   out.define(e, 0, r);
 }
 
-// --- the family
-// -------------------------------------------------------------------------------------------------
+// --- the family ---
 
 using JvpRule = Jvp (*)(const Op&, TensorSpan, TensorSpan);
 template <const char* hlo>

@@ -17,8 +17,7 @@ using namespace internal;
 
 namespace {
 
-// --- threefry2x32: two key words and two counters to two words, elementwise
-// -------------------------------------------------
+// --- threefry2x32: two key words and two counters to two words, elementwise ---
 
 Tensor u32(std::uint32_t value) { return Tensor(value); }
 

@@ -191,8 +191,7 @@ Tensor restored(const Tensor& y, const Dims& dims, const Dims& axes) {
   return broadcast_in_dim(y, dims, other_axes(static_cast<std::int64_t>(dims.size()), axes));
 }
 
-// --- derivatives
-// -------------------------------------------------------------------------------------------------
+// --- derivatives ---
 
 Tensors sum_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan types) {
   return {restored(ct[0], types[0].dims, op.as<ReduceParams>().axes)};
@@ -246,8 +245,7 @@ Jvp prod_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   return {{y}, {narrowed(reshape(t, y.dims()), y)}};
 }
 
-// --- the family
-// -------------------------------------------------------------------------------------------------
+// --- the family ---
 
 constexpr Reducer adding{"add", zero_of, true}, multiplying{"multiply", one_of, true},
     largest{"maximum", lowest_of}, smallest{"minimum", highest_of}, conjunction{"and", ones_of},

@@ -35,8 +35,7 @@ using namespace internal;
 
 namespace {
 
-// --- reduce
-// -------------------------------------------------------------------------------------------------
+// --- reduce ---
 
 struct FoldParams {
   Dims axes;  // sorted
@@ -175,8 +174,7 @@ ProgramPtr reducer_of(const CombineFunction& function, const Types& elements) {
   return closed.program;
 }
 
-// --- associative scan
-// -------------------------------------------------------------------------------------------------
+// --- associative scan ---
 
 /// even[0], odd[0], even[1], odd[1], ...
 Tensor interleaved(const Tensor& even, const Tensor& odd, std::int64_t axis) {

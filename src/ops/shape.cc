@@ -14,8 +14,7 @@ namespace postern::internal {
 
 namespace {
 
-// --- convert
-// -------------------------------------------------------------------------------------------------
+// --- convert ---
 
 struct ConvertParams {
   DType dtype;
@@ -50,8 +49,7 @@ void convert_lower(Lowering& out, const Equation& e) {
   out.simple(e, "convert");
 }
 
-// --- broadcast
-// -------------------------------------------------------------------------------------------------
+// --- broadcast ---
 
 struct BroadcastParams {
   Dims dims, axes;
@@ -100,8 +98,7 @@ void broadcast_lower(Lowering& out, const Equation& e) {
              "broadcast_dimensions = " + array_text(as<BroadcastParams>(*e.params).axes));
 }
 
-// --- reshape, transpose, reverse
-// ------------------------------------------------------------------------------------------
+// --- reshape, transpose, reverse ---
 
 struct DimsParams {
   Dims dims;
@@ -200,8 +197,7 @@ void reverse_lower(Lowering& out, const Equation& e) {
   out.simple(e, "reverse", "dimensions = " + array_text(as<DimsParams>(*e.params).dims));
 }
 
-// --- iota
-// -------------------------------------------------------------------------------------------------
+// --- iota ---
 
 struct IotaParams {
   Type type;

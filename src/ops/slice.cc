@@ -11,8 +11,7 @@ using namespace internal;
 
 namespace {
 
-// --- concatenate
-// -------------------------------------------------------------------------------------------------
+// --- concatenate ---
 
 struct AxisParams {
   std::int64_t axis;
@@ -58,8 +57,7 @@ void concatenate_lower(Lowering& out, const Equation& e) {
   out.simple(e, "concatenate", fmt::format("dimension = {} : i64", as<AxisParams>(*e.params).axis));
 }
 
-// --- slice, pad
-// -------------------------------------------------------------------------------------------------
+// --- slice, pad ---
 
 struct SliceParams {
   Dims start, limit, strides;

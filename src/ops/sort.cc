@@ -158,8 +158,7 @@ void sort_lower(Lowering& out, const Equation& e) {
 constexpr Primitive sort_p{
     .name = "sort", .type = sort_type, .jvp = sort_jvp, .batch = sort_batch, .lower = sort_lower};
 
-// --- top_k
-// -------------------------------------------------------------------------------------------------
+// --- top_k ---
 // CHLO's, for which XLA:CPU has a kernel that does not sort everything: of f32 a hundred times as
 // fast.
 

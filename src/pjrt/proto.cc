@@ -91,9 +91,8 @@ std::string to_proto(const CompileOptions& options) {
   return data;
 }
 
-// --- what a compiled program says: HloModuleProto of xla/service/hlo.proto, OpSharding of
-// xla/xla_data.proto
-// --------------------------------
+// --- what a compiled program says ---
+// HloModuleProto of xla/service/hlo.proto, OpSharding of xla/xla_data.proto.
 
 namespace {
 

@@ -416,8 +416,7 @@ TracedProgram traced(const Entry& e) { return TracedProgram(e.program); }
 
 }  // namespace detail
 
-// --- what can be shown
-// -------------------------------------------------------------------------------------------------
+// --- what can be shown ---
 
 namespace {
 

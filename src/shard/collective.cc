@@ -103,8 +103,7 @@ Types exchange_type(const Params* params, TypeSpan x) {
 }
 Types index_type(const Params*, TypeSpan) { return {Type{DType::s32, {}}}; }
 
-// --- derivatives
-// -------------------------------------------------------------------------------------------------
+// --- derivatives ---
 
 Tensors sum_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>, TypeSpan) {
   return bind_n(op.primitive, op.params, ct);
@@ -136,16 +135,14 @@ Jvp extreme_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor>
   return {{y}, {sum_over(p.mesh, p.axes, where(has, dx[0], zeros_of(dx[0].type()))) / holders}};
 }
 
-// --- batching: the batch axis goes in front
-// ----------------------------------------------------------------------------------------------
+// --- batching: the batch axis goes in front ---
 
 Batched no_batch(const Op& op, std::span<const Tensor>, std::span<const int>, std::int64_t,
                  const Tensor&) {
   return {{bind1(op.primitive, op.params, {})}, {-1}};
 }
 
-// --- lowering
-// -------------------------------------------------------------------------------------------------
+// --- lowering ---
 
 void write_reducing(Lowering& out, const Equation& e, const char* hlo, const char* reducer,
                     const std::string& attributes) {

@@ -51,8 +51,7 @@ Tensors gather_to_transpose(const Op& op, std::span<const Tensor> ct, std::span<
   return bind_n(scatter_from_p, op.params, ct);
 }
 
-// --- lowering
-// -------------------------------------------------------------------------------------------------
+// --- lowering ---
 
 /// `count` elements of an axis from `start` on.
 Ssa slice(Lowering& out, Ssa x, const Type& type, std::int64_t axis, std::int64_t start,

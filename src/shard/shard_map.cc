@@ -232,8 +232,7 @@ ParamsPtr shard_map_with_programs(const Params* params, std::span<const ProgramP
   return make_params(std::move(p));
 }
 
-// --- lowering
-// -------------------------------------------------------------------------------------------------
+// --- lowering ---
 
 Ssa marker(Lowering& out, const char* target, Ssa x, const Type& from, const Type& to,
            const std::string& sharding) {
@@ -329,8 +328,7 @@ void shard_map_lower(Lowering& out, const Equation& e) {
                    [&](std::span<const Ssa> in) { return on_parts(out, p, whole, in, results); }));
 }
 
-// --- constraints
-// -------------------------------------------------------------------------------------------------
+// --- constraints ---
 
 Types constrain_type(const Params* params, TypeSpan operands) {
   as<ConstrainParams>(*params).sharding.part_type(operands[0]);

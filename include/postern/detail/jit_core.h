@@ -138,8 +138,7 @@ R run(const Entry& entry, const Key& key) {
   }
 }
 
-// --- arguments: how they are held while a program is looked up and traced
-// ----------------------------------------------------
+// --- arguments: how they are held while a program is looked up and traced ---
 
 template <class P>
 using hold_t =
