@@ -5,8 +5,8 @@
 #include <optional>
 #include <stdexcept>
 
-#include "full_disk.h"
 #include "cluster_test.h"
+#include "full_disk.h"
 
 namespace postern::test {
 namespace {

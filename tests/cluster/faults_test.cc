@@ -7,8 +7,8 @@
 #include <csignal>
 #include <cstdlib>
 
-#include "core/text.h"
 #include "cluster_test.h"
+#include "core/text.h"
 
 extern char** environ;
 
