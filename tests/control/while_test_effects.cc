@@ -134,7 +134,11 @@ TEST(WhileEffects, ARunThatEndsOnItsWayBackLeavesNoFile) {
       std::atomic<bool> ends = true, was_open = false;
       const auto wave = [&](const Tensor& v) {
         return sin(call_with_vjp(
-            {.name = "watch"}, v.type(), [&](float x) { return ++there, x; },
+            {.name = "watch"}, v.type(),
+            [&](float x) {
+              ++there;
+              return x;
+            },
             [&](const CallInfo& info, float, float, float ct, View<float> out) {
               out[0] = ct;
               if (++back != 20 || !ends) return;
@@ -248,7 +252,12 @@ TEST(WhileEffects, APendingWithARuleIsCarriedAndTakenBack) {
     };
     const auto square = [&](const Tensor& x) {
       return start_call_with_vjp(
-          {.name = "sq"}, x.type(), [&](float v) { return ++forward, v * v; }, by_two, x);
+          {.name = "sq"}, x.type(),
+          [&](float v) {
+            ++forward;
+            return v * v;
+          },
+          by_two, x);
     };
     const auto powers = [&](Tensor x) {
       const auto more = [](Tensor n, Tensor, Pending<Tensor>) { return n < 3; };

@@ -138,7 +138,11 @@ TEST_F(Lookouts, TapsThatComeSeldomAreNotLookedFor) {
         [](Tensor, Tensor v) {
           const Tensor later = call(
               {.effect = Effect::ordered}, v.type(),
-              [](float u) { return std::this_thread::sleep_for(6ms), u; }, v);
+              [](float u) {
+                std::this_thread::sleep_for(6ms);
+                return u;
+              },
+              v);
           return tap({.mode = TapMode::async}, later, [](float) {});
         },
         x);

@@ -35,7 +35,11 @@ struct Queue {
     for (int i = 0; i < 3; ++i)
       last = start_call(
           {.name = "behind", .effect = Effect::ordered}, x.type(),
-          [this](float v) { return ++entered, v; }, x);
+          [this](float v) {
+            ++entered;
+            return v;
+          },
+          x);
     return waits ? wait(last) : x + 1.0f;
   }
   /// Late functions outlive their run.
@@ -121,7 +125,11 @@ TEST(OverlapEnds, EachModeUnderVmapAndInBranches) {
     std::atomic<int> runs = 0;
     const auto times = [&](float factor, const Tensor& x) {
       return start_call(
-          {.name = "times"}, type<float>(), [&runs, factor](float v) { return ++runs, v * factor; },
+          {.name = "times"}, type<float>(),
+          [&runs, factor](float v) {
+            ++runs;
+            return v * factor;
+          },
           x);
     };
     const auto chosen = [&](Tensor x) {
