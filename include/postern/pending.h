@@ -51,8 +51,8 @@ class Awaited {
 ///
 /// Its results are given once. To wait again, in another run or program than it was started in, or
 /// in a loop for a Pending from outside that the loop does not carry, is a TypeError while tracing
-/// where that shows, else a CallbackError (code failed_precondition) of the run; both say where the
-/// call was started and where it was waited for.
+/// where that shows, and outside of programs; else it is a CallbackError (code failed_precondition)
+/// of the run. All say where the call was started and where it was waited for.
 template <class Out>
 struct Pending {
   Tensor ticket;
@@ -105,10 +105,11 @@ auto start_call(const CallOptions& options, const Out& out, const Callee& fn,
 /// sequential; others work at the same time.
 ///
 /// What it throws is thrown by the run where somebody waits, as by a call; nobody waiting, it is
-/// kept for barrier(), as of an asynchronous tap. `timeout` counts from the function's beginning.
-/// end_run, cancel and a deadline act as on calls: functions that have not begun are left out,
-/// those that work are told by their StopToken. Options: Memory::device and partitioned are a
-/// TypeError; what else is one is said at `call`.
+/// kept for barrier(), as of an asynchronous tap. `timeout` counts from the function's beginning:
+/// what returns later has failed, whoever waits and whenever. end_run, cancel and a deadline act as
+/// on calls: functions that have not begun are left out, those that work are told by their
+/// StopToken. Options: Memory::device and partitioned are a TypeError; what else is one is said at
+/// `call`.
 ///
 ///   auto f = pn::jit([](pn::Tensor x) {
 ///     auto sum = [](pn::View<const float> v, pn::View<float> s) {

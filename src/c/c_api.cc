@@ -8,7 +8,7 @@
 #include <set>
 
 #include "core/check.h"
-#include "core/site.h"
+#include "core/site_spec.h"
 #include "core/value.h"
 #include "host/bad_result.h"
 #include "host/run_state.h"

@@ -61,13 +61,20 @@ class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
   static void work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job> job);
   void ended(const Lock& lock, Job& job);
   void tell_to_stop(const Lock& lock);
-  void abandon(const Lock& lock, Job& job);
+  void abandon(const Lock& lock, Job& job, bool by_deadline);
+  void abandon_late(const Lock& lock, Job& job);
+  static void watch(const std::shared_ptr<PendingCalls>& calls);
+  /// Kept for barrier(); there is nobody else to tell.
+  static void tell_nobody(const Job& job) noexcept;
   std::string unknown(std::uint64_t ticket) const;
   static std::string misfit(const Job& job, const HostSite& site);
 
   RunState* const run_;
   mutable std::mutex guard_;
   std::condition_variable changed_;
+  std::condition_variable limits_;     // for the thread that watches limits
+  bool watched_ = false;               // there is one
+  Clock::time_point watches_until_{};  // the least limit that it knows
   std::unordered_map<std::uint64_t, Ticket> tickets_;
   std::list<std::shared_ptr<Job>> jobs_;    // not returned yet, in the order of their starts
   std::deque<std::shared_ptr<Job>> ready_;  // for a thread

@@ -213,6 +213,24 @@ std::shared_ptr<void> tickets(std::shared_ptr<void> bytes, std::size_t count) {
           }};
 }
 
+/// A ticket that is not to be had is a mistake of the caller's, who is told so at once outside of
+/// programs.
+[[noreturn]] void rethrow(host::RunState& run, const SiteSpec& spec) {
+  if (!run.outside || spec.role != SiteSpec::Role::wait) run.rethrow();
+  try {
+    run.rethrow();
+  } catch (const CallbackError& error) {
+    try {
+      if (error.cause() && error.code() == ErrorCode::failed_precondition)
+        std::rethrow_exception(error.cause());
+    } catch (const TypeError& cause) {
+      throw TypeError(fmt::format("{}: {}", host::describe(spec), cause.what()));
+    } catch (...) {
+    }
+    throw;
+  }
+}
+
 }  // namespace
 
 // Fires a site here and now, with operands that are known: one outside of every program, or one of
@@ -281,7 +299,7 @@ Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, TensorSpan
   const DrivenRun::Scope apart(nullptr);  // and what it runs is its own affair
   if (!host::fire(*run, *site, buffers.data(), device) ||
       !host::results_fit(*run, *site, buffers.data(), device))
-    run->rethrow();
+    rethrow(*run, *spec);
   return results;
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 #include <postern/tap.h>
 
-#include "core/site.h"
+#include "core/site_spec.h"
 
 namespace postern::detail {
 

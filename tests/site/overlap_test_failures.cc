@@ -61,6 +61,49 @@ TEST(Overlap, TimeLimits) {
   expect_error<TimeoutError>([] { barrier(); }, {"late", "the limit of 20 ms"}, ErrorCode::timeout);
 }
 
+TEST(Overlap, LimitsHoldWhoeverWaits) {
+  RecordProperty("covers", "OVERLAP-06");
+  const auto until_told = [](const CallInfo& info, float v) {
+    while (!info.stop.stop_requested()) std::this_thread::sleep_for(1ms);
+    return v;
+  };
+  const CallOptions slow{.name = "slow", .effect = Effect::ordered, .timeout = 20ms};
+  auto behind = jit([&](Tensor x) {
+    static_cast<void>(start_call(slow, x.type(), until_told, x));
+    return wait(start_call(
+        {.name = "behind", .effect = Effect::ordered}, x.type(), [](float v) { return v; }, x));
+  });
+  expect_error<TimeoutError>([&] { behind(1.0f).item<float>(); }, {"slow", "the limit of 20 ms"},
+                             ErrorCode::timeout);
+  barrier();
+  // Nobody waits, outside of any program.
+  static_cast<void>(start_call(slow, type<float>(), until_told, 1.0f));
+  expect_error<TimeoutError>([] { barrier(); }, {"slow", "the limit of 20 ms"}, ErrorCode::timeout);
+  // Who waits comes when the function has returned, which was too late.
+  const auto sleeps = [](float v) {
+    std::this_thread::sleep_for(60ms);
+    return v;
+  };
+  auto late = jit([&](Tensor x) {
+    const auto pending = start_call(slow, x.type(), sleeps, x);
+    const Tensor y = call(
+        {.effect = Effect::ordered}, x.type(),
+        [](float v) {
+          std::this_thread::sleep_for(150ms);
+          return v;
+        },
+        x);
+    return wait(pending) + y;
+  });
+  expect_error<TimeoutError>([&] { late(1.0f).item<float>(); }, {"slow", "the limit of 20 ms"},
+                             ErrorCode::timeout);
+  const auto pending = start_call(slow, type<float>(), sleeps, 1.0f);
+  std::this_thread::sleep_for(150ms);
+  expect_error<TimeoutError>([&] { wait(pending); }, {"slow", "the limit of 20 ms"},
+                             ErrorCode::timeout);
+  barrier();
+}
+
 TEST(Overlap, DeadlinesAndCancelling) {
   RecordProperty("covers", "OVERLAP-06");
   std::atomic<bool> entered = false;

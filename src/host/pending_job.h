@@ -1,0 +1,56 @@
+// One started function, of PendingCalls.
+#pragma once
+#include <atomic>
+#include <exception>
+#include <list>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "host/limit.h"
+#include "host/pending.h"
+
+namespace postern::internal::host {
+
+struct PendingCalls::Job : detail::StopState {
+  Job(RunState& of, const HostSite& s, int on_device, const TapInfo& given_info)
+      : site(&s),
+        spec(s.spec),
+        owner(of.owner),
+        under_way(of.under_way),
+        device(on_device),
+        info(given_info) {}
+
+  const HostSite* site;  // as long as there is the owner
+  const SitePtr spec;
+  std::shared_ptr<const void> owner;
+  std::shared_ptr<void> under_way;  // let go when the function has returned
+  const int device;
+  int depth = 0;
+  std::vector<RunName> inside;
+  TapInfo info;
+  std::unique_ptr<bool[]> mask;
+  std::vector<std::shared_ptr<void>> memory;
+  std::vector<void*> data;
+  std::vector<std::size_t> bytes;  // of a ticket's part of each result
+
+  std::pair<const HostSite*, int> key;  // in last_
+  bool keeps_order = false;
+  std::shared_ptr<Job> next;  // enters behind this one
+  std::list<std::shared_ptr<Job>>::iterator at;
+  std::atomic<bool> done{false};  // for who looks without the lock
+  bool begun = false, abandoned = false, ok = false;
+  bool by_deadline = false;              // why it was abandoned
+  bool seen = false, forgotten = false;  // its failure; by all who could wait
+  Clock::time_point limit = Clock::time_point::max();
+  std::shared_ptr<Job> left_out_by;  // the late one that it was to enter behind
+  std::exception_ptr error;
+  ErrorCode code = ErrorCode::ok;
+
+  bool has_limit() const { return spec->timeout.count() > 0; }
+  bool failed() const { return abandoned || (done && error); }
+  std::string why_late() const { return too_late(*spec, by_deadline); }
+};
+
+}  // namespace postern::internal::host

@@ -1,0 +1,166 @@
+// Who waits for started functions: wait() for one, finish() for all of a run.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/value.h"
+#include "host/fire.h"
+#include "host/lookout.h"
+#include "host/pending_job.h"
+#include "host/tape.h"
+#include "host/ticket.h"
+
+namespace postern::internal::host {
+
+namespace {
+
+constexpr std::size_t kept_used = 64;
+
+}  // namespace
+
+/// Types are compared while tracing, but a program from a file may mix its tickets.
+std::string PendingCalls::misfit(const Job& job, const HostSite& site) {
+  bool fits = job.bytes.size() == site.results;
+  for (std::size_t i = 0; fits && i < site.results; ++i)
+    fits = job.bytes[i] == site.leaf_bytes[1 + i] &&
+           job.spec->later[i].dtype == site.leaves[1 + i].dtype;
+  if (fits) return {};
+  return fmt::format("{} gives {}, and {} is waited for", describe(*job.spec),
+                     to_string(job.spec->later), to_string(site.spec->results));
+}
+
+std::string PendingCalls::unknown(std::uint64_t ticket) const {
+  if (ticket == 0) return "no call was started that this could wait for";
+  const auto used = std::ranges::find(used_, ticket, [](const auto& u) { return u.first; });
+  if (used != used_.end())
+    return fmt::format("{} has been waited for before, at {}: its results are given once",
+                       started_at(ticket), to_string(used->second));
+  return fmt::format("{} was not started by this run, or has been waited for before",
+                     started_at(ticket));
+}
+
+// Waits for what a ticket stands for; false when the run must not go on.
+//
+// 1. Takes the ticket, so that nobody else can: without one the run fails, with both places.
+// 2. Waits until the job is done or abandoned, or the run stops. All of them wake it.
+// 3. Copies the ticket's part of the results, or fails the run: with what the function threw, or
+//    with who is late, the job or another one that it was to enter behind.
+bool PendingCalls::wait(RunState& run, const HostSite& site, void* const* data, int device) {
+  std::uint64_t number = 0;
+  std::memcpy(&number, data[0], sizeof number);
+  Lock lock(guard_);
+  const auto found = tickets_.find(number);
+  if (found == tickets_.end()) {
+    std::string text = unknown(number);
+    if (run.tape && run.tape->is_resumed())
+      text += "; a run that ended between the start of a call and its wait cannot be resumed";
+    lock.unlock();
+    run.fail(ErrorCode::failed_precondition, site, device, std::make_exception_ptr(TypeError(text)),
+             text);
+    return false;
+  }
+  if (const std::string text = misfit(*found->second.job, site); !text.empty()) {
+    lock.unlock();
+    run.fail(ErrorCode::bad_result, site, device, nullptr, text);
+    return false;
+  }
+  const Ticket ticket = std::move(found->second);
+  tickets_.erase(found);
+  used_.emplace_back(number, site.spec->place);
+  if (used_.size() > kept_used) used_.pop_front();
+  Job& job = *ticket.job;
+  if (!job.done) {
+    static thread_local Lookout lookout;
+    const auto most = run.deadline - Clock::now();
+    lock.unlock();
+    lookout.look([&] { return job.done.load() || run.stop.load(); }, most);
+    acquire(lock);
+  }
+  while (!job.done && !job.abandoned && !run.stop.load() && Clock::now() < run.deadline) {
+    ++sleeping_;
+    if (run.deadline == Clock::time_point::max())
+      changed_.wait(lock);
+    else
+      changed_.wait_until(lock, run.deadline);
+    --sleeping_;
+  }
+  if (run.stop.load()) return false;
+  if (job.end.load()) {
+    lock.unlock();
+    run.request(Outcome::stopped);
+    return false;
+  }
+  if (job.done && !job.error && !job.ok) {  // it was left out
+    const std::shared_ptr<Job> by = job.left_out_by;
+    if (by) by->seen = true;
+    lock.unlock();
+    if (by)
+      run.fail(ErrorCode::timeout, *by->site, by->device, nullptr, by->why_late());
+    else
+      run.request(Outcome::cancelled);
+    return false;
+  }
+  if (job.done && !job.ok) {
+    job.seen = true;
+    lock.unlock();
+    run.fail(job.code, *job.site, device, job.code == ErrorCode::bad_result ? nullptr : job.error,
+             describe(job.error));
+    return false;
+  }
+  if (!job.done) {
+    if (!job.abandoned) abandon(lock, job, true);
+    job.seen = true;
+    lock.unlock();
+    run.fail(ErrorCode::timeout, *job.site, device, nullptr, job.why_late());
+    return false;
+  }
+  lock.unlock();
+  for (std::size_t i = 0; i < job.bytes.size(); ++i)
+    if (job.bytes[i])
+      std::memcpy(data[1 + i],
+                  static_cast<const std::byte*>(job.data[job.site->operands + i]) +
+                      ticket.element * job.bytes[i],
+                  job.bytes[i]);
+  return true;
+}
+
+void PendingCalls::finish(const RunState& run) noexcept {
+  std::unordered_map<std::uint64_t, Ticket> tickets;  // go after the lock, with what they own
+  std::vector<std::shared_ptr<Job>> failed, late;
+  Lock lock(guard_);
+  while (!jobs_.empty() && run.deadline == Clock::time_point::max()) changed_.wait(lock);
+  while (!jobs_.empty() && Clock::now() < run.deadline) changed_.wait_until(lock, run.deadline);
+  while (!jobs_.empty()) {
+    const std::shared_ptr<Job> job = jobs_.front();
+    const bool was_stopped = job->stop;
+    abandon(lock, *job, true);
+    if (!was_stopped) late.push_back(job);
+  }
+  limits_.notify_one();  // there is nothing to watch any more
+  tickets.swap(tickets_);
+  failed.swap(failed_);
+  last_.clear();
+  used_.clear();
+  lock.unlock();
+  for (const auto& job : late) tell_nobody(*job);
+  for (const auto& job : failed)
+    if (!job->seen) tell_nobody(*job);
+}
+
+void PendingCalls::forget(std::span<const std::uint64_t> numbers) noexcept {
+  std::vector<std::shared_ptr<Job>> gone;
+  Lock lock(guard_);
+  for (const std::uint64_t number : numbers) {
+    const auto found = tickets_.find(number);
+    if (found == tickets_.end()) continue;
+    const std::shared_ptr<Job> job = std::move(found->second.job);
+    tickets_.erase(found);
+    if (job->failed() && !job->seen && !job->forgotten) tell_nobody(*job);
+    job->forgotten = true;
+    gone.push_back(job);
+  }
+  lock.unlock();
+}
+
+}  // namespace postern::internal::host
