@@ -16,9 +16,9 @@ namespace postern::internal {
 
 constinit const Evaluator evaluator{run::evaluate_equation, run::evaluate_program};
 
-constinit const LoopTapeAccess loop_tape_access{write_tapes,       read_tapes,      free_tapes,
-                                                run::write_tapes,  run::read_tapes, run::tapes_of,
-                                                run::keeping_tapes};
+constinit const LoopTapeAccess loop_tape_access{write_tapes,      read_tapes,      free_tapes,
+                                                run::write_tapes, run::read_tapes, run::tapes_of,
+                                                run::keep_tapes};
 constinit const ProcessAccess process_access{at_processes};
 constinit const OwnFunctions own_functions{host::loop_tape_function, host::process_function};
 

@@ -66,8 +66,8 @@ struct LoopTapeAccess {
   Tensors (*read_now)(std::int64_t k, TensorSpan tickets, const Types& steps);
   /// What keeps the tapes of a ticket that was made at once; null for all other tensors.
   std::shared_ptr<const void> (*of)(const Tensor& ticket);
-  /// The tensor, which keeps those tapes.
-  Tensor (*keeping)(const Tensor& tickets, std::vector<std::shared_ptr<const void>> tapes);
+  /// Has a tensor that was made of tickets keep their tapes, those whose tickets are in it.
+  void (*keep)(Tensor& tickets);
 };
 extern const LoopTapeAccess loop_tape_access;
 

@@ -277,7 +277,7 @@ Tensors scan_evaluate(const Op& op, TensorSpan x) {
   std::vector<std::vector<unsigned char>> over, stacks;
   for (const Tensor& t : xs) t.read(over.emplace_back(t.type().byte_size()).data());
   const Types outputs = p.body->output_types();
-  std::vector<std::vector<std::shared_ptr<const void>>> keep(p.ys());  // tapes, by stack
+  std::vector<Tensors> tickets(p.ys());  // of tapes, by stack
   for (std::size_t i = p.carries; i < outputs.size(); ++i)
     stacks.emplace_back(stacked_type(outputs[i], p.length).byte_size());
   for (std::int64_t step = 0; step < p.length; ++step) {
@@ -292,7 +292,7 @@ Tensors scan_evaluate(const Op& op, TensorSpan x) {
     Tensors y = evaluator.program(p.body, in);
     for (std::size_t i = 0; i < stacks.size(); ++i) {
       const Tensor& part = y[p.carries + i];
-      if (auto tapes = loop_tape_access.of(part)) keep[i].push_back(std::move(tapes));
+      if (loop_tape_access.of(part)) tickets[i].push_back(part);
       part.read(stacks[i].data() + static_cast<std::size_t>(k) * part.type().byte_size());
     }
     y.resize(p.carries);
@@ -300,7 +300,7 @@ Tensors scan_evaluate(const Op& op, TensorSpan x) {
   }
   for (std::size_t i = 0; i < stacks.size(); ++i) {
     carry.emplace_back(stacked_type(outputs[p.carries + i], p.length), stacks[i].data());
-    if (!keep[i].empty()) carry.back() = loop_tape_access.keeping(carry.back(), std::move(keep[i]));
+    if (!tickets[i].empty()) loop_tape_access.keep(carry.back());
   }
   return carry;
 }

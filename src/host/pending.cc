@@ -259,10 +259,10 @@ void PendingCalls::abandon_late(const Lock& lock, Job& job) {
   const bool was_stopped = job.stop;
   abandon(lock, job, false);
   if (was_stopped) return;
-  if (job.forgotten)
+  if (run_)
+    failed_.push_back(keep);  // its end says so, unless somebody waits for it or behind it
+  else if (job.forgotten)
     tell_nobody(job);
-  else if (run_)
-    failed_.push_back(keep);  // the run's end says so unless somebody waits
 }
 
 // What a thread does as long as a function with a limit is queued or under way.

@@ -9,6 +9,7 @@
 #include "run/compiled.h"
 #include "run/driven.h"
 #include "run/evaluator.h"
+#include "run/loop_tape.h"
 #include "run/sharded.h"
 
 namespace postern::internal {
@@ -84,6 +85,7 @@ Tensors run::evaluate_equation(const Primitive& primitive, const ParamsPtr& para
     driven->run_part(*compiled, arguments, results);
   else
     compiled->run(arguments, results);
+  run::keep_tapes(arguments, results);
   return results;
 }
 

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <map>
@@ -19,40 +20,42 @@ namespace {
 
 using detail::Access;
 
-struct LooseTape {
-  LooseTape(std::size_t bytes, std::shared_ptr<host::LoopTapeBudget> budget)
-      : tape(bytes, std::move(budget)) {}
-  host::LoopTape tape;
-  std::vector<std::shared_ptr<const void>> inner;  // of tickets that are on it
-};
+struct LooseTape;
 
 /// Tapes by ticket, for who has only the number.
 struct Loose {
   std::mutex guard;
-  std::map<double, LooseTape*> by_ticket;
+  std::map<double, std::weak_ptr<LooseTape>> by_ticket;
 };
 Loose& loose() {
   static Loose* const all = new Loose;  // tensors may outlive statics
   return *all;
 }
 
-/// The memory of a tensor of tickets, which goes with its tapes.
-struct Owner {
-  std::shared_ptr<void> bytes;
-  std::vector<std::pair<double, std::shared_ptr<LooseTape>>> tapes = {};
-  std::vector<std::shared_ptr<const void>> others = {};
-  explicit Owner(std::shared_ptr<void> memory) : bytes(std::move(memory)) {}
-  Owner(const Owner&) = delete;
-  ~Owner() {
-    const std::scoped_lock lock(loose().guard);
-    for (const auto& [ticket, tape] : tapes) loose().by_ticket.erase(ticket);
-  }
-};
-
 double next_ticket() {
   static std::atomic<std::uint64_t> tickets{0};
   return host::loose_ticket(tickets.fetch_add(1));
 }
+
+struct LooseTape {
+  LooseTape(std::size_t bytes, std::shared_ptr<host::LoopTapeBudget> budget)
+      : tape(bytes, std::move(budget)) {}
+  LooseTape(const LooseTape&) = delete;
+  ~LooseTape() {
+    const std::scoped_lock lock(loose().guard);
+    loose().by_ticket.erase(ticket);
+  }
+  const double ticket = next_ticket();
+  host::LoopTape tape;
+  std::vector<std::shared_ptr<const void>> inner;  // of tickets that are on it
+};
+using LooseTapePtr = std::shared_ptr<LooseTape>;
+
+/// The memory of a tensor of tickets, which goes with its tapes.
+struct Owner {
+  std::shared_ptr<void> bytes;
+  std::vector<LooseTapePtr> tapes = {};
+};
 
 /// Marks the pointers that Owners are behind.
 struct DropsOwner {
@@ -60,30 +63,40 @@ struct DropsOwner {
   void operator()(const void*) const {}
 };
 
+Tensor owning(const Type& type, std::shared_ptr<Owner> owner) {
+  const void* const bytes = owner->bytes.get();
+  const std::shared_ptr<const void> data(bytes, DropsOwner{std::move(owner)});
+  return Access::make(std::make_shared<detail::HostValue>(type, data));
+}
+
 /// Tickets in the shape of `like`, each of a new tape.
 Tensor new_tickets(const Tensor& like, std::size_t bytes,
                    const std::shared_ptr<host::LoopTapeBudget>& budget) {
-  auto owner = std::make_shared<Owner>(detail::aligned_bytes(like.type().byte_size()));
+  auto owner = std::make_shared<Owner>(Owner{detail::aligned_bytes(like.type().byte_size())});
   auto* const tickets = static_cast<double*>(owner->bytes.get());
   for (std::int64_t i = 0; i < like.size(); ++i) {
-    tickets[i] = next_ticket();
-    owner->tapes.emplace_back(tickets[i], std::make_shared<LooseTape>(bytes, budget));
+    const auto& tape = owner->tapes.emplace_back(std::make_shared<LooseTape>(bytes, budget));
+    tickets[i] = tape->ticket;
     const std::scoped_lock lock(loose().guard);
-    loose().by_ticket.emplace(tickets[i], owner->tapes.back().second.get());
+    loose().by_ticket.emplace(tickets[i], tape);
   }
-  const std::shared_ptr<const void> data(owner->bytes.get(), DropsOwner{owner});
-  return Access::make(std::make_shared<detail::HostValue>(like.type(), data));
+  return owning(like.type(), std::move(owner));
 }
 
-LooseTape& tape_of(double ticket) {
+LooseTapePtr find_tape(double ticket) {
   const std::scoped_lock lock(loose().guard);
   const auto found = loose().by_ticket.find(ticket);
-  if (found == loose().by_ticket.end())
+  return found == loose().by_ticket.end() ? nullptr : found->second.lock();
+}
+
+LooseTapePtr tape_of(double ticket) {
+  LooseTapePtr tape = find_tape(ticket);
+  if (!tape)
     throw Error(ErrorCode::failed_precondition,
                 "while_loop: a tape is not there: it belongs to a run that has ended, or to a "
                 "loop whose pullbacks are differentiated as a sum; put all of the derivative into "
                 "one jit");
-  return *found->second;
+  return tape;
 }
 
 std::vector<unsigned char> bytes_of(const Tensor& t) {
@@ -113,12 +126,19 @@ std::shared_ptr<const void> tapes_of(const Tensor& ticket) {
   return nullptr;
 }
 
-Tensor keeping_tapes(const Tensor& tickets, std::vector<std::shared_ptr<const void>> tapes) {
-  auto owner = std::make_shared<Owner>(detail::aligned_bytes(tickets.type().byte_size()));
+void keep_tapes(Tensor& tickets) {
+  if (tickets.dtype() != DType::f64) return;
+  auto owner = std::make_shared<Owner>(Owner{detail::aligned_bytes(tickets.type().byte_size())});
   tickets.read(owner->bytes.get());
-  owner->others = std::move(tapes);
-  const std::shared_ptr<const void> data(owner->bytes.get(), DropsOwner{owner});
-  return Access::make(std::make_shared<detail::HostValue>(tickets.type(), data));
+  const auto* const numbers = static_cast<const double*>(owner->bytes.get());
+  for (std::int64_t i = 0; i < tickets.size(); ++i)
+    if (LooseTapePtr tape = find_tape(numbers[i])) owner->tapes.push_back(std::move(tape));
+  if (!owner->tapes.empty()) tickets = owning(tickets.type(), std::move(owner));
+}
+
+void keep_tapes(std::span<const Tensor* const> operands, std::span<Tensor> results) {
+  if (std::ranges::any_of(operands, [](const Tensor* t) { return tapes_of(*t) != nullptr; }))
+    for (Tensor& result : results) keep_tapes(result);
 }
 
 /// What goes wrong with a tape names the loop, as it does where a program calls for it.
@@ -149,9 +169,9 @@ static void push(std::int64_t k, Tensors& tickets, TensorSpan leaves,
     }
     const std::vector<double> numbers = values_of(tickets[i]);
     for (std::size_t j = 0; j < count; ++j) {
-      LooseTape& tape = tape_of(numbers[j]);
-      tape.tape.write(k, 1, bytes.data() + j * one);
-      if (auto inner = tapes_of(leaves[i])) tape.inner.push_back(std::move(inner));
+      const LooseTapePtr tape = tape_of(numbers[j]);
+      tape->tape.write(k, 1, bytes.data() + j * one);
+      if (auto inner = tapes_of(leaves[i])) tape->inner.push_back(std::move(inner));
     }
   }
 }
@@ -167,9 +187,10 @@ static Tensors read(std::int64_t k, TensorSpan tickets, const Types& steps) {
       if (numbers[j] == 0)
         std::memset(to, 0, one);
       else
-        tape_of(numbers[j]).tape.read(k, 1, to);
+        tape_of(numbers[j])->tape.read(k, 1, to);
     }
     out.push_back(Access::make(std::make_shared<detail::HostValue>(steps[i], std::move(bytes))));
+    keep_tapes(out.back());
   }
   return out;
 }

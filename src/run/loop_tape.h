@@ -8,6 +8,8 @@ void write_tapes(std::int64_t k, Tensors& tickets, TensorSpan leaves,
                  const LoopTapeOptions& options);
 Tensors read_tapes(std::int64_t k, TensorSpan tickets, const Types& steps);
 std::shared_ptr<const void> tapes_of(const Tensor& ticket);
-Tensor keeping_tapes(const Tensor& tickets, std::vector<std::shared_ptr<const void>> tapes);
+void keep_tapes(Tensor& tickets);
+/// What a program has made of tickets keeps their tapes.
+void keep_tapes(std::span<const Tensor* const> operands, std::span<Tensor> results);
 
 }  // namespace postern::internal::run

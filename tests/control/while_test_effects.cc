@@ -164,7 +164,7 @@ TEST(WhileEffects, ARunThatEndsOnItsWayBackLeavesNoFile) {
           run.cancel();
         }
         if (end == End::fails)
-          expect_error<CallbackError>([&] { run.wait(); }, {"'watch'", "no way back"},
+          expect_error<CallbackError>([&] { run.wait(); }, {"watch", "no way back"},
                                       ErrorCode::threw);
         if (end == End::stops) {
           EXPECT_EQ(run.wait(), RunStatus::stopped);

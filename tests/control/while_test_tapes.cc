@@ -41,7 +41,7 @@ TEST(WhileTapes, ALimitIsThatOfKeptCarriesAndASegmentTogether) {
 
 TEST(WhileTapes, ATicketIsOfItsOwnRunHoweverManyCome) {
   RecordProperty("covers", "CTRL-15");
-  const auto budget = std::make_shared<host::TapeBudget>(0, "");
+  const auto budget = std::make_shared<host::LoopTapeBudget>(0, "");
   const auto one = [&] { return std::make_unique<host::LoopTape>(4, budget); };
   host::LoopTapes first;
   const double ticket = first.add(one()), other = first.add(one());

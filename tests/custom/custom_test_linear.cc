@@ -109,8 +109,8 @@ TEST(CustomLinear, WhatIsNotLinearIsNamed) {
     expect_error<TypeError>([&] { linear_transpose(f, v); }, texts);
   };
   refuse([](Tensor x) { return sin(x); },
-         {"linear_transpose: sin ", "is not linear", "transform_test_linear.cc"});
-  refuse([](Tensor x) { return x * x; }, {"multiply", "two operands", "transform_test_linear.cc"});
+         {"linear_transpose: sin ", "is not linear", "custom_test_linear.cc"});
+  refuse([](Tensor x) { return x * x; }, {"multiply", "two operands", "custom_test_linear.cc"});
   refuse([](Tensor x) { return 1.0f / x; }, {"divide", "first operand"});
   refuse([](Tensor x) { return x + 1.0f; }, {"operand 1 of add", "zero"});
   auto blocked = [](float offset) {

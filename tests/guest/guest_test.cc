@@ -263,7 +263,7 @@ TEST(Guest, LateFunctions) {
     twice(in, out);
   });
   const Executable p = program(fmt::format("{}, timeout = 20000000 : i64", asked));
-  expect_failure<CallbackError>(p, {"call 'f'", "20 ms"}, ErrorCode::timeout);
+  expect_failure<TimeoutError>(p, {"call 'f'", "20 ms"}, ErrorCode::timeout);
   go = true;
   EXPECT_TRUE(test::wait_until([&] {
     try {

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "platform/platform.h"
+#include "platform/cuda/cuda.h"
 #include "support.h"
 
 namespace postern {

@@ -1,4 +1,5 @@
 // What functions of calls read and write is the program's memory.
+#include "platform/cuda_fake.h"
 #include "support.h"
 
 namespace postern {
