@@ -120,13 +120,18 @@ TEST(Live, AsynchronousListenersOutliveTheirBeingTurnedOff) {
   const LiveHook hook = only(hooks_of(run));
   std::promise<void> may;
   std::shared_future<void> waits = may.get_future().share();
+  std::atomic<bool> inside{false};
   std::atomic<int> slow{0}, kept{0};
   std::atomic<std::uint64_t> dropped{0};
   Listening all = hook.turn_on(Callee([&, waits](const TapInfo&, float) {
+                                 inside = true;
                                  waits.wait();
                                  ++slow;
                                }),
                                {.mode = TapMode::async});
+  // What is delivered together with the first firing can't be lost any more.
+  ASSERT_TRUE(steps.go_to(1));
+  ASSERT_TRUE(test::wait_until([&] { return inside.load(); }));
   Listening last = hook.turn_on(Callee([&](const TapInfo& info, float) {
                                   ++kept;
                                   dropped = info.dropped;

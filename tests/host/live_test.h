@@ -3,43 +3,54 @@
 #include <postern/postern.h>
 
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 
 #include "support.h"
 
 namespace postern::test {
 
-/// A listener for a step's number, which waits until it may go on.
+/// A listener for a step's number, which waits until it may go on. A loop that outlives a test that
+/// has failed goes on to its end.
 class Steps {
  public:
-  void reach(int step, const StopToken& stop) {
-    std::unique_lock lock(guard_);
-    reached_ = step;
-    changed_.notify_all();
-    while (step >= allowed_ && !stop.stop_requested())
-      changed_.wait_for(lock, std::chrono::milliseconds(5));
-  }
+  Steps() = default;
+  Steps(const Steps&) = delete;
+  ~Steps() { finish(); }
+
   /// Lets the loop go on to the beginning of a step; whether it came there.
   bool go_to(int step) {
-    std::unique_lock lock(guard_);
-    allowed_ = step;
-    changed_.notify_all();
-    return changed_.wait_for(lock, std::chrono::seconds(30), [&] { return reached_ == step; });
+    std::unique_lock lock(of_->guard);
+    of_->allowed = step;
+    of_->changed.notify_all();
+    return of_->changed.wait_for(lock, std::chrono::seconds(30),
+                                 [&] { return of_->reached == step; });
   }
   void finish() {
-    std::scoped_lock lock(guard_);
-    allowed_ = 1 << 30;
-    changed_.notify_all();
+    std::scoped_lock lock(of_->guard);
+    of_->allowed = 1 << 30;
+    of_->changed.notify_all();
   }
   /// As a tap of the step.
   Tensor at(Tensor step) {
-    return tap({.name = "step"}, step, [this](const TapInfo& info, int k) { reach(k, info.stop); });
+    return tap({.name = "step"}, step,
+               [of = of_](const TapInfo& info, int k) { of->reach(k, info.stop); });
   }
 
  private:
-  std::mutex guard_;
-  std::condition_variable changed_;
-  int reached_ = -1, allowed_ = 0;
+  struct Shared {
+    void reach(int step, const StopToken& stop) {
+      std::unique_lock lock(guard);
+      reached = step;
+      changed.notify_all();
+      while (step >= allowed && !stop.stop_requested())
+        changed.wait_for(lock, std::chrono::milliseconds(5));
+    }
+    std::mutex guard;
+    std::condition_variable changed;
+    int reached = -1, allowed = 0;
+  };
+  const std::shared_ptr<Shared> of_ = std::make_shared<Shared>();
 };
 
 /// x + 1 for so many steps, shown to a live hook "value".

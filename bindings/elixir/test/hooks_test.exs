@@ -211,15 +211,6 @@ defmodule Postern.HooksTest do
     end
   end
 
-  test "the code of the page for who comes from Nx does what it says" do
-    page = File.read!(Path.join(__DIR__, "../../../docs/coming-from-nx.md"))
-    [code] = for [_, code] <- Regex.scan(~r/```elixir\n(.*?)```/s, page), do: code
-    [_, printed] = Regex.run(~r/# (product .*)/, code)
-    folder = inspect(Application.fetch_env!(:postern, :test_programs) <> "/")
-    code = String.replace(code, ~s("step.mlir"), folder <> ~s( <> "step.mlir"))
-    assert ExUnit.CaptureIO.capture_io(fn -> Code.eval_string(code) end) == printed <> "\n"
-  end
-
   describe "functions" do
     test "of a run stand for served ones in this run alone" do
       called = program("called")

@@ -8,7 +8,6 @@ import importlib.util
 import json
 import os
 import pathlib
-import re
 import subprocess
 import sys
 import textwrap
@@ -572,15 +571,3 @@ def test_an_override_without_a_derivative_has_the_defaults():
     assert np.array_equal(f(jnp.arange(2.0)), [0, 2])
     assert np.array_equal(jax.jvp(f, (jnp.arange(2.0),), (jnp.ones(2),))[1], [2, 2])
     assert np.array_equal(jax.grad(lambda x: f(x).sum())(jnp.arange(2.0)), [2, 2])
-
-
-def test_the_pages_library_is_compiled_and_called(tmp_path):
-    page = (pathlib.Path(__file__).parents[3] / "docs" / "jax.md").read_text()
-    block = re.search(r"```\n(// lookup.cc:\n// (g\+\+ [^\n]*)\n.*?)```", page, re.DOTALL)
-    (tmp_path / "lookup.cc").write_text(block.group(1))
-    headers = "$(python -m postern --include-dir)"  # of an installed package
-    assert headers in block.group(2)
-    command = block.group(2).replace(headers, str(pathlib.Path(__file__).parents[3] / "include"))
-    subprocess.run(command, shell=True, check=True, cwd=tmp_path, timeout=300)
-    assert postern.load_library(tmp_path / "lookup.so") == ["demo.lookup"]
-    assert jax.jit(lambda x: pj.call("demo.lookup", F32, x, attributes={"factor": 2.0}))(3.0) == 6
