@@ -253,16 +253,14 @@ void PendingCalls::abandon(const Lock& lock, Job& job, bool by_deadline) {
   changed_.notify_all();
 }
 
-/// Its limit has passed.
+/// Its limit has passed. That is told before a barrier that waits for the job can go on.
 void PendingCalls::abandon_late(const Lock& lock, Job& job) {
-  const std::shared_ptr<Job> keep = *job.at;
-  const bool was_stopped = job.stop;
-  abandon(lock, job, false);
-  if (was_stopped) return;
-  if (run_)
-    failed_.push_back(keep);  // its end says so, unless somebody waits for it or behind it
-  else if (job.forgotten)
+  const bool tell = !job.stop;
+  if (tell && run_)
+    failed_.push_back(*job.at);  // its end says so, unless somebody waits for it or behind it
+  else if (tell && job.forgotten)
     tell_nobody(job);
+  abandon(lock, job, false);
 }
 
 // What a thread does as long as a function with a limit is queued or under way.
