@@ -145,6 +145,7 @@ void PendingCalls::work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job
   acquire(lock);  // who has just started the job holds it
   while (job) {
     const SiteSpec& spec = *job->spec;
+    std::exception_ptr error;  // of one that is late it goes after the lock
     if (!job->stop && !job->abandoned) {
       job->begun = true;
       const auto start = Clock::now();
@@ -153,7 +154,6 @@ void PendingCalls::work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job
         if (job->limit < calls->watches_until_) calls->limits_.notify_one();
       }
       lock.unlock();
-      std::exception_ptr error;
       ErrorCode code = ErrorCode::ok;
       bool ok = false;
       {
@@ -171,10 +171,12 @@ void PendingCalls::work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job
         log(LogLevel::warning, "{} took {:g} ms", describe(spec),
             std::chrono::duration<double, std::milli>(took).count());
       lock.lock();
-      job->ok = ok;
-      job->error = std::move(error);
-      job->code = code;
-      if (!job->abandoned && Clock::now() > job->limit) calls->abandon_late(lock, *job);
+      if (!job->abandoned) {  // else its failure is told, without the lock
+        job->ok = ok;
+        job->error = std::move(error);
+        job->code = code;
+        if (Clock::now() > job->limit) calls->abandon_late(lock, *job);
+      }
     }
     if (job->abandoned) {
       if (job->begun)
