@@ -206,19 +206,24 @@ void PendingCalls::work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job
   }
 }
 
-/// The job is done: what keeps an order behind it may enter.
-void PendingCalls::ended(const Lock&, Job& job) {
-  job.done = true;
-  if (job.next) ready_.push_back(std::move(job.next));
+/// Nobody enters behind the job any more.
+void PendingCalls::leave_list(const Lock&, const Job& job) {
   if (job.keeps_order)
     if (const auto last = last_.find(job.key); last != last_.end() && last->second.get() == &job)
       last_.erase(last);
+  jobs_.erase(job.at);
+}
+
+/// The job is done: what keeps an order behind it may enter.
+void PendingCalls::ended(const Lock& lock, Job& job) {
+  job.done = true;
+  if (job.next) ready_.push_back(std::move(job.next));
   const bool tell = job.error && !job.stop;  // who is told to stop may throw
   if (tell && job.forgotten && !job.seen)
     tell_nobody(job);
   else if (tell && run_)
     failed_.push_back(*job.at);  // the run's end says so unless somebody waits
-  jobs_.erase(job.at);
+  leave_list(lock, job);
   job.under_way.reset();
   for (std::size_t i = 0; i < job.site->operands; ++i) job.memory[i].reset();
 }
@@ -235,10 +240,7 @@ void PendingCalls::abandon(const Lock& lock, Job& job, bool by_deadline) {
       behind->stop = true;
       behind->left_out_by = keep;
     }
-  jobs_.erase(job.at);
-  if (job.keeps_order)
-    if (const auto last = last_.find(job.key); last != last_.end() && last->second.get() == &job)
-      last_.erase(last);
+  leave_list(lock, job);
   if (job.begun) --running_;
   job.under_way.reset();
   std::erase(ready_, keep);

@@ -59,6 +59,7 @@ class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
   void enqueue(const Lock& lock, std::shared_ptr<Job> job);
   void launch(const Lock& lock, std::shared_ptr<Job> job);
   static void work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job> job);
+  void leave_list(const Lock& lock, const Job& job);
   void ended(const Lock& lock, Job& job);
   void tell_to_stop(const Lock& lock);
   void abandon(const Lock& lock, Job& job, bool by_deadline);
