@@ -37,6 +37,10 @@ DeviceValue::DeviceValue(Type t, pjrt::Buffer b, int on, int ordinal, std::share
       lane(on),
       device(ordinal) {}
 
+DeviceValue::~DeviceValue() {
+  for (const View* v = views.load(); v;) delete std::exchange(v, v->next);
+}
+
 void refuse_twice(std::span<const Value* const> given, std::size_t donated) {
   if (std::ranges::count(given, given[donated]) == 1) [[likely]]
     return;
@@ -136,6 +140,14 @@ const DeviceValue& device_value(const Value& value) {
   return static_cast<const DeviceValue&>(value);
 }
 
+/// A value that is being read.
+struct Held {
+  explicit Held(std::shared_ptr<const Value> v)
+      : value(std::move(v)), reading(device_value(*value)) {}
+  std::shared_ptr<const Value> value;
+  Reading reading;
+};
+
 bool is_there(const DeviceValue& value) {
   return value.ready.load(std::memory_order_acquire) || value.buffer.ready().is_ready();
 }
@@ -173,7 +185,8 @@ pjrt::Buffer send(const Type& t, const void* data, const std::shared_ptr<const v
                                  [keep] {});
 }
 
-pjrt::Buffer seen_on(const DeviceValue& from, std::shared_ptr<const void> owner, const Lane& lane) {
+pjrt::Buffer seen_on(std::shared_ptr<const Value> array, const Lane& lane) {
+  const DeviceValue& from = device_value(*array);
   refuse_donated(from);
   const Lane& there = Runtime::get().lane(from.lane);
   const bool shared = there.memory == lane.memory;
@@ -200,17 +213,13 @@ pjrt::Buffer seen_on(const DeviceValue& from, std::shared_ptr<const void> owner,
         .client(lane.client)
         .buffer_from_host(bytes.get(), from.type.dtype, from.type.dims, lane.handle);
   }
-  struct Seen {
-    std::shared_ptr<const void> owner;
-    Reading reading;
-  };
-  std::unique_ptr<Seen> keep(new Seen{std::move(owner), Reading(from)});
+  auto keep = std::make_unique<Held>(std::move(array));
   pjrt::Buffer view =
       Runtime::get()
           .client(lane.client)
           .view_of_device(
               from.buffer.data(), from.type.dtype, from.type.dims, lane.handle,
-              [](void*, void* user) { delete static_cast<Seen*>(user); }, keep.get());
+              [](void*, void* user) { delete static_cast<Held*>(user); }, keep.get());
   keep.release();  // its on_delete frees it
   return view;
 }
@@ -246,6 +255,33 @@ pjrt::Buffer* on_lane(const HostValue& host, Lane& lane, std::shared_ptr<const v
   return out;
 }
 
+/// Whether runs on the lane may see the value through one buffer, which XLA takes longer to make
+/// than a short program takes.
+bool is_viewed(const DeviceValue& value, const Lane& lane) {
+  Runtime& runtime = Runtime::get();
+  return runtime.platform().on_host && value.ready.load(std::memory_order_acquire) &&
+         runtime.lane(value.lane).memory == lane.memory && value.type.size() > 0 &&
+         !is_packed(value.type.dtype);
+}
+
+/// Of a value that somebody reads.
+pjrt::Buffer* view_of(const DeviceValue& value, const Lane& lane) {
+  using View = DeviceValue::View;
+  View* first = value.views.load(std::memory_order_acquire);
+  for (View* v = first; v; v = v->next)
+    if (v->lane == lane.index) return &v->buffer;
+  const auto& client = Runtime::get().client(lane.client);
+  auto made = std::make_unique<View>(
+      View{lane.index,
+           client.view_of_device(value.buffer.data(), value.type.dtype, value.type.dims,
+                                 lane.handle, nullptr, nullptr),
+           first});
+  // Another thread may have made one for the lane too: two of them do no harm.
+  while (!value.views.compare_exchange_weak(made->next, made.get(), std::memory_order_acq_rel)) {
+  }
+  return &made.release()->buffer;
+}
+
 }  // namespace
 
 pjrt::Buffer* on_lane(const Tensor& tensor, Lane& lane, std::shared_ptr<const void>& keep,
@@ -257,7 +293,11 @@ pjrt::Buffer* on_lane(const Tensor& tensor, Lane& lane, std::shared_ptr<const vo
     const DeviceValue& value = device_value(*pointer);
     if (value.lane == lane.index) [[likely]]
       return const_cast<pjrt::Buffer*>(&value.buffer);
-    auto view = std::make_shared<pjrt::Buffer>(seen_on(value, pointer, lane));
+    if (staged && is_viewed(value, lane)) {
+      keep = std::make_shared<const Held>(pointer);
+      return view_of(value, lane);
+    }
+    auto view = std::make_shared<pjrt::Buffer>(seen_on(pointer, lane));
     pjrt::Buffer* const out = view.get();
     keep = std::move(view);
     return out;
@@ -282,12 +322,6 @@ const void* host_view(const Tensor& tensor, std::shared_ptr<const void>& keep) {
       pointer->type.size() > 0) {
     const DeviceValue& value = device_value(*pointer);
     if (value.buffer.is_on_cpu()) {
-      struct Held {
-        explicit Held(std::shared_ptr<const Value> v)
-            : value(std::move(v)), reading(device_value(*value)) {}
-        std::shared_ptr<const Value> value;
-        Reading reading;
-      };
       if (!keep) keep = std::make_shared<const Held>(pointer);
       await(value);
       return value.buffer.data();

@@ -26,6 +26,14 @@ struct ComputedValue : detail::Value {
 
 struct DeviceValue final : ComputedValue {
   DeviceValue(Type t, pjrt::Buffer b, int lane, int device, std::shared_ptr<RunRecord> r);
+  ~DeviceValue() override;
+
+  /// The memory as another lane's buffer.
+  struct View {
+    int lane;
+    pjrt::Buffer buffer;
+    View* next;
+  };
 
   pjrt::Buffer buffer;
   int lane;                                    // where the memory is
@@ -33,6 +41,7 @@ struct DeviceValue final : ComputedValue {
   bool placed = false;                         // put there by the user, or made from what was
   std::shared_ptr<const std::string> targets;  // of FFI that its program calls, for errors
   mutable std::atomic<int> readers{0};
+  mutable std::atomic<View*> views{nullptr};  // one for each lane that has seen it in place
 };
 
 /// While one lives, no program takes the value's memory. XLA has its own count for that, which two
@@ -95,9 +104,9 @@ void copy_out(const DeviceValue& value, void* to);
 pjrt::Buffer send(const Type& type, const void* data, const std::shared_ptr<const void>& keep,
                   const Lane& lane);
 /// An array of another lane as a buffer of this one. Where the two share memory and the contents
-/// are there, it is the same memory, which `owner` keeps alive; else a copy, which within a client
-/// nobody waits for unless a run that calls back makes the contents.
-pjrt::Buffer seen_on(const DeviceValue& from, std::shared_ptr<const void> owner, const Lane& lane);
+/// are there, it is the same memory, which the buffer keeps alive; else a copy, which within a
+/// client nobody waits for unless a run that calls back makes the contents.
+pjrt::Buffer seen_on(std::shared_ptr<const detail::Value> array, const Lane& lane);
 
 /// Where a program with such arguments runs.
 struct Home {
@@ -112,6 +121,7 @@ void check_device(int device);
 
 /// The tensor's array on `lane`, sent there if need be. Throws TypeError for traced and empty
 /// tensors. The result lives as long as `keep` and `staged`, if that is given and is the way.
+/// `staged` is for runs that only read the array, and that hold `keep` until they have ended.
 pjrt::Buffer* on_lane(const Tensor& tensor, Lane& lane, std::shared_ptr<const void>& keep,
                       StagedOperands* staged = nullptr);
 

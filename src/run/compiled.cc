@@ -274,11 +274,10 @@ struct CompiledProgram::Arguments {
     return {buffers.data(), n};
   }
 
-  /// What must live until the run is complete. Plug-ins for devices of their own let go of a view
-  /// of another client's memory, whose owner may then use it again, before the device has read it;
-  /// on the host they do not.
+  /// What must live until the run is complete: arrays of which other lanes have views. Plug-ins
+  /// for devices of their own also let go of a view of the run's own before the device has read it.
   std::shared_ptr<const void> views() {
-    if (keep.empty() || Runtime::get().platform().on_host) [[likely]]
+    if (keep.empty()) [[likely]]
       return {};
     return std::make_shared<const Keep>(std::move(keep));
   }

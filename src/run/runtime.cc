@@ -333,13 +333,28 @@ Lane* Runtime::try_take_spare(const Lane& main, bool nested) {
   }
 }
 
+Lane* Runtime::try_take_single(Lane& main, bool nested) {
+  // Threads whose runs meet on a device keep to a lane each, as long as they do: else they would
+  // pass the lanes and what lies on them to and fro.
+  static thread_local Lane* last = nullptr;  // a spare one
+  static thread_local unsigned runs = 0;
+  const bool again = last && !nested && last->memory == main.memory && ++runs % 16 != 0;
+  if (again && try_take(*last)) return last;
+  if (try_take(main)) {
+    if (!nested) last = nullptr;
+    return &main;
+  }
+  Lane* const spare = try_take_spare(main, nested);
+  if (!nested) last = spare;
+  return spare;
+}
+
 Lane& Runtime::take_any(int device) {
   const host::Nesting* nested = host::nesting();
   Lane& main = *lanes_[static_cast<std::size_t>(device)];
   while (true) {
-    if (Lane* lane = try_take(main)) return *lane;
-    if (Lane* lane = try_take_spare(main, nested != nullptr)) {
-      lane->device = device;
+    if (Lane* lane = try_take_single(main, nested != nullptr)) {
+      if (lane != &main) lane->device = device;
       return *lane;
     }
     if (nested || platform_->makes_devices)

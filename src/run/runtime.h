@@ -114,6 +114,7 @@ class Runtime {
   void wait_for_tuning();
   Lane& take_any(int device);
   LaneGroup take_any(const std::vector<int>& devices, bool calls);
+  Lane* try_take_single(Lane& main, bool nested);
   Lane* try_take_spare(const Lane& main, bool nested);
   bool try_take_main(const std::vector<Lane*>& lanes, Lane::Holder as, bool& stuck);
   std::optional<LaneGroup> try_take_spare(const std::vector<int>& devices, Lane::Holder as,

@@ -144,12 +144,10 @@ std::shared_ptr<const ShardedValue> spread(const Tensor& tensor, const Sharding&
       if (here(i))
         parts.push_back(part);
       else
-        parts.push_back(placed_on(part->type, seen_on(*part, part, *lanes[i]), *lanes[i]));
+        parts.push_back(placed_on(part->type, seen_on(part, *lanes[i]), *lanes[i]));
     }
   } else if (pointer->kind == Value::Kind::device && sharding.is_replicated()) {
-    const auto& value = static_cast<const DeviceValue&>(*pointer);
-    for (Lane* lane : lanes)
-      parts.push_back(placed_on(type, seen_on(value, pointer, *lane), *lane));
+    for (Lane* lane : lanes) parts.push_back(placed_on(type, seen_on(pointer, *lane), *lane));
   } else {
     const std::shared_ptr<const void> bytes =
         host_bytes(tensor, "a tensor that is spread over devices");
@@ -245,7 +243,7 @@ Tensor put(const Tensor& x, int device, const Place& place) {
   if (pointer->kind == Value::Kind::device) {
     const auto& from = static_cast<const run::DeviceValue&>(*pointer);
     if (from.placed && from.lane == lane.index) return x;
-    value = run::placed_on(x.type(), run::seen_on(from, pointer, lane), lane);
+    value = run::placed_on(x.type(), run::seen_on(pointer, lane), lane);
   } else {
     const std::shared_ptr<const void> bytes = run::host_bytes(x, "device_put");
     value = run::placed_on(x.type(), run::send(x.type(), bytes.get(), bytes, lane), lane);

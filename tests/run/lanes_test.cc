@@ -1,6 +1,7 @@
 // Runs that are inside their calls at once keep nobody out, each case in a process of its own.
 #include <future>
 
+#include "run/array.h"
 #include "run/runtime.h"
 #include "support.h"
 
@@ -67,6 +68,73 @@ TEST(Lanes, RunsThatHaveLeftEarlyAreWaitedFor) {
   EXPECT_EQ(barrier.wait_for(10s), std::future_status::ready);
   EXPECT_EQ(follower.wait_for(10s), std::future_status::ready);
   EXPECT_EQ(pending(), 0u);
+}
+
+/// The device's own lane is taken: a run that calls back finds another one.
+struct Occupied {
+  run::Lane& lane = run::Runtime::get().take(0, true);
+  ~Occupied() { run::Runtime::get().leave(lane); }
+};
+
+const run::DeviceValue& value_of(const Tensor& x) {
+  return static_cast<const run::DeviceValue&>(*detail::Access::value(x));
+}
+
+std::size_t count_views(const Tensor& x) {
+  std::size_t count = 0;
+  for (const auto* v = value_of(x).views.load(); v; v = v->next) ++count;
+  return count;
+}
+
+void copy(View<const float> from, View<float> to) { std::ranges::copy(from, to.begin()); }
+
+TEST(Lanes, RunsOfALaneShareTheirViewOfAnArray) {
+  const auto next = jit([](Tensor x) { return call({}, x.type(), copy, x) + 1.0f; });
+  const Tensor x = device_put(tensor<float>({1, 2}), 0).block_until_ready();
+  for (int i = 0; i < 16; ++i) next(x).block_until_ready();  // the thread is on the device's own
+  EXPECT_EQ(count_views(x), 0u);
+  {
+    const Occupied occupied;
+    for (int i = 0; i < 40; ++i) EXPECT_EQ(next(x).to_vector<float>(), (std::vector<float>{2, 3}));
+  }
+  EXPECT_EQ(count_views(x), 1u);
+  EXPECT_EQ(value_of(x).readers.load(), 0);  // so that a program may take the memory
+  const void* const memory = value_of(x).buffer.data();
+  const Tensor y = jit([](Tensor t) { return t * 2.0f; }, {.donate = {0}})(x);
+  EXPECT_EQ(y.to_vector<float>(), (std::vector<float>{2, 4}));
+  EXPECT_EQ(value_of(y).buffer.data(), memory);
+  const Occupied occupied;
+  test::expect_error<TypeError>([&] { next(x); }, {"donated", "f32[2]"});
+  EXPECT_EQ(next(y).to_vector<float>(), (std::vector<float>{3, 5}));
+}
+
+TEST(Lanes, AViewedArrayIsThereUntilTheRunHasEnded) {
+  std::promise<void> entered, go_on;
+  bool waits = false;
+  const auto next = jit([&](Tensor x) {
+    const auto slow = [&](View<const float> from, View<float> to) {
+      if (waits) {
+        entered.set_value();
+        go_on.get_future().wait();
+      }
+      copy(from, to);
+    };
+    return call({}, x.type(), slow, x) + 1.0f;
+  });
+  const Occupied occupied;
+  Tensor x = device_put(full({DType::f32, {64}}, 3.0f), 0).block_until_ready();
+  next(x).block_until_ready();  // makes the view
+  waits = true;
+  std::optional run = next.start(x);
+  entered.get_future().wait();
+  std::weak_ptr<const detail::Value> watched = detail::Access::pointer(x);
+  x = Tensor();
+  EXPECT_FALSE(watched.expired());
+  go_on.set_value();
+  EXPECT_EQ(run->result().to_vector<float>(), std::vector<float>(64, 4.0f));
+  run.reset();
+  for (int i = 0; i < 1000 && !watched.expired(); ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_TRUE(watched.expired());
 }
 
 }  // namespace
