@@ -8,6 +8,7 @@
 
 #include "bare.h"
 #include "harness.h"
+#include "run/compiled.h"
 
 namespace bench {
 
@@ -71,23 +72,52 @@ void trace_lower(Report& report) {
 
 namespace {
 
-/// Seconds to make a program of so many ordered calls and run it once.
-double compile_s(int count) {
-  const auto begin = std::chrono::steady_clock::now();
-  const auto f = pn::jit([&](pn::Tensor x) {
+auto ordered_calls(int count) {
+  return pn::jit([count](pn::Tensor x) {
     for (int i = 0; i < count; ++i)
       x = pn::call(
           {.effect = pn::Effect::ordered}, x.type(),
           [](pn::View<const float> in, pn::View<float> out) { out[0] = in[0]; }, x * 1.0001f);
     return x;
   });
-  f(pn::tensor<float>({1, 2, 3, 4})).block_until_ready();
+}
+
+/// Seconds to make a program of so many ordered calls and run it once.
+double compile_s(int count) {
+  const auto begin = std::chrono::steady_clock::now();
+  ordered_calls(count)(pn::tensor<float>({1, 2, 3, 4})).block_until_ready();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+/// What the parts of a long program cost its runs.
+void runs_in_parts(Report& report) {
+  namespace in = pn::internal;
+  const pn::Tensor x = pn::tensor<float>({1, 2, 3, 4});
+  const pn::Lowered lowered = ordered_calls(1000).lower(x);
+  const auto& parts = static_cast<const in::run::ProgramModule&>(*lowered.internal());
+  const auto side = [&](std::string text) -> Side {
+    auto module = std::make_shared<in::run::ProgramModule>(parts);
+    module->text = std::move(text);
+    const auto program =
+        std::make_shared<in::run::CompiledProgram>(std::move(module), 1, lowered.captures());
+    return [&x, program](std::int64_t times) {
+      const pn::Tensor* const arguments[] = {&x};
+      pn::Tensor result;
+      while (times-- > 0) {
+        program->run(arguments, {&result, 1});
+        result.block_until_ready();
+      }
+    };
+  };
+  const auto ns = race({side(parts.text), side(in::in_one_piece(parts.text))}, 25);
+  report.add({"compile_calls/1000/run", ns[0] / 1e3, "us", "one piece", ns[1] / 1e3,
+              "a run of the program in parts; 1.05 is the aim"});
 }
 
 }  // namespace
 
 void compile_calls(Report& report) {
+  runs_in_parts(report);
   double before = 0;
   for (const int count : {1000, 2000, 5000, 10'000, 20'000}) {
     const double seconds = compile_s(count);
