@@ -12,10 +12,6 @@
 namespace pn = postern;
 using namespace std::chrono_literals;
 
-// What the address sanitizer keeps of freed memory would look like growth.
-extern "C" const char* __asan_default_options();
-extern "C" const char* __asan_default_options() { return "quarantine_size_mb=1"; }
-
 namespace {
 
 double resident_mib() {
