@@ -148,6 +148,14 @@ struct Held {
   Reading reading;
 };
 
+/// The same memory as a buffer of the lane.
+pjrt::Buffer view_on(const Lane& lane, const DeviceValue& value,
+                     void (*on_delete)(void* data, void* user), void* user) {
+  const auto& client = Runtime::get().client(lane.client);
+  return client.view_of_device(value.buffer.data(), value.type.dtype, value.type.dims, lane.handle,
+                               on_delete, user);
+}
+
 bool is_there(const DeviceValue& value) {
   return value.ready.load(std::memory_order_acquire) || value.buffer.ready().is_ready();
 }
@@ -214,12 +222,8 @@ pjrt::Buffer seen_on(std::shared_ptr<const Value> array, const Lane& lane) {
         .buffer_from_host(bytes.get(), from.type.dtype, from.type.dims, lane.handle);
   }
   auto keep = std::make_unique<Held>(std::move(array));
-  pjrt::Buffer view =
-      Runtime::get()
-          .client(lane.client)
-          .view_of_device(
-              from.buffer.data(), from.type.dtype, from.type.dims, lane.handle,
-              [](void*, void* user) { delete static_cast<Held*>(user); }, keep.get());
+  pjrt::Buffer view = view_on(
+      lane, from, [](void*, void* user) { delete static_cast<Held*>(user); }, keep.get());
   keep.release();  // its on_delete frees it
   return view;
 }
@@ -270,12 +274,8 @@ pjrt::Buffer* view_of(const DeviceValue& value, const Lane& lane) {
   View* first = value.views.load(std::memory_order_acquire);
   for (View* v = first; v; v = v->next)
     if (v->lane == lane.index) return &v->buffer;
-  const auto& client = Runtime::get().client(lane.client);
-  auto made = std::make_unique<View>(
-      View{lane.index,
-           client.view_of_device(value.buffer.data(), value.type.dtype, value.type.dims,
-                                 lane.handle, nullptr, nullptr),
-           first});
+  auto made =
+      std::make_unique<View>(View{lane.index, view_on(lane, value, nullptr, nullptr), first});
   // Another thread may have made one for the lane too: two of them do no harm.
   while (!value.views.compare_exchange_weak(made->next, made.get(), std::memory_order_acq_rel)) {
   }
