@@ -28,7 +28,7 @@ template <class Config, class F, class... Operands>
 auto block(const Config& config, F default_fn, const Operands&... operands) {
   return [&]<class... B>(const B&... x) {
     using Body = detail::BlockBody<Config, F>;
-    const detail::Flat<Body, B...> flat(std::make_shared<Body>(config, std::move(default_fn)),
+    const detail::Flat<Body, B...> flat(detail::Shared<Body>(Body(config, std::move(default_fn))),
                                         x...);
     const detail::Tensors y =
         detail::block(detail::erase_config(config), flat, detail::leaves_of(x...), nullptr);
@@ -42,7 +42,7 @@ template <class Out, class Config, class F, class... Operands>
 auto block_like(const Out& out, const Config& config, F default_fn, const Operands&... operands) {
   return [&]<class... B>(const B&... x) {
     using Body = detail::BlockBody<Config, F>;
-    const detail::Flat<Body, B...> flat(std::make_shared<Body>(config, std::move(default_fn)),
+    const detail::Flat<Body, B...> flat(detail::Shared<Body>(Body(config, std::move(default_fn))),
                                         x...);
     std::vector<Type> declared;
     for (const Tensor& t : detail::leaves_of(detail::abstract_tree(out)))

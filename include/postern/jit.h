@@ -1,6 +1,7 @@
 // jit: a C++ function on tensors becomes a compiled program, once for each combination of argument
 // types.
 #pragma once
+#include <postern/detail/function.h>
 #include <postern/detail/jit_core.h>
 #include <postern/sharding.h>
 
@@ -60,8 +61,7 @@ template <class F>
 class Jitted : public detail::BraceCall<Jitted<F>, F> {
  public:
   /// What `jit` returns; nothing is traced yet. Throws as `jit` does.
-  Jitted(F f, JitOptions options)
-      : f_(std::make_shared<F>(std::move(f))), core_(detail::make_jit(std::move(options))) {}
+  Jitted(F f, JitOptions options) : f_(std::move(f)), core_(detail::make_jit(std::move(options))) {}
 
   // operator(): runs. Results are ready or on their way; an error of the program is thrown here if
   // it is known, else where a result is waited for.
@@ -164,7 +164,7 @@ class Jitted : public detail::BraceCall<Jitted<F>, F> {
   }
 
  private:
-  Jitted(std::shared_ptr<F> f, std::shared_ptr<detail::JitCore> core)
+  Jitted(detail::Shared<F> f, std::shared_ptr<detail::JitCore> core)
       : f_(std::move(f)), core_(std::move(core)) {}
 
   template <std::size_t... i, class... A>
@@ -199,11 +199,16 @@ class Jitted : public detail::BraceCall<Jitted<F>, F> {
     return [this, &boxed...](const std::vector<Tensor>& leaves, detail::Outputs& out) {
       [[maybe_unused]] const Tensor* next = leaves.data();
       std::tuple<B...> args{detail::with_leaves(boxed, next)...};
-      out.set(std::apply([this](auto&... a) { return detail::call_plain(*f_, a...); }, args));
+      out.set(call_with(std::index_sequence_for<B...>(), args));
     };
   }
 
-  std::shared_ptr<F> f_;
+  template <std::size_t... i, class... B>
+  auto call_with(std::index_sequence<i...>, std::tuple<B...>& arguments) const {
+    return detail::call_plain(*f_, std::get<i>(arguments)...);
+  }
+
+  detail::Shared<F> f_;
   std::shared_ptr<detail::JitCore> core_;
 };
 

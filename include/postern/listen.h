@@ -201,7 +201,7 @@ template <class F>
 class NonFinite : public detail::BraceCall<NonFinite<F>, F> {
  public:
   /// Called as `f` is, and throws what `f` throws while it is traced.
-  NonFinite(F f, Place place) : f_(std::make_shared<F>(std::move(f))), place_(place) {}
+  NonFinite(F f, Place place) : f_(std::move(f)), place_(place) {}
   template <class... A>
   auto invoke(A&&... arguments) const {
     return detail::with_boxed<F>(
@@ -214,7 +214,7 @@ class NonFinite : public detail::BraceCall<NonFinite<F>, F> {
   }
 
  private:
-  std::shared_ptr<F> f_;
+  detail::Shared<F> f_;
   Place place_;
 };
 

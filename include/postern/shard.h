@@ -151,7 +151,7 @@ namespace detail {
 struct ShardMapCall {
   Mesh mesh;
   std::vector<P> in;
-  std::function<std::vector<P>()> out;  // known once the function was called
+  Function<std::vector<P>()> out;  // known once the function was called
 };
 POSTERN_API Tensors shard_map(const TensorFunction& f, const ShardMapCall& call, const Tensors& x,
                               const Place& place);
@@ -180,10 +180,7 @@ template <class F>
 class ShardMapped : public BraceCall<ShardMapped<F>, F> {
  public:
   ShardMapped(F f, Mesh mesh, ShardMapOptions options, Place place)
-      : f_(std::make_shared<F>(std::move(f))),
-        mesh_(std::move(mesh)),
-        options_(std::move(options)),
-        place_(place) {}
+      : f_(std::move(f)), mesh_(std::move(mesh)), options_(std::move(options)), place_(place) {}
   template <class... A>
   auto invoke(A&&... arguments) const {
     return with_boxed<F>(
@@ -200,7 +197,7 @@ class ShardMapped : public BraceCall<ShardMapped<F>, F> {
   }
 
  private:
-  std::shared_ptr<F> f_;
+  Shared<F> f_;
   Mesh mesh_;
   ShardMapOptions options_;
   Place place_;

@@ -59,7 +59,7 @@ class TapMap {
   }
 
  private:
-  std::function<detail::Shown(const void*, const std::type_info&, const Place&)> apply_;
+  detail::Function<detail::Shown(const void*, const std::type_info&, const Place&)> apply_;
 };
 
 struct TapOptions {

@@ -6,6 +6,7 @@
 //   std::vector<float> numbers = y.to_vector<float>();  // 3, 6, 7, 10
 #pragma once
 #include <postern/detail/api.h>
+#include <postern/detail/function.h>
 #include <postern/place.h>
 #include <postern/type.h>
 #include <postern/view.h>
@@ -268,7 +269,9 @@ requires(!detail::pair_of_numbers<T>) Tensor
 
 namespace detail {
 using Tensors = std::vector<Tensor>;
-}
+/// A function of the leaves of containers.
+using TensorFunction = Function<Tensors(std::span<const Tensor>)>;
+}  // namespace detail
 
 /// A tensor of which only the type is known, for templates of results and for lowering without
 /// data. Throws TypeError for a type that make_type refuses.

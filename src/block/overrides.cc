@@ -167,8 +167,8 @@ using blocks::registry;
 
 std::uint64_t detail::add_override(ErasedOverride o) {
   PlaceScope at(o.place);
-  const int forms =
-      (o.kernel != nullptr) + (o.target != nullptr) + (o.program != nullptr) + o.keeps_default;
+  const int forms = static_cast<bool>(o.kernel) + (o.target != nullptr) + (o.program != nullptr) +
+                    o.keeps_default;
   check(forms == 1,
         "override_block '{}': exactly one of kernel, target and program is needed, got {}", o.block,
         forms);

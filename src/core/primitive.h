@@ -14,6 +14,7 @@ class Lowering;
 struct Primitive;
 struct SiteSpec;
 using Types = std::vector<Type>;
+using detail::TensorFunction;
 using detail::Tensors;
 using TensorSpan = std::span<const Tensor>;
 

@@ -62,8 +62,6 @@ inline Tensor bind1(const Primitive& primitive, ParamsPtr params,
   return bind1(primitive, std::move(params), std::span(operands.begin(), operands.size()));
 }
 
-using TensorFunction = std::function<Tensors(TensorSpan)>;
-
 /// The program of `f` for arguments of these types.
 Closed trace_program(std::string what, std::span<const Type> types, const TensorFunction& f);
 

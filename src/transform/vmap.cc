@@ -47,9 +47,8 @@ std::int64_t batch_size(Types& types, std::vector<int>& axes, std::optional<std:
 }  // namespace
 
 Tensors vmap(const TensorFunction& f, const Tensors& x, const std::vector<int>& in_axes,
-             const std::function<std::vector<int>()>& out_axes,
-             std::optional<std::int64_t> axis_size, const std::string& axis_name,
-             const Place& place) {
+             FunctionRef<std::vector<int>()> out_axes, std::optional<std::int64_t> axis_size,
+             const std::string& axis_name, const Place& place) {
   PlaceScope at(place);
   for (const Tensor& t : x)
     check(t.has_value(), "vmap: an argument is an empty Tensor, one that was never given a value");

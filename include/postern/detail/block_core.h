@@ -3,6 +3,7 @@
 #include <postern/call.h>
 #include <postern/detail/api.h>
 #include <postern/detail/control_core.h>
+#include <postern/detail/function.h>
 
 #include <functional>
 #include <memory>
@@ -89,8 +90,7 @@ std::string block_name() {
 template <class Config>
 BlockConfig erase_config(const Config& config) {
   static_assert(is_aggregate_container<Config>, "postern: a block's config is a plain struct");
-  BlockConfig erased{
-      &typeid(Config), block_name<Config>(), {}, std::make_shared<const Config>(config)};
+  BlockConfig erased{&typeid(Config), block_name<Config>(), {}, hold<Config>(config)};
   if constexpr (field_count<Config>() > 0) {
     with_fields(*static_cast<const Config*>(erased.object.get()), [&](const auto&... field) {
       std::size_t i = 0;
@@ -149,19 +149,19 @@ POSTERN_API Tensors block(const BlockConfig& config, const TensorFunction& defau
                           const Tensors& operands, const std::vector<Type>* declared);
 
 /// A kernel that has been given its config.
-using BoundKernel = std::function<Callee(const std::shared_ptr<const void>& config)>;
+using BoundKernel = Function<Callee(const std::shared_ptr<const void>& config)>;
 
 template <class Config, class F, class R, class Parameters, bool takes_config>
 struct KernelFor;
 template <class Config, class F, class R, class... P>
 struct KernelFor<Config, F, R, std::tuple<P...>, false> {
-  std::shared_ptr<F> f;
+  Shared<F> f;
   std::shared_ptr<const void> config;
   R operator()(P... p) const { return (*f)(std::forward<P>(p)...); }
 };
 template <class Config, class F, class R, class First, class... P>
 struct KernelFor<Config, F, R, std::tuple<First, P...>, true> {
-  std::shared_ptr<F> f;
+  Shared<F> f;
   std::shared_ptr<const void> config;
   R operator()(P... p) const {
     return (*f)(*static_cast<const Config*>(config.get()), std::forward<P>(p)...);
@@ -182,8 +182,7 @@ BoundKernel bind_kernel(F&& f, const Place& place) {
   using Parameters = typename Signature<Fn>::Parameters;
   using Bound = KernelFor<Config, Fn, typename Signature<Fn>::Result, Parameters,
                           leads_with_config<Config, Parameters>>;
-  return [fn = std::make_shared<Fn>(std::forward<F>(f)),
-          place](const std::shared_ptr<const void>& config) {
+  return [fn = Shared<Fn>(std::forward<F>(f)), place](const std::shared_ptr<const void>& config) {
     return Callee(Bound{fn, config}, place);
   };
 }

@@ -2,6 +2,7 @@
 // one function pointer.
 #pragma once
 #include <postern/detail/api.h>
+#include <postern/detail/function.h>
 #include <postern/detail/small_vector.h>
 #include <postern/host.h>
 #include <postern/tensor.h>
@@ -247,13 +248,10 @@ decltype(auto) enter(F& f, const Firing& firing, std::index_sequence<c...>,
                firing, leaf_of(i, firing))...);
 }
 
-template <class F>
-std::shared_ptr<const HostFunction> erase(F&& f) {
-  using Fn = std::decay_t<F>;
-  using Parameters = typename Signature<Fn>::Parameters;
-  using Result = std::decay_t<typename Signature<Fn>::Result>;
+/// What there is to say of all host functions of one signature.
+template <class Parameters, class Result>
+std::shared_ptr<HostFunction> described() {
   constexpr std::size_t context = context_count<Parameters>();
-  constexpr std::size_t leaves = std::tuple_size_v<Parameters> - context;
   auto host = std::make_shared<HostFunction>();
   constexpr auto* none = static_cast<Parameters*>(nullptr);
   host->wants_attributes = leads_with<Attributes>(none, 0);
@@ -264,11 +262,21 @@ std::shared_ptr<const HostFunction> erase(F&& f) {
     host->parameters = {
         Taken<std::decay_t<std::tuple_element_t<context + i, Parameters>>>::parameter...};
   }
-  (std::make_index_sequence<leaves>{});
+  (std::make_index_sequence<std::tuple_size_v<Parameters> - context>{});
+  return host;
+}
+
+template <class F>
+std::shared_ptr<const HostFunction> erase(F&& f) {
+  using Fn = std::decay_t<F>;
+  using Parameters = typename Signature<Fn>::Parameters;
+  using Result = std::decay_t<typename Signature<Fn>::Result>;
+  auto host = described<Parameters, Result>();
   host->invoke = [](void* object, const Firing& firing) {
     Fn& fn = *static_cast<Fn*>(object);
+    constexpr std::size_t context = context_count<Parameters>();
     constexpr auto c = std::make_index_sequence<context>{};
-    constexpr auto l = std::make_index_sequence<leaves>{};
+    constexpr auto l = std::make_index_sequence<std::tuple_size_v<Parameters> - context>{};
     if constexpr (std::is_void_v<Result>)
       enter<Fn, Parameters>(fn, firing, c, l);
     else if (firing.results == 0)
@@ -276,7 +284,7 @@ std::shared_ptr<const HostFunction> erase(F&& f) {
     else
       give_back<Result>(firing, enter<Fn, Parameters>(fn, firing, c, l));
   };
-  host->object = std::make_shared<Fn>(std::forward<F>(f));
+  host->object = hold<Fn>(std::forward<F>(f));
   return host;
 }
 

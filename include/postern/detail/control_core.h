@@ -97,7 +97,7 @@ auto call_scanned(F& f, Carry& carry, X& x) {
 template <class F, class Carry, class... Lead>
 TensorFunction flat_body(F f, const Carry& carry, const char* what, const Place& place,
                          bool same_structure, const Lead&... lead) {
-  return [f = std::make_shared<F>(std::move(f)),
+  return [f = Shared<F>(std::move(f)),
           like = std::tuple<Lead..., Carry>(emptied(lead)..., emptied(carry)), what, place,
           same_structure](std::span<const Tensor> leaves) {
     const Tensor* next = leaves.data();
@@ -128,7 +128,7 @@ struct Branches {
                   "postern: all branches must return the same type of container");
     auto held_f = [f = std::move(f)](B&... arguments) { return call_held(f, arguments...); };
     functions.push_back([flat = Flat<decltype(held_f), B...>(
-                             std::make_shared<decltype(held_f)>(std::move(held_f)), operands...),
+                             Shared<decltype(held_f)>(std::move(held_f)), operands...),
                          like = like, what, place](std::span<const Tensor> leaves) {
       Tensors out = flat(leaves);
       if (*like)
@@ -170,7 +170,7 @@ auto scan_over(F f, const Carry& start, const Xs& over, const ScanOptions& optio
       "postern: the function of a scan returns std::pair{carry, y}; y may be std::tuple<>()");
   using Y = typename R::second_type;
   auto like = std::make_shared<std::optional<Y>>();
-  auto flat = [f = std::make_shared<F>(std::move(f)), c = emptied(init), x = emptied(xs), like,
+  auto flat = [f = Shared<F>(std::move(f)), c = emptied(init), x = emptied(xs), like,
                place](std::span<const Tensor> leaves) {
     const Tensor* next = leaves.data();
     C carry = with_leaves(c, next);

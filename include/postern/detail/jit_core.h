@@ -2,6 +2,7 @@
 #pragma once
 #include <postern/detail/api.h>
 #include <postern/detail/callee.h>
+#include <postern/detail/function.h>
 #include <postern/detail/small_vector.h>
 #include <postern/hook.h>
 #include <postern/program.h>
@@ -64,26 +65,12 @@ struct Outputs {
   void set(R result) {
     leaves = leaves_of(result);
     visit(result, [](Tensor& leaf) { leaf = Tensor(); });
-    like = std::make_shared<const R>(std::move(result));
+    like = hold<R>(std::move(result));
   }
 };
 
-/// A reference to whatever traces the function; lives as long as the call.
-class Tracer {
- public:
-  template <class F>
-  Tracer(const F& f)
-      : object_(&f), call_([](const void* object, const std::vector<Tensor>& leaves, Outputs& out) {
-          (*static_cast<const F*>(object))(leaves, out);
-        }) {}
-  void operator()(const std::vector<Tensor>& leaves, Outputs& out) const {
-    call_(object_, leaves, out);
-  }
-
- private:
-  const void* object_;
-  void (*call_)(const void*, const std::vector<Tensor>&, Outputs&);
-};
+/// Traces the function.
+using Tracer = FunctionRef<void(const std::vector<Tensor>& leaves, Outputs& out)>;
 
 POSTERN_API std::shared_ptr<JitCore> make_jit(JitOptions options);
 POSTERN_API std::shared_ptr<JitCore> with_hooks(const JitCore& core,

@@ -41,9 +41,8 @@ POSTERN_API Tensors jacobian(bool forward, const TensorFunction& f, const Tensor
                              const Place& place);
 /// `out_axes` is asked when `f` has been traced.
 POSTERN_API Tensors vmap(const TensorFunction& f, const Tensors& x, const std::vector<int>& axes,
-                         const std::function<std::vector<int>()>& out_axes,
-                         std::optional<std::int64_t> size, const std::string& axis_name,
-                         const Place& place);
+                         FunctionRef<std::vector<int>()> out_axes, std::optional<std::int64_t> size,
+                         const std::string& axis_name, const Place& place);
 
 POSTERN_API Tensors vectorize(const TensorFunction& f, const std::string& signature,
                               const Tensors& x, const Place& place);
@@ -58,14 +57,14 @@ struct Forward {
   Tensors results, residuals;
   TensorFunction backward;
 };
-using ForwardRule = std::function<Forward(std::span<const Tensor>)>;
+using ForwardRule = Function<Forward(std::span<const Tensor>)>;
 POSTERN_API Tensors custom_vjp(const TensorFunction& f, const ForwardRule& forward,
                                const Tensors& x, const Place& place);
 /// f(residuals, x); transpose(residuals, ct).
 POSTERN_API Tensors linear_call(const TensorFunction& f, const TensorFunction& transpose,
                                 const Tensors& residuals, const Tensors& x, const Place& place);
 /// Solves map(x) = b for x.
-using Solver = std::function<Tensors(const TensorFunction& map, std::span<const Tensor> b)>;
+using Solver = Function<Tensors(const TensorFunction& map, std::span<const Tensor> b)>;
 /// Without `transpose_solve` there is no reverse mode, unless `symmetric`.
 POSTERN_API Tensors custom_linear_solve(const TensorFunction& matvec, const Solver& solve,
                                         const Solver& transpose_solve, bool symmetric,

@@ -13,7 +13,7 @@ auto jvp_at(F f, const X& primals, const T& tangents, const Place& place) {
       [&](const auto&... arguments) {
         return with_boxed<F>(
             [&]<class... B>(const B&... x) {
-              const Flat<F, B...> flat(std::make_shared<F>(std::move(f)), x...);
+              const Flat<F, B...> flat(Shared<F>(std::move(f)), x...);
               const Values v = detail::jvp(flat, leaves_of(x...), dx, place);
               return std::pair{with_leaves(flat.like(), v.results),
                                with_leaves(flat.like(), v.derivatives)};
@@ -28,7 +28,7 @@ template <template <class, class...> class Map, class F, class... A>
 auto linear_at(const char* what, F f, A&&... arguments) {
   return with_boxed<F>(
       [&]<class... B>(const B&... x) {
-        const Flat<F, B...> flat(std::make_shared<F>(std::move(f)), x...);
+        const Flat<F, B...> flat(Shared<F>(std::move(f)), x...);
         auto map = detail::linearize(what, flat, leaves_of(x...));
         auto y = with_leaves(flat.like(), detail::results_of(*map));
         return std::pair{y,
@@ -57,7 +57,7 @@ template <class F, class... A>
 auto linear_transpose_at(F f, A&&... arguments) {
   return with_boxed<F>(
       [&]<class... B>(const B&... x) {
-        const Flat<F, B...> flat(std::make_shared<F>(std::move(f)), x...);
+        const Flat<F, B...> flat(Shared<F>(std::move(f)), x...);
         auto map = detail::linear_transpose(flat, leaves_of(x...));
         return Pullback<plain_result<F, B...>, B...>(std::move(map), flat.like(),
                                                      std::tuple<B...>(emptied(x)...));
@@ -86,7 +86,7 @@ template <class F, bool with_value, std::size_t... argnums>
 class Gradient : public BraceCall<Gradient<F, with_value, argnums...>, F> {
  public:
   Gradient(F f, GradOptions options, Place place)
-      : f_(std::make_shared<F>(std::move(f))), options_(options), place_(place) {}
+      : f_(std::move(f)), options_(options), place_(place) {}
   template <class... A>
   auto invoke(A&&... arguments) const {
     return with_boxed<F>([this]<class... B>(const B&... x) { return run(x...); },
@@ -116,7 +116,7 @@ class Gradient : public BraceCall<Gradient<F, with_value, argnums...>, F> {
       return gradient;
   }
 
-  std::shared_ptr<F> f_;
+  Shared<F> f_;
   GradOptions options_;
   Place place_;
 };
@@ -126,7 +126,7 @@ template <class F, bool forward, std::size_t... argnums>
 class Jacobian : public BraceCall<Jacobian<F, forward, argnums...>, F> {
  public:
   Jacobian(F f, GradOptions options, Place place)
-      : f_(std::make_shared<F>(std::move(f))), options_(options), place_(place) {}
+      : f_(std::move(f)), options_(options), place_(place) {}
   template <class... A>
   auto invoke(A&&... arguments) const {
     return with_boxed<F>(
@@ -141,7 +141,7 @@ class Jacobian : public BraceCall<Jacobian<F, forward, argnums...>, F> {
   }
 
  private:
-  std::shared_ptr<F> f_;
+  Shared<F> f_;
   GradOptions options_;
   Place place_;
 };
@@ -151,7 +151,7 @@ template <class F>
 class Batched : public BraceCall<Batched<F>, F> {
  public:
   Batched(F f, VmapOptions options, Place place)
-      : f_(std::make_shared<F>(std::move(f))), options_(std::move(options)), place_(place) {}
+      : f_(std::move(f)), options_(std::move(options)), place_(place) {}
   template <class... A>
   auto invoke(A&&... arguments) const {
     return with_boxed<F>(
@@ -172,7 +172,7 @@ class Batched : public BraceCall<Batched<F>, F> {
   }
 
  private:
-  std::shared_ptr<F> f_;
+  Shared<F> f_;
   VmapOptions options_;
   Place place_;
 };
@@ -182,9 +182,7 @@ template <class F, class Rule>
 class CustomJvp : public BraceCall<CustomJvp<F, Rule>, F> {
  public:
   CustomJvp(F f, Rule rule, Place place)
-      : f_(std::make_shared<F>(std::move(f))),
-        rule_(std::make_shared<Rule>(std::move(rule))),
-        place_(place) {}
+      : f_(std::move(f)), rule_(std::move(rule)), place_(place) {}
   template <class... A>
   auto invoke(A&&... arguments) const {
     return with_boxed<F>(
@@ -208,8 +206,8 @@ class CustomJvp : public BraceCall<CustomJvp<F, Rule>, F> {
   }
 
  private:
-  std::shared_ptr<F> f_;
-  std::shared_ptr<Rule> rule_;
+  Shared<F> f_;
+  Shared<Rule> rule_;
   Place place_;
 };
 
@@ -218,9 +216,9 @@ template <class F, class Fwd, class Bwd>
 class CustomVjp : public BraceCall<CustomVjp<F, Fwd, Bwd>, F> {
  public:
   CustomVjp(F f, Fwd forward, Bwd backward, Place place)
-      : f_(std::make_shared<F>(std::move(f))),
-        forward_(std::make_shared<Fwd>(std::move(forward))),
-        backward_(std::make_shared<Bwd>(std::move(backward))),
+      : f_(std::move(f)),
+        forward_(std::move(forward)),
+        backward_(std::move(backward)),
         place_(place) {}
   template <class... A>
   auto invoke(A&&... arguments) const {
@@ -245,8 +243,7 @@ class CustomVjp : public BraceCall<CustomVjp<F, Fwd, Bwd>, F> {
 
  private:
   template <class Kept, class R>
-  static TensorFunction pull_back(std::shared_ptr<Bwd> backward, const Kept& kept,
-                                  const R& result) {
+  static TensorFunction pull_back(Shared<Bwd> backward, const Kept& kept, const R& result) {
     return [backward, kept = emptied(kept), result](std::span<const Tensor> leaves) {
       const Tensor* next = leaves.data();
       const auto residuals = with_leaves(kept, next);
@@ -256,9 +253,9 @@ class CustomVjp : public BraceCall<CustomVjp<F, Fwd, Bwd>, F> {
     };
   }
 
-  std::shared_ptr<F> f_;
-  std::shared_ptr<Fwd> forward_;
-  std::shared_ptr<Bwd> backward_;
+  Shared<F> f_;
+  Shared<Fwd> forward_;
+  Shared<Bwd> backward_;
   Place place_;
 };
 
@@ -267,7 +264,7 @@ template <class F, class Options, auto apply>
 class Applied : public BraceCall<Applied<F, Options, apply>, F> {
  public:
   Applied(F f, Options options, Place place)
-      : f_(std::make_shared<F>(std::move(f))), options_(std::move(options)), place_(place) {}
+      : f_(std::move(f)), options_(std::move(options)), place_(place) {}
   template <class... A>
   auto invoke(A&&... arguments) const {
     return with_boxed<F>(
@@ -280,7 +277,7 @@ class Applied : public BraceCall<Applied<F, Options, apply>, F> {
   }
 
  private:
-  std::shared_ptr<F> f_;
+  Shared<F> f_;
   Options options_;
   Place place_;
 };
@@ -292,8 +289,8 @@ using Checkpointed = Applied<F, RecomputeOptions, &checkpoint>;
 template <class F, class Transpose, class Residuals, class X>
 auto linear_call_at(F f, Transpose transpose, const Residuals& residuals, const X& x,
                     const Place& place) {
-  const Flat<F, Residuals, X> flat(std::make_shared<F>(std::move(f)), residuals, x);
-  auto backward = [transpose = std::make_shared<Transpose>(std::move(transpose)),
+  const Flat<F, Residuals, X> flat(Shared<F>(std::move(f)), residuals, x);
+  auto backward = [transpose = Shared<Transpose>(std::move(transpose)),
                    residuals = emptied(residuals), flat](std::span<const Tensor> leaves) {
     const Tensor* next = leaves.data();
     const auto kept = with_leaves(residuals, next);
@@ -307,8 +304,7 @@ auto linear_call_at(F f, Transpose transpose, const Residuals& residuals, const 
 /// `f`, from containers like `like` to such, as a function of leaves.
 template <class F, class Tree>
 TensorFunction on_leaves(const char* what, F f, const Tree& like) {
-  return [what, f = std::make_shared<F>(std::move(f)),
-          like = emptied(like)](std::span<const Tensor> leaves) {
+  return [what, f = Shared<F>(std::move(f)), like = emptied(like)](std::span<const Tensor> leaves) {
     const Tensor* next = leaves.data();
     Tree x = with_leaves(like, next);
     const auto y = call_plain(*f, x);
@@ -319,9 +315,9 @@ TensorFunction on_leaves(const char* what, F f, const Tree& like) {
 /// The same of a function that solves: it is given the map on containers too.
 template <class Solve, class Tree>
 Solver solver_on_leaves(const char* what, Solve solve, const Tree& like) {
-  return [what, solve = std::make_shared<Solve>(std::move(solve)), like = emptied(like)](
+  return [what, solve = Shared<Solve>(std::move(solve)), like = emptied(like)](
              const TensorFunction& map, std::span<const Tensor> b) {
-    std::function<Tree(const Tree&)> on_trees = [map, like](const Tree& x) {
+    Function<Tree(const Tree&)> on_trees = [map, like](const Tree& x) {
       return with_leaves(like, map(leaves_of(x)));
     };
     const auto given = [&](Tree right) { return call_plain(*solve, on_trees, right); };

@@ -39,8 +39,6 @@ using Axes = detail::Prefix<int>;
 
 namespace detail {
 
-using TensorFunction = std::function<Tensors(std::span<const Tensor>)>;
-
 /// A copy of `tree` with empty leaves: its structure and static values.
 template <class Tree>
 Tree emptied(Tree tree) {
@@ -61,14 +59,14 @@ template <class F, class... B>
 class Flat {
  public:
   using Result = plain_result<F, B...>;
-  Flat(std::shared_ptr<F> f, const B&... like)
+  Flat(Shared<F> f, const B&... like)
       : f_(std::move(f)),
         arguments_(emptied(like)...),
         result_(std::make_shared<std::optional<Result>>()) {}
   Tensors operator()(std::span<const Tensor> leaves) const {
     const Tensor* next = leaves.data();
     std::tuple<B...> arguments = with_leaves(arguments_, next);
-    Result result = std::apply([this](auto&... a) { return call_plain(*f_, a...); }, arguments);
+    Result result = call_with(std::index_sequence_for<B...>(), arguments);
     Tensors out = leaves_of(result);
     *result_ = emptied(std::move(result));
     return out;
@@ -77,7 +75,12 @@ class Flat {
   const Result& like() const { return **result_; }
 
  private:
-  std::shared_ptr<F> f_;
+  template <std::size_t... i>
+  Result call_with(std::index_sequence<i...>, std::tuple<B...>& arguments) const {
+    return call_plain(*f_, std::get<i>(arguments)...);
+  }
+
+  Shared<F> f_;
   std::tuple<B...> arguments_;
   std::shared_ptr<std::optional<Result>> result_;
 };
