@@ -109,11 +109,17 @@ class Attributes {
          std::initializer_list<T> v) = delete;  // std::vector{...} says what is meant
   };
 
-  Attributes() = default;
+  /// None.
+  POSTERN_API Attributes();
   /// Of several items of one name the last one counts.
-  Attributes(std::initializer_list<Item> items) {
-    for (const Item& item : items) set(item.name, item.value);
-  }
+  POSTERN_API Attributes(std::initializer_list<Item> items);
+  // Compiled with the library: what copies a map of variants takes a compiler long, and options
+  // that hold one are copied everywhere.
+  POSTERN_API Attributes(const Attributes& other);
+  POSTERN_API Attributes(Attributes&& other) noexcept;
+  POSTERN_API Attributes& operator=(const Attributes& other);
+  POSTERN_API Attributes& operator=(Attributes&& other) noexcept;
+  POSTERN_API ~Attributes();
 
   /// The value of that name and type, one of those of Attribute; throws TypeError naming the
   /// attribute, the type asked for and the type it has, or the attributes that there are.
@@ -124,12 +130,10 @@ class Attributes {
     wrong_type(name, value, Attribute(T{}));
   }
   /// Whether there is one of that name; gives one, in place of another of that name; all of them.
-  bool has(std::string_view name) const { return items_.find(name) != items_.end(); }
-  void set(std::string name, Attribute value) {
-    items_.insert_or_assign(std::move(name), std::move(value));
-  }
+  POSTERN_API bool has(std::string_view name) const;
+  POSTERN_API void set(std::string name, Attribute value);
   const std::map<std::string, Attribute, std::less<>>& items() const { return items_; }
-  bool operator==(const Attributes&) const = default;
+  POSTERN_API bool operator==(const Attributes& other) const;
 
  private:
   POSTERN_API const Attribute& find(std::string_view name) const;

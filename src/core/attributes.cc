@@ -28,6 +28,22 @@ std::string show(const std::vector<T>& items) {
 }
 }  // namespace
 
+Attributes::Attributes() = default;
+Attributes::Attributes(std::initializer_list<Item> items) {
+  for (const Item& item : items) set(item.name, item.value);
+}
+Attributes::Attributes(const Attributes& other) = default;
+Attributes::Attributes(Attributes&& other) noexcept = default;
+Attributes& Attributes::operator=(const Attributes& other) = default;
+Attributes& Attributes::operator=(Attributes&& other) noexcept = default;
+Attributes::~Attributes() = default;
+
+bool Attributes::has(std::string_view name) const { return items_.contains(name); }
+void Attributes::set(std::string name, Attribute value) {
+  items_.insert_or_assign(std::move(name), std::move(value));
+}
+bool Attributes::operator==(const Attributes& other) const = default;
+
 std::string to_string(const Attribute& value) {
   return std::visit([](const auto& v) { return show(v); }, value);
 }
