@@ -31,7 +31,7 @@ POSTERN_API bool unregister_function(const std::string& name);
 POSTERN_API std::vector<std::string> registered_functions();
 
 /// As JSON, each with its type: {"factor": {"double": "3"}}. For functions in other processes.
-/// Throws a std::exception that is no Error for texts that are no UTF-8.
+/// Throws TypeError for a name or text that is no UTF-8.
 POSTERN_API std::string to_json_text(const Attributes& attributes);
 
 }  // namespace postern

@@ -136,8 +136,8 @@ class Sharding {
   /// The type of one part. Throws TypeError when the spec has more entries than the array has axes
   /// or does not divide its extents.
   POSTERN_API Type part_type(const Type& whole) const;
-  /// The part of `whole` that the mesh's device number `position` holds, by axis. Neither is
-  /// checked: part_type does that of the extents.
+  /// The part of `whole` that the mesh's device number `position` holds, by axis. Throws TypeError
+  /// as part_type does, and for a position that the mesh does not have.
   POSTERN_API std::vector<IndexRange> part(const Dims& whole, std::int64_t position) const;
   /// Every device holds all of it.
   POSTERN_API bool is_replicated() const;

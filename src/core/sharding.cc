@@ -172,6 +172,9 @@ Type Sharding::part_type(const Type& whole) const {
 // An array's axis that several mesh axes cut is cut by the first of them into large pieces, each of
 // which the next one cuts. Mesh axes that cut nothing hold copies.
 std::vector<IndexRange> Sharding::part(const Dims& whole, std::int64_t position) const {
+  check(position >= 0 && position < mesh_.size(), "{} has parts 0 to {}, got {}", to_string(*this),
+        mesh_.size() - 1, position);
+  part_type({DType::f32, whole});
   const std::vector<std::int64_t> place = coordinates_at(mesh_, position);
   std::vector<IndexRange> out;
   for (std::size_t i = 0; i < whole.size(); ++i) {

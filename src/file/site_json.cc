@@ -187,7 +187,11 @@ using namespace internal;
 
 std::string to_json_text(const Attributes& attributes) {
   if (attributes.items().empty()) return "{}";
-  return file::to_json(attributes).dump();
+  try {
+    return file::to_json(attributes).dump();
+  } catch (const nlohmann::json::exception& e) {
+    throw_type_error(fmt::format("an attribute is no UTF-8 text: {}", e.what()));
+  }
 }
 
 }  // namespace postern

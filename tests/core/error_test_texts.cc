@@ -87,5 +87,11 @@ TEST(ErrorTexts, TheCutIsNotInsideACharacter) {
   EXPECT_EQ(limited(std::string(65536, 'b')).size(), 65536u);
 }
 
+TEST(ErrorTexts, AttributesThatAreNoTextsAreRefusedInJson) {
+  expect_error<TypeError>([] { to_json_text({{"path", "\xff"}}); }, {"UTF-8"});
+  expect_error<TypeError>([] { to_json_text({{"\xff", 1}}); }, {"UTF-8"});
+  EXPECT_EQ(to_json_text({{"path", "\u00e9"}}), "{\"path\":{\"string\":\"\u00e9\"}}");
+}
+
 }  // namespace
 }  // namespace postern::test

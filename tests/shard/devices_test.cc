@@ -46,6 +46,10 @@ TEST_F(Devices, PartsAndDrawings) {
   EXPECT_EQ(to_string(s.part_type(type<float>({3, 8}))), "f32[3,2]");
   EXPECT_EQ(s.part({3, 8}, 2),
             (std::vector<IndexRange>{{0, 3}, {2, 4}}));  // x=1, y=0: piece 0 * 2 + 1
+  expect_error<TypeError>([&] { s.part({3, 8}, 4); }, {"parts 0 to 3", "got 4"});
+  expect_error<TypeError>([&] { s.part({3, 8}, -1); }, {"parts 0 to 3", "got -1"});
+  expect_error<TypeError>([&] { s.part({3, 6}, 0); }, {"4 parts", "divide 6"});
+  expect_error<TypeError>([&] { s.part({3}, 0); }, {"names 2 axes"});
   EXPECT_EQ(draw(Sharding(Mesh({{"d", 2}}), P("d")), {8, 8}),
             "+---+\n| 0 |\n+---+\n| 1 |\n+---+\n");
   EXPECT_EQ(draw(Sharding(mesh, P(std::nullopt, "y")), {8, 8}),
