@@ -32,7 +32,7 @@ class ThreadsTensor : public testing::TestWithParam<const char*> {};
 
 TEST_P(ThreadsTensor, IsAValue) {
   const auto ended =
-      run_program("tensor_threads", {GetParam(), "100"}, {}, std::chrono::seconds(200));
+      run_program("tensor_threads", {GetParam(), "100"}, {}, std::chrono::seconds(600));
   EXPECT_EQ(ended.code, 0) << ended.err;
 }
 
