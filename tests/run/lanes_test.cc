@@ -126,7 +126,7 @@ TEST(Lanes, AViewedArrayIsThereUntilTheRunHasEnded) {
   next(x).block_until_ready();  // makes the view
   waits = true;
   std::optional run = next.start(x);
-  entered.get_future().wait();
+  EXPECT_EQ(entered.get_future().wait_for(20s), std::future_status::ready);
   std::weak_ptr<const detail::Value> watched = detail::Access::pointer(x);
   x = Tensor();
   EXPECT_FALSE(watched.expired());
