@@ -3,7 +3,6 @@
 #include <postern/call.h>
 #include <postern/detail/api.h>
 
-#include <functional>
 #include <typeinfo>
 
 namespace postern {

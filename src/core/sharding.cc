@@ -171,19 +171,26 @@ Type Sharding::part_type(const Type& whole) const {
 
 // An array's axis that several mesh axes cut is cut by the first of them into large pieces, each of
 // which the next one cuts. Mesh axes that cut nothing hold copies.
-std::vector<IndexRange> Sharding::part(const Dims& whole, std::int64_t position) const {
-  check(position >= 0 && position < mesh_.size(), "{} has parts 0 to {}, got {}", to_string(*this),
-        mesh_.size() - 1, position);
-  part_type({DType::f32, whole});
-  const std::vector<std::int64_t> place = coordinates_at(mesh_, position);
+std::vector<IndexRange> internal::index_ranges(const Sharding& sharding, const Dims& whole,
+                                               std::int64_t position) {
+  const Mesh& mesh = sharding.mesh();
+  const auto& parts = sharding.spec().parts();
+  const std::vector<std::int64_t> place = coordinates_at(mesh, position);
   std::vector<IndexRange> out;
   for (std::size_t i = 0; i < whole.size(); ++i) {
     std::int64_t index = 0, count = 1;
-    if (i < spec_.parts().size()) std::tie(index, count) = piece_at(mesh_, spec_.parts()[i], place);
+    if (i < parts.size()) std::tie(index, count) = piece_at(mesh, parts[i], place);
     const std::int64_t size = whole[i] / count;
     out.push_back({index * size, (index + 1) * size});
   }
   return out;
+}
+
+std::vector<IndexRange> Sharding::part(const Dims& whole, std::int64_t position) const {
+  check(position >= 0 && position < mesh_.size(), "{} has parts 0 to {}, got {}", to_string(*this),
+        mesh_.size() - 1, position);
+  part_type({DType::f32, whole});
+  return index_ranges(*this, whole, position);
 }
 
 std::string to_string(const Sharding& sharding) {
@@ -203,7 +210,7 @@ std::string draw(const Sharding& sharding, const Dims& dims) {
   };
   std::vector<Cell> cells;
   for (std::int64_t i = 0; i < sharding.mesh().size(); ++i) {
-    const auto range = sharding.part(dims, i);
+    const auto range = index_ranges(sharding, dims, i);
     std::int64_t row = 0;
     if (!flat) row = range[0].begin;
     cells.push_back(

@@ -27,6 +27,10 @@ std::pair<std::int64_t, std::int64_t> piece_at(const Mesh& mesh,
                                                const std::vector<std::string>& names,
                                                const std::vector<std::int64_t>& place);
 
+/// Sharding::part for arrays that are known to fit.
+std::vector<IndexRange> index_ranges(const Sharding& sharding, const Dims& whole,
+                                     std::int64_t position);
+
 /// The positions in the mesh that meet in a collective along these axes: groups, each in the order
 /// of the axes.
 std::vector<std::vector<std::int64_t>> device_groups(const Mesh& mesh,

@@ -9,6 +9,7 @@
 #include "core/check.h"
 #include "core/log.h"
 #include "core/process_sharding.h"
+#include "core/sharding.h"
 #include "core/text.h"
 #include "file/checkpoint_writer.h"
 #include "host/run_state.h"
@@ -75,13 +76,14 @@ Spread spread_of(const SiteSpec* site, int device,
     for (std::size_t axis = 0; axis < std::min(dims.size(), parts.size()); ++axis)
       for (const std::string& by : parts[axis]) dims[axis] *= mesh.size(by);
     Dims& begin = out.begins.emplace_back();
-    for (const IndexRange& range : sharding.part(dims, position)) begin.push_back(range.begin);
+    for (const IndexRange& range : index_ranges(sharding, dims, position))
+      begin.push_back(range.begin);
     out.wholes.emplace_back(std::move(name), make_type(type.dtype, std::move(dims)));
   }
   std::vector<std::vector<IndexRange>> seen;
   out.givers = 0;
   for (std::int64_t p = 0; p < mesh.size(); ++p) {
-    auto part = sharding.part(out.wholes[0].second.dims, p);
+    auto part = index_ranges(sharding, out.wholes[0].second.dims, p);
     const bool again = std::ranges::find(seen, part) != seen.end();
     const bool gives = !again || (p == here[0]);  // a process's states, if nothing else
     out.givers += std::ranges::find(here, p) != here.end() && gives;

@@ -160,7 +160,7 @@ SiteSpec site_from(const Json& from) {
   if (s.cut) {
     check(s.mesh != nullptr, "a site's parts are not on its mesh");
     const Sharding part(*s.mesh, *s.cut);
-    for (std::int64_t i = 0; i < s.mesh->size(); ++i) part.part(s.whole, i);
+    for (std::int64_t i = 0; i < s.mesh->size(); ++i) index_ranges(part, s.whole, i);
   }
   check(s.process >= -1, "a site is shown on no process");
   if (s.process >= 0) clusters::Cluster::get();

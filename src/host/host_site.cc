@@ -6,6 +6,7 @@
 #include "cluster/cluster.h"
 #include "core/check.h"
 #include "core/process_sharding.h"
+#include "core/sharding.h"
 #include "core/value.h"
 #include "host/loop_tape.h"
 #include "host/process_call.h"
@@ -34,7 +35,7 @@ HostSite::HostSite(SitePtr s, std::shared_ptr<const detail::HostFunction> fn)
     const auto device = static_cast<std::size_t>(i);
     Spot spot{spec->mesh->coordinates(spec->mesh->devices()[device]), part_over_processes(device)};
     if (spec->cut && !spec->over)
-      spot.part = Sharding(*spec->mesh, *spec->cut).part(spec->whole, i);
+      spot.part = index_ranges(Sharding(*spec->mesh, *spec->cut), spec->whole, i);
     const auto has_it = [&](const Spot& before) { return before.part == spot.part; };
     spot.repeats =
         here.repeats || (spec->partitioned && spec->is_tap() && std::ranges::any_of(spots, has_it));
@@ -114,8 +115,8 @@ std::vector<IndexRange> HostSite::part_over_processes(std::size_t device) const 
   for (const MeshAxis& a : spec->over->mesh().axes())
     if (a.of_processes) processes *= a.size;
   if (processes != clusters::size_now()) return {};  // the program was made by others
-  return spec->over->part(spec->over_whole,
-                          position_on(spec->over->mesh(), device, clusters::rank_now()));
+  return index_ranges(*spec->over, spec->over_whole,
+                      position_on(spec->over->mesh(), device, clusters::rank_now()));
 }
 
 }  // namespace postern::internal::host

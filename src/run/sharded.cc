@@ -80,7 +80,7 @@ std::vector<IndexRange> range_of(const ShardedValue& value, std::size_t part) {
   const Sharding& s = value.sharding;
   const auto at = spans_processes(s.mesh()) ? position_on(s.mesh(), part, clusters::rank_now())
                                             : static_cast<std::int64_t>(part);
-  return s.part(value.type.dims, at);
+  return index_ranges(s, value.type.dims, at);
 }
 
 ShardedValue::ShardedValue(Type t, Sharding s, std::vector<std::shared_ptr<DeviceValue>> p,
@@ -152,7 +152,7 @@ std::shared_ptr<const ShardedValue> spread(const Tensor& tensor, const Sharding&
     const std::shared_ptr<const void> bytes =
         host_bytes(tensor, "a tensor that is spread over devices");
     for (std::size_t i = 0; i < lanes.size(); ++i) {
-      const auto range = sharding.part(type.dims, static_cast<std::int64_t>(i));
+      const auto range = index_ranges(sharding, type.dims, static_cast<std::int64_t>(i));
       const Type part = type_of(range, type.dtype);
       if (part.dims == type.dims) {
         parts.push_back(placed_on(part, send(part, bytes.get(), bytes, *lanes[i]), *lanes[i]));
@@ -274,7 +274,7 @@ std::optional<Sharding> sharding_of(const Tensor& x) {
 std::vector<Shard> shards_of(const Tensor& x) {
   check(x.has_value() && !x.is_traced(), "shards_of: the tensor has no data");
   const run::ShardedValue* v = run::sharded(x);
-  if (!v) return {{x.device(), on_one_device(x.device()).part(x.dims(), 0), x}};
+  if (!v) return {{x.device(), index_ranges(on_one_device(x.device()), x.dims(), 0), x}};
   std::vector<Shard> out;
   for (std::size_t i = 0; i < v->parts.size(); ++i)
     out.push_back(

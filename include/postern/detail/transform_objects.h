@@ -3,6 +3,8 @@
 #pragma once
 #include <postern/detail/transform_core.h>
 
+#include <functional>
+
 namespace postern::detail {
 
 template <class F, class X, class T>
@@ -317,7 +319,7 @@ template <class Solve, class Tree>
 Solver solver_on_leaves(const char* what, Solve solve, const Tree& like) {
   return [what, solve = Shared<Solve>(std::move(solve)), like = emptied(like)](
              const TensorFunction& map, std::span<const Tensor> b) {
-    Function<Tree(const Tree&)> on_trees = [map, like](const Tree& x) {
+    std::function<Tree(const Tree&)> on_trees = [map, like](const Tree& x) {
       return with_leaves(like, map(leaves_of(x)));
     };
     const auto given = [&](Tree right) { return call_plain(*solve, on_trees, right); };

@@ -4,7 +4,6 @@
 #include <postern/detail/api.h>
 #include <postern/detail/jit_core.h>
 
-#include <functional>
 #include <initializer_list>
 #include <limits>
 #include <optional>
