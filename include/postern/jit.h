@@ -199,13 +199,8 @@ class Jitted : public detail::BraceCall<Jitted<F>, F> {
     return [this, &boxed...](const std::vector<Tensor>& leaves, detail::Outputs& out) {
       [[maybe_unused]] const Tensor* next = leaves.data();
       std::tuple<B...> args{detail::with_leaves(boxed, next)...};
-      out.set(call_with(std::index_sequence_for<B...>(), args));
+      out.set(detail::apply_plain(*f_, args));
     };
-  }
-
-  template <std::size_t... i, class... B>
-  auto call_with(std::index_sequence<i...>, std::tuple<B...>& arguments) const {
-    return detail::call_plain(*f_, std::get<i>(arguments)...);
   }
 
   detail::Shared<F> f_;

@@ -164,6 +164,14 @@ auto call_plain(F& f, B&&... arguments) {
       return R(f(std::forward<B>(arguments)...));
   }
 }
+/// The same with the parts of a tuple.
+template <class F, class... B>
+auto apply_plain(F& f, std::tuple<B...>& arguments) {
+  return [&]<std::size_t... i>(std::index_sequence<i...>) {
+    return call_plain(f, std::get<i>(arguments)...);
+  }
+  (std::index_sequence_for<B...>());
+}
 template <class F, class... B>
 using plain_result = decltype(call_plain(std::declval<F&>(), std::declval<B&>()...));
 

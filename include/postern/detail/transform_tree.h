@@ -65,7 +65,7 @@ class Flat {
   Tensors operator()(std::span<const Tensor> leaves) const {
     const Tensor* next = leaves.data();
     std::tuple<B...> arguments = with_leaves(arguments_, next);
-    Result result = call_with(std::index_sequence_for<B...>(), arguments);
+    Result result = apply_plain(*f_, arguments);
     Tensors out = leaves_of(result);
     *result_ = emptied(std::move(result));
     return out;
@@ -74,11 +74,6 @@ class Flat {
   const Result& like() const { return **result_; }
 
  private:
-  template <std::size_t... i>
-  Result call_with(std::index_sequence<i...>, std::tuple<B...>& arguments) const {
-    return call_plain(*f_, std::get<i>(arguments)...);
-  }
-
   Shared<F> f_;
   std::tuple<B...> arguments_;
   std::shared_ptr<std::optional<Result>> result_;
