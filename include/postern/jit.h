@@ -116,7 +116,7 @@ class Jitted : public detail::BraceCall<Jitted<F>, F> {
         [&](const detail::Entry& e, const detail::Key& key) {
           using R = decltype(invoke(std::forward<A>(args)...));
           return Run<R>(detail::start(e, key, options),
-                        *static_cast<const R*>(detail::result_like(e)));
+                        *static_cast<const R*>(detail::result_like(e).get()));
         },
         true, std::forward<A>(args)...);
   }
@@ -180,23 +180,26 @@ class Jitted : public detail::BraceCall<Jitted<F>, F> {
   template <class... B>
   auto run_boxed(const B&... boxed) const {
     using R = detail::plain_result<F, B...>;
-    const auto keep = core_;  // a function that is called may drop this one
     const detail::Key key(boxed...);
-    const auto tracer = this->tracer(boxed...);
-    return detail::run<R>(detail::find(*keep, key, tracer), key);
+    std::shared_ptr<detail::JitCore> kept;
+    const auto tracer = this->tracer(kept, boxed...);
+    return detail::run<R>(detail::find(*core_, key, tracer), key);
   }
   template <std::size_t... i, class Use, class... A>
   auto with(std::index_sequence<i...>, Use&& use, bool compile, A&&... args) const {
     return [&](const auto&... boxed) {
       const detail::Key key(boxed...);
-      const auto tracer = this->tracer(boxed...);
+      std::shared_ptr<detail::JitCore> kept;
+      const auto tracer = this->tracer(kept, boxed...);
       return use(detail::find(*core_, key, tracer, compile), key);
     }(detail::boxed<F, i>(args)...);
   }
-  /// How to trace `f` for arguments like these; used only when the cache has no entry.
+  /// How to trace `f` for arguments like these; used only when the cache has no entry. `f` may drop
+  /// this function, so `kept` keeps the cache from then on.
   template <class... B>
-  auto tracer(const B&... boxed) const {
-    return [this, &boxed...](const std::vector<Tensor>& leaves, detail::Outputs& out) {
+  auto tracer(std::shared_ptr<detail::JitCore>& kept, const B&... boxed) const {
+    return [this, &kept, &boxed...](const std::vector<Tensor>& leaves, detail::Outputs& out) {
+      kept = core_;
       [[maybe_unused]] const Tensor* next = leaves.data();
       std::tuple<B...> args{detail::with_leaves(boxed, next)...};
       out.set(detail::apply_plain(*f_, args));

@@ -350,20 +350,20 @@ void wrap(const Module& module, const std::shared_ptr<const std::string>& target
 
 void CompiledProgram::run(std::span<const Tensor* const> arguments, std::span<Tensor> results,
                           std::shared_ptr<RunRecord> record) const {
-  const ProgramModule& module = *module_;
-  if (module.inputs_over.empty()) [[likely]]
+  if (module_->inputs_over.empty()) [[likely]]
     return run_here(arguments, results, std::move(record));
+  const auto module = module_;  // a function that is called may drop this program
   std::vector<const Tensor*> here(arguments.begin(), arguments.end());
   Tensors parts;
   parts.reserve(here.size());
   for (std::size_t i = 0; i < here.size(); ++i) {
-    if (!module.inputs_over[i]) continue;
-    parts.push_back(part_here(*here[i], *module.inputs_over[i]));
+    if (!module->inputs_over[i]) continue;
+    parts.push_back(part_here(*here[i], *module->inputs_over[i]));
     here[i] = &parts.back();
   }
   run_here(here, results, std::move(record));
   for (std::size_t i = 0; i < results.size(); ++i)
-    if (module.results_over[i]) results[i] = over_processes(results[i], *module.results_over[i]);
+    if (module->results_over[i]) results[i] = over_processes(results[i], *module->results_over[i]);
 }
 
 void CompiledProgram::run_here(std::span<const Tensor* const> arguments, std::span<Tensor> results,
@@ -435,8 +435,7 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
           "spread over both, or use Mode::staged",
           host::describe(*s), s->device, home.device);
   }
-  const auto self = shared_from_this();  // the last other owner may go in a call
-  const bool waits = !record;            // what `start` began is for itself
+  const bool waits = !record;  // what `start` began is for itself
   if (waits) wait_for_earlier(reach_, {&home.device, 1});
   const pjrt::Executable* executable = nullptr;
   Arguments buffers;
@@ -447,7 +446,7 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
   try {
     if (!record) record = std::move(lane.idle);
     if (!record) record = std::make_shared<RunRecord>(runtime.plugin());
-    record->begin(self, lane);
+    record->begin(shared_from_this(), lane);
   } catch (...) {
     runtime.leave(lane);
     throw;
@@ -465,7 +464,7 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
                          .keep = buffers.donation.kept()});
     buffers.donation.stands();
   } catch (...) {
-    record->release();
+    const RunRecord::Keep keep = record->release();
     buffers.rethrow(*this, arguments);
     const host::Outcome how = record->outcome();
     if (how != host::Outcome::running && how != host::Outcome::done) {
@@ -481,7 +480,7 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
   }
   // Who started a run without results has nothing else to wait for.
   record->views = buffers.views();
-  const bool ended = RunRecord::finish(record, {&complete, 1}, !waits && results.empty());
+  const auto [ended, keep] = RunRecord::finish(record, {&complete, 1}, !waits && results.empty());
   buffers.staged.settle(lane, complete, ended);
   if (ended && record && record->outcome() != host::Outcome::done) {
     for (PJRT_Buffer* b : out.span()) pjrt::Buffer(executable->api(), b);

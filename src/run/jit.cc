@@ -331,7 +331,7 @@ const Entry& find(JitCore& core, const Key& key, const Tracer& tracer, bool comp
 }
 
 std::size_t result_count(const Entry& e) { return e.program->outputs.size(); }
-const void* result_like(const Entry& e) { return e.like.get(); }
+std::shared_ptr<const void> result_like(const Entry& e) { return e.like; }
 
 namespace {
 
@@ -381,6 +381,7 @@ Tensors drive(const Entry& e, run::DrivenRun& run, const Tensors& arguments) {
 void run(const Entry& e, const Key& key, std::span<Tensor> results) {
   if (e.runs_whole()) [[likely]]
     return e.compiled->run(key.leaves(), results);
+  const auto keep = e.shared_from_this();
   std::ranges::move(drive(e, *driven_run(e), arguments_of(key)), results.begin());
 }
 

@@ -226,7 +226,6 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
   Runtime& runtime = Runtime::get();
   const Module& module = *module_;
   if (!module.donated.empty()) refuse_twice(arguments);
-  const auto self = shared_from_this();  // the last other owner may go in a call
   const bool waits = !record;
   if (waits) wait_for_earlier(reach_, module.devices);
   const std::size_t devices = module.devices.size(), parameters = module.parameters.size();
@@ -267,7 +266,7 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
            i] = keep.back()->parts[static_cast<std::size_t>(position)]->buffer.handle();
     }
     if (!record) record = std::make_shared<RunRecord>(runtime.plugin());
-    record->begin(self, std::move(group));
+    record->begin(shared_from_this(), std::move(group));
   } catch (...) {
     for (Lane* lane : lanes) runtime.leave(*lane);
     throw;
@@ -280,7 +279,7 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
                                .keep = donation.kept()});
     donation.stands();
   } catch (...) {
-    record->release();
+    const RunRecord::Keep left = record->release();
     rethrow_failure(pending);
     const host::Outcome how = record->outcome();
     if (how == host::Outcome::running || how == host::Outcome::done) throw;
@@ -290,7 +289,7 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
   // Who started a run without results has nothing else to wait for.
   if (!runtime.platform().on_host)  // see Arguments::views
     record->views = std::make_shared<const decltype(keep)>(std::move(keep));
-  const bool ended = RunRecord::finish(record, complete, !waits && results.empty());
+  const auto [ended, left] = RunRecord::finish(record, complete, !waits && results.empty());
   std::vector<pjrt::Buffer> buffers;
   for (PJRT_Buffer* b : out) buffers.emplace_back(executable->api(), b);
   if (ended && record->outcome() != host::Outcome::done) record->rethrow();

@@ -116,41 +116,45 @@ void await_all(std::span<const pjrt::Event> complete) noexcept {
 
 }  // namespace
 
-bool RunRecord::finish(std::shared_ptr<RunRecord>& record, std::span<const pjrt::Event> complete) {
+RunRecord::Finish RunRecord::finish(std::shared_ptr<RunRecord>& record,
+                                    std::span<const pjrt::Event> complete) {
   if (record->part_of) await_all(complete);
   const bool ready = std::ranges::all_of(complete, &pjrt::Event::is_ready);
   if (ready && record->has_calls_under_way()) {
     if (std::ranges::any_of(complete, [](const pjrt::Event& e) { return e.error().has_value(); }))
       record->stop_calls();
+    Finish later{false, record->owner};
     record->self_ = record;
     wait_for_calls(record);
-    return false;
+    return later;
   }
   if (ready) {
-    const Left left = record->end();
+    Left left = record->end();
     if (left.lane && left.seen_by_none && record.use_count() == 1 &&
         record->outcome() == host::Outcome::done) {
       record->reset();
       left.lane->idle = std::move(record);
     }
     left.leave();
-    return true;
+    return {true, std::move(left.keep)};
   }
+  Finish later{false, record->owner};
   record->self_ = record;
   record->waits_ = complete.size();
   record->leave_early();
   for (const pjrt::Event& e : complete) e.surely_on_ready(completed, record.get());
-  return false;
+  return later;
 }
 
-bool RunRecord::finish(std::shared_ptr<RunRecord>& record, std::span<const pjrt::Event> complete,
-                       bool awaited) {
+RunRecord::Finish RunRecord::finish(std::shared_ptr<RunRecord>& record,
+                                    std::span<const pjrt::Event> complete, bool awaited) {
   const Lane& lane = record->lane_ ? *record->lane_ : *record->group_.front();
   const std::uint64_t run = record->lane_run;
-  if (finish(record, complete)) return true;
-  if (!awaited || record->part_of) return false;
+  Finish how = finish(record, complete);
+  if (how.ended || !awaited || record->part_of) return how;
   Runtime::existing().wait_for(lane, run);
-  return true;
+  how.ended = true;
+  return how;
 }
 
 void RunRecord::leave_early() noexcept {
@@ -190,8 +194,9 @@ void RunRecord::wait_for_calls(const std::shared_ptr<RunRecord>& record) noexcep
 
 void RunRecord::over(RunRecord* record) noexcept {
   std::shared_ptr<RunRecord> last = std::move(record->self_);
-  const Left left = record->end();
-  last.reset();  // a failure that nobody saw is reported before a barrier goes on
+  Left left = record->end();
+  left.keep.reset();  // the functions may go now, even while results live on
+  last.reset();       // a failure that nobody saw is reported before a barrier goes on
   left.leave();
 }
 
@@ -202,11 +207,9 @@ RunRecord::Left RunRecord::end() noexcept {
   if (owner && began_ != host::timeline::Clock::time_point() && host::timeline::on())
     host::timeline::add(host::timeline::Kind::execute, host::timeline::module_name(module_->text),
                         std::exchange(began_, {}), host::timeline::Clock::now(), device, number);
-  // The functions may go now, even while results live on.
-  owner.reset();
   views.reset();
   return {std::exchange(lane_, nullptr), std::exchange(group_, {}), seen_by_none,
-          std::exchange(trails_, false) ? lane_run : 0};
+          std::exchange(trails_, false) ? lane_run : 0, std::move(owner)};
 }
 
 void RunRecord::Left::leave() const {
@@ -215,9 +218,11 @@ void RunRecord::Left::leave() const {
   if (trailing) Runtime::existing().remove_trailing(trailing);
 }
 
-void RunRecord::release() noexcept {
+RunRecord::Keep RunRecord::release() noexcept {
   stop_calls();
-  end().leave();
+  Left left = end();
+  left.leave();
+  return std::move(left.keep);
 }
 
 }  // namespace postern::internal::run

@@ -34,14 +34,21 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
   void begin(std::shared_ptr<const CompiledProgram> program, LaneGroup group);
   const pjrt::ExecuteContext& execute_context() const { return execute_context_; }
 
-  /// Ends the run when `complete`, of each device, says so: now if it is ready (true), else from
-  /// XLA's thread (false). A record whose run has ended well, and that nobody else has, goes to its
-  /// lane for the next run: `record` is then null. `awaited`: waits for a run that is alone, until
-  /// what it started has ended too.
-  static bool finish(std::shared_ptr<RunRecord>& record, std::span<const pjrt::Event> complete,
-                     bool awaited);
+  /// What keeps the program of a run alive for who ran it: the run no longer does when it has
+  /// ended, and a function that it called may have dropped the program's last other owner.
+  using Keep = std::shared_ptr<const void>;
+  struct Finish {
+    bool ended;
+    Keep keep;
+  };
+  /// Ends the run when `complete`, of each device, says so: now if it is ready, else from XLA's
+  /// thread. A record whose run has ended well, and that nobody else has, goes to its lane for the
+  /// next run: `record` is then null. `awaited`: waits for a run that is alone, until what it
+  /// started has ended too.
+  static Finish finish(std::shared_ptr<RunRecord>& record, std::span<const pjrt::Event> complete,
+                       bool awaited);
   /// The run is over: its lane is free, its functions may go, even while results live on.
-  void release() noexcept;
+  Keep release() noexcept;
 
   /// What it was given for itself; null: nothing. Until its functions have been found.
   std::shared_ptr<const host::RunFunctions> own_functions;
@@ -64,10 +71,11 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
     std::vector<Lane*> group;
     bool seen_by_none = false;   // no undelivered firing looks at the record
     std::uint64_t trailing = 0;  // the number of a run that left early
+    Keep keep = nullptr;
     void leave() const;
   };
   Left end() noexcept;
-  static bool finish(std::shared_ptr<RunRecord>& record, std::span<const pjrt::Event> complete);
+  static Finish finish(std::shared_ptr<RunRecord>& record, std::span<const pjrt::Event> complete);
   /// Leaves the lane of a run of which only kernels in the device's queue are left: who comes next
   /// may queue behind them. The runtime knows of it until it ends. Not where functions have queued
   /// work of their own, behind which ordered effects of the host would have to wait.

@@ -165,6 +165,49 @@ TEST(Life, AFunctionDroppedInFlight) {
   EXPECT_TRUE(live.gone());
 }
 
+/// Calls a program whose host function drops the program, its last owner, and then may throw.
+template <class R>
+void drop_while_called(Mode mode, bool fails, const std::function<R(Tensor)>& results) {
+  SCOPED_TRACE((fails ? "fails, mode " : "returns, mode ") +
+               std::to_string(static_cast<int>(mode)));
+  const Live live;
+  std::optional<Jitted<std::function<R(Tensor)>>> f;
+  const auto dropping = [&](Tensor x) {
+    const auto drop = [&f, fails, c = live.capture()](float v) {
+      f.reset();
+      if (fails) throw std::runtime_error("and failed");
+      return v + 1;
+    };
+    return results(call({.name = "drop", .effect = Effect::ordered}, x.type(), drop, x));
+  };
+  f.emplace(jit(std::function<R(Tensor)>(dropping), {.mode = mode}));
+  const auto leaves = [&] {
+    const R all = (*f)(Tensor(1.0f));
+    barrier();
+    std::vector<float> out;
+    detail::visit(all, [&](const Tensor& leaf) { out.push_back(leaf.item<float>()); });
+    return out;
+  };
+  if (fails)
+    test::expect_error<CallbackError>(leaves, {"drop", "and failed"});
+  else
+    for (const float leaf : leaves()) EXPECT_EQ(leaf, 4);
+  EXPECT_FALSE(f);
+  EXPECT_TRUE(live.gone());
+}
+
+TEST(Life, AFunctionDropsTheProgramThatCallsIt) {
+  RecordProperty("covers", "LIFE-01");
+  for (const Mode mode : {Mode::compiled, Mode::staged, Mode::evaluate})
+    for (const bool fails : {false, true}) {
+      drop_while_called<Tensor>(mode, fails, [](Tensor y) { return y * 2.0f; });
+      drop_while_called<std::tuple<Tensor, Tensor>>(mode, fails, [](Tensor y) {
+        return std::tuple{y + 2.0f, y * 2.0f};
+      });
+      drop_while_called<std::tuple<>>(mode, fails, [](Tensor) { return std::tuple<>(); });
+    }
+}
+
 TEST(Life, EverythingDroppedInFlight) {
   RecordProperty("covers", "LIFE-01");
   const Live live;

@@ -70,5 +70,31 @@ TEST_F(DevicesEnds, ADeadlineStopsStartedCallsOfAll) {
   each.next_run_works(f);
 }
 
+TEST_F(DevicesEnds, AFunctionDropsTheProgramThatCallsIt) {
+  RecordProperty("covers", "LIFE-01");
+  for (const bool fails : {false, true}) {
+    std::optional<Jitted<std::function<Tensor(Tensor)>>> f;
+    std::atomic<int> entered{0};
+    const auto dropping = [&](Tensor v) {
+      return call(
+          {.name = "drop", .effect = Effect::unordered}, v.type(),
+          [&f, &entered, fails](View<const float> in, View<float> out) {
+            if (++entered == 4) f.reset();
+            if (fails && entered == 4) throw std::runtime_error("and failed");
+            out[0] = in[0] + 1;
+          },
+          v);
+    };
+    f.emplace(jit(std::function<Tensor(Tensor)>(
+        shard_map(dropping, Mesh({{"x", 4}}), {.in = {P("x")}, .out = {P("x")}}))));
+    const auto values = [&] { return (*f)(counting({4})).to_vector<float>(); };
+    if (fails)
+      expect_error<CallbackError>(values, {"drop", "and failed"});
+    else
+      EXPECT_EQ(values(), (Floats{1, 2, 3, 4}));
+    EXPECT_FALSE(f);
+  }
+}
+
 }  // namespace
 }  // namespace postern::test

@@ -95,7 +95,8 @@ class NestedHooks {
 POSTERN_API const Entry& find(JitCore& core, const Key& key, const Tracer& tracer,
                               bool compile = true);
 POSTERN_API std::size_t result_count(const Entry& entry);
-POSTERN_API const void* result_like(const Entry& entry);
+POSTERN_API std::shared_ptr<const void> result_like(const Entry& entry);
+/// A function that the program calls may drop the entry: afterwards there may be none.
 POSTERN_API void run(const Entry& entry, const Key& key, std::span<Tensor> results);
 POSTERN_API std::shared_ptr<StartedRun> start(const Entry& entry, const Key& key,
                                               const RunOptions& options);
@@ -117,11 +118,12 @@ R run(const Entry& entry, const Key& key) {
     std::vector<Tensor> large;
     const std::size_t count = result_count(entry);
     if (count > few) large.resize(count);
+    const auto like = result_like(entry);
     const std::span<Tensor> results =
         count > few ? std::span(large) : std::span(small.data(), count);
     run(entry, key, results);
     const Tensor* next = results.data();
-    return with_leaves(*static_cast<const R*>(result_like(entry)), next);
+    return with_leaves(*static_cast<const R*>(like.get()), next);
   }
 }
 
