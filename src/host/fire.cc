@@ -47,8 +47,9 @@ TapInfo make_info(const RunState& run, const HostSite& site, detail::StopState* 
           mask};
 }
 
-/// Of the exception that is being handled.
-ErrorCode code_of_thrown() noexcept {
+/// Of the exception that is being handled, which `site` threw. Functions of ours know what is
+/// wrong.
+ErrorCode code_of_thrown(const HostSite& site) noexcept {
   try {
     throw;
   } catch (const BadResult&) {
@@ -60,7 +61,8 @@ ErrorCode code_of_thrown() noexcept {
     if (std::ranges::find(kept, e.code()) != std::end(kept)) return e.code();
     return ErrorCode::threw;
   } catch (const Error& e) {
-    return e.code() == ErrorCode::bad_result ? e.code() : ErrorCode::threw;
+    const bool known = site.of_loop_tapes || e.code() == ErrorCode::bad_result;
+    return known ? e.code() : ErrorCode::threw;
   } catch (...) {
     return ErrorCode::threw;
   }
@@ -80,7 +82,7 @@ bool enter_function(const HostSite& site, const Firing& firing, std::exception_p
     return false;
   } catch (...) {
     error = std::current_exception();
-    code = code_of_thrown();
+    code = code_of_thrown(site);
     return false;
   }
 }
@@ -432,7 +434,7 @@ bool fire_on_device(RunState& run, const HostSite& site, void* const* buffers, i
 }
 
 bool keep_thrown(RunState& run, const HostSite& site, int device) noexcept {
-  keep_failure(run, site, device, std::current_exception(), code_of_thrown());
+  keep_failure(run, site, device, std::current_exception(), code_of_thrown(site));
   return false;
 }
 

@@ -179,7 +179,8 @@ TEST(While, ATapeThatOutgrowsItsLimitSaysWhereAndHowFar) {
     for (int i = 0; i < 2; ++i)  // the same each time, and the next run works
       expect_error<CallbackError>(
           [&] { limited(1.0f).item<float>(); },
-          {"call 'while_loop' at", "while_test.cc", "outgrown", "256 steps", "1024 of 1024 bytes"});
+          {"call 'while_loop' at", "while_test.cc", "outgrown", "256 steps", "1024 of 1024 bytes"},
+          ErrorCode::resource_exhausted);
   }
   EXPECT_EQ(jit(grad(sines(256, {.memory = 1024})))(1.0f).item<float>(),
             jit(grad(sines(256, {})))(1.0f).item<float>());
@@ -241,7 +242,8 @@ TEST(While, WhatIsOverTheLimitGoesToAFile) {
   for (const Mode mode : all_modes)
     expect_error<CallbackError>(
         [&] { jit(grad(sines(5000, nowhere)), {.mode = mode})(1.0f).item<float>(); },
-        {"call 'while_loop' at", "while_test.cc", "cannot be written", "none/tape", "256 steps"});
+        {"call 'while_loop' at", "while_test.cc", "cannot be written", "none/tape", "256 steps"},
+        ErrorCode::resource_exhausted);
 }
 
 TEST(While, TapesInLoopsGoWhenTheyHaveBeenTakenBack) {

@@ -36,7 +36,8 @@ TEST(WhileTapes, ALimitIsThatOfKeptCarriesAndASegmentTogether) {
   const Floats want = slope(0)(x).to_vector<float>();
   EXPECT_EQ(slope(8000)(x).to_vector<float>(), want);
   expect_error<CallbackError>([&] { slope(4000)(x).to_vector<float>(); },
-                              {"call 'while_loop' at", "outgrown", "of 2000 bytes"});
+                              {"call 'while_loop' at", "outgrown", "of 2000 bytes"},
+                              ErrorCode::resource_exhausted);
 }
 
 TEST(WhileTapes, ATicketIsOfItsOwnRunHoweverManyCome) {
@@ -178,7 +179,8 @@ TEST(WhileTapes, SavedProgramsKeepLoopsOptionsAndOrders) {
       jit(grad([](Tensor v) { return sines_of(Tensor(1000), v, {.memory = 512}); }));
   const Loaded loaded = load_text(saved_text(limited.lower(Tensor(1.0f))));
   expect_error<CallbackError>([&] { loaded(Tensor(1.0f)).at(0).item<float>(); },
-                              {"while_loop", "outgrown", "512 bytes"});
+                              {"while_loop", "outgrown", "512 bytes"},
+                              ErrorCode::resource_exhausted);
 }
 
 TEST(WhileTapes, AFullDiskIsSaidWithTheBytes) {
@@ -204,7 +206,8 @@ TEST(WhileTapes, AFullDiskIsSaidWithTheBytes) {
           [&] { f(1.0f).item<float>(); },
           {"call 'while_loop' at", "while_test_tapes.cc", "cannot be written",
            folder.path() + "/tape", "1024 steps", "1024 bytes are in memory",
-           std::to_string(2 * page) + " in the file"});
+           std::to_string(2 * page) + " in the file"},
+          ErrorCode::resource_exhausted);
     }
     EXPECT_EQ(f(1.0f).item<float>(), want) << "the next run works";
   }
