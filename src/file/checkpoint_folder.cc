@@ -138,7 +138,7 @@ void sync_folder(const fs::path& folder) {
 }
 
 void write_manifest(const fs::path& file, const Json& json) {
-  const std::string body = json.dump();
+  const std::string body = text_of(json, "checkpoint: a name");
   host::write_text_file("checkpoint", file.string(),
                         fmt::format("{}{}\n{}", manifest_line, digest(body), body));
   sync_folder(file.parent_path());

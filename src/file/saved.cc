@@ -172,15 +172,12 @@ std::string saved_text(const Lowered& program) {
   if (module->partitioned()) about["over"] = over_devices(*module);
   if (!module->inputs_over.empty()) about["over_processes"] = over_processes(*module);
   std::string body;
-  try {
-    body = fmt::format("{}{}\n", about_words, about.dump());
-    for (const SitePtr& s : module->sites)
-      body += fmt::format("{}{}\n", site_words, site_to_json(*s, module->any_number).dump());
-    for (const Module::Kept& k : module->kept)
-      body += fmt::format("{}{}\n", block_words, file::to_json(k).dump());
-  } catch (const nlohmann::json::exception& e) {
-    throw_type_error(fmt::format("save: a name or attribute is no UTF-8 text: {}", e.what()));
-  }
+  const auto add = [&body](const auto& words, const Json& json) {
+    body += fmt::format("{}{}\n", words, file::text_of(json, "save: a name or attribute"));
+  };
+  add(about_words, about);
+  for (const SitePtr& s : module->sites) add(site_words, site_to_json(*s, module->any_number));
+  for (const Module::Kept& k : module->kept) add(block_words, file::to_json(k));
   body += module->text;
   return fmt::format("{}{}, postern {}\n{}{}\n{}", first_words, format, version, checksum_words,
                      digest(body), body);

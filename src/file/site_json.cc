@@ -180,6 +180,14 @@ void read(const Json& json, std::chrono::nanoseconds& v) {
   check(v.count() >= 0, "a time limit is negative");
 }
 
+std::string text_of(const Json& json, std::string_view what) {
+  try {
+    return json.dump();
+  } catch (const Json::exception& e) {
+    throw_type_error(fmt::format("{} is no UTF-8 text: {}", what, e.what()));
+  }
+}
+
 }  // namespace postern::internal::file
 
 namespace postern {
@@ -187,11 +195,7 @@ using namespace internal;
 
 std::string to_json_text(const Attributes& attributes) {
   if (attributes.items().empty()) return "{}";
-  try {
-    return file::to_json(attributes).dump();
-  } catch (const nlohmann::json::exception& e) {
-    throw_type_error(fmt::format("an attribute is no UTF-8 text: {}", e.what()));
-  }
+  return file::text_of(file::to_json(attributes), "an attribute");
 }
 
 }  // namespace postern

@@ -13,6 +13,9 @@ namespace postern::internal::file {
 
 using Json = nlohmann::ordered_json;
 
+/// Its text. Throws TypeError for what is no UTF-8, which `what` may be: "save: a name".
+std::string text_of(const Json& json, std::string_view what);
+
 /// "f32[2,3]". Throws TypeError for anything that to_string(Type) does not write.
 Type parse_type(std::string_view text);
 

@@ -248,6 +248,9 @@ TEST(Checkpoint, WhatStopsAndWhatGoesOn) {
   train(start, 1, goes_on).step.block_until_ready();
   barrier();
   EXPECT_EQ(goes_on.written(), 1u);
+  expect_error<CallbackError>(
+      [&] { tap({.name = "caf\xe9"}, start, listen::checkpoint(folder.path(), {.async = false})); },
+      {"checkpoint: a name is no UTF-8 text"});
   expect_error<TypeError>([&] { listen::checkpoint(folder.path(), {.every = 0}); }, {"every", "0"});
   expect_error<TypeError>([&] { listen::checkpoint(folder.path(), {.keep = -1}); }, {"keep", "-1"});
 }
