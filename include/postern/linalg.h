@@ -133,14 +133,14 @@ POSTERN_API Tensor eigvals(const Operand& a);
 
 // --- equations ---
 
-/// x, like b, with a x = b for a[n,n]. Derivative: Giles 2008. b is a vector [n] (only where a has
-/// no leading axes) or a matrix [n,k]; leading axes broadcast, dtypes are promoted. A singular a
-/// gives Inf or NaN.
+/// x, like b, with a x = b for a[n,n]. Derivative: Giles 2008. b is a vector [n], also for each of
+/// several a, or a matrix [n,k]; leading axes broadcast, dtypes are promoted. A singular a gives
+/// Inf or NaN.
 POSTERN_API Tensor solve(const Operand& a, const Operand& b);
 
-/// x, like b, with op(a) x = b, or x op(a) = b where not `left`, for a[n,n] and a matrix b[n,k], or
-/// b[k,n]; op transposes and conjugates as asked, leading axes broadcast, dtypes are promoted.
-/// Derivative: Giles 2008, of the triangle read.
+/// x, like b, with op(a) x = b, or x op(a) = b where not `left`, for a[n,n] and a vector b[n] or a
+/// matrix b[n,k], or b[k,n]; op transposes and conjugates as asked, leading axes broadcast, dtypes
+/// are promoted. Derivative: Giles 2008, of the triangle read.
 ///
 ///   const pn::Tensor a = pn::tensor<float>({{2, 0}, {1, 4}}), b = pn::tensor<float>({{2}, {9}});
 ///   const pn::Tensor x = pn::linalg::triangular_solve(a, b);                       // [[1] [2]]

@@ -206,8 +206,12 @@ std::pair<Tensor, Tensor> qr(const Operand& a, bool full) {
 
 Tensor triangular_solve(const Operand& a, const Operand& b, const Triangular& options) {
   PlaceScope at(a.place());
-  const auto [x, y] = matched_matrices("triangular_solve", a, b, options.left);
-  return x.restore(bind_triangular(options, x.a, y));
+  const bool vector = b.tensor().rank() == 1;
+  const std::int64_t missing = options.left ? -1 : -2;  // the axis that makes it a matrix
+  const Tensor right = vector ? expand_dims(b, missing) : b.tensor();
+  const auto [m, y] = matched_matrices("triangular_solve", a, right, options.left);
+  const Tensor x = m.restore(bind_triangular(options, m.a, y));
+  return vector ? squeeze(x, {missing}) : x;
 }
 
 }  // namespace postern::linalg

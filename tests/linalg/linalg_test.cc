@@ -291,6 +291,9 @@ TEST(Linalg, EquationsWithKnownSolutions) {
   RecordProperty("covers", "LINALG-02 LINALG-03");
   const Tensor a = tensor<double>({2, 1, 1, 3}, {2, 2}), b = tensor<double>({3, 5});
   EXPECT_TRUE(close(linalg::solve(a, b), tensor<double>({0.8, 1.4}), 1e-12));
+  EXPECT_TRUE(close(linalg::solve(stack({a, a * 2.0}), b),
+                    tensor<double>({0.8, 1.4, 0.4, 0.7}, {2, 2}), 1e-12))
+      << "a vector for each of several matrices";
   EXPECT_TRUE(close(grad([&](Tensor r) { return sum(linalg::solve(a, r)); })(b),
                     tensor<double>({0.4, 0.2}), 1e-12));
   EXPECT_TRUE(close(linalg::inv(a), tensor<double>({0.6, -0.2, -0.2, 0.4}, {2, 2}), 1e-12));
@@ -327,7 +330,19 @@ TEST(Linalg, TriangularSolveOnAllSides) {
     const auto handles = linalg_test::defaults_only();
     EXPECT_LE(error(), 1e-12) << bits << " by default";
     for (const auto& h : handles) h.remove();
+    const Tensor v = tensor<double>({1, -2, 3});
+    const std::int64_t missing = options.left ? -1 : -2;
+    const Tensor x = linalg::triangular_solve(full, v, options);
+    EXPECT_EQ(x.dims(), (Dims{2, 3}));
+    EXPECT_EQ(max_abs(expand_dims(x, missing) -
+                      linalg::triangular_solve(full, expand_dims(v, missing), options)),
+              0);
   }
+  expect_error<TypeError>(
+      [] {
+        linalg::triangular_solve(eye<double>(3), tensor<double>({1, 2}));
+      },
+      {"triangular_solve", "do not go together"});
 }
 
 TEST(Linalg, EighOfKnownMatrices) {
