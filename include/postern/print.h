@@ -210,5 +210,12 @@ template <std::same_as<Tensor> T>  // not for what becomes one, such as numbers
 std::string to_string(const T& value, const PrintOptions& options = {}) {
   return detail::text_of(value, options);
 }
+/// Writes that text. Throws the same.
+///
+///   std::cout << pn::tensor<float>({1, 2}) * 2.0f << "\n";  // [2. 4.]
+template <std::same_as<Tensor> T>
+std::ostream& operator<<(std::ostream& out, const T& value) {
+  return out << to_string(value);
+}
 
 }  // namespace postern
