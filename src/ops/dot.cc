@@ -130,13 +130,15 @@ Batched dot_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::in
 
 void dot_lower(Lowering& out, const Equation& e) {
   const DotAxes& d = as<DotParams>(*e.params).axes;
-  out.simple(
-      e, "dot_general",
-      fmt::format("dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = {}, "
-                  "rhs_batching_dimensions = {}, "
-                  "lhs_contracting_dimensions = {}, rhs_contracting_dimensions = {}>{}",
-                  dims_to_string(d.batch_x), dims_to_string(d.batch_y),
-                  dims_to_string(d.contract_x), dims_to_string(d.contract_y), out.precision_of(e)));
+  std::string batch;
+  if (!d.batch_x.empty())
+    batch = fmt::format("lhs_batching_dimensions = {}, rhs_batching_dimensions = {}, ",
+                        dims_to_string(d.batch_x), dims_to_string(d.batch_y));
+  out.simple(e, "dot_general",
+             fmt::format("dot_dimension_numbers = #stablehlo.dot<{}"
+                         "lhs_contracting_dimensions = {}, rhs_contracting_dimensions = {}>{}",
+                         batch, dims_to_string(d.contract_x), dims_to_string(d.contract_y),
+                         out.precision_of(e)));
 }
 
 constexpr Primitive dot_general_p = keeping_axes(
