@@ -4,9 +4,9 @@
 // by, the tape. XLA has the record while it executes, so a handler finds the run that it is called
 // for. finish() ends it: at once if every device is ready, else the record keeps itself alive until
 // XLA's last completion, and until the functions that it started have returned. The end leaves the
-// lane, if leave_early() has not, and lets go of the program; results that are still held keep only
-// the record, which knows how the run ended. One that nobody has goes to its lane, so that the next
-// run there allocates none.
+// lane, if leave_early() has not, and lets go of the program, which who ran it may still need
+// (Keep). Results that are still held keep only the record, which knows how the run ended. One that
+// nobody has goes to its lane, so that the next run there allocates none.
 #include "run/run_record.h"
 
 #include <algorithm>
