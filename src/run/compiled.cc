@@ -464,7 +464,7 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
                          .keep = buffers.donation.kept()});
     buffers.donation.stands();
   } catch (...) {
-    const RunRecord::Keep keep = record->release();
+    const RunRecord::Owner owner = record->release();
     buffers.rethrow(*this, arguments);
     const host::Outcome how = record->outcome();
     if (how != host::Outcome::running && how != host::Outcome::done) {
@@ -480,7 +480,7 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
   }
   // Who started a run without results has nothing else to wait for.
   record->views = buffers.views();
-  const auto [ended, keep] = RunRecord::finish(record, {&complete, 1}, !waits && results.empty());
+  const auto [ended, owner] = RunRecord::finish(record, {&complete, 1}, !waits && results.empty());
   buffers.staged.settle(lane, complete, ended);
   if (ended && record && record->outcome() != host::Outcome::done) {
     for (PJRT_Buffer* b : out.span()) pjrt::Buffer(executable->api(), b);

@@ -279,7 +279,7 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
                                .keep = donation.kept()});
     donation.stands();
   } catch (...) {
-    const RunRecord::Keep left = record->release();
+    const RunRecord::Owner owner = record->release();
     rethrow_failure(pending);
     const host::Outcome how = record->outcome();
     if (how == host::Outcome::running || how == host::Outcome::done) throw;
@@ -289,7 +289,7 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
   // Who started a run without results has nothing else to wait for.
   if (!runtime.platform().on_host)  // see Arguments::views
     record->views = std::make_shared<const decltype(keep)>(std::move(keep));
-  const auto [ended, left] = RunRecord::finish(record, complete, !waits && results.empty());
+  const auto [ended, owner] = RunRecord::finish(record, complete, !waits && results.empty());
   std::vector<pjrt::Buffer> buffers;
   for (PJRT_Buffer* b : out) buffers.emplace_back(executable->api(), b);
   if (ended && record->outcome() != host::Outcome::done) record->rethrow();

@@ -5,8 +5,8 @@
 // for. finish() ends it: at once if every device is ready, else the record keeps itself alive until
 // XLA's last completion, and until the functions that it started have returned. The end leaves the
 // lane, if leave_early() has not, and lets go of the program, which who ran it may still need
-// (Keep). Results that are still held keep only the record, which knows how the run ended. One that
-// nobody has goes to its lane, so that the next run there allocates none.
+// (Owner). Results that are still held keep only the record, which knows how the run ended. One
+// that nobody has goes to its lane, so that the next run there allocates none.
 #include "run/run_record.h"
 
 #include <algorithm>
@@ -136,7 +136,7 @@ RunRecord::Finish RunRecord::finish(std::shared_ptr<RunRecord>& record,
       left.lane->idle = std::move(record);
     }
     left.leave();
-    return {true, std::move(left.keep)};
+    return {true, std::move(left.owner)};
   }
   Finish later{false, record->owner};
   record->self_ = record;
@@ -195,8 +195,8 @@ void RunRecord::wait_for_calls(const std::shared_ptr<RunRecord>& record) noexcep
 void RunRecord::over(RunRecord* record) noexcept {
   std::shared_ptr<RunRecord> last = std::move(record->self_);
   Left left = record->end();
-  left.keep.reset();  // the functions may go now, even while results live on
-  last.reset();       // a failure that nobody saw is reported before a barrier goes on
+  left.owner.reset();  // the functions may go now, even while results live on
+  last.reset();        // a failure that nobody saw is reported before a barrier goes on
   left.leave();
 }
 
@@ -218,11 +218,11 @@ void RunRecord::Left::leave() const {
   if (trailing) Runtime::existing().remove_trailing(trailing);
 }
 
-RunRecord::Keep RunRecord::release() noexcept {
+RunRecord::Owner RunRecord::release() noexcept {
   stop_calls();
   Left left = end();
   left.leave();
-  return std::move(left.keep);
+  return std::move(left.owner);
 }
 
 }  // namespace postern::internal::run

@@ -36,10 +36,10 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
 
   /// What keeps the program of a run alive for who ran it: the run no longer does when it has
   /// ended, and a function that it called may have dropped the program's last other owner.
-  using Keep = std::shared_ptr<const void>;
+  using Owner = std::shared_ptr<const void>;
   struct Finish {
     bool ended;
-    Keep keep;
+    Owner owner;
   };
   /// Ends the run when `complete`, of each device, says so: now if it is ready, else from XLA's
   /// thread. A record whose run has ended well, and that nobody else has, goes to its lane for the
@@ -48,7 +48,7 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
   static Finish finish(std::shared_ptr<RunRecord>& record, std::span<const pjrt::Event> complete,
                        bool awaited);
   /// The run is over: its lane is free, its functions may go, even while results live on.
-  Keep release() noexcept;
+  Owner release() noexcept;
 
   /// What it was given for itself; null: nothing. Until its functions have been found.
   std::shared_ptr<const host::RunFunctions> own_functions;
@@ -71,7 +71,7 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
     std::vector<Lane*> group;
     bool seen_by_none = false;   // no undelivered firing looks at the record
     std::uint64_t trailing = 0;  // the number of a run that left early
-    Keep keep = nullptr;
+    Owner owner = nullptr;
     void leave() const;
   };
   Left end() noexcept;
