@@ -208,8 +208,7 @@ Tensor triangular_solve(const Operand& a, const Operand& b, const Triangular& op
   PlaceScope at(a.place());
   const bool vector = b.tensor().rank() == 1;
   const std::int64_t missing = options.left ? -1 : -2;  // the axis that makes it a matrix
-  const Tensor right = vector ? expand_dims(b, missing) : b.tensor();
-  const auto [m, y] = matched_matrices("triangular_solve", a, right, options.left);
+  const auto [m, y] = matched_matrices("triangular_solve", a, as_matrix(b, missing), options.left);
   const Tensor x = m.restore(bind_triangular(options, m.a, y));
   return vector ? squeeze(x, {missing}) : x;
 }

@@ -81,6 +81,8 @@ Prepared prepared(const char* op, const Operand& a, bool square);
 /// Matrices a (square) and b that go together, in one dtype, with the same leading axes.
 std::pair<Prepared, Tensor> matched_matrices(const char* op, const Operand& a, const Operand& b,
                                              bool left);
+/// A vector as a matrix, whose axis `missing` is of extent one; others as they are.
+Tensor as_matrix(const Operand& b, std::int64_t missing = -1);
 
 /// The blocks, with their rules.
 Tensor bind_cholesky(const linalg::Cholesky& config, const Tensor& a);

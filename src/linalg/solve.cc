@@ -34,6 +34,11 @@ std::pair<Prepared, Tensor> matched_matrices(const char* op, const Operand& firs
   return {a, widened(b)};
 }
 
+Tensor as_matrix(const Operand& b, std::int64_t missing) {
+  if (b.tensor().rank() == 1) return expand_dims(b, missing);
+  return b.tensor();
+}
+
 namespace {
 
 Tensor trace_of(const Tensor& a) { return sum(diagonal_of(a), {.axes = Dims{-1}}); }
@@ -124,12 +129,6 @@ Tensor pinv_matrices(const Tensor& a, double rcond) {
   return custom_jvp([rcond](Tensor m) { return pinv_value(m, rcond); }, rule)(a);
 }
 
-/// A vector as a matrix of one column.
-Tensor as_columns(const Operand& b) {
-  if (b.tensor().rank() == 1) return expand_dims(b, -1);
-  return b.tensor();
-}
-
 }  // namespace
 }  // namespace postern::internal::linear_algebra
 
@@ -141,7 +140,7 @@ using namespace linear_algebra;
 Tensor solve(const Operand& a, const Operand& b) {
   PlaceScope at(a.place());
   const bool vector = b.tensor().rank() == 1;
-  const auto [m, right] = matched_matrices("solve", a, as_columns(b), true);
+  const auto [m, right] = matched_matrices("solve", a, as_matrix(b), true);
   const Tensor x = m.restore(solve_matrices(m.a, right));
   if (vector) return squeeze(x, {-1});
   return x;
@@ -210,7 +209,7 @@ Tensor pinv(const Operand& a, double rcond) {
 Tensor lstsq(const Operand& a, const Operand& b, double rcond) {
   PlaceScope at(a.place());
   const bool vector = b.tensor().rank() == 1;
-  const Tensor right = as_columns(b);
+  const Tensor right = as_matrix(b);
   const DType common = promote("lstsq", as_float(a.tensor()).type(), as_float(right).type()).dtype;
   const Prepared p = prepared("lstsq", convert(a, common), false);
   check(right.rank() >= 2 && rows(right) == rows(p.a), "lstsq: {} and {} do not go together",
