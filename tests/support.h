@@ -16,6 +16,9 @@ namespace postern::test {
 
 using namespace std::chrono_literals;
 
+inline constexpr Mode both_modes[] = {Mode::compiled, Mode::evaluate};
+inline constexpr Mode all_modes[] = {Mode::compiled, Mode::staged, Mode::evaluate};
+
 inline bool has(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }

@@ -10,12 +10,6 @@
 namespace postern::test {
 namespace {
 
-template <class There>
-bool soon(There there) {
-  for (int i = 0; i < 2000 && !there(); ++i) std::this_thread::sleep_for(10ms);
-  return there();
-}
-
 /// What a function of the host has seen, and whether it was let go of.
 struct Seen {
   std::mutex guard;
@@ -102,7 +96,7 @@ TEST_F(CBindings, AreEnteredInOneRunAndLetGoBehindIt) {
   EXPECT_EQ(run(), 20) << "although nobody registered them";
   EXPECT_EQ(hooks.names, "live/live default/default ");
   EXPECT_EQ(own.names, "bindings_test.f/f ");
-  EXPECT_TRUE(soon([&] { return hooks.released == 2 && own.released == 1; }));
+  EXPECT_TRUE(wait_until([&] { return hooks.released == 2 && own.released == 1; }));
   for (const char* name : {"bindings_test.f", "bindings_test.default"})
     ASSERT_EQ(pn_register(name, see, &registered, nullptr, 1), PN_OK);
   EXPECT_EQ(run(), 20);
@@ -150,7 +144,7 @@ TEST_F(CBindings, OfAsynchronousTapsAreLetGoWhenAllIsDelivered) {
   };
   EXPECT_EQ(run(), 6);
   EXPECT_LT(seen.released, 1) << "while firings wait";
-  EXPECT_TRUE(soon([&] { return told.delivered && seen.released == 1; }));
+  EXPECT_TRUE(wait_until([&] { return told.delivered && seen.released == 1; }));
   EXPECT_LT(told.at_end, 5U);
   EXPECT_EQ(told.at_delivery, 5U);
   EXPECT_EQ(seen.first, (std::vector<float>{2, 3, 4, 5, 6}));
@@ -173,7 +167,7 @@ TEST_F(CBindings, MayBeABridge) {
   });
   EXPECT_EQ(run(), 10);
   serves.join();
-  EXPECT_TRUE(soon([&] { return seen.released == 1; }));
+  EXPECT_TRUE(wait_until([&] { return seen.released == 1; }));
   pn_bridge_free(bridge);
 }
 

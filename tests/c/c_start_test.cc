@@ -12,17 +12,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
-template <class There>
-bool soon(There there) {
-  for (int i = 0; i < 2000 && !there(); ++i) std::this_thread::sleep_for(10ms);
-  return there();
-}
-
 /// What runs tell their host, which is there until none can tell it any more.
 struct Told {
   Told() = default;
   ~Told() {
-    EXPECT_TRUE(soon([&] { return released == started; })) << "some may still tell";
+    EXPECT_TRUE(wait_until([&] { return released == started; })) << "some may still tell";
   }
   Told(const Told&) = delete;
 
@@ -95,14 +89,14 @@ TEST_F(CStart, TellsOfPrintsAndOfTheEnd) {
   Told told;
   pn_started* run = nullptr;
   ASSERT_EQ(start(options_for(told), &run), PN_OK) << pn_last_error();
-  ASSERT_TRUE(soon([&] { return told.ended == 1; }));
+  ASSERT_TRUE(wait_until([&] { return told.ended == 1; }));
   EXPECT_EQ(told.released, 0);
   pn_tensor* y = nullptr;
   EXPECT_EQ(pn_started_wait(run, 0, &y), PN_OK) << "it has ended";
   EXPECT_TRUE(has(told.text, "sum 6\n") && has(told.text, "first\nsecond\n")) << told.text;
   pn_tensor_free(y);
   pn_started_free(run);
-  EXPECT_TRUE(soon([&] { return told.released == 1; }));
+  EXPECT_TRUE(wait_until([&] { return told.released == 1; }));
   EXPECT_EQ(told.ended, 1);
 }
 
@@ -123,7 +117,7 @@ TEST_F(CStart, TellsOfACancelledRunAtOnceAndLetsGoWhenItIsOver) {
   pn_started_free(run);
   EXPECT_EQ(told.released, 0) << "the program goes on, and may print";
   pn_bridge_reply(bridge, r->tag, nullptr, 0);
-  EXPECT_TRUE(soon([&] { return told.released == 1; }));
+  EXPECT_TRUE(wait_until([&] { return told.released == 1; }));
   EXPECT_EQ(told.ended, 1);
 }
 
@@ -158,7 +152,7 @@ TEST_F(CStart, HasADeadline) {
   options.deadline_ns = 50'000'000;
   ASSERT_EQ(start(options, &run), PN_OK) << pn_last_error();
   EXPECT_EQ(pn_started_wait(run, 20'000'000'000, nullptr), PN_TIMEOUT);
-  EXPECT_TRUE(soon([&] { return told.ended == 1; }));
+  EXPECT_TRUE(wait_until([&] { return told.ended == 1; }));
   pn_started_free(run);
   pn_bridge_close(bridge);  // the function is still under way
 }
@@ -233,7 +227,7 @@ TEST_F(CStart, FailuresThatHaveCodesOfTheirOwnKeepThem) {
     EXPECT_TRUE(has(pn_last_error(), "call 'f'") && has(pn_last_error(), "out of stock"))
         << pn_last_error();
     pn_started_free(run);
-    EXPECT_TRUE(soon([&] { return told.released == 1; }));
+    EXPECT_TRUE(wait_until([&] { return told.released == 1; }));
   }
 }
 

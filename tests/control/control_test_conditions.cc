@@ -11,10 +11,8 @@
 namespace postern {
 namespace {
 
-using test::expect_error;
+using test::all_modes, test::expect_error;
 using Floats = std::vector<float>;
-
-constexpr Mode all_modes[] = {Mode::compiled, Mode::staged, Mode::evaluate};
 
 /// What a condition has shown; prints are read back.
 class Seen {
@@ -37,7 +35,7 @@ class Seen {
   Floats values_;
   std::ostringstream printed_;
 };
-Seen seen;
+Seen record;
 
 using Act = std::function<void(const Tensor&)>;
 
@@ -48,7 +46,7 @@ struct Doing {
 };
 
 const std::vector<Doing>& doings() {
-  static const Callee add = [](float v) { seen.add(v); };
+  static const Callee add = [](float v) { record.add(v); };
   static const auto call_with = [](Effect effect) {
     return [effect](const Tensor& x) { call({.effect = effect}, std::vector<Type>(), add, x); };
   };
@@ -57,7 +55,7 @@ const std::vector<Doing>& doings() {
       {"unordered tap", [](const Tensor& x) { tap({.ordered = false}, x, add); }, false},
       {"asynchronous tap", [](const Tensor& x) { tap({.mode = TapMode::async}, x, add); }},
       {"hook", [](const Tensor& x) { hook("h", x, add); }},
-      {"print", [](const Tensor& x) { print({.stream = &seen.stream()}, "{}", x); }},
+      {"print", [](const Tensor& x) { print({.stream = &record.stream()}, "{}", x); }},
       {"ordered call", call_with(Effect::ordered), true, true},
       {"unordered call", call_with(Effect::unordered), false, true},
   };
@@ -175,7 +173,7 @@ TEST(Control, EffectsInAConditionFireOnceForEachTimeItIsAsked) {
         const float got = f().item<float>();
         if (mode == Mode::compiled) result = got;
         EXPECT_EQ(got, result);
-        Floats fired = seen.take(), want = form.want;
+        Floats fired = record.take(), want = form.want;
         if (!doing.ordered) {
           std::ranges::sort(fired);
           std::ranges::sort(want);
@@ -213,7 +211,7 @@ TEST(Control, EffectsInAConditionUnderVmap) {
         const auto values = in[0].as<float>();
         for (std::int64_t i = 0; i < values.size(); ++i)
           if (info.mask.empty() || info.mask[static_cast<std::size_t>(i)])
-            seen.add(values.data()[i]);
+            record.add(values.data()[i]);
       };
       const TapMode mode = doing.name[0] == 'a' ? TapMode::async : TapMode::sync;
       if (call)
@@ -229,7 +227,7 @@ TEST(Control, EffectsInAConditionUnderVmap) {
           },
           {.mode = mode});
       EXPECT_EQ(f().to_vector<float>(), (Floats{4, 8}));
-      Floats fired = seen.take();
+      Floats fired = record.take();
       std::ranges::sort(fired);
       EXPECT_EQ(fired, call ? (Floats{0, 0, 1, 1, 2, 2}) : (Floats{0, 1, 2}));
       if (call && doing.ordered) continue;  // refused, see Vmap
@@ -239,7 +237,7 @@ TEST(Control, EffectsInAConditionUnderVmap) {
           },
           {.mode = mode});
       EXPECT_EQ(g().to_vector<float>(), (Floats{2, 2}));
-      fired = seen.take();
+      fired = record.take();
       std::ranges::sort(fired);
       EXPECT_EQ(fired, (Floats{0, 1, 1, 2, 2}));
     }
@@ -285,12 +283,12 @@ TEST(Control, OnlyALoopWhoseConditionHasEffectsCarriesItsDecision) {
 }
 
 TEST(Control, EffectsInAConditionOfASavedProgram) {
-  register_function("control_test.note", [](float v) { seen.add(v); }, {.replace = true});
+  register_function("control_test.note", [](float v) { record.add(v); }, {.replace = true});
   auto f =
       jit([] { return counted([](const Tensor& v) { tap(v, Named{"control_test.note"}); }, 3); });
   const Loaded g = load_text(saved_text(f.lower()));
   EXPECT_EQ(g()[0].item<float>(), 3);
-  EXPECT_EQ(seen.take(), (Floats{0, 1, 2, 3}));
+  EXPECT_EQ(record.take(), (Floats{0, 1, 2, 3}));
 }
 
 }  // namespace

@@ -5,11 +5,10 @@
 namespace postern {
 namespace {
 
+using test::both_modes;
 using Floats = std::vector<float>;
 using Ints = std::vector<int>;
 using Strings = std::vector<std::string>;
-
-constexpr Mode both_modes[] = {Mode::compiled, Mode::evaluate};
 
 TEST(Control, NestedLoopsFireForEachInnerStep) {
   RecordProperty("covers", "CTRL-07");

@@ -12,12 +12,10 @@
 namespace postern {
 namespace {
 
-using test::expect_error;
+using test::all_modes, test::expect_error;
 using Floats = std::vector<float>;
 using Ints = std::vector<int>;
 using Doubles = std::vector<double>;
-
-constexpr Mode all_modes[] = {Mode::compiled, Mode::staged, Mode::evaluate};
 
 Tensor doubled(Tensor x) {
   return while_loop([](Tensor v) { return v < 100.0f; }, [](Tensor v) { return v * 2.0f; }, x);

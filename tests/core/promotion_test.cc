@@ -44,7 +44,7 @@ constexpr const char *weak_int = "*bcdefghijklmnopqrstuvwxyzAB",
                      *weak_float = "*..****..****nopqrstuvwxyzAB",
                      *weak_complex = "*..****..****rrrsrs.........";
 
-constexpr int count = dtype_count - 1;  // without token
+constexpr int dtypes = dtype_count - 1;  // without token
 DType dtype_at(int i) { return static_cast<DType>(i); }
 int index_of(char letter) { return letter >= 'a' ? letter - 'a' : 26 + letter - 'A'; }
 
@@ -78,13 +78,13 @@ TEST(Promotion, OrderOfTheTable) {
                          "f8e5m2fnuz", "f8e4m3fnuz",
                          "f8e4m3",     "f8e3m4",
                          "f8e8m0fnu",  "f4e2m1fn"};
-  ASSERT_EQ(std::size(names), std::size_t(count));
-  for (int i = 0; i < count; ++i) EXPECT_EQ(to_string(dtype_at(i)), names[i]);
+  ASSERT_EQ(std::size(names), std::size_t(dtypes));
+  for (int i = 0; i < dtypes; ++i) EXPECT_EQ(to_string(dtype_at(i)), names[i]);
 }
 
 TEST(Promotion, EachPairAsInJax) {
-  for (int i = 0; i < count; ++i)
-    for (int j = 0; j < count; ++j) {
+  for (int i = 0; i < dtypes; ++i)
+    for (int j = 0; j < dtypes; ++j) {
       const Type x = make_type(dtype_at(i), {}), y = make_type(dtype_at(j), {});
       const char want = jax_table[i][j];
       const std::string pair = to_string(x) + " and " + to_string(y);
@@ -100,7 +100,7 @@ TEST(Promotion, EachPairAsInJax) {
 /// A C++ number keeps its own dtype where JAX takes the default one.
 template <class T>
 void expect_weak(T number, const char* row) {
-  for (int i = 0; i < count; ++i) {
+  for (int i = 0; i < dtypes; ++i) {
     const Type x = make_type(dtype_at(i), {});
     if (row[i] == '.') {
       expect_error<TypeError>([&] { chosen(x, number); }, {to_string(dtype_at(i))});

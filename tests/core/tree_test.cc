@@ -121,27 +121,30 @@ int traces(const std::tuple<A...>& arguments) {
   std::apply([&](const auto&... a) { (f(a), ...); }, arguments);
   return count;
 }
-const Tensor t = Tensor(1);
+const Tensor leaf = Tensor(1);
 
 TEST(Tree, StructuresAreKeptApart) {
   RecordProperty("covers", "IR-08");
   using V = std::vector<Tensor>;
   using M = std::map<std::string, Tensor>;
   using O = std::optional<Tensor>;
-  EXPECT_EQ(traces(std::tuple(V{t}, V{t})), 1);
-  EXPECT_EQ(traces(std::tuple(V{t}, V{t, t}, V{})), 3);
-  EXPECT_EQ(traces(std::tuple(std::pair(V{t}, V{t, t}), std::pair(V{t, t}, V{t}))), 2);
-  EXPECT_EQ(traces(std::tuple(M{{"a", t}}, M{{"b", t}}, M{{"a", t}})), 2);
-  EXPECT_EQ(traces(std::tuple(std::pair(O{t}, O{}), std::pair(O{}, O{t}))), 2);
-  EXPECT_EQ(traces(std::tuple(Tagged{t, t, "a"}, Tagged{t, t, "b"}, Tagged{t, t, "a"})), 2);
-  EXPECT_EQ(traces(std::tuple(std::pair(t, 1), std::pair(t, 2), std::pair(t, 1))), 2);
+  EXPECT_EQ(traces(std::tuple(V{leaf}, V{leaf})), 1);
+  EXPECT_EQ(traces(std::tuple(V{leaf}, V{leaf, leaf}, V{})), 3);
   EXPECT_EQ(
-      traces(std::tuple(std::pair(t, 0.1), std::pair(t, 0.1 + 1e-18), std::pair(t, 0.1 + 1e-16))),
-      2)
+      traces(std::tuple(std::pair(V{leaf}, V{leaf, leaf}), std::pair(V{leaf, leaf}, V{leaf}))), 2);
+  EXPECT_EQ(traces(std::tuple(M{{"a", leaf}}, M{{"b", leaf}}, M{{"a", leaf}})), 2);
+  EXPECT_EQ(traces(std::tuple(std::pair(O{leaf}, O{}), std::pair(O{}, O{leaf}))), 2);
+  EXPECT_EQ(
+      traces(std::tuple(Tagged{leaf, leaf, "a"}, Tagged{leaf, leaf, "b"}, Tagged{leaf, leaf, "a"})),
+      2);
+  EXPECT_EQ(traces(std::tuple(std::pair(leaf, 1), std::pair(leaf, 2), std::pair(leaf, 1))), 2);
+  EXPECT_EQ(traces(std::tuple(std::pair(leaf, 0.1), std::pair(leaf, 0.1 + 1e-18),
+                              std::pair(leaf, 0.1 + 1e-16))),
+            2)
       << "in full precision";
-  EXPECT_EQ(traces(std::tuple(std::pair(t, Kind::sum), std::pair(t, Kind::product))), 2);
-  EXPECT_EQ(traces(std::tuple(std::tuple(t, std::string("a"), std::string("bc")),
-                              std::tuple(t, std::string("ab"), std::string("c")))),
+  EXPECT_EQ(traces(std::tuple(std::pair(leaf, Kind::sum), std::pair(leaf, Kind::product))), 2);
+  EXPECT_EQ(traces(std::tuple(std::tuple(leaf, std::string("a"), std::string("bc")),
+                              std::tuple(leaf, std::string("ab"), std::string("c")))),
             2);
 }
 
@@ -149,28 +152,28 @@ TEST(Tree, NoTwoStructuresLookTheSame) {
   RecordProperty("covers", "IR-08");
   using Counts = std::map<std::string, int>;
   auto f = jit([](Tensor x, Counts counts) { return x * int(counts.size()); });
-  EXPECT_EQ(f(t, Counts{{"a", 1}, {"b", 2}}).item<int>(), 2);
-  EXPECT_EQ(f(t, Counts{{"a:1,b", 2}}).item<int>(), 1);
+  EXPECT_EQ(f(leaf, Counts{{"a", 1}, {"b", 2}}).item<int>(), 2);
+  EXPECT_EQ(f(leaf, Counts{{"a:1,b", 2}}).item<int>(), 1);
   auto g = jit([](std::vector<std::string> words, Tensor x) { return x * int(words.size()); });
-  EXPECT_EQ(g({"a", "b"}, t).item<int>(), 2);
-  EXPECT_EQ(g({"a,1:b"}, t).item<int>(), 1);
+  EXPECT_EQ(g({"a", "b"}, leaf).item<int>(), 2);
+  EXPECT_EQ(g({"a,1:b"}, leaf).item<int>(), 1);
 }
 
 TEST(Tree, ContainersOfOtherTypesForOneFunction) {
   RecordProperty("covers", "IR-08");
   auto f = jit([](auto... xs) { return std::tuple<decltype(xs)...>(xs...); });
-  const auto one = f(std::pair(t, t));
+  const auto one = f(std::pair(leaf, leaf));
   EXPECT_EQ(std::get<0>(one).second.item<int>(), 1);
-  const auto two = f(t, t);
+  const auto two = f(leaf, leaf);
   EXPECT_EQ(std::get<1>(two).item<int>(), 1);
-  const auto three = f(std::array{t, t});
+  const auto three = f(std::array{leaf, leaf});
   EXPECT_EQ(std::get<0>(three)[1].item<int>(), 1);
-  const auto four = f(Layer{t, t});
+  const auto four = f(Layer{leaf, leaf});
   EXPECT_EQ(std::get<0>(four).bias.item<int>(), 1);
   struct Other {
     Tensor left, right;
   };
-  EXPECT_EQ(std::get<0>(f(Other{t, t})).right.item<int>(), 1);
+  EXPECT_EQ(std::get<0>(f(Other{leaf, leaf})).right.item<int>(), 1);
 }
 
 TEST(Tree, ArgumentsOfOtherTypesAreOtherPrograms) {
@@ -195,19 +198,19 @@ TEST(Tree, ArgumentsOfOtherTypesAreOtherPrograms) {
     std::int64_t a, b;
   };
   auto same = jit([](auto p) { return p; });
-  EXPECT_EQ(same(Narrow{t, 7, 8}).b, 8);
-  const Wide wide = same(Wide{t, 7, 8});
+  EXPECT_EQ(same(Narrow{leaf, 7, 8}).b, 8);
+  const Wide wide = same(Wide{leaf, 7, 8});
   EXPECT_EQ(wide.a, 7);
   EXPECT_EQ(wide.b, 8);
 }
 
 TEST(Tree, BooleansAndTextsAsArguments) {
   auto choose = jit([](Tensor x, std::vector<bool> minus) { return minus[1] ? -x : x; });
-  EXPECT_EQ(choose(t, std::vector<bool>{true, false}).item<int>(), 1);
-  EXPECT_EQ(choose(t, std::vector<bool>{false, true}).item<int>(), -1);
+  EXPECT_EQ(choose(leaf, std::vector<bool>{true, false}).item<int>(), 1);
+  EXPECT_EQ(choose(leaf, std::vector<bool>{false, true}).item<int>(), -1);
   auto named = jit([](Tensor x, auto text) { return std::string(text) == "minus" ? -x : x; });
-  EXPECT_EQ(named(t, "plus").item<int>(), 1);
-  EXPECT_EQ(named(t, "minus").item<int>(), -1);
+  EXPECT_EQ(named(leaf, "plus").item<int>(), 1);
+  EXPECT_EQ(named(leaf, "minus").item<int>(), -1);
 }
 
 TEST(Tree, StaticsAreSeenWhileTracing) {

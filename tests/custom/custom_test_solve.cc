@@ -5,9 +5,8 @@
 namespace postern {
 namespace {
 
-using test::expect_error;
+using test::both_modes, test::expect_error;
 using Doubles = std::vector<double>;
-constexpr Mode both_modes[] = {Mode::compiled, Mode::evaluate};
 
 void expect_near(const Tensor& got, const Doubles& want, double tolerance = 1e-9) {
   const Doubles values = got.to_vector<double>();

@@ -13,19 +13,19 @@ namespace postern::test {
 using namespace internal;
 namespace {
 
-const Tensor x = tensor<float>({1, 2, 3});
+const Tensor some = tensor<float>({1, 2, 3});
 
 Lowered program() {
-  return jit([](Tensor v) { return v + 1.0f; }).lower(x);
+  return jit([](Tensor v) { return v + 1.0f; }).lower(some);
 }
 void tape(const std::string& file) {
   Taping taping = record(file);
-  jit([](Tensor v) { return host_plus_one(v); })(x).block_until_ready();
+  jit([](Tensor v) { return host_plus_one(v); })(some).block_until_ready();
   taping.close();
 }
 void keep(const std::string& file) {
   const auto values = listen::record(file);
-  tap(x, values);
+  tap(some, values);
   values.close();
 }
 
@@ -68,14 +68,14 @@ TEST(Files, AnArrayThatGrowsReplacesAFileWithItsFirstRow) {
   {
     const FullDisk full(16);
     const auto values = listen::record(file);
-    EXPECT_THROW(tap(x, values), CallbackError);
+    EXPECT_THROW(tap(some, values), CallbackError);
   }
   EXPECT_EQ(contents(file), "what was there");
   const auto values = listen::record(file);
   EXPECT_EQ(contents(file), "what was there");
-  tap(x, values);
+  tap(some, values);
   EXPECT_TRUE(has(contents(file), "'shape': (1, 3,)"));
-  tap(x, values);
+  tap(some, values);
   EXPECT_TRUE(has(contents(file), "'shape': (2, 3,)"));
 }
 

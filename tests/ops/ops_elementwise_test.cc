@@ -4,11 +4,7 @@
 namespace ops {
 namespace {
 
-const auto no = Smooth::no;
-const auto yes = Smooth::yes;
-const auto any = Shapes::any;
-
-const Row rows[] = {
+const Row elementwise_rows[] = {
     {"add", "x + y", "f32[2,3]:-2:2 f32[2,3]:-2:2", [](V v) { return v[0] + v[1]; }, yes, any},
     {"add_broadcast", "x + y", "f32[2,3]:-2:2 f32[3]:-2:2", [](V v) { return v[0] + v[1]; }},
     {"add_complex", "x + y", "c64[4]:-2:2 c64[4]:-2:2", [](V v) { return v[0] + v[1]; }, yes, any},
@@ -116,7 +112,7 @@ const Row rows[] = {
     {"bitcast", "lax.bitcast_convert_type(x, jnp.float32)", "s32[4]:1065353216:1069547520",
      [](V v) { return pn::bitcast(v[0], pn::DType::f32); }, no},
     {"complex", "lax.complex(x, y)", "f32[4]:-2:2 f32[4]:-2:2",
-     [](V v) { return pn::complex(v[0], v[1]); }, yes, Shapes::fixed},
+     [](V v) { return pn::complex(v[0], v[1]); }, yes, fixed},
     {"clip", "jnp.clip(x, -1.0, 1.0)", "f32[2,4]:-2:2",
      [](V v) { return pn::clip(v[0], -1.0f, 1.0f); }, yes, any},
     {"allclose", "jnp.allclose(x, y, 0.1, 0.1)", "f32[4]:1:1.1 f32[4]:1:1.1",
@@ -125,7 +121,7 @@ const Row rows[] = {
      [](V v) { return pn::isclose(v[0], v[1]); }, no},
 };
 
-POSTERN_OPS_SUITE(OpsElementwise, rows);
+POSTERN_OPS_SUITE(OpsElementwise, elementwise_rows);
 
 }  // namespace
 }  // namespace ops

@@ -4,14 +4,11 @@
 namespace ops {
 namespace {
 
-const auto no = Smooth::no;
-const auto ours = Smooth::ours;
-
 /// Rows of a matrix by indices of shape [n, 1].
 const pn::IndexAxes rows_of_matrix{
     .window = {1}, .dropped = {0}, .indexed = {0}, .batch_x = {}, .batch_indices = {}};
 
-const Row rows[] = {
+const Row index_rows[] = {
     {"matmul", "x @ y", "f32[2,3]:-2:2 f32[3,4]:-2:2", [](V v) { return pn::matmul(v[0], v[1]); }},
     {"matmul_vector", "x @ y", "f32[2,3]:-2:2 f32[3]:-2:2",
      [](V v) { return pn::matmul(v[0], v[1]); }},
@@ -210,7 +207,7 @@ const Row rows[] = {
      no},
 };
 
-POSTERN_OPS_SUITE(OpsIndex, rows);
+POSTERN_OPS_SUITE(OpsIndex, index_rows);
 
 }  // namespace
 }  // namespace ops

@@ -4,8 +4,6 @@
 namespace ops {
 namespace {
 
-const auto no = Smooth::no;
-
 const pn::Type row = pn::type<float>({3});
 pn::Tensor filled(V v) { return pn::full(pn::make_type(v[0].dtype(), {2, 3}), v[0]); }
 
@@ -25,7 +23,7 @@ pn::Tensor products(V v) {
       [](const Tensors& a, const Tensors& b) { return Tensors{a[0] * b[0]}; }, {v[0]}, 1)[0];
 }
 
-const Row rows[] = {
+const Row making_rows[] = {
     {"full", "jnp.full((2, 3), x)", "f32[]:-2:2", filled},
     {"zeros", "x + jnp.zeros(3, jnp.float32)", "f32[2,3]:-2:2",
      [](V v) { return v[0] + pn::zeros(row); }},
@@ -46,7 +44,7 @@ const Row rows[] = {
      products},
 };
 
-POSTERN_OPS_SUITE(OpsMaking, rows);
+POSTERN_OPS_SUITE(OpsMaking, making_rows);
 
 }  // namespace
 }  // namespace ops

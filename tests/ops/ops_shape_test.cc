@@ -4,10 +4,7 @@
 namespace ops {
 namespace {
 
-const auto no = Smooth::no;
-const auto yes = Smooth::yes;
-
-const Row rows[] = {
+const Row shape_rows[] = {
     {"reshape", "x.reshape(3, 2)", "f32[2,3]:-2:2",
      [](V v) {
        return pn::reshape(v[0], {3, 2});
@@ -160,7 +157,7 @@ const Row rows[] = {
      }},
 };
 
-POSTERN_OPS_SUITE(OpsShape, rows);
+POSTERN_OPS_SUITE(OpsShape, shape_rows);
 
 }  // namespace
 }  // namespace ops

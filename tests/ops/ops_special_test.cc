@@ -4,13 +4,11 @@
 namespace ops {
 namespace {
 
-const auto no = Smooth::no;
-
 pn::Tensor half(const pn::Tensor& x) { return pn::convert(x, pn::DType::f16); }
 pn::Tensor rows_of(const pn::Tensor& x) { return pn::reshape(x, {10, 10}); }
 pn::Tensor pair(V v) { return pn::stack({v[0], v[1]}); }
 
-const Row rows[] = {
+const Row special_rows[] = {
     {"special_negative", "-x", "f32[10]:special", [](V v) { return pn::negative(v[0]); }},
     {"special_abs", "jnp.abs(x)", "f32[10]:special", [](V v) { return pn::abs(v[0]); }},
     {"special_sign", "jnp.sign(x)", "f32[10]:special", [](V v) { return pn::sign(v[0]); }},
@@ -193,7 +191,7 @@ const Row rows[] = {
 
 class OpsSpecial : public Table {};
 TEST_P(OpsSpecial, Value) { check_special(GetParam()); }
-INSTANTIATE_TEST_SUITE_P(All, OpsSpecial, testing::ValuesIn(rows), row_name);
+INSTANTIATE_TEST_SUITE_P(All, OpsSpecial, testing::ValuesIn(special_rows), row_name);
 
 }  // namespace
 }  // namespace ops

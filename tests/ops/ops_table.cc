@@ -246,7 +246,7 @@ void check_value(const Row& row) {
 
 void check_gradient(const Row& row) {
   const auto x = make_all(row);
-  if (row.smooth == Smooth::no) return;
+  if (row.smooth == no) return;
   auto f = [&](std::vector<pn::Tensor> v) { return row.function(v); };
   const pn::Tensor y = f(x);
   const pn::Tensor ct = weights(row, y.type());
@@ -255,7 +255,7 @@ void check_gradient(const Row& row) {
   });
   const std::vector<pn::Tensor> got = gradient(x, ct);
   for (std::size_t i = 0; i < x.size(); ++i)
-    if (moves(x[i]) && row.smooth == Smooth::yes)
+    if (moves(x[i]) && row.smooth == yes)
       expect_close(numbers_of(got[i]),
                    golden_numbers(std::string(row.name) + "|grad" + std::to_string(i)),
                    4 * row.tolerance, "gradient " + std::to_string(i));
@@ -370,17 +370,17 @@ void check_dtypes(const Row& row) {
   if (floats) {
     for (const auto& [dtype, tolerance] :
          {std::pair{pn::DType::f64, 1e-4}, {pn::DType::f16, 4e-2}, {pn::DType::bf16, 2e-1}}) {
-      if (row.shapes == Shapes::fixed && dtype != pn::DType::f64)
+      if (row.shapes == fixed && dtype != pn::DType::f64)
         continue;  // rounding may choose other elements
       check_in(row, x, pn::DType::f32, dtype, tolerance);
     }
   } else if (all(pn::DType::c64)) {
     check_in(row, x, pn::DType::c64, pn::DType::c128, 1e-4);
-  } else if (all(pn::DType::s32) && row.shapes == Shapes::any) {
+  } else if (all(pn::DType::s32) && row.shapes == any) {
     for (const pn::DType dtype : {pn::DType::s16, pn::DType::s64})
       check_in(row, x, pn::DType::s32, dtype, 0);
   }
-  if (row.shapes == Shapes::fixed) return;
+  if (row.shapes == fixed) return;
   std::vector<pn::Tensor> empty;
   for (const pn::Tensor& t : x) empty.push_back(pn::zeros(pn::make_type(t.dtype(), {0, 3})));
   EXPECT_EQ(row.function(empty).dims(), (pn::Dims{0, 3})) << "empty operands";
@@ -395,7 +395,7 @@ void check_special(const Row& row) {
   expect_special(special_numbers_of(pn::jit(f, {.mode = pn::Mode::evaluate})(x)), want, true,
                  "evaluated");
   expect_special(special_numbers_of(pn::jit([&] { return f(x); })()), want, true, "of constants");
-  if (row.smooth != Smooth::yes) return;
+  if (row.smooth != yes) return;
   const pn::Tensor ct = weights(row, f(x).type());
   const auto gradient = [&](std::vector<pn::Tensor> v, pn::Tensor w) {
     return std::get<0>(pn::vjp(f, v).second(w));

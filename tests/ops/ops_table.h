@@ -17,14 +17,16 @@ using Function = pn::Tensor (*)(V);
 
 enum class Smooth { yes, no, ours };  // whether it has a derivative to check; ours: JAX has none
 enum class Shapes { any, fixed };     // whether all operands may have any one shape
+using enum Smooth;
+using enum Shapes;
 
 struct Row {
   const char* name;
   const char* jax;       // the same in Python; operands are x, y, z
   const char* operands;  // "f32[2,3]:-2:2 s32[4]:0:5": type, then the range of the values
   Function function;
-  Smooth smooth = Smooth::yes;
-  Shapes shapes = Shapes::fixed;
+  Smooth smooth = yes;
+  Shapes shapes = fixed;
   double tolerance = 2e-5;
 };
 

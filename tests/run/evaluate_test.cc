@@ -5,11 +5,9 @@
 namespace postern {
 namespace {
 
-using test::error_of;
+using test::both_modes, test::error_of;
 using Floats = std::vector<float>;
 using Words = std::vector<std::string>;
-
-constexpr Mode both_modes[] = {Mode::compiled, Mode::evaluate};
 
 TEST(Evaluate, HostFunctionsRunOnTheCallersThread) {
   RecordProperty("covers", "EVAL-02");

@@ -19,11 +19,11 @@ using namespace std::chrono_literals;
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
-struct Page : Served {
-  explicit Page(const std::string& folder = "")
+struct Switchboard : Served {
+  explicit Switchboard(const std::string& folder = "")
       : Served(serve({.port = 0, .announce = false, .folder = folder})) {}
-  ~Page() { stop_serving(); }
-  Page(const Page&) = delete;
+  ~Switchboard() { stop_serving(); }
+  Switchboard(const Switchboard&) = delete;
 
   std::string client(const std::string& id) const { return url + "&client=" + id; }
   std::string post(const std::string& body, const std::string& headers,
@@ -52,7 +52,7 @@ TEST(Switches, OnlyWhoMayIsHeard) {
   steps.finish();
   const auto f = counting(steps, 2);
   f(Tensor(0.0f)).block_until_ready();
-  const Page page;
+  const Switchboard page;
   Stream stream(page.client("a"));
   ASSERT_TRUE(stream.wait_for([](Stream& s) { return !s.hooks.empty(); }));
   const std::string bearer = "Authorization: Bearer " + page.token + "\r\n",
@@ -86,7 +86,7 @@ TEST(Switches, TurnsOnChangesAndTurnsOff) {
   Steps steps;
   const auto run = counting(steps, 1000).start(Tensor(0.0f));
   ASSERT_TRUE(steps.go_to(10));
-  const Page page;
+  const Switchboard page;
   Stream stream(page.client("a"));
   ASSERT_TRUE(stream.wait_for([](Stream& s) { return s.hook("value").contains("number"); }));
   const Json told = stream.hook("value");
@@ -130,7 +130,7 @@ TEST(Switches, WhatIsOnEndsWithItsClient) {
   const auto f = counting(steps, 2);
   f(Tensor(0.0f)).block_until_ready();
   const LiveHook hook = hook_named("value");
-  const Page page;
+  const Switchboard page;
   std::optional<Stream> first(std::in_place, page.client("first"));
   Stream second(page.client("second"));
   ASSERT_TRUE(first->wait_for([](Stream& s) { return s.updates > 0; }));
@@ -236,7 +236,7 @@ TEST(Switches, AFileIsWholeWhenItsListenerIsOff) {
   f(Tensor(0.0f)).block_until_ready();
   const std::uint64_t number = hook_named("large").number();
   {
-    const Page page(folder.path());
+    const Switchboard page(folder.path());
     Stream stream(page.client("a"));
     ASSERT_TRUE(stream.wait_for([](Stream& s) { return s.updates > 0; }));
     const auto record = [&](const char* file, int until) {
@@ -341,7 +341,7 @@ TEST(Switches, NonFiniteIsToldOrEndsTheRun) {
   });
   const Tensor x = tensor<float>({3, 5});
   f(x).block_until_ready();
-  const Page page;
+  const Switchboard page;
   Stream stream(page.client("a"));
   ASSERT_TRUE(stream.wait_for([](Stream& s) { return s.updates > 0; }));
   const std::uint64_t number = hook_named("logs").number();

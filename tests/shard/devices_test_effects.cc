@@ -29,7 +29,7 @@ class Entered {
   std::mutex guard_;
   Words list_;
 };
-Entered entered;
+Entered entries;
 
 TEST_F(DevicesEffects, InAConditionFireOnEachDevice) {
   const Mesh mesh({{"d", 4}});
@@ -47,10 +47,10 @@ TEST_F(DevicesEffects, InAConditionFireOnEachDevice) {
     };
   };
   const Callee add = [](const CallInfo& info, float v) {
-    entered.add(fmt::format("{}:{}", info.device, v));
+    entries.add(fmt::format("{}:{}", info.device, v));
   };
   const Callee show = [](const TapInfo& info, float v) {
-    entered.add(fmt::format("{}:{}", info.device, v));
+    entries.add(fmt::format("{}:{}", info.device, v));
   };
   Words want;
   for (int d = 0; d < 4; ++d)
@@ -60,7 +60,7 @@ TEST_F(DevicesEffects, InAConditionFireOnEachDevice) {
     const Tensor y = f(counting({4}));
     EXPECT_EQ(y.to_vector<float>(), Floats(4, 24));
     barrier();
-    Words got = entered.take();
+    Words got = entries.take();
     std::ranges::sort(got);
     EXPECT_EQ(got, want);
   };
@@ -76,7 +76,7 @@ TEST_F(DevicesEffects, AtOnceComeAfterThoseOfProgramsBefore) {
   auto note = [](const char* what, std::chrono::milliseconds late) {
     return Callee([=](const CallInfo&, float) {
       std::this_thread::sleep_for(late);
-      entered.add(what);
+      entries.add(what);
     });
   };
   auto ordered = [](const Callee& fn, const Tensor& x) {
@@ -98,19 +98,19 @@ TEST_F(DevicesEffects, AtOnceComeAfterThoseOfProgramsBefore) {
     ordered(note("at once", 0ms), Tensor(1.0f));
     const Tensor one = on_one(device_put(Tensor(1.0f), 5));
     ordered(note("at once", 0ms), Tensor(1.0f));
-    EXPECT_EQ(entered.take(), want);
+    EXPECT_EQ(entries.take(), want);
   }
   auto taps = jit([&](Tensor x) {
     return tap(x, [](float) {
       std::this_thread::sleep_for(50ms);
-      entered.add("tap");
+      entries.add("tap");
     });
   });
   for (const Mode mode : {Mode::compiled, Mode::evaluate}) {
     const Tensor x = taps(Tensor(1.0f));
-    auto after = [&](Tensor v) { return tap(v, [](float) { entered.add("after"); }); };
+    auto after = [&](Tensor v) { return tap(v, [](float) { entries.add("after"); }); };
     mode == Mode::compiled ? after(Tensor(2.0f)) : jit(after, {.mode = mode})(Tensor(2.0f));
-    EXPECT_EQ(entered.take(), (Words{"tap", "after"}));
+    EXPECT_EQ(entries.take(), (Words{"tap", "after"}));
   }
 }
 
@@ -119,24 +119,24 @@ TEST_F(DevicesEffects, AtOnceComeAfterThoseOnOtherDevices) {
   auto taps = jit([&](Tensor x) {
     return tap(x, [&](float) {
       std::this_thread::sleep_for(50ms);
-      entered.add(printed.str().empty() ? "tap" : "too late");
+      entries.add(printed.str().empty() ? "tap" : "too late");
     });
   });
   const std::function<void()> at_once[] = {
-      [] { tap(Tensor(2.0f), [](float) { entered.add("after"); }); },
+      [] { tap(Tensor(2.0f), [](float) { entries.add("after"); }); },
       [] {
         call(
-            {.effect = Effect::ordered}, std::vector<Type>(), [](float) { entered.add("after"); },
+            {.effect = Effect::ordered}, std::vector<Type>(), [](float) { entries.add("after"); },
             Tensor(2.0f));
       },
       [&] {
         print({.stream = &printed}, "{}", Tensor(2.0f));
-        entered.add("after");
+        entries.add("after");
       }};
   for (const auto& act : at_once) {
     const Tensor x = taps(device_put(Tensor(1.0f), 5));
     act();
-    EXPECT_EQ(entered.take(), (Words{"tap", "after"}));
+    EXPECT_EQ(entries.take(), (Words{"tap", "after"}));
   }
 }
 
@@ -146,7 +146,7 @@ TEST_F(DevicesEffects, OneOrderIsSaved) {
       [](const TapInfo& info, View<const float>) {
         // The later a device's turn, the sooner it would be here by itself.
         std::this_thread::sleep_for(std::chrono::microseconds(500 * (4 - info.device)));
-        entered.add(fmt::format("{}", info.device));
+        entries.add(fmt::format("{}", info.device));
       },
       {.replace = true});
   auto f = jit(
@@ -157,7 +157,7 @@ TEST_F(DevicesEffects, OneOrderIsSaved) {
   const Loaded loaded = load_text(text);
   for (int i = 0; i < 10; ++i) {
     loaded(counting({4}))[0].block_until_ready();
-    EXPECT_EQ(entered.take(), (Words{"0", "1", "2", "3"}));
+    EXPECT_EQ(entries.take(), (Words{"0", "1", "2", "3"}));
   }
 }
 

@@ -27,16 +27,16 @@ TEST_F(DevicesInspect, ToldOnceForEachCompilation) {
                             }) +
            1.0f;
   });
-  const Tensor x = counting({8, 8}), rows = device_put(x, two_rows());
+  const Tensor x = counting({8, 8}), in_rows = device_put(x, two_rows());
   const Tensor want = jit([](Tensor v) { return sin(v) * 2.0f + 1.0f; })(x);
-  for (int i = 0; i < 3; ++i) expect_near(f(rows), want);
+  for (int i = 0; i < 3; ++i) expect_near(f(in_rows), want);
   EXPECT_EQ(told, Told{to_string(two_rows())});
   EXPECT_EQ(drawn, "+---+\n| 0 |\n+---+\n| 1 |\n+---+\n");
   expect_near(f(device_put(x, Sharding(Mesh({{"d", 2}}), P(std::nullopt, "d")))), want);
   ASSERT_EQ(told.size(), 2u) << "arguments that lie otherwise make another program";
   EXPECT_EQ(drawn, "+---+---+\n| 0 | 1 |\n+---+---+\n");
-  EXPECT_EQ(f.lower(rows).stablehlo(),
-            jit([](Tensor v) { return sin(v) * 2.0f + 1.0f; }).lower(rows).stablehlo());
+  EXPECT_EQ(f.lower(in_rows).stablehlo(),
+            jit([](Tensor v) { return sin(v) * 2.0f + 1.0f; }).lower(in_rows).stablehlo());
   EXPECT_EQ(told.size(), 2u) << "lowering compiles nothing";
 }
 

@@ -9,7 +9,7 @@ namespace {
 
 using Lines = std::vector<std::string>;
 
-constexpr int steps = 105, devices_used = 4;  // a step has two effects: two parts and a rest
+constexpr int long_steps = 105, devices_used = 4;  // a step has two effects: two parts and a rest
 
 std::size_t parts_in(const std::string& text) {
   std::size_t count = 0;
@@ -39,7 +39,7 @@ class DevicesLong : public EightDevices {
   auto unrolled(Effect effect) {
     return [this, effect](Tensor x) {
       const Tensor first = x;
-      for (int i = 0; i < steps; ++i) x = step(Tensor(i), first, x, effect);
+      for (int i = 0; i < long_steps; ++i) x = step(Tensor(i), first, x, effect);
       return x;
     };
   }
@@ -47,7 +47,7 @@ class DevicesLong : public EightDevices {
   auto rolled(Effect effect) {
     return [this, effect](Tensor x) {
       return fori_loop(
-          0, steps, [&](Tensor i, Tensor v) { return step(i, x, v, effect); }, x);
+          0, long_steps, [&](Tensor i, Tensor v) { return step(i, x, v, effect); }, x);
     };
   }
   auto compiled(auto f) {
@@ -89,7 +89,7 @@ TEST_F(DevicesLong, AreCutAndMeanTheSame) {
   const std::vector<int> want = ran(whole);
   const auto seen = take();
   ASSERT_EQ(seen.size(), std::size_t{devices_used});
-  ASSERT_EQ(seen.at(3).size(), 2u * steps);
+  ASSERT_EQ(seen.at(3).size(), 2u * long_steps);
   EXPECT_EQ(seen.at(3)[2], "seen 0: 7 at 3 of [6, 8)") << "in the second step";
   for (int round = 0; round < 2; ++round) {
     EXPECT_EQ(ran(cut), want);
@@ -114,12 +114,12 @@ TEST_F(DevicesLong, HaveUnorderedEffects) {
 TEST_F(DevicesLong, GiveNothingToEachOther) {
   std::atomic<int> fired = 0;
   const auto f = compiled([&](Tensor x) {
-    for (int i = 0; i < 2 * steps; ++i) tap(x + i, [&](AnyView) { ++fired; });
+    for (int i = 0; i < 2 * long_steps; ++i) tap(x + i, [&](AnyView) { ++fired; });
     return x;
   });
   EXPECT_EQ(parts_in(f.lower(x_).stablehlo()), 3u);
   ran(f);
-  EXPECT_EQ(fired, devices_used * 2 * steps);
+  EXPECT_EQ(fired, devices_used * 2 * long_steps);
 }
 
 TEST_F(DevicesLong, StandInLoopsAndBranches) {
@@ -142,7 +142,7 @@ TEST_F(DevicesLong, StandInLoopsAndBranches) {
 TEST_F(DevicesLong, FailInAnyPartAndRunAgain) {
   const auto cut = compiled(unrolled(Effect::ordered));
   const std::vector<int> want = ran(cut);
-  for (const int at : {0, 49, 50, steps - 1}) {
+  for (const int at : {0, 49, 50, long_steps - 1}) {
     fails_at_ = at;
     take();
     expect_error<CallbackError>([&] { ran(cut); }, {"made", "device 2", "no further"});
@@ -155,7 +155,7 @@ TEST_F(DevicesLong, FailInAnyPartAndRunAgain) {
 TEST_F(DevicesLong, HaveDerivatives) {
   std::atomic<int> fired = 0;
   const auto loss = [&](Tensor x) {
-    for (int i = 0; i < 2 * steps; ++i)
+    for (int i = 0; i < 2 * long_steps; ++i)
       x = tap({.derivatives = true}, x * 1.001f, [&](AnyView) { ++fired; });
     return psum(sum(x * x), "d");
   };
@@ -163,8 +163,8 @@ TEST_F(DevicesLong, HaveDerivatives) {
   const Floats slopes = f(convert<float>(x_)).to_vector<float>();
   barrier();
   for (std::size_t i = 0; i < slopes.size(); ++i)
-    EXPECT_NEAR(slopes[i] / static_cast<float>(i + 1), 2 * std::pow(1.001, 4 * steps), 1e-3);
-  EXPECT_EQ(fired, devices_used * 2 * 2 * steps) << "values, and cotangents on the way back";
+    EXPECT_NEAR(slopes[i] / static_cast<float>(i + 1), 2 * std::pow(1.001, 4 * long_steps), 1e-3);
+  EXPECT_EQ(fired, devices_used * 2 * 2 * long_steps) << "values, and cotangents on the way back";
 }
 
 TEST_F(DevicesLong, AreCutWhereXlaPartitionsThem) {

@@ -303,7 +303,7 @@ TEST(Tap, OnceForABatchAndOnlyWhereTheCodeIsAlive) {
 
 // --- what XLA makes of it ---
 
-const auto listener = [](AnyView) {};
+const auto ignores = [](AnyView) {};
 
 TEST(TapCopies, NoneWhereverTheValueComesFrom) {
   const Tensor x = zeros(type<float>({1000}));
@@ -317,21 +317,21 @@ TEST(TapCopies, NoneWhereverTheValueComesFrom) {
   };
   check(
       "computed", [](Tensor v) { return sin(v) * 2.0f; },
-      [](Tensor v) { return tap(sin(v), listener) * 2.0f; });
+      [](Tensor v) { return tap(sin(v), ignores) * 2.0f; });
   check(
-      "argument", [](Tensor v) { return sin(v); }, [](Tensor v) { return sin(tap(v, listener)); });
+      "argument", [](Tensor v) { return sin(v); }, [](Tensor v) { return sin(tap(v, ignores)); });
   check(
       "argument returned",
       [](Tensor v) {
         return std::pair{v, sin(v)};
       },
       [](Tensor v) {
-        return std::pair{tap(v, listener), sin(v)};
+        return std::pair{tap(v, ignores), sin(v)};
       });
   check(
       "unused", [](Tensor v) { return sort(v); },
       [](Tensor v) {
-        tap(sort(v), listener);
+        tap(sort(v), ignores);
         return sort(v);
       });
   check(
@@ -343,7 +343,7 @@ TEST(TapCopies, NoneWhereverTheValueComesFrom) {
       [](Tensor v) {
         v = sort(v);
         Tensor w = sort(v);
-        return tap(v, listener) + w;
+        return tap(v, ignores) + w;
       });
   check(
       "used by its old name",
@@ -353,11 +353,11 @@ TEST(TapCopies, NoneWhereverTheValueComesFrom) {
       },
       [](Tensor v) {
         v = sort(v);
-        return tap(v, listener) + sort(v);
+        return tap(v, ignores) + sort(v);
       });
   check(
       "twice", [](Tensor v) { return sort(v); },
-      [](Tensor v) { return tap(tap(sort(v), listener), listener); });
+      [](Tensor v) { return tap(tap(sort(v), ignores), ignores); });
   auto loop = [](auto step) {
     return [=](Tensor v) {
       return fori_loop(
@@ -365,12 +365,12 @@ TEST(TapCopies, NoneWhereverTheValueComesFrom) {
     };
   };
   check("carry", loop([](Tensor c) { return c + 1.0f; }),
-        loop([](Tensor c) { return tap(c, listener) + 1.0f; }));
+        loop([](Tensor c) { return tap(c, ignores) + 1.0f; }));
   check("next carry", loop([](Tensor c) { return c + 1.0f; }),
-        loop([](Tensor c) { return tap(c + 1.0f, listener); }));
+        loop([](Tensor c) { return tap(c + 1.0f, ignores); }));
   check("into a loop", loop([](Tensor c) { return c + 1.0f; }), [](Tensor v) {
     return fori_loop(
-        0, 10, [=](Tensor, Tensor c) { return c + 1.0f; }, tap(v * 2.0f, listener));
+        0, 10, [=](Tensor, Tensor c) { return c + 1.0f; }, tap(v * 2.0f, ignores));
   });
   auto branch = [](auto then) {
     return [=](Tensor v) {
@@ -379,7 +379,7 @@ TEST(TapCopies, NoneWhereverTheValueComesFrom) {
     };
   };
   check("branch", branch([](Tensor w) { return w + 1.0f; }),
-        branch([](Tensor w) { return tap(w, listener) + 1.0f; }));
+        branch([](Tensor w) { return tap(w, ignores) + 1.0f; }));
 }
 
 /// What carries no data or moves none.
@@ -395,7 +395,7 @@ TEST(TapCopies, TheOptimisedProgramDiffersByTheCustomCallsAlone) {
   auto network = [](bool tapped) {
     return [tapped](Tensor v) {
       auto show = [&](const char* name, Tensor t) {
-        return tapped ? tap({.name = name}, t, listener) : t;
+        return tapped ? tap({.name = name}, t, ignores) : t;
       };
       v = show("input", v);
       v = fori_loop(
@@ -416,8 +416,7 @@ TEST(TapCopies, TheOptimisedProgramDiffersByTheCustomCallsAlone) {
 TEST(TapCopies, InsideAFusionOnlyTheCutItself) {
   const Tensor x = zeros(type<float>({1000}));
   auto plain = optimized(jit([](Tensor v) { return exp(sin(v) * 2.0f) + 1.0f; }), x);
-  auto tapped =
-      optimized(jit([](Tensor v) { return exp(tap(sin(v) * 2.0f, listener)) + 1.0f; }), x);
+  auto tapped = optimized(jit([](Tensor v) { return exp(tap(sin(v) * 2.0f, ignores)) + 1.0f; }), x);
   EXPECT_EQ(plain["fusion"], 1u);
   EXPECT_EQ(tapped["fusion"], 2u) << "one on each side";
   EXPECT_EQ(tapped["copy"], plain["copy"]);
@@ -438,12 +437,12 @@ TEST(TapCopies, EachLeafIsHandedOnInPlace) {
 TEST(TapCopies, AnUnusedTapGivesNothingBack) {
   const Tensor x(1.0f);
   auto f = jit([](Tensor v) {
-    tap(v * 2.0f, listener);
+    tap(v * 2.0f, ignores);
     return v;
   });
   EXPECT_EQ(count_lowered(f, "output_operand_alias", x), 0u);
   EXPECT_EQ(count_lowered(f, "custom_call", x), 1u);
-  auto g = jit([](Tensor v) { return tap(v * 2.0f, listener); });
+  auto g = jit([](Tensor v) { return tap(v * 2.0f, ignores); });
   EXPECT_EQ(count_lowered(g, "output_operand_aliases", x), 1u);
 }
 

@@ -4,13 +4,11 @@
 namespace postern {
 namespace {
 
-using test::Seen, test::expect_error;
+using test::both_modes, test::Seen, test::expect_error;
 using Floats = std::vector<float>;
 using Ints = std::vector<int>;
 using Strings = std::vector<std::string>;
 using Shapes = std::vector<Dims>;
-
-constexpr Mode both_modes[] = {Mode::compiled, Mode::evaluate};
 
 TEST(Vmap, AxesOfContainers) {
   auto f = [](std::tuple<Tensor, std::map<std::string, Tensor>> p, Tensor s) {

@@ -4,10 +4,9 @@
 namespace postern {
 namespace {
 
-using test::expect_error;
+using test::both_modes, test::expect_error;
 using Doubles = std::vector<double>;
 using Ints = std::vector<int>;
-constexpr Mode both_modes[] = {Mode::compiled, Mode::evaluate};
 
 Tensor counting(Dims dims) {
   const std::int64_t n = make_type(DType::f64, dims).size();

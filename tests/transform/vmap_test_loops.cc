@@ -4,12 +4,10 @@
 namespace postern {
 namespace {
 
-using test::Seen, test::expect_error;
+using test::both_modes, test::Seen, test::expect_error;
 using Floats = std::vector<float>;
 using Ints = std::vector<int>;
 using Strings = std::vector<std::string>;
-
-constexpr Mode both_modes[] = {Mode::compiled, Mode::evaluate};
 
 TEST(Vmap, LoopsRunForTheElementsThatAreAlive) {
   RecordProperty("covers", "VMAP-13");
