@@ -2,10 +2,11 @@
 // alone, programs in torch beside the programs alone, and settings of the two pools of threads. A
 // program of its own: torch's libraries and threads would disturb the other benchmarks. With
 // arguments, the measurements whose names begin with one of them.
+#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <postern/postern.h>
 #include <postern/torch.h>
-#include <torch/torch.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
 #include <chrono>

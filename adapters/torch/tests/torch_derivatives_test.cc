@@ -11,8 +11,8 @@ namespace pn = postern;
 
 namespace {
 
+using namespace torch_test;
 using at::Tensor;
-using torch_test::expect_close, torch_test::values;
 
 pn::Tensor torch_f(pn::Tensor x) {
   return pn::torch::call(
@@ -22,8 +22,6 @@ pn::Tensor torch_f(pn::Tensor x) {
 pn::Tensor our_f(pn::Tensor x) {
   return pn::prod(pn::sin(x) * pn::flip(x, {0})) + pn::sum(pn::pow(x, 3.0));
 }
-const pn::Tensor point = pn::tensor<double>({0.3, 0.7, 1.1});
-const pn::Tensor direction = pn::tensor<double>({1.0, -2.0, 0.5});
 
 TEST(TorchDerivatives, AreTorchsInBothModes) {
   expect_close(values(pn::jit(pn::grad(torch_f))(point)), values(pn::grad(our_f)(point)));
@@ -185,11 +183,6 @@ pn::torch::Function masked() {
   return
       [](Tensor t) { return at::dropout(at::ones_like(t), 0.5, true) * t.square().sum(-1, true); };
 }
-const std::optional<pn::VmapMethod> methods[] = {{},
-                                                 pn::VmapMethod::sequential,
-                                                 pn::VmapMethod::parallel,
-                                                 pn::VmapMethod::expand_dims,
-                                                 pn::VmapMethod::broadcast_all};
 
 TEST(TorchDerivatives, OfRandomFunctionsAreForManyDirectionsThoseOfWhatWasDrawn) {
   torch::manual_seed(4);

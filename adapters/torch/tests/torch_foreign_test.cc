@@ -1,15 +1,16 @@
 // Derivatives through what torch's forward mode and torch's vmap do not see: C++ classes derived
 // from torch::autograd::Function, compiled scripts, parts without gradients.
-#include <gtest/gtest.h>
-#include <postern/postern.h>
 #include <postern/torch.h>
 #include <torch/script.h>
 #include <torch/torch.h>
+
+#include "torch_test.h"
 
 namespace pn = postern;
 
 namespace {
 
+using namespace torch_test;
 using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::Function;
@@ -62,16 +63,6 @@ struct Twice : Function<Twice> {
   }
   static variable_list backward(AutogradContext*, variable_list ct) { return {ct[0] * 2}; }
 };
-
-std::vector<double> values(const pn::Tensor& x) { return x.to_vector<double>(); }
-void expect_close(const std::vector<double>& a, const std::vector<double>& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (std::size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-9) << i;
-}
-
-const pn::Tensor point = pn::tensor<double>({0.3, 0.7, 1.1});
-const pn::Tensor direction = pn::tensor<double>({1.0, -2.0, 0.5});
-const pn::Tensor rows = pn::tensor<double>({{0.3, 0.7, 1.1}, {-0.4, 0.2, 1.9}});
 
 /// A torch function of one tensor as a program's, and its sum.
 template <class F>

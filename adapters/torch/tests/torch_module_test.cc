@@ -22,7 +22,7 @@ using at::Tensor;
 using Tensors = std::vector<Tensor>;
 using gradcheck::doubles, gradcheck::function;
 
-const auto layer = [](pn::Tensor x, pn::Tensor w, pn::Tensor b) {
+const auto affine = [](pn::Tensor x, pn::Tensor w, pn::Tensor b) {
   return pn::tanh(pn::matmul(x, w) + b);
 };
 
@@ -108,7 +108,7 @@ TEST(TorchModule, WaitsAlsoWhereThereIsNoResult) {
 
 TEST(TorchModule, PassesGradcheck) {
   torch::manual_seed(1);
-  const auto m = pn::torch::module(pn::jit(layer));
+  const auto m = pn::torch::module(pn::jit(affine));
   gradcheck::both(function(m), {doubles({3, 4}), doubles({4, 2}), doubles({2})});
 }
 
@@ -171,7 +171,7 @@ TEST(TorchModule, HasTorchsForwardMode) {
 
 TEST(TorchModule, TrainsByTorchsOptimizer) {
   torch::manual_seed(6);
-  const auto m = pn::torch::module(pn::jit(layer));
+  const auto m = pn::torch::module(pn::jit(affine));
   const Tensor x = at::randn({64, 4}), target = at::tanh(at::matmul(x, at::randn({4, 2})));
   const Tensor w = at::zeros({4, 2}).requires_grad_(true), b = at::zeros({2}).requires_grad_(true);
   torch::optim::Adam optimizer({w, b}, torch::optim::AdamOptions(0.05));
@@ -234,7 +234,7 @@ TEST(TorchModule, RefusesToBeSeenByTorchsVmap) {
 
 TEST(TorchModule, ServesManyThreads) {
   torch::manual_seed(7);
-  const auto m = pn::torch::module(pn::jit(layer));
+  const auto m = pn::torch::module(pn::jit(affine));
   const Tensor w = doubles({4, 2}), b = doubles({2});
   std::vector<Tensor> parts, right, got(8);
   const auto gradient = [&](const Tensor& x) {

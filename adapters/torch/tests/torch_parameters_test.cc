@@ -10,8 +10,8 @@ namespace pn = postern;
 
 namespace {
 
+using namespace torch_test;
 using at::Tensor;
-using torch_test::expect_close, torch_test::values;
 
 struct Net : torch::nn::Module {
   Net() {

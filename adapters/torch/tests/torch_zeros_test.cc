@@ -1,28 +1,19 @@
 // Where derivatives of torch functions are zero, where that is an error, and what of them goes
 // through a module's own parameters.
-#include <gtest/gtest.h>
-#include <postern/postern.h>
 #include <postern/torch.h>
 #include <torch/script.h>
 #include <torch/torch.h>
+
+#include "torch_test.h"
 
 namespace pn = postern;
 
 namespace {
 
+using namespace torch_test;
 using at::Tensor;
 using Map = std::map<std::string, pn::Tensor>;
 
-std::vector<double> values(const pn::Tensor& x) { return x.to_vector<double>(); }
-void expect_close(const pn::Tensor& a, const pn::Tensor& b) {
-  const auto u = values(a), v = values(b);
-  ASSERT_EQ(u.size(), v.size());
-  for (std::size_t i = 0; i < u.size(); ++i) EXPECT_NEAR(u[i], v[i], 1e-9) << i;
-}
-
-const pn::Tensor point = pn::tensor<double>({0.3, 0.7, 1.1});
-const pn::Tensor direction = pn::tensor<double>({1.0, -2.0, 0.5});
-const pn::Tensor rows = pn::tensor<double>({{0.3, 0.7, 1.1}, {-0.4, 0.2, 1.9}});
 const pn::Type two = pn::type<double>({2});
 
 torch::nn::Linear linear() {
@@ -291,11 +282,6 @@ TEST(TorchDerivatives, InForwardModeAreTorchsOwnWhereItHasThem) {
 
 TEST(TorchCallBatches, OfNothingAreEmpty) {
   const pn::Tensor none = pn::zeros(pn::type<double>({0, 3}));
-  const std::optional<pn::VmapMethod> methods[] = {{},
-                                                   pn::VmapMethod::sequential,
-                                                   pn::VmapMethod::parallel,
-                                                   pn::VmapMethod::expand_dims,
-                                                   pn::VmapMethod::broadcast_all};
   const auto part = [](Tensor t) {
     const at::NoGradGuard constant;
     return at::sin(t);
