@@ -15,11 +15,9 @@
 namespace postern {
 namespace {
 
-using test::expect_error, test::has, test::wait_until;
+using test::all_modes, test::expect_error, test::has, test::wait_until;
 using Floats = std::vector<float>;
 using Strings = std::vector<std::string>;
-
-constexpr Mode in_each_mode[] = {Mode::compiled, Mode::staged, Mode::evaluate};
 
 /// v, which a function has seen that also sees the way back.
 Tensor watched(const Tensor& v, const std::function<void()>& there,
@@ -127,7 +125,7 @@ TEST(WhileEffects, ARunThatEndsOnItsWayBackLeavesNoFile) {
   RecordProperty("covers", "CTRL-15 CTRL-16");
   const test::TemporaryFolder folder;
   const std::string file = folder.path() + "/tape";
-  for (const Mode mode : in_each_mode)
+  for (const Mode mode : all_modes)
     for (const End end : {End::fails, End::stops, End::is_cancelled}) {
       SCOPED_TRACE(fmt::format("mode {}, end {}", static_cast<int>(mode), static_cast<int>(end)));
       std::atomic<int> there = 0, back = 0;
@@ -195,7 +193,7 @@ TEST(WhileEffects, EachElementOfABatchHasItsOwnCallsAndNoMore) {
   // From 1 down to a tenth, by the rate in each step: in 4 steps, in 2, in one.
   const Tensor rates = tensor<float>({0.5f, 0.25f, 0.05f});
   const Floats want{4 * 0.125f, 2 * 0.25f, 1};
-  for (const Mode mode : in_each_mode)
+  for (const Mode mode : all_modes)
     for (const WhileOptions& options : {WhileOptions(), WhileOptions{.keep_every = 2}}) {
       SCOPED_TRACE(
           fmt::format("mode {}, keep_every {}", static_cast<int>(mode), options.keep_every));
@@ -222,7 +220,7 @@ TEST(WhileEffects, EachElementOfABatchHasItsOwnCallsAndNoMore) {
 
 TEST(WhileEffects, TapsShowTheirCotangentsOnTheWayBack) {
   RecordProperty("covers", "CTRL-16");
-  for (const Mode mode : in_each_mode) {
+  for (const Mode mode : all_modes) {
     Strings seen;
     const auto powers = [&](Tensor x) {
       const auto show = [&](const TapInfo& info, std::span<const AnyView> v) {
@@ -244,7 +242,7 @@ TEST(WhileEffects, TapsShowTheirCotangentsOnTheWayBack) {
 TEST(WhileEffects, APendingWithARuleIsCarriedAndTakenBack) {
   RecordProperty("covers", "CTRL-16 OVERLAP-10");
   using Carry = std::tuple<Tensor, Tensor, Pending<Tensor>>;
-  for (const Mode mode : in_each_mode) {
+  for (const Mode mode : all_modes) {
     std::atomic<int> forward = 0, backward = 0;
     const HostVjp by_two = [&](float x, float, float ct, View<float> dx) {
       ++backward;

@@ -14,11 +14,9 @@ namespace postern {
 namespace {
 
 namespace host = internal::host;
-using test::expect_error;
+using test::all_modes, test::expect_error;
 using Floats = std::vector<float>;
 using Ints = std::vector<int>;
-
-constexpr Mode each_mode[] = {Mode::compiled, Mode::staged, Mode::evaluate};
 
 TEST(WhileTapes, ALimitIsThatOfKeptCarriesAndASegmentTogether) {
   RecordProperty("covers", "CTRL-15");
@@ -115,7 +113,7 @@ TEST(WhileTapes, OptionsChangeNoDerivative) {
   }
   const Tensor n = tensor(counts), x = tensor(xs);
   for (const WhileOptions& options : all_options(folder.path()))
-    for (const Mode mode : each_mode) {
+    for (const Mode mode : all_modes) {
       if (mode != Mode::compiled && options.keep_every == 1) continue;
       SCOPED_TRACE(fmt::format("keep_every {}, memory {}, file '{}', mode {}", options.keep_every,
                                options.memory, options.file, static_cast<int>(mode)));
@@ -145,7 +143,7 @@ TEST(WhileTapes, KeepEveryAgreesWithAScanInEachMode) {
     return sum(fori_loop(
         0, 37, [](Tensor, Tensor u) { return step_by_sine(u); }, v));
   };
-  for (const Mode mode : each_mode)
+  for (const Mode mode : all_modes)
     EXPECT_EQ(jit(grad(by_while), {.mode = mode})(x).to_vector<float>(),
               jit(grad(by_scan), {.mode = mode})(x).to_vector<float>())
         << static_cast<int>(mode);
@@ -195,7 +193,7 @@ TEST(WhileTapes, AFullDiskIsSaidWithTheBytes) {
                }),
                {.mode = mode});
   };
-  for (const Mode mode : each_mode) {
+  for (const Mode mode : all_modes) {
     const auto f = slope(mode);
     const float want = f(1.0f).item<float>();
     // In memory 256 floats, then parts of 256 and 512, a page each.

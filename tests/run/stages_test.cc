@@ -12,14 +12,12 @@ namespace postern {
 namespace {
 
 using namespace std::chrono_literals;
-using test::error_of, test::has, test::run_program;
+using test::all_modes, test::error_of, test::has, test::run_program;
 using Floats = std::vector<float>;
 
 Tensor floats(const Floats& v) {
   return Tensor(type<float>({static_cast<std::int64_t>(v.size())}), v.data());
 }
-
-constexpr Mode modes[] = {Mode::compiled, Mode::staged, Mode::evaluate};
 
 std::vector<std::string> kinds(const std::vector<StageInfo>& stages) {
   std::vector<std::string> out;
@@ -115,7 +113,7 @@ TEST(Stages, CarryOnlyWhatIsNeeded) {
 
 TEST(Stages, LoopsAndBranchesAreDrivenFromTheHost) {
   RecordProperty("covers", "STAGE-05 EVAL-02");
-  for (const Mode mode : modes) {
+  for (const Mode mode : all_modes) {
     int calls = 0;
     auto counted = [&](Tensor x) {
       return call(
@@ -207,7 +205,7 @@ TEST(Stages, ALoopWithoutCallsStaysWhole) {
 TEST(Stages, OrderIsKeptAcrossStages) {
   RecordProperty("covers", "STAGE-09");
   std::vector<std::string> expected;
-  for (const Mode mode : modes) {
+  for (const Mode mode : all_modes) {
     std::vector<std::string> said;
     auto say = [&](Tensor x, std::string word) {
       return call(
@@ -247,7 +245,7 @@ TEST(Stages, TransformedBeforeTheyAreCut) {
         },
         x);
   };
-  for (const Mode mode : modes) {
+  for (const Mode mode : all_modes) {
     auto g = jit(grad([&](Tensor x) { return square(sin(x)) * 3.0f; }), {.mode = mode});
     EXPECT_FLOAT_EQ(g(Tensor(0.5f)).item<float>(), 6 * std::sin(0.5f) * std::cos(0.5f));
     auto batch = jit(vmap([&](Tensor x) { return square(x) + 1.0f; }), {.mode = mode});
@@ -258,7 +256,7 @@ TEST(Stages, TransformedBeforeTheyAreCut) {
 TEST(Stages, ErrorsReadTheSameInEveryMode) {
   RecordProperty("covers", "STAGE-09");
   std::vector<std::string> texts;
-  for (const Mode mode : modes) {
+  for (const Mode mode : all_modes) {
     auto f = jit(
         [](Tensor x) {
           return fori_loop(

@@ -9,6 +9,8 @@ namespace postern::test {
 
 using Floats = std::vector<float>;
 
+inline const P rows("d"), none;
+
 class EightDevices : public testing::Test {
  protected:
   void SetUp() override {

@@ -8,7 +8,6 @@ using DevicesBatches = EightDevices;
 
 TEST_F(DevicesBatches, NamesOfBothKinds) {
   const Mesh mesh({{"d", 4}});
-  const P rows("d"), none;
   const Tensor x = counting({4, 3});  // each device has a row of three elements
   auto each = [](auto f) {
     return [f](Tensor part) { return vmap(f, {.axis_name = "i"})(reshape(part, {3})); };

@@ -8,8 +8,6 @@ namespace {
 
 using DevicesShardMap = EightDevices;
 
-const P rows("d"), none;
-
 TEST_F(DevicesShardMap, AFailureOnOneDeviceEndsAll) {
   RecordProperty("covers", "DEV-11");
   for (const int n : {2, 4, 8}) {

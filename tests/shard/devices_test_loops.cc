@@ -6,8 +6,6 @@ namespace {
 
 using DevicesShardMap = EightDevices;
 
-const P rows("d"), none;
-
 TEST_F(DevicesShardMap, GroupsThatMeetGoTheirOwnWays) {
   // Devices meet along "a"; how many steps they take depends on where they are along "b".
   const Mesh mesh({{"a", 2}, {"b", 2}});

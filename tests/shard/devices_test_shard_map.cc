@@ -9,8 +9,6 @@ namespace {
 
 using DevicesShardMap = EightDevices;
 
-const P rows("d"), none;
-
 TEST_F(DevicesShardMap, Collectives) {
   for (const int n : {1, 2, 4, 8}) {
     SCOPED_TRACE(n);

@@ -10,12 +10,10 @@
 namespace postern {
 namespace {
 
-using test::expect_error, test::wait_until;
+using test::all_modes, test::expect_error, test::wait_until;
 using namespace std::chrono_literals;
 using Floats = std::vector<float>;
 using Ints = std::vector<int>;
-
-constexpr Mode each_mode[] = {Mode::compiled, Mode::staged, Mode::evaluate};
 
 /// Starts a function that works until it is told to stop, and three more that are queued behind it.
 struct Queue {
@@ -120,7 +118,7 @@ TEST(OverlapEnds, CancellingLeavesOutWhatFoundNoThread) {
 TEST(OverlapEnds, EachModeUnderVmapAndInBranches) {
   RecordProperty("covers", "OVERLAP-02 OVERLAP-07 OVERLAP-08");
   const Tensor xs = tensor<float>({1, 2, 3});
-  for (const Mode mode : each_mode) {
+  for (const Mode mode : all_modes) {
     SCOPED_TRACE(static_cast<int>(mode));
     std::atomic<int> runs = 0;
     const auto times = [&](float factor, const Tensor& x) {
@@ -215,7 +213,7 @@ TEST(OverlapEnds, ElementsUnderAByte) {
         v);
     return convert(wait(started), DType::s32);
   };
-  for (const Mode mode : each_mode) {
+  for (const Mode mode : all_modes) {
     EXPECT_EQ(jit(turn, {.mode = mode})(x).to_vector<int>(), turned) << static_cast<int>(mode);
     // A ticket stands for five of them, which end inside a byte of what XLA packs.
     EXPECT_EQ(jit(vmap(turn), {.mode = mode})(x).to_vector<int>(), turned)
