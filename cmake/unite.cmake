@@ -15,3 +15,15 @@ function(unite target most)
     set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${folder}_${group})
   endforeach()
 endfunction()
+
+# Programs of a folder that are compiled the same way read Postern's headers compiled once: the
+# first compiles them for all.
+function(share_headers target)
+  get_property(first DIRECTORY PROPERTY headers_of)
+  if(first)
+    target_precompile_headers(${target} REUSE_FROM ${first})
+  else()
+    target_precompile_headers(${target} PRIVATE <postern/postern.h>)
+    set_property(DIRECTORY PROPERTY headers_of ${target})
+  endif()
+endfunction()

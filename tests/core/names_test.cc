@@ -1,4 +1,5 @@
 // Every name of a hostile kind in every place where a name goes.
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -24,8 +25,10 @@ std::string contents(const std::filesystem::path& file) {
 /// Of a text that is shown: UTF-8, and nothing that a terminal takes for a command.
 void expect_readable(std::string_view text) {
   EXPECT_TRUE(is_utf8(text)) << one_line(text);
-  for (const char c : text)
-    EXPECT_TRUE(static_cast<unsigned char>(c) >= 0x20 || c == '\n' || c == '\t') << one_line(text);
+  const auto shown = [](char c) {
+    return static_cast<unsigned char>(c) >= 0x20 || c == '\n' || c == '\t';
+  };
+  EXPECT_TRUE(std::ranges::all_of(text, shown)) << one_line(text);
 }
 
 struct HostileName {

@@ -17,21 +17,21 @@ at::CPUGeneratorImpl& generator() {
 }
 
 std::recursive_timed_mutex drawing;
-std::atomic<int> runs{0};
+std::atomic<int> drawings{0};
 std::atomic<std::uint64_t> begun{0};
-thread_local Drawing* current = nullptr;
+thread_local Drawing* innermost = nullptr;
 
 }  // namespace
 
 Drawing::Drawing()
-    : around_(std::exchange(current, this)),
-      first_(runs++ == 0),
+    : around_(std::exchange(innermost, this)),
+      first_(drawings++ == 0),
       begun_(++begun),
       lock_(drawing, std::defer_lock) {}
 
 Drawing::~Drawing() {
-  --runs;
-  current = around_;
+  --drawings;
+  innermost = around_;
 }
 
 bool Drawing::lock(std::chrono::milliseconds limit, const StopToken& stop) {
@@ -44,7 +44,7 @@ bool Drawing::lock(std::chrono::milliseconds limit, const StopToken& stop) {
 bool Drawing::alone() const { return locked() || (first_ && begun == begun_); }
 
 void rewind_random_state(const RandomState& state) {
-  if (current && current->alone()) set_random_state(state);
+  if (innermost && innermost->alone()) set_random_state(state);
 }
 
 bool RandomState::operator==(const RandomState& other) const {

@@ -8,17 +8,17 @@ namespace postern::torch {
 
 namespace {
 
-thread_local Watch* current = nullptr;
+thread_local Watch* watching = nullptr;
 
 std::unique_ptr<at::ObserverContext> look(const at::RecordFunction& function) {
   const bool script = function.scope() == at::RecordScope::TORCHSCRIPT_FUNCTION;
-  if (current && (script || !at::GradMode::is_enabled())) current->see();
+  if (watching && (script || !at::GradMode::is_enabled())) watching->see();
   return nullptr;
 }
 
 }  // namespace
 
-Watch::Watch() : around_(std::exchange(current, this)) {
+Watch::Watch() : around_(std::exchange(watching, this)) {
   if (around_) return;  // it has a callback
   callback_ = at::addThreadLocalCallback(at::RecordFunctionCallback(look).scopes(
       {at::RecordScope::FUNCTION, at::RecordScope::TORCHSCRIPT_FUNCTION}));
@@ -27,10 +27,10 @@ Watch::Watch() : around_(std::exchange(current, this)) {
 Watch::~Watch() {
   if (callback_) at::removeCallback(*callback_);
   if (around_ && seen_) around_->see();
-  current = around_;
+  watching = around_;
 }
 
-Unwatched::Unwatched() : watch_(std::exchange(current, nullptr)) {}
-Unwatched::~Unwatched() { current = watch_; }
+Unwatched::Unwatched() : watch_(std::exchange(watching, nullptr)) {}
+Unwatched::~Unwatched() { watching = watch_; }
 
 }  // namespace postern::torch
