@@ -102,7 +102,9 @@ auto start_call(const CallOptions& options, const Out& out, const Callee& fn,
 /// when those after its wait begin; in between the program's own effects may come before or after
 /// it. Functions with Effect::ordered also begin one after another, each when the one that was
 /// started before it on the device has returned, and so do the elements of a vmap that is
-/// sequential; others work at the same time.
+/// sequential; others work at the same time. Outside of programs a started function may start
+/// others and wait for them; they keep an order of their own. A wait that could never end, for what
+/// enters after the function or waits for it, is a CallbackError of code reentry.
 ///
 /// What it throws is thrown by the run where somebody waits, as by a call; nobody waiting, it is
 /// kept for barrier(), as of an asynchronous tap. `timeout` counts from the function's beginning:

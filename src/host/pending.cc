@@ -46,6 +46,27 @@ void PendingCalls::tell_nobody(const Job& job) noexcept {
   }
 }
 
+namespace {
+
+std::atomic<std::uint64_t> jobs_so_far{0};
+
+/// Whose thread this is while it is inside a started function.
+thread_local const PendingCalls* working_for = nullptr;
+struct WorkingFor {
+  explicit WorkingFor(const PendingCalls* calls) { working_for = calls; }
+  WorkingFor(const WorkingFor&) = delete;
+  ~WorkingFor() { working_for = nullptr; }
+};
+
+/// The started function that the calling thread is inside of; 0: none.
+std::uint64_t innermost(const std::vector<RunName>& inside) {
+  for (auto name = inside.rbegin(); name != inside.rend(); ++name)
+    if (name->job) return name->job;
+  return 0;
+}
+
+}  // namespace
+
 void PendingCalls::start(RunState& run, const HostSite& site, void* const* data, int device,
                          const TapInfo& given_info) {
   auto job = std::make_shared<Job>(run, site, device, given_info);
@@ -69,7 +90,10 @@ void PendingCalls::start(RunState& run, const HostSite& site, void* const* data,
   }
   job->depth = nesting() ? nesting()->depth + 1 : 1;
   job->inside = surrounding_runs();
-  job->inside.push_back({run.name().ticket, run.lane_run});
+  if (!run_) job->order.starter = innermost(job->inside);
+  job->number = ++jobs_so_far;
+  if (!run.outside) job->inside.push_back({run.name().ticket, run.lane_run});
+  job->inside.push_back({.job = job->number});
 
   std::vector<std::uint64_t> tickets(count);
   for (std::uint64_t& t : tickets) t = new_ticket(site);
@@ -96,10 +120,10 @@ void PendingCalls::enqueue(const Lock& lock, std::shared_ptr<Job> job) {
   const bool element = job->info.element >= 0 && spec.vmap == VmapMethod::sequential;
   std::shared_ptr<Job> before;
   if (spec.effect == Effect::ordered || element) {
-    job->key = {spec.effect == Effect::ordered ? nullptr : job->site,
-                job->site->one_order ? -1 : job->device};
+    if (spec.effect != Effect::ordered) job->order.site = job->site;
+    job->order.device = job->site->one_order ? -1 : job->device;
     job->keeps_order = true;
-    std::shared_ptr<Job>& last = last_[job->key];
+    std::shared_ptr<Job>& last = last_[job->order];
     // The elements of one batch follow each other, but not those of the batch before.
     if (last && !last->done && !last->abandoned &&
         (spec.effect == Effect::ordered || last->info.element < job->info.element))
@@ -108,6 +132,7 @@ void PendingCalls::enqueue(const Lock& lock, std::shared_ptr<Job> job) {
   }
   job->at = jobs_.insert(jobs_.end(), job);
   if (before) {
+    job->before = before.get();
     before->next = std::move(job);
     return;
   }
@@ -115,20 +140,49 @@ void PendingCalls::enqueue(const Lock& lock, std::shared_ptr<Job> job) {
     launch(lock, job);
   } catch (...) {
     jobs_.erase(job->at);
-    if (job->keeps_order) last_.erase(job->key);
+    if (job->keeps_order) last_.erase(job->order);
     throw;
   }
 }
 
-void PendingCalls::launch(const Lock&, std::shared_ptr<Job> job) {
+void PendingCalls::launch(const Lock& lock, std::shared_ptr<Job> job) {
   if (running_ >= max_host_threads) return ready_.push_back(std::move(job));
   try {
-    run_on_host_thread(
-        [calls = shared_from_this(), job]() mutable { work(std::move(calls), std::move(job)); });
-    ++running_;
+    give_thread(lock, job);
   } catch (...) {  // one that runs takes it along
     if (running_ == 0) throw;
     ready_.push_back(std::move(job));
+  }
+}
+
+void PendingCalls::give_thread(const Lock&, std::shared_ptr<Job> job) {
+  job->launched = true;
+  try {
+    run_on_host_thread(
+        [calls = shared_from_this(), job]() mutable { work(std::move(calls), std::move(job)); });
+  } catch (...) {
+    job->launched = false;
+    throw;
+  }
+  ++running_;
+}
+
+/// A function less is running. Those that the system gives no thread fail when none runs that would
+/// take them along.
+void PendingCalls::launch_ready(const Lock& lock) {
+  while (running_ < max_host_threads && !ready_.empty()) {
+    const std::shared_ptr<Job> job = ready_.front();
+    try {
+      give_thread(lock, job);
+      ready_.pop_front();
+    } catch (...) {
+      if (running_ > 0) return;
+      ready_.pop_front();
+      job->error = std::current_exception();
+      job->code = ErrorCode::resource_exhausted;
+      ended(lock, *job);
+      changed_.notify_all();
+    }
   }
 }
 
@@ -160,6 +214,7 @@ void PendingCalls::work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job
         // The run's own chain may be gone when this function is late: only names are carried over.
         const Beginning nested{{nullptr, nullptr, job->site, job->device, job->depth}, job->inside};
         NestingScope scope(&nested);
+        WorkingFor of(calls.get());
         const timeline::Span span(timeline::Kind::call, spec.name, job->device, job->info.run);
         ok = enter_function(*job->site,
                             {job->site->called.data(), job->data.data(), job->site->operands,
@@ -190,9 +245,10 @@ void PendingCalls::work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job
     if (ends_run) calls->tell_to_stop(lock);
     std::shared_ptr<Job> gone = std::move(job);
     if (gone.use_count() > 1) gone.reset();  // who waits lets go of it, and of what it owns
-    if (!calls->ready_.empty()) {
+    if (!calls->ready_.empty() && calls->running_ <= max_host_threads) {
       job = std::move(calls->ready_.front());
       calls->ready_.pop_front();
+      job->launched = true;
     } else {
       --calls->running_;
     }
@@ -209,15 +265,21 @@ void PendingCalls::work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job
 /// Nobody enters behind the job any more.
 void PendingCalls::leave_list(const Lock&, const Job& job) {
   if (job.keeps_order)
-    if (const auto last = last_.find(job.key); last != last_.end() && last->second.get() == &job)
+    if (const auto last = last_.find(job.order); last != last_.end() && last->second.get() == &job)
       last_.erase(last);
   jobs_.erase(job.at);
 }
 
-/// The job is done: what keeps an order behind it may enter.
+/// What keeps an order behind the job may enter when there is a thread.
+void PendingCalls::enter_next(Job& job) {
+  if (!job.next) return;
+  job.next->before = nullptr;
+  ready_.push_back(std::move(job.next));
+}
+
 void PendingCalls::ended(const Lock& lock, Job& job) {
   job.done = true;
-  if (job.next) ready_.push_back(std::move(job.next));
+  enter_next(job);
   const bool tell = job.error && !job.stop;  // who is told to stop may throw
   if (tell && job.forgotten && !job.seen)
     tell_nobody(job);
@@ -240,20 +302,18 @@ void PendingCalls::abandon(const Lock& lock, Job& job, bool by_deadline) {
       behind->stop = true;
       behind->left_out_by = keep;
     }
+  if (job.before) {  // it was queued: what is behind it goes on waiting for that one
+    if (const auto last = last_.find(job.order); last != last_.end() && last->second == keep)
+      last->second = *job.before->at;
+    if (job.next) job.next->before = job.before;
+    job.before->next = std::move(job.next);
+  }
   leave_list(lock, job);
-  if (job.begun) --running_;
+  if (job.launched) --running_;
   job.under_way.reset();
   std::erase(ready_, keep);
-  try {
-    if (std::shared_ptr<Job> next = std::move(job.next)) launch(lock, std::move(next));
-    if (running_ < max_host_threads && !ready_.empty()) {
-      std::shared_ptr<Job> first = std::move(ready_.front());
-      ready_.pop_front();
-      launch(lock, std::move(first));
-    }
-  } catch (...) {
-    log_line("a started call was not entered: the system gave no thread");
-  }
+  enter_next(job);
+  launch_ready(lock);
   changed_.notify_all();
 }
 
@@ -291,6 +351,28 @@ void PendingCalls::watch(const std::shared_ptr<PendingCalls>& calls) {
     else
       calls->limits_.wait_until(lock, least);
   }
+}
+
+bool PendingCalls::is_stopped(const RunState& run) const {
+  return run.stop.load() || (run_ && run_->stop.load());
+}
+
+// A thread that waits inside a started function leaves its place to others, which it may be waiting
+// for.
+void PendingCalls::sleep(Lock& lock, const Job& job, const RunState& run) {
+  const bool gives_place = working_for == this;
+  if (gives_place) {
+    --running_;
+    launch_ready(lock);
+  }
+  ++sleeping_;
+  while (!job.done && !job.abandoned && !is_stopped(run) && Clock::now() < run.deadline)
+    if (run.deadline == Clock::time_point::max())
+      changed_.wait(lock);
+    else
+      changed_.wait_until(lock, run.deadline);
+  --sleeping_;
+  if (gives_place) ++running_;
 }
 
 void PendingCalls::tell_to_stop(const Lock&) {

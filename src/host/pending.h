@@ -20,8 +20,9 @@ namespace postern::internal::host {
 
 /// The functions that a run started, or that were started outside of any run. A function works on
 /// copies, on a thread of the executor; those of ordered sites enter one after another, and so do
-/// the elements of one sequential batch. At most `max_host_threads` of them run at a time, others
-/// wait for their turn.
+/// the elements of one sequential batch. Those that a started function starts outside of any run
+/// keep an order of their own, since it may wait for them. At most `max_host_threads` of them run
+/// at a time, without those that wait for others; the rest wait for their turn.
 class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
  public:
   /// `run`: null for those outside of runs.
@@ -56,8 +57,24 @@ class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
     std::size_t element = 0;  // of how the results are cut into
   };
 
+  /// Who enters one after another: a site's (null: all ordered ones) on a device (-1: on all), of
+  /// those that one function has started.
+  struct Order {
+    const HostSite* site = nullptr;
+    int device = 0;
+    std::uint64_t starter = 0;
+    auto operator<=>(const Order&) const = default;
+  };
+
   void enqueue(const Lock& lock, std::shared_ptr<Job> job);
   void launch(const Lock& lock, std::shared_ptr<Job> job);
+  void give_thread(const Lock& lock, std::shared_ptr<Job> job);
+  void launch_ready(const Lock& lock);
+  void enter_next(Job& job);
+  /// Whether the run, or the one that it is a part of, is to stop.
+  bool is_stopped(const RunState& run) const;
+  /// Until the job is done or abandoned, or the run stops or is late.
+  void sleep(Lock& lock, const Job& job, const RunState& run);
   static void work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job> job);
   void leave_list(const Lock& lock, const Job& job);
   void ended(const Lock& lock, Job& job);
@@ -77,12 +94,12 @@ class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
   bool watched_ = false;               // there is one
   Clock::time_point watches_until_{};  // the least limit that it knows
   std::unordered_map<std::uint64_t, Ticket> tickets_;
-  std::list<std::shared_ptr<Job>> jobs_;    // not returned yet, in the order of their starts
-  std::deque<std::shared_ptr<Job>> ready_;  // for a thread
-  std::map<std::pair<const HostSite*, int>, std::shared_ptr<Job>> last_;  // of what keeps an order
+  std::list<std::shared_ptr<Job>> jobs_;        // not returned yet, in the order of their starts
+  std::deque<std::shared_ptr<Job>> ready_;      // for a thread
+  std::map<Order, std::shared_ptr<Job>> last_;  // of what keeps an order
   std::deque<std::pair<std::uint64_t, Place>> used_;  // the last tickets, and who waited
   std::vector<std::shared_ptr<Job>> failed_;          // and nobody has waited so far
-  int running_ = 0;
+  int running_ = 0;   // threads in functions that do not wait for others
   int sleeping_ = 0;  // in wait()
 };
 

@@ -28,18 +28,21 @@ struct PendingCalls::Job : detail::StopState {
   std::shared_ptr<void> under_way;  // let go when the function has returned
   const int device;
   int depth = 0;
-  std::vector<RunName> inside;
+  std::uint64_t number = 0;     // of all started functions
+  std::vector<RunName> inside;  // what its function is inside of, itself too
   TapInfo info;
   std::unique_ptr<bool[]> mask;
   std::vector<std::shared_ptr<void>> memory;
   std::vector<void*> data;
   std::vector<std::size_t> bytes;  // of a ticket's part of each result
 
-  std::pair<const HostSite*, int> key;  // in last_
+  Order order;  // in last_
   bool keeps_order = false;
   std::shared_ptr<Job> next;  // enters behind this one
+  Job* before = nullptr;      // which enters behind that one, as long as it is queued so
   std::list<std::shared_ptr<Job>>::iterator at;
   std::atomic<bool> done{false};  // for who looks without the lock
+  bool launched = false;          // it has a thread, or is with one that ends another
   bool begun = false, abandoned = false, ok = false;
   bool by_deadline = false;              // why it was abandoned
   bool seen = false, forgotten = false;  // its failure; by all who could wait

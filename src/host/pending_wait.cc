@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "core/value.h"
 #include "host/fire.h"
@@ -10,6 +11,7 @@
 #include "host/pending_job.h"
 #include "host/tape.h"
 #include "host/ticket.h"
+#include "host/waits.h"
 
 namespace postern::internal::host {
 
@@ -42,7 +44,8 @@ std::string PendingCalls::unknown(std::uint64_t ticket) const {
 
 // Waits for what a ticket stands for; false when the run must not go on.
 //
-// 1. Takes the ticket, so that nobody else can: without one the run fails, with both places.
+// 1. Takes the ticket, so that nobody else can: without one the run fails, with both places. So it
+//    does when the job waits for a function that the caller is inside of, or is queued behind it.
 // 2. Waits until the job is done or abandoned, or the run stops. All of them wake it.
 // 3. Copies the ticket's part of the results, or fails the run: with what the function threw, or
 //    with who is late, the job or another one that it was to enter behind.
@@ -65,6 +68,21 @@ bool PendingCalls::wait(RunState& run, const HostSite& site, void* const* data, 
     run.fail(ErrorCode::bad_result, site, device, nullptr, text);
     return false;
   }
+  std::optional<Wait> wait;
+  if (nesting() && !found->second.job->done) {
+    std::vector<RunName> awaited;
+    for (const Job* j = found->second.job.get(); j; j = j->before)
+      awaited.push_back({.job = j->number});
+    try {
+      wait.emplace(awaited);
+    } catch (const CallbackError&) {
+      lock.unlock();
+      const auto inner = std::current_exception();
+      run.fail(ErrorCode::reentry, site, device, inner,
+               fmt::format("{} would never end: {}", started_at(number), describe(inner)));
+      return false;
+    }
+  }
   const Ticket ticket = std::move(found->second);
   tickets_.erase(found);
   used_.emplace_back(number, site.spec->place);
@@ -74,18 +92,15 @@ bool PendingCalls::wait(RunState& run, const HostSite& site, void* const* data, 
     static thread_local Lookout lookout;
     const auto most = run.deadline - Clock::now();
     lock.unlock();
-    lookout.look([&] { return job.done.load() || run.stop.load(); }, most);
+    lookout.look([&] { return job.done.load() || is_stopped(run); }, most);
     acquire(lock);
+    sleep(lock, job, run);
   }
-  while (!job.done && !job.abandoned && !run.stop.load() && Clock::now() < run.deadline) {
-    ++sleeping_;
-    if (run.deadline == Clock::time_point::max())
-      changed_.wait(lock);
-    else
-      changed_.wait_until(lock, run.deadline);
-    --sleeping_;
+  if (is_stopped(run)) {
+    lock.unlock();
+    run.request(Outcome::cancelled);  // by the one that it is a part of
+    return false;
   }
-  if (run.stop.load()) return false;
   if (job.end.load()) {
     lock.unlock();
     run.request(Outcome::stopped);

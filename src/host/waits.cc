@@ -67,14 +67,16 @@ Wait::Wait(RunState& run) {
 void Wait::begin(std::span<const RunName> runs) {
   const std::vector<RunName> own = surrounding_runs();
   if (own.empty() || runs.empty()) return;
-  if (any_of(runs, own)) refuse("waits for a result of the run that is calling it");
+  if (any_of(runs, own))
+    refuse(runs[0].job ? "waits for a started call that is to enter after it"
+                       : "waits for a result of the run that is calling it");
   Waits& all = waits();
   std::scoped_lock lock(all.guard);
   std::vector<RunName> reached(runs.begin(), runs.end());
   for (std::size_t i = 0; i < reached.size(); ++i)
     for (const auto& [number, edge] : all.edges) {
       if (std::ranges::find(edge.from, reached[i]) == edge.from.end()) continue;
-      if (any_of(edge.to, own)) refuse("waits for a run that waits for the one that is calling it");
+      if (any_of(edge.to, own)) refuse("waits for what waits for it in its turn");
       for (const RunName& next : edge.to)
         if (std::ranges::find(reached, next) == reached.end()) reached.push_back(next);
     }

@@ -9,17 +9,20 @@ namespace postern::internal::host {
 
 class RunState;
 
-/// Names a run for as long as anybody may ask; a part of a run goes by the whole's name.
+/// Names a run for as long as anybody may ask, or a started function; a part of a run goes by the
+/// whole's name.
 struct RunName {
   std::uint64_t ticket = 0;    // of Runtime::add_started; what has none
   std::uint64_t lane_run = 0;  // goes by its number on its lane
+  std::uint64_t job = 0;       // of PendingCalls
   bool operator==(const RunName& other) const {
+    if (job || other.job) return job == other.job;
     return ticket || other.ticket ? ticket == other.ticket : lane_run == other.lane_run;
   }
 };
 
-/// The runs whose functions the calling thread is inside of, with their lanes: none of them ends
-/// before it goes on.
+/// The runs whose functions the calling thread is inside of, with their lanes, and the started
+/// functions: none of them ends before it goes on.
 std::vector<RunName> surrounding_runs();
 
 /// While this lives the calling thread, and the runs that it is inside of, wait for others without

@@ -242,7 +242,8 @@ std::shared_ptr<void> tickets(std::shared_ptr<void> bytes, std::size_t count) {
 Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, TensorSpan operands) {
   const SitePtr& spec = as<SiteParams>(*params).site;
   const int device = device_of(*spec, operands);
-  DrivenRun* run = driven;
+  DrivenRun* const whole = driven;
+  DrivenRun* run = whole;
   std::span<const int> devices;  // outside of every program: of all
   if (run) devices = {&device, 1};
   wait_for_earlier(reach_of(*spec), devices);
@@ -298,8 +299,10 @@ Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, TensorSpan
   PlaceScope::Replace at({});             // what the function does has places of its own,
   const DrivenRun::Scope apart(nullptr);  // and what it runs is its own affair
   if (!host::fire(*run, *site, buffers.data(), device) ||
-      !host::results_fit(*run, *site, buffers.data(), device))
+      !host::results_fit(*run, *site, buffers.data(), device)) {
+    if (whole && whole->stop.load()) whole->rethrow();
     rethrow(*run, *spec);
+  }
   return results;
 }
 
