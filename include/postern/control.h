@@ -58,8 +58,8 @@ auto switch_(const Operand& index, const Functions& branches, const Operands&...
 struct WhileOptions {
   int keep_every = 1;      // keep the carry of every so many steps, and compute those between again
   std::size_t memory = 0;  // bytes that one execution of the loop may keep; 0: no limit
-  std::string file = {};   // what is over the limit goes to a file whose name begins so; it is
-                           // deleted with the tape. Empty: an error
+  std::string file = {};   // what is over the limit goes to a file whose name begins so, one for
+                           // all loops of a run; deleted with their tapes. Empty: an error
 };
 
 /// init; while (condition(carry)) carry = body(carry). `condition` gives a pred scalar. Derivatives

@@ -35,8 +35,19 @@ struct CondParams {
 struct LoopTapeOptions {
   std::int64_t memory = 0;  // bytes of one execution of the loop, 0: no limit
   std::string file = {};    // where goes what is over it; empty: that is an error
+  // Where only every so many steps are kept a tape is of those, or of the steps of a segment
+  // between them. Either has half of the memory.
+  int keep_every = 1;
+  bool of_segment = false;
   auto fields(Fields sink) const {
-    return sink.when(memory != 0, "memory", memory).when(!file.empty(), "file", file);
+    return sink.when(memory != 0, "memory", memory)
+        .when(!file.empty(), "file", file)
+        .when(keep_every != 1, "keep_every", keep_every)
+        .when(of_segment, "of_segment", of_segment);
+  }
+  std::int64_t share() const {
+    if (memory == 0 || (keep_every == 1 && !of_segment)) return memory;
+    return std::max<std::int64_t>(memory / 2, 1);
   }
 };
 

@@ -303,7 +303,9 @@ namespace {
 /// tapes at a time share the limit: that of the kept carries, and of the segment taken back.
 Tensors in_segments(WhileParams p, const Closed& test, const Closed& step, const Tensors& init,
                     int every, const Place& place) {
-  if (p.tape.memory > 0) p.tape.memory = std::max<std::int64_t>(p.tape.memory / 2, 1);
+  WhileParams of_segment = p;
+  of_segment.tape.of_segment = true;
+  p.tape.keep_every = every;
   auto run = [](const Closed& closed, TensorSpan carry) {
     Tensors in = closed.captures;
     append(in, carry);
@@ -326,7 +328,7 @@ Tensors in_segments(WhileParams p, const Closed& test, const Closed& step, const
       append(out, next);
       return out;
     });
-    Tensors y = bind_while(p, more, body, {}, {}, carry);
+    Tensors y = bind_while(of_segment, more, body, {}, {}, carry);
     y.erase(y.begin());
     return y;
   };

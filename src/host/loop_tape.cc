@@ -1,10 +1,7 @@
 // Tapes of loops, and the functions that programs call to write and read them.
 #include "host/loop_tape.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -44,72 +41,62 @@ std::string reason(int error) { return std::error_code(error, std::generic_categ
 
 double loose_ticket(std::uint64_t number) { return ticket_of(first_loose + number); }
 
-LoopTapeBudget::~LoopTapeBudget() {
-  if (descriptor_ >= 0) ::close(descriptor_);
+/// "after 30 steps", of the loop as the user wrote it.
+std::string LoopTapeBudget::after(std::int64_t steps) const {
+  if (options_.of_segment) return fmt::format("after {} steps of a segment", steps);
+  return fmt::format("after {} steps", steps * options_.keep_every);
 }
 
 // Doubling parts of a tape would reach the limit before what is on it does, and leave nothing to
 // the other tapes of the loop. So a part takes an eighth of what is left at most.
 LoopTapeBudget::Room LoopTapeBudget::room(std::size_t bytes, std::int64_t wanted,
-                                          std::int64_t step) {
+                                          std::int64_t steps) {
   const std::scoped_lock lock(guard_);
   const auto one = static_cast<std::int64_t>(std::max<std::size_t>(bytes, 1));
+  const std::int64_t memory = options_.share();
   std::int64_t entries = wanted;
-  if (memory_ > 0)
-    entries = std::min(entries, std::max<std::int64_t>((memory_ - used_) / one / 8, 1));
-  if (memory_ > 0 && used_ + one > memory_) {
-    if (!file_.empty()) return room_in_file(bytes, wanted, step);
+  if (memory > 0)
+    entries = std::min(entries, std::max<std::int64_t>((memory - used_) / one / 8, 1));
+  if (memory > 0 && used_ + one > memory) {
+    if (file_) return room_in_file(bytes, wanted, steps);
+    std::string limit = fmt::format("{} bytes", memory);
+    if (memory != options_.memory)
+      limit += fmt::format(
+          " (half of {}: one for the carries that keep_every keeps, one for the "
+          "steps of a segment)",
+          options_.memory);
     throw Error(ErrorCode::resource_exhausted,
-                fmt::format("its tape has outgrown its limit: after {} steps {} of {} bytes are in "
-                            "use, and the next step takes {} more (WhileOptions::memory; with "
-                            "WhileOptions::file the rest goes there, with keep_every less is kept)",
-                            step, used_, memory_, one));
+                fmt::format("its tape has outgrown its limit: {} {} of {} are in use, and the next "
+                            "step takes {} more (WhileOptions::memory; with WhileOptions::file the "
+                            "rest goes there, with keep_every less is kept)",
+                            after(steps), used_, limit, one));
   }
   Room out{nullptr, entries, static_cast<std::size_t>(entries * one), false};
   out.data = static_cast<std::byte*>(std::calloc(out.size, 1));
   if (!out.data)
     throw Error(ErrorCode::resource_exhausted,
-                fmt::format("there is no memory for its tape: after {} steps {} bytes are in use, "
-                            "and {} more are wanted",
-                            step, used_, out.size));
+                fmt::format("there is no memory for its tape: {} {} bytes are in use, and {} more "
+                            "are wanted",
+                            after(steps), used_, out.size));
   used_ += static_cast<std::int64_t>(out.size);
   return out;
 }
 
 LoopTapeBudget::Room LoopTapeBudget::room_in_file(std::size_t bytes, std::int64_t wanted,
-                                                  std::int64_t step) {
-  auto fail = [&](int error) {
-    throw Error(ErrorCode::resource_exhausted,
-                fmt::format("the file for its tape cannot be written: '{}': {}; after {} steps {} "
-                            "bytes are in memory, {} in the file",
-                            file_, reason(error), step, used_, file_size_));
-  };
-  if (descriptor_ < 0) {
-    std::string name = file_ + ".XXXXXX";
-    descriptor_ = ::mkostemp(name.data(), O_CLOEXEC);
-    if (descriptor_ < 0) fail(errno);
-    ::unlink(name.c_str());
-  }
-  static const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  const std::size_t size =
-      (std::max<std::size_t>(bytes, 1) * static_cast<std::size_t>(wanted) + page - 1) / page * page;
-  // Reserved first: on a full disk a write to mapped memory would end the process.
+                                                  std::int64_t steps) {
+  const std::size_t size = std::max<std::size_t>(bytes, 1) * static_cast<std::size_t>(wanted);
   int error = 0;
-  do error = ::posix_fallocate(descriptor_, file_size_, static_cast<off_t>(size));
-  while (error == EINTR);
-  if (error) fail(error);
-  void* const data =
-      ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, file_size_);
-  if (data == MAP_FAILED) fail(errno);
-  file_size_ += static_cast<std::int64_t>(size);
-  return {static_cast<std::byte*>(data), wanted, size, true};
+  std::byte* const data = file_->room(size, error);
+  if (!data)
+    throw Error(ErrorCode::resource_exhausted,
+                fmt::format("the file for its tape cannot be written: '{}': {}; {} {} bytes are in "
+                            "memory, {} in the file",
+                            file_->prefix(), reason(error), after(steps), used_, file_->size()));
+  return {data, wanted, size, true};
 }
 
 void LoopTapeBudget::give_back(const Room& room) {
-  if (room.mapped) {
-    ::munmap(room.data, room.size);
-    return;
-  }
+  if (room.in_file) return file_->give_back(room.data, room.size);
   std::free(room.data);
   const std::scoped_lock lock(guard_);
   used_ -= static_cast<std::int64_t>(room.size);
@@ -121,11 +108,12 @@ LoopTape::~LoopTape() {
 
 const LoopTape::Part* LoopTape::part_of(std::int64_t k) const {
   auto has = [&](const Part& p) { return k >= p.begin && k < p.begin + p.room.entries; };
-  if (recent_ < parts_.size() && has(parts_[recent_])) return &parts_[recent_];
+  const std::size_t recent = recent_.load(std::memory_order_relaxed);
+  if (recent < parts_.size() && has(parts_[recent])) return &parts_[recent];
   const auto after = std::ranges::upper_bound(parts_, k, {}, &Part::begin);
   if (after == parts_.begin() || !has(*std::prev(after))) return nullptr;
-  recent_ = static_cast<std::size_t>(after - parts_.begin()) - 1;
-  return &parts_[recent_];
+  recent_.store(static_cast<std::size_t>(after - parts_.begin()) - 1, std::memory_order_relaxed);
+  return &*std::prev(after);
 }
 
 LoopTape::Part* LoopTape::room_for(std::int64_t k) {
@@ -135,7 +123,7 @@ LoopTape::Part* LoopTape::room_for(std::int64_t k) {
                       first = std::max(first_bytes / bytes, std::size_t{1});
     const auto wanted =
         static_cast<std::int64_t>(std::min(std::max(static_cast<std::size_t>(end_), first), most));
-    Part part{end_, budget_->room(bytes_, wanted, end_)};
+    Part part{end_, budget_->room(bytes_, wanted, steps_)};
     part.written.resize(static_cast<std::size_t>(part.room.entries));
     parts_.push_back(std::move(part));
     end_ += parts_.back().room.entries;
@@ -150,7 +138,9 @@ void LoopTape::write(std::int64_t first, std::int64_t count, const void* values)
     const std::int64_t at = k - part.begin, n = std::min(first + count - k, part.room.entries - at);
     const std::size_t bytes = static_cast<std::size_t>(n) * bytes_;
     std::memcpy(part.room.data + static_cast<std::size_t>(at) * bytes_, from, bytes);
-    std::fill_n(part.written.begin() + at, n, true);
+    const auto written = part.written.begin() + at;
+    steps_ += n - std::count(written, written + n, true);
+    std::fill_n(written, n, true);
     from += bytes;
     k += n;
   }
@@ -183,6 +173,10 @@ double LoopTapes::add(std::unique_ptr<LoopTape> tape) {
   const std::scoped_lock lock(guard_);
   tapes_[number] = std::move(tape);
   return ticket_of(number);
+}
+
+std::shared_ptr<LoopTapeBudget> LoopTapes::new_budget(const LoopTapeOptions& options) {
+  return std::make_shared<LoopTapeBudget>(options, files_.get(options.file));
 }
 
 LoopTape* LoopTapes::find(double ticket) {
@@ -249,12 +243,6 @@ Steps steps_of(const detail::Firing& f) {
   return out;
 }
 
-std::shared_ptr<LoopTapeBudget> new_budget(const Attributes& options) {
-  return std::make_shared<LoopTapeBudget>(
-      options.has("memory") ? options.get<std::int64_t>("memory") : 0,
-      options.has("file") ? options.get<std::string>("file") : std::string());
-}
-
 /// Operands: steps, tickets, leaves. Results: tickets.
 void write(void*, const detail::Firing& f) {
   const std::size_t n = f.results;
@@ -269,7 +257,7 @@ void write(void*, const detail::Firing& f) {
           budget = tape->budget();
           break;
         }
-    if (!budget) budget = new_budget(*f.declared->attributes);
+    if (!budget) budget = tapes.new_budget(tape_options(*f.declared->attributes));
     return budget;
   };
   struct Written {

@@ -5,6 +5,7 @@
 #pragma once
 #include <postern/host.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -14,36 +15,38 @@
 #include <unordered_map>
 #include <vector>
 
+#include "control/control.h"
+#include "host/loop_tape_file.h"
+
 namespace postern::internal::host {
 
 /// What the tapes of one execution of a loop share: how much they may keep, and the file for what
-/// is over it. The file has no name any more once it is open, so it goes with the process at last.
+/// is over it (null: that is an error).
 class LoopTapeBudget {
  public:
-  LoopTapeBudget(std::int64_t memory, std::string file) : memory_(memory), file_(std::move(file)) {}
-  ~LoopTapeBudget();
+  LoopTapeBudget(const LoopTapeOptions& options, std::shared_ptr<LoopTapeFile> file)
+      : options_(options), file_(std::move(file)) {}
   LoopTapeBudget(const LoopTapeBudget&) = delete;
 
-  /// Zeroed memory for as many entries of `bytes` each as fit, `wanted` at most; `step` is named
-  /// where none does.
+  /// Memory for as many entries of `bytes` each as fit, `wanted` at most. Where none does, the
+  /// error says after how many steps.
   struct Room {
     std::byte* data = nullptr;
     std::int64_t entries = 0;
     std::size_t size = 0;
-    bool mapped = false;
+    bool in_file = false;
   };
-  Room room(std::size_t bytes, std::int64_t wanted, std::int64_t step);
+  Room room(std::size_t bytes, std::int64_t wanted, std::int64_t steps);
   void give_back(const Room& room);
 
  private:
-  Room room_in_file(std::size_t bytes, std::int64_t wanted, std::int64_t step);
+  Room room_in_file(std::size_t bytes, std::int64_t wanted, std::int64_t steps);
+  std::string after(std::int64_t steps) const;
 
-  const std::int64_t memory_;
-  const std::string file_;
+  const LoopTapeOptions options_;
+  const std::shared_ptr<LoopTapeFile> file_;
   std::mutex guard_;
   std::int64_t used_ = 0;  // bytes of memory
-  std::int64_t file_size_ = 0;
-  int descriptor_ = -1;
 };
 
 class LoopTape {
@@ -72,8 +75,8 @@ class LoopTape {
   const std::size_t bytes_;
   const std::shared_ptr<LoopTapeBudget> budget_;
   std::vector<Part> parts_;
-  std::int64_t end_ = 0;
-  mutable std::size_t recent_ = 0;
+  std::int64_t end_ = 0, steps_ = 0;            // there is room for, and are on it
+  mutable std::atomic<std::size_t> recent_{0};  // two derivatives may read at the same time
 };
 
 /// The tapes of a run. Each device of the run writes and reads its own; they share the list.
@@ -84,8 +87,11 @@ class LoopTapes {
   /// Null for a ticket of another run, or of a tape that is gone.
   LoopTape* find(double ticket);
   void remove(double ticket);
+  /// What the tapes of an execution of a loop share.
+  std::shared_ptr<LoopTapeBudget> new_budget(const LoopTapeOptions& options);
 
  private:
+  LoopTapeFiles files_;
   std::mutex guard_;
   std::unordered_map<std::uint64_t, std::unique_ptr<LoopTape>> tapes_;  // by their tickets' numbers
 };

@@ -26,6 +26,7 @@ struct LooseTape;
 struct Loose {
   std::mutex guard;
   std::map<double, std::weak_ptr<LooseTape>> by_ticket;
+  host::LoopTapeFiles files;
 };
 Loose& loose() {
   static Loose* const all = new Loose;  // tensors may outlive statics
@@ -164,7 +165,8 @@ static void push(std::int64_t k, Tensors& tickets, TensorSpan leaves,
     const std::vector<unsigned char> bytes = bytes_of(leaves[i]);
     const std::size_t one = each_of(bytes.size(), count);
     if (!tapes_of(tickets[i])) {
-      if (!budget) budget = std::make_shared<host::LoopTapeBudget>(options.memory, options.file);
+      if (!budget)
+        budget = std::make_shared<host::LoopTapeBudget>(options, loose().files.get(options.file));
       tickets[i] = new_tickets(tickets[i], one, budget);
     }
     const std::vector<double> numbers = values_of(tickets[i]);

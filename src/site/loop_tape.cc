@@ -13,6 +13,13 @@ namespace {
 
 constexpr const char* room_name = "room";
 
+void set_options(Attributes& attributes, const LoopTapeOptions& o) {
+  if (o.memory > 0) attributes.set("memory", o.memory);
+  if (!o.file.empty()) attributes.set("file", o.file);
+  if (o.keep_every != 1) attributes.set("keep_every", std::int64_t{o.keep_every});
+  if (o.of_segment) attributes.set("of_segment", true);
+}
+
 /// A call of one of ours, named as its loop: errors say where that is.
 Tensors at_tape(const char* function, Effect effect, const Types& results,
                 std::span<const Tensor> operands, const LoopTapeOptions& options,
@@ -22,8 +29,7 @@ Tensors at_tape(const char* function, Effect effect, const Types& results,
   site.place = PlaceScope::current();
   site.function = own_functions.of_tape(function);
   site.named = {function, {}};
-  if (options.memory > 0) site.named.attributes.set("memory", options.memory);
-  if (!options.file.empty()) site.named.attributes.set("file", options.file);
+  set_options(site.named.attributes, options);
   if (room != 1) site.named.attributes.set(room_name, room);
   site.operands = types_of(operands);
   site.results = results;
@@ -39,6 +45,16 @@ Tensors operands_of(const StepsOfCall& steps, std::span<const Tensor> tickets) {
 }
 
 }  // namespace
+
+LoopTapeOptions tape_options(const Attributes& attributes) {
+  LoopTapeOptions o;
+  if (attributes.has("memory")) o.memory = attributes.get<std::int64_t>("memory");
+  if (attributes.has("file")) o.file = attributes.get<std::string>("file");
+  if (attributes.has("keep_every"))
+    o.keep_every = static_cast<int>(attributes.get<std::int64_t>("keep_every"));
+  o.of_segment = attributes.has("of_segment");
+  return o;
+}
 
 std::int64_t room_for_steps(const Attributes& attributes) {
   if (!attributes.has(room_name)) return 1;

@@ -2,11 +2,11 @@
 // leaves what the derivative needs on a tape on the host.
 #include <postern/file.h>
 
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <filesystem>
 
+#include "full_disk.h"
 #include "support.h"
 
 namespace postern {
@@ -246,7 +246,6 @@ TEST(While, WhatIsOverTheLimitGoesToAFile) {
 
 TEST(While, TapesInLoopsGoWhenTheyHaveBeenTakenBack) {
   RecordProperty("covers", "CTRL-15");
-  // Each tape has a file of its own here, so the process may have so many at a time.
   const std::filesystem::path file =
       std::filesystem::temp_directory_path() / ("postern_inner_" + std::to_string(::getpid()));
   auto sine_often = [=](Tensor x) {
@@ -278,15 +277,10 @@ TEST(While, TapesInLoopsGoWhenTheyHaveBeenTakenBack) {
   const auto by_scan = descend(scanned);
   const auto by_while = descend(looped);
   const float want = by_scan(Tensor(1.0f)).item<float>();
-  rlimit before{};
-  ::getrlimit(RLIMIT_NOFILE, &before);
-  const auto open = std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
-                                  std::filesystem::directory_iterator());
-  const rlimit few{static_cast<rlim_t>(open + 40), before.rlim_max};
-  ::setrlimit(RLIMIT_NOFILE, &few);
+  // The file has room for the tapes of two steps of the outermost loop, of 60.
+  const test::FullDisk disk(static_cast<rlim_t>(32 * ::sysconf(_SC_PAGESIZE)));
   EXPECT_EQ(by_scan(Tensor(1.0f)).item<float>(), want);
   EXPECT_NEAR(by_while(Tensor(1.0f)).item<float>(), want, 1e-6);
-  ::setrlimit(RLIMIT_NOFILE, &before);
 }
 
 /// Three times: until it is over 2, then back to a third. `loop` repeats a step while it is asked

@@ -3,9 +3,13 @@
 
 #include <fmt/format.h>
 #include <postern/file.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 
 #include "full_disk.h"
 #include "support.h"
@@ -22,27 +26,32 @@ TEST(WhileTapes, ALimitIsThatOfKeptCarriesAndASegmentTogether) {
   RecordProperty("covers", "CTRL-15");
   // 100 steps of 256 bytes each: with every tenth carry kept 2.5 KiB for these, as much for the ten
   // steps of a segment, and little for its number and whether to go on.
-  const auto slope = [](std::size_t memory) {
-    return jit(grad([memory](Tensor x) {
+  const auto slope = [](int every, std::size_t memory) {
+    return jit(grad([=](Tensor x) {
       const auto more = [](Tensor n, Tensor) { return n < 100; };
       const auto step = [](Tensor n, Tensor v) { return std::pair{n + 1, sin(v)}; };
-      const WhileOptions options{.keep_every = 10, .memory = memory};
+      const WhileOptions options{.keep_every = every, .memory = memory};
       return sum(while_loop(more, step, std::pair{Tensor(0), x}, options).second);
     }));
   };
   const Tensor x = ones(type<float>({64}));
-  const Floats want = slope(0)(x).to_vector<float>();
-  EXPECT_EQ(slope(8000)(x).to_vector<float>(), want);
-  expect_error<CallbackError>([&] { slope(4000)(x).to_vector<float>(); },
-                              {"call 'while_loop' at", "outgrown", "of 2000 bytes"},
+  const Floats want = slope(10, 0)(x).to_vector<float>();
+  EXPECT_EQ(slope(10, 8000)(x).to_vector<float>(), want);
+  // Seven steps of a segment fit, and five of the kept carries beside what goes with them.
+  expect_error<CallbackError>([&] { slope(10, 4000)(x).to_vector<float>(); },
+                              {"call 'while_loop' at", "outgrown", "after 7 steps of a segment",
+                               "of 2000 bytes (half of 4000:", "keep_every"},
+                              ErrorCode::resource_exhausted);
+  expect_error<CallbackError>([&] { slope(5, 4000)(x).to_vector<float>(); },
+                              {"outgrown", "after 25 steps", "of 2000 bytes (half of 4000:"},
                               ErrorCode::resource_exhausted);
 }
 
 TEST(WhileTapes, ATicketIsOfItsOwnRunHoweverManyCome) {
   RecordProperty("covers", "CTRL-15");
-  const auto budget = std::make_shared<host::LoopTapeBudget>(0, "");
-  const auto one = [&] { return std::make_unique<host::LoopTape>(4, budget); };
   host::LoopTapes first;
+  const auto budget = first.new_budget({});
+  const auto one = [&] { return std::make_unique<host::LoopTape>(4, budget); };
   const double ticket = first.add(one()), other = first.add(one());
   EXPECT_NE(first.find(ticket), nullptr);
   EXPECT_NE(first.find(ticket), first.find(other));
@@ -196,19 +205,102 @@ TEST(WhileTapes, AFullDiskIsSaidWithTheBytes) {
   for (const Mode mode : all_modes) {
     const auto f = slope(mode);
     const float want = f(1.0f).item<float>();
-    // In memory 256 floats, then parts of 256 and 512, a page each.
+    // In memory 256 floats, then parts of 256 and 512 in one page.
     const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
     {
-      const test::FullDisk disk(2 * page);
+      const test::FullDisk disk(page);
       expect_error<CallbackError>(
           [&] { f(1.0f).item<float>(); },
           {"call 'while_loop' at", "while_test_tapes.cc", "cannot be written",
            folder.path() + "/tape", "1024 steps", "1024 bytes are in memory",
-           std::to_string(2 * page) + " in the file"},
+           std::to_string(page) + " in the file"},
           ErrorCode::resource_exhausted);
     }
     EXPECT_EQ(f(1.0f).item<float>(), want) << "the next run works";
   }
+}
+
+TEST(WhileTapes, LoopsInLoopsShareOneFile) {
+  RecordProperty("covers", "CTRL-15");
+  const test::TemporaryFolder folder;
+  const auto descriptors = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
+                         std::filesystem::directory_iterator());
+  };
+  const auto mappings = [] {
+    std::ifstream maps("/proc/self/maps");
+    return std::count(std::istreambuf_iterator(maps), {}, '\n');
+  };
+  const auto slope = [](Mode mode, int rounds, const WhileOptions& options) {
+    return jit(grad([=](Tensor x) {
+                 const auto round = [=](Tensor, Tensor v) {
+                   return sines_of(Tensor(40), v, options);
+                 };
+                 return sum(fori_loop(0, rounds, round, x));
+               }),
+               {.mode = mode});
+  };
+  const WhileOptions options{.memory = 8, .file = folder.path() + "/tape"};
+  const Tensor x = tensor<float>({0.3f, 0.7f});
+  for (const Mode mode : all_modes) {
+    const int rounds = mode == Mode::compiled ? 100 : 40;
+    const auto f = slope(mode, rounds, options);
+    const Floats want = slope(mode, rounds, {})(x).to_vector<float>();
+    rlimit before{};
+    ::getrlimit(RLIMIT_NOFILE, &before);
+    const rlimit few{static_cast<rlim_t>(descriptors() + 30), before.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &few);
+    const auto mapped = mappings();
+    EXPECT_EQ(f(x).to_vector<float>(), want) << static_cast<int>(mode);
+    EXPECT_LE(mappings(), mapped + 60) << static_cast<int>(mode);
+    ::setrlimit(RLIMIT_NOFILE, &before);
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(WhileTapes, WhatIsFreedInAFileIsGivenToTheNext) {
+  RecordProperty("covers", "CTRL-15");
+  const test::TemporaryFolder folder;
+  host::LoopTapes tapes;
+  const auto budget = tapes.new_budget({.memory = 1, .file = folder.path() + "/tape"});
+  const auto page = static_cast<rlim_t>(::sysconf(_SC_PAGESIZE));
+  const test::FullDisk disk(4 * page);
+  const std::vector<float> values(1000, 1.5f);
+  for (int i = 0; i < 100; ++i) {
+    host::LoopTape tape(4, budget);
+    tape.write(0, 1000, values.data());
+    std::vector<float> back(1000);
+    tape.read(0, 1000, back.data());
+    ASSERT_EQ(back, values) << i;
+  }
+}
+
+TEST(WhileTapes, TwoPullbacksOfOneLoopReadItsTape) {
+  RecordProperty("covers", "CTRL-15 CTRL-16");
+  const auto both = [](Tensor x) {
+    const auto [y, pull] = vjp([](Tensor v) { return sines_of(Tensor(300), v, {}); }, x);
+    return std::pair{std::get<0>(pull(Tensor(1.0f))), std::get<0>(pull(cos(x)))};
+  };
+  const Tensor x(0.7f);
+  const float slope = grad([](Tensor v) { return sines_of(Tensor(300), v, {}); })(x).item<float>();
+  for (const Mode mode : all_modes) {
+    const auto [a, b] = jit(both, {.mode = mode})(x);
+    EXPECT_NEAR(a.item<float>() / slope, 1, 1e-5) << static_cast<int>(mode);
+    EXPECT_NEAR(b.item<float>() / slope, std::cos(0.7), 1e-5) << static_cast<int>(mode);
+  }
+}
+
+TEST(WhileTapes, ASumOfTwoPullbacksHasNoSecondDerivative) {
+  RecordProperty("covers", "CTRL-16");
+  const auto sum_of_two = [](Tensor x) {
+    const auto [y, pull] = vjp([](Tensor v) { return sines_of(Tensor(5), v, {}); }, x);
+    return std::get<0>(pull(Tensor(1.0f))) + std::get<0>(pull(x));
+  };
+  for (const Mode mode : all_modes)
+    expect_error<CallbackError>(
+        [&] { jit(grad(sum_of_two), {.mode = mode})(Tensor(0.7f)).item<float>(); },
+        {"call 'while_loop' at", "tape is not there", "put all of the derivative into one jit"},
+        ErrorCode::failed_precondition);
 }
 
 }  // namespace

@@ -1,0 +1,94 @@
+// Files of loops' tapes, mapped a piece at a time.
+#include "host/loop_tape_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace postern::internal::host {
+
+namespace {
+
+constexpr std::size_t most_at_once = std::size_t{64} << 20, line = 64;
+
+std::size_t rounded_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
+std::size_t page_size() {
+  static const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  return page;
+}
+
+}  // namespace
+
+LoopTapeFile::~LoopTapeFile() {
+  for (const std::span<std::byte> m : mapped_) ::munmap(m.data(), m.size());
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+std::int64_t LoopTapeFile::size() const {
+  const std::scoped_lock lock(guard_);
+  return static_cast<std::int64_t>(size_);
+}
+
+int LoopTapeFile::open() {
+  if (descriptor_ >= 0) return 0;
+  std::string name = prefix_ + ".XXXXXX";
+  descriptor_ = ::mkostemp(name.data(), O_CLOEXEC);
+  if (descriptor_ < 0) return errno;
+  ::unlink(name.c_str());
+  return 0;
+}
+
+/// Maps a piece of the file that has so many bytes. Reserved first: on a full disk a write to
+/// mapped memory would end the process.
+int LoopTapeFile::grow(std::size_t bytes) {
+  int error = 0;
+  do error = ::posix_fallocate(descriptor_, static_cast<off_t>(size_), static_cast<off_t>(bytes));
+  while (error == EINTR);
+  if (error) return error;
+  void* const data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_,
+                            static_cast<off_t>(size_));
+  if (data == MAP_FAILED) return errno;
+  size_ += bytes;
+  rest_ = mapped_.emplace_back(static_cast<std::byte*>(data), bytes);
+  return 0;
+}
+
+std::byte* LoopTapeFile::room(std::size_t bytes, int& error) {
+  bytes = rounded_up(bytes, line);
+  const std::scoped_lock lock(guard_);
+  if (const auto found = free_.find(bytes); found != free_.end() && !found->second.empty()) {
+    std::byte* const data = found->second.back();
+    found->second.pop_back();
+    return data;
+  }
+  if (rest_.size() < bytes) {
+    if ((error = open())) return nullptr;
+    // As much again as there is, so that mappings are few; where the disk has not that much, what
+    // is asked for.
+    const std::size_t least = rounded_up(bytes, page_size());
+    if (grow(std::max(least, std::min(size_, most_at_once))) && (error = grow(least)))
+      return nullptr;
+  }
+  std::byte* const data = rest_.data();
+  rest_ = rest_.subspan(bytes);
+  return data;
+}
+
+void LoopTapeFile::give_back(std::byte* data, std::size_t bytes) {
+  const std::scoped_lock lock(guard_);
+  free_[rounded_up(bytes, line)].push_back(data);
+}
+
+std::shared_ptr<LoopTapeFile> LoopTapeFiles::get(const std::string& prefix) {
+  if (prefix.empty()) return nullptr;
+  const std::scoped_lock lock(guard_);
+  std::weak_ptr<LoopTapeFile>& known = files_[prefix];
+  std::shared_ptr<LoopTapeFile> file = known.lock();
+  if (!file) known = file = std::make_shared<LoopTapeFile>(prefix);
+  return file;
+}
+
+}  // namespace postern::internal::host

@@ -1,0 +1,54 @@
+// The file for what is over the limits of loops' tapes.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace postern::internal::host {
+
+/// Memory that is a file's. All tapes of a run whose options name the same file share one, so that
+/// neither the files nor the mappings are as many as the loops. It has no name any more once it is
+/// open, so it goes with the process at last, and before with the last tape that has room in it.
+class LoopTapeFile {
+ public:
+  explicit LoopTapeFile(std::string prefix) : prefix_(std::move(prefix)) {}
+  ~LoopTapeFile();
+  LoopTapeFile(const LoopTapeFile&) = delete;
+
+  /// Null, and what `errno` said, when there is no room.
+  std::byte* room(std::size_t bytes, int& error);
+  /// What has been given back is given to who wants as much.
+  void give_back(std::byte* data, std::size_t bytes);
+
+  const std::string& prefix() const { return prefix_; }
+  std::int64_t size() const;
+
+ private:
+  int open();
+  int grow(std::size_t bytes);
+
+  const std::string prefix_;
+  mutable std::mutex guard_;
+  int descriptor_ = -1;
+  std::size_t size_ = 0;
+  std::vector<std::span<std::byte>> mapped_;
+  std::span<std::byte> rest_;  // of the last one
+  std::map<std::size_t, std::vector<std::byte*>> free_;
+};
+
+/// Those that are in use, by what their names begin with.
+class LoopTapeFiles {
+ public:
+  std::shared_ptr<LoopTapeFile> get(const std::string& prefix);
+
+ private:
+  std::mutex guard_;
+  std::map<std::string, std::weak_ptr<LoopTapeFile>> files_;
+};
+
+}  // namespace postern::internal::host
