@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 
@@ -11,14 +12,20 @@
 
 namespace postern::internal {
 
-LogLevel log_level() {
-  static const LogLevel level = [] {
-    const std::string_view word = text_or(std::getenv("POSTERN_LOG"), "");
+LogLevel log_level_in(std::string_view words) {
+  while (!words.empty()) {
+    const std::string_view word = words.substr(0, words.find_first_of(", "));
     if (word == "off") return LogLevel::off;
+    if (word == "warning") return LogLevel::warning;
     if (word == "info") return LogLevel::info;
     if (word == "debug") return LogLevel::debug;
-    return LogLevel::warning;
-  }();
+    words.remove_prefix(std::min(words.size(), word.size() + 1));
+  }
+  return LogLevel::warning;
+}
+
+LogLevel log_level() {
+  static const LogLevel level = log_level_in(text_or(std::getenv("POSTERN_LOG"), ""));
   return level;
 }
 

@@ -1,4 +1,5 @@
 // One line at a time on stderr, as loud as POSTERN_LOG asks: off, warning (default), info, debug.
+// Another word beside it, xla, is the plug-in's to read (`pjrt/plugin`).
 #pragma once
 #include <fmt/format.h>
 
@@ -8,7 +9,9 @@ namespace postern::internal {
 
 enum class LogLevel { off, warning, info, debug };
 
-/// The level of POSTERN_LOG, read once; unknown words mean warning.
+/// The first level among words between commas or blanks; unknown words say nothing.
+LogLevel log_level_in(std::string_view words);
+/// The level of POSTERN_LOG, read once.
 LogLevel log_level();
 void log_line(std::string_view text);
 
