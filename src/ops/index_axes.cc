@@ -1,3 +1,4 @@
+// Checks of the axes that a gather or scatter names, and what follows from them.
 #include "ops/index_axes.h"
 
 #include "core/check.h"

@@ -1,3 +1,4 @@
+// A batch by torch's vmap, where this thread may enter it, or element by element.
 #include "batched.h"
 
 #include <ATen/core/grad_mode.h>

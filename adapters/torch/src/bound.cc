@@ -1,3 +1,4 @@
+// Puts a program's memory in the place of a module's parameters, for one call at a time.
 #include "bound.h"
 
 #include <ATen/core/grad_mode.h>

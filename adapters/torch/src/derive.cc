@@ -1,3 +1,5 @@
+// Derivatives along a path of steps, by torch's graph and its forward mode.
+//
 // Complex numbers: torch's gradients are the conjugates of ours, whose cotangents are transposed
 // only, so both sides of a pull are conjugated.
 #include "derive.h"

@@ -1,3 +1,4 @@
+// Operands of an entry as tensors over the program's memory, and results copied back into it.
 #include "entry.h"
 
 #include <ATen/core/Tensor.h>

@@ -1,3 +1,4 @@
+// Walks torch's graph: which steps are not torch's own, and what depends on what.
 #include "foreign.h"
 
 #include <ATen/SequenceNumber.h>

@@ -1,3 +1,4 @@
+// The graphs that calls keep, by their tickets, and where torch's random numbers began.
 #include "kept.h"
 
 #include <ATen/CPUGeneratorImpl.h>

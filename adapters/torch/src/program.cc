@@ -1,3 +1,4 @@
+// Programs traced from functions or loaded from files, and the programs of their derivatives.
 #include "program.h"
 
 #include <ATen/dlpack.h>

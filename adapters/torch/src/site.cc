@@ -1,3 +1,4 @@
+// What a call's host functions do: run the function, keep its graph, give its derivatives.
 #include "site.h"
 
 #include <ATen/Parallel.h>

@@ -1,3 +1,4 @@
+// Each dtype beside torch's, and torch's errors without their backtraces.
 #include "types.h"
 
 #include <ATen/ops/from_blob.h>

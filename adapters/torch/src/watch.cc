@@ -1,3 +1,4 @@
+// Watches torch's record of operations for one with gradients off, and for compiled scripts.
 #include "watch.h"
 
 #include <ATen/core/grad_mode.h>

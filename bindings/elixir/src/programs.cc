@@ -1,3 +1,4 @@
+// Loading, starting and cancelling programs, and telling their owners of the end.
 #include "programs.h"
 
 #include <atomic>

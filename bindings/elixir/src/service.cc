@@ -1,3 +1,4 @@
+// Answers requests once, and not before nobody shows their operands' memory any more.
 #include "service.h"
 
 #include "terms.h"

@@ -1,3 +1,4 @@
+// Bridges, requests and the memory of operands as objects of the VM.
 #include "serving.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Reads tensors as arrays over the binaries' memory, and shows results as binaries.
 #include "tensors.h"
 
 #include <cstring>

@@ -1,3 +1,4 @@
+// Atoms made once, codes of the C interface by name, and the causes of errors.
 #include "terms.h"
 
 #include <cstring>

@@ -1,3 +1,4 @@
+// The classes Bridge and Request, by which threads of Python answer calls.
 #include "bridge.h"
 
 #include <memory>

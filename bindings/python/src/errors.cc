@@ -1,3 +1,4 @@
+// Raises what the C interface's last error says, with the cause that it has kept.
 #include "errors.h"
 
 #include "lent.h"

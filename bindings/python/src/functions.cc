@@ -1,3 +1,4 @@
+// Enters Python functions with arrays of a firing, and writes what they return.
 #include "functions.h"
 
 #include <nanobind/stl/string.h>

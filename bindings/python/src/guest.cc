@@ -1,3 +1,4 @@
+// The library's handlers for JAX's XLA as capsules, and what postern.jax asks beside.
 #include "guest.h"
 
 #include <postern/c.h>

@@ -1,3 +1,4 @@
+// Threads take and leave the interpreter's lock here, and stay outside once it ends.
 #include "interpreter.h"
 
 #include <cxxabi.h>

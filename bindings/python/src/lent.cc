@@ -1,3 +1,4 @@
+// Objects that the library holds, and the list of those that it has let go of.
 #include "lent.h"
 
 #include <atomic>

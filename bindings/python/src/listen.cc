@@ -1,3 +1,4 @@
+// The library's listeners as classes, and what they have seen as dicts.
 #include "listen.h"
 
 #include <nanobind/stl/string.h>

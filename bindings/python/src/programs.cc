@@ -1,3 +1,4 @@
+// The classes Program and Run: loading, running, waiting so that Ctrl-C is seen.
 #include "programs.h"
 
 #include <nanobind/stl/string.h>

@@ -1,3 +1,4 @@
+// The class Tensor: from arrays of other libraries, and to them without a copy.
 #include "tensor.h"
 
 #include <dlpack/dlpack.h>
