@@ -243,10 +243,10 @@ std::optional<T> restored(const FoundCheckpoint& found, const T& like) {
 /// none when there is no checkpoint. One that is damaged is passed over for the one before, which
 /// the log says. Vectors, maps and optionals get what the checkpoint has; keys of maps of
 /// containers must be free of '.' and '[', or `like` must say them. Throws Error: data_loss when
-/// there are checkpoints and none is whole, failed_precondition with all differences listed when it
-/// is of another program: leaves that only one of them has, states likewise. One of several
-/// processes gives each of as many its own states, and others what all had; where these differ:
-/// failed_precondition.
+/// there are checkpoints and none is whole, unavailable when the folder or a checkpoint cannot be
+/// read, failed_precondition with all differences listed when it is of another program: leaves that
+/// only one of them has, states likewise. One of several processes gives each of as many its own
+/// states, and others what all had; where these differ: failed_precondition.
 template <class T>
 std::optional<T> resume(const std::filesystem::path& folder) {
   const auto found = detail::newest_checkpoint(folder);
