@@ -256,13 +256,13 @@ Lowering::Inner::Inner(Lowering& out)
       outside_(std::exchange(out.outside_, out.next_)),
       token_(out.token_),
       awaited_(std::exchange(out.awaited_, {})),
-      passed_by_(std::exchange(out.passed_by_, false)),
+      token_orders_calls_(std::exchange(out.token_orders_calls_, false)),
       asks_(std::exchange(out.asks_, false)) {}
 Lowering::Inner::~Inner() {
   out_.outside_ = outside_;
   out_.token_ = token_;
   out_.awaited_ = std::move(awaited_);
-  out_.passed_by_ = passed_by_;
+  out_.token_orders_calls_ = token_orders_calls_;
   out_.asks_ = asks_;
 }
 

@@ -215,10 +215,10 @@ class Lowering {
   Ssa latest(Ssa value) const;
   /// Whether anything reads the equation's result.
   bool needed(const Equation& e, int i) const { return needed_[at(e.first + i)]; }
-  /// An ordered tap whose value goes on beside it, not through it: calls that follow take the
-  /// token, so that the tap still comes first.
-  void set_passed_by() { passed_by_ = true; }
-  bool passed_by() const { return passed_by_; }
+  /// Whether unordered calls take the token too. They do behind an ordered tap whose value goes on
+  /// beside it, not through it: only the token then keeps the tap before them.
+  void set_token_orders_calls() { token_orders_calls_ = true; }
+  bool token_orders_calls() const { return token_orders_calls_; }
 
   // A program for several devices: those that it is cut for, and the region in which each works on
   // its own part.
@@ -265,7 +265,7 @@ class Lowering {
     int outside_;
     Ssa token_;
     std::vector<Awaited> awaited_;
-    bool passed_by_, asks_;
+    bool token_orders_calls_, asks_;
   };
   void equations(const Program& program);
   void equations(std::span<const Equation> equations);
@@ -306,7 +306,7 @@ class Lowering {
   std::vector<int> instead_;  // by Ssa: what was handed on, -1 for itself
   int outside_ = 0;           // first Ssa of the current region
   std::vector<Awaited> awaited_;
-  bool passed_by_ = false;
+  bool token_orders_calls_ = false;
   bool asks_ = false;
   Ssa answer_;
   const Mesh* mesh_ = nullptr;

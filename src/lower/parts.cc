@@ -93,7 +93,7 @@ std::string in_one_piece(std::string text) {
 std::vector<Ssa> Lowering::apart(
     Apart what, std::vector<Ssa> inputs,
     const std::function<std::vector<Ssa>(std::span<const Ssa>)>& body) {
-  const bool ordered = what.ordered || passed_by_;
+  const bool ordered = what.ordered || token_orders_calls_;
   const std::size_t given = inputs.size();
   if (ordered) {
     what.inputs.push_back({DType::token, {}});
@@ -101,13 +101,13 @@ std::vector<Ssa> Lowering::apart(
     inputs.push_back(token());
   }
   const std::string name = fmt::format("postern_{}_{}", what.name, parts_++);
-  bool passed_by = passed_by_;
+  bool token_orders_calls = token_orders_calls_;
   function(name, what.inputs, what.outputs, [&](std::span<const Ssa> x) {
-    passed_by_ = passed_by;
+    token_orders_calls_ = token_orders_calls;
     if (ordered) set_token(x.back());
     std::vector<Ssa> results = body(x.first(given));
     if (ordered) results.push_back(token());
-    passed_by = passed_by_;
+    token_orders_calls = token_orders_calls_;
     return results;
   });
   std::vector<Ssa> results = called(name, inputs, what.inputs, what.outputs, what.attributes);
@@ -115,7 +115,7 @@ std::vector<Ssa> Lowering::apart(
     set_token(results.back());
     results.pop_back();
   }
-  passed_by_ = passed_by;
+  token_orders_calls_ = token_orders_calls;
   return results;
 }
 
@@ -152,7 +152,7 @@ bool Lowering::in_parts(const Program& program) {
       for (const ValueId v : part.outputs) results.push_back(latest(value(v)));
       return results;
     };
-    const bool ordered = part.ordered || passed_by_;
+    const bool ordered = part.ordered || token_orders_calls_;
     std::string attributes = fmt::format("mhlo.frontend_attributes = {{{}}}", stays);
     if (mesh_) attributes += where_it_runs(out.size() + (ordered ? 1 : 0), -1);
     const std::vector<Ssa> results = apart({"part", in, out, ordered, attributes}, given, body);

@@ -255,13 +255,13 @@ void site_lower(Lowering& out, const Equation& e) {
     aliases.push_back({in.size() - 1, results.size()});
     results.push_back({out.fresh(), port.type, port.rank});
   };
-  bool passed_by = false;
+  bool goes_beside = false;
   for (std::size_t i = 0; i < e.operands.size(); ++i) {
     const Type& type = out.operand_type(e, i);
     const bool passes = tap && i < s.operands.size() && out.needed(e, static_cast<int>(i));
     const bool through = passes && out.may_forward(e, i);
     in.push_back({out.operand(e, i), Lowering::type(type), type.rank()});
-    passed_by |= passes && !through;
+    goes_beside |= passes && !through;
     if (tap && i < s.operands.size()) out.define(e, static_cast<int>(i), in.back().value);
     if (through) goes_through(in.back());
   }
@@ -285,7 +285,8 @@ void site_lower(Lowering& out, const Equation& e) {
     results.push_back({out.fresh(), Lowering::type({DType::pred, {}}), 0});
     out.answer(results.back().value);
   }
-  if (ordered || (out.passed_by() && !tap)) in.push_back({out.token(), Lowering::token_type, 0});
+  if (ordered || (out.token_orders_calls() && !tap))
+    in.push_back({out.token(), Lowering::token_type, 0});
   if (ordered) results.push_back({out.fresh(), Lowering::token_type, 0});
   SitePtr site = as<SiteParams>(*e.params).site;
   if (unawaited) {
@@ -297,7 +298,7 @@ void site_lower(Lowering& out, const Equation& e) {
   for (const Alias& a : aliases) out.forward(in[a.operand].value, results[a.result].value);
   if (s.role == SiteSpec::Role::wait) out.set_awaited(std::move(made));
   if (ordered) out.set_token(results.back().value);
-  if (ordered && passed_by) out.set_passed_by();
+  if (ordered && goes_beside) out.set_token_orders_calls();
 }
 
 const SiteSpec* site_of(const Params* params) { return &spec_of(params); }
