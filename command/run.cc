@@ -149,9 +149,14 @@ void deliver(std::chrono::nanoseconds limit) {
 }  // namespace
 
 // Everything that can be refused is looked at before the first run: options, functions, inputs,
-// folders. Then the program runs as often as asked, one run after the other; the results of the
-// last are written or printed, once all that taps were shown has been delivered. Throws Problem,
-// with the code that the command ends with.
+// folders. Settings come first, because Postern takes none once it is in use, and libraries before
+// the program, which is read by what they bring. Functions are looked for once commands and shown
+// taps are registered; a replay needs none, as it has their results.
+//
+// Then the program runs as often as asked, one run after the other; the results of the last are
+// written or printed, once all that taps were shown has been delivered and the recording is closed:
+// what fails there leaves no results behind. With --json they and the times are one line at the
+// end. Returns `ok`; throws Problem, with the code that the command ends with, or Postern's Error.
 int run(const Run& options) {
   const pn::RunOptions how = settle(options);
   for (const std::string& path : options.libraries) pn::load_library(path);

@@ -185,10 +185,17 @@ Tensors scan_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types
 
 // --- batching ---
 
+// Given the operands with their batch axes (-1: none), and perhaps a mask of the elements that run.
+// Binds one scan for all elements; gives its results with the batch axes of each.
+//
 // Constants keep their batch axis; that of the carry goes to the front, that of xs behind the axis
-// that is scanned. A tape is one for each element, and so is its ticket. Where elements have
-// different numbers of steps the loop has as many as the longest; those that are done keep their
-// carry.
+// that is scanned. A tape is one for each element, and so is its ticket.
+//
+// The number of steps comes first, since it decides what follows. Where elements have different
+// ones the loop has as many as the longest, the whole carry and all ys are mapped, and the body
+// needs the step's number: elements that are done keep their carry, and those that the mask leaves
+// out have no step. Then the body is traced until no step maps more of the carry, as in scan_jvp,
+// since a scan's carry has one type.
 Batched scan_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
                    const Tensor& mask) {
   ScanParams p = op.as<ScanParams>();

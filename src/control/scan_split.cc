@@ -312,8 +312,18 @@ Primitive::SplitResult scan_split(const Op& op, TensorSpan operands,
   return out;
 }
 
-// The same for a while, of which nobody knows the number of steps beforehand: the known loop counts
-// them and puts each step's residuals on tapes, and the rest is a scan of so many steps over those.
+// Given the operands, of which those that are unknown are empty: the constants of the condition and
+// of the body, and the carry. Which results are wanted it does not look at.
+//
+// 1. Splits the body, again until no more of the carry becomes unknown, as scan_split does.
+// 2. Refuses a condition that reads what is unknown by then: the known loop ends by it.
+// 3. Gives the residuals as cheaply as each allows, and binds the known loop, which counts its
+//    steps and puts the other residuals on tapes, a value for each step.
+// 4. Writes the rest as a scan of so many steps, of those tapes and the unknown operands. It comes
+//    last because only the known loop has the number of steps and the tickets of the tapes.
+//
+// The result holds the known results, in the places of the whole equation, and the scan, which is
+// not bound yet. Throws for such a condition, and what binding does.
 Primitive::SplitResult while_split(const Op& op, TensorSpan x, const std::vector<bool>&) {
   const auto& p = op.as<WhileParams>();
   const std::size_t first_carry = p.condition_constants + p.body_constants, carries = p.carries();

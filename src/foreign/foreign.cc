@@ -93,7 +93,14 @@ class Reader : MlirText {
   };
 
   /// Refuses what XLA's parser dies of: brackets in brackets without end, and functions that call
-  /// themselves, at once or by others.
+  /// themselves, at once or by others. Refuses also what is not for here: operations of VHLO, and
+  /// modules for several devices.
+  ///
+  /// One pass over the characters, which changes nothing. Strings and comments are stepped over, as
+  /// their brackets and names mean nothing, and an arrow's > closes nothing. More brackets closed
+  /// than opened are XLA's to refuse. A name behind func.func begins a function; any other, but a
+  /// custom call's target, counts as called by the function begun last, which may be too many. Who
+  /// calls whom is known at the end only, so recursion is judged there.
   void require_shape() const {
     constexpr int deepest = 500;
     CallGraph calls;

@@ -242,8 +242,16 @@ void check_gathered(const Lowering& out, const Equation& e, const SiteSpec& s) {
         word_of(s.kind), s.name, bytes, to_string(s.operands), out.gather_limit());
 }
 
+/// Writes the site's custom call and defines the equation's results.
+///
 /// The value of a tap goes on through the custom call when nobody reads the result otherwise than
-/// XLA can see, else beside it.
+/// XLA can see, else beside it: then the token keeps later calls behind an ordered tap.
+///
+/// The call's operands are the site's own, awaited values that a start hands on, and the token. Its
+/// results are the site's own (a tap's: what goes through), those handed on, the answer whether the
+/// run goes on, and the token. The host takes the first by their number and looks for the answer
+/// from the end, so this order must stay. What follows reads a tap's value, awaited values and the
+/// token from the call's results; that is set last, when all of its own operands have been read.
 void site_lower(Lowering& out, const Equation& e) {
   const SiteSpec& s = spec_of(e.params.get());
   check_gathered(out, e, s);
