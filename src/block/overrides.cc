@@ -14,15 +14,15 @@ namespace postern::internal::blocks {
 
 namespace {
 
-struct Registry {
+struct Overrides {
   std::mutex guard;
-  std::unordered_map<std::type_index, std::vector<OverridePtr>> overrides;  // latest last
+  std::unordered_map<std::type_index, std::vector<OverridePtr>> by_type;  // latest last
   std::set<std::type_index> used;
   std::uint64_t next = 1;
 };
-Registry& registry() {
-  static auto* const r = new Registry;
-  return *r;
+Overrides& overrides() {
+  static auto* const all = new Overrides;
+  return *all;
 }
 std::atomic<std::uint64_t> generation_count{0};
 
@@ -40,10 +40,10 @@ void ensure_builtin() {
 }
 
 std::vector<OverridePtr> overrides_of(const std::type_info& type) {
-  Registry& r = registry();
-  std::scoped_lock lock(r.guard);
-  const auto found = r.overrides.find(type);
-  if (found == r.overrides.end()) return std::vector<OverridePtr>();
+  Overrides& all = overrides();
+  std::scoped_lock lock(all.guard);
+  const auto found = all.by_type.find(type);
+  if (found == all.by_type.end()) return std::vector<OverridePtr>();
   return found->second;
 }
 
@@ -125,11 +125,11 @@ OverridePtr choose(const Question& q, std::vector<std::string>* why) {
 std::optional<detail::BlockConfig> config_named(const std::string& name,
                                                 const Attributes& attributes) {
   ensure_builtin();
-  Registry& r = registry();
-  std::scoped_lock lock(r.guard);
+  Overrides& all = overrides();
+  std::scoped_lock lock(all.guard);
   std::optional<detail::BlockConfig> config;
   std::uint64_t latest = 0;
-  for (const auto& [type, list] : r.overrides)
+  for (const auto& [type, list] : all.by_type)
     for (const OverridePtr& o : list) {
       if (o->block != name || o->id < latest || !o->config_from) continue;
       if (auto made = o->config_from(attributes)) {
@@ -141,9 +141,9 @@ std::optional<detail::BlockConfig> config_named(const std::string& name,
 }
 
 void note_used(const detail::BlockConfig& config) {
-  Registry& r = registry();
-  std::scoped_lock lock(r.guard);
-  r.used.insert(*config.type);
+  Overrides& all = overrides();
+  std::scoped_lock lock(all.guard);
+  all.used.insert(*config.type);
 }
 
 std::uint64_t generation() { return generation_count.load(std::memory_order_acquire); }
@@ -163,7 +163,7 @@ namespace postern {
 using namespace internal;
 
 using blocks::Override;
-using blocks::registry;
+using blocks::overrides;
 
 std::uint64_t detail::add_override(ErasedOverride o) {
   PlaceScope at(o.place);
@@ -182,22 +182,22 @@ std::uint64_t detail::add_override(ErasedOverride o) {
         "broadcast_all",
         o.block);
   blocks::ensure_builtin();
-  auto& r = registry();
-  std::scoped_lock lock(r.guard);
+  auto& all = overrides();
+  std::scoped_lock lock(all.guard);
   auto added = std::make_shared<Override>();
   static_cast<ErasedOverride&>(*added) = std::move(o);
-  added->id = r.next++;
+  added->id = all.next++;
   added->only_on = only_on;
-  r.overrides[*added->type].push_back(added);
+  all.by_type[*added->type].push_back(added);
   if (!blocks::adding_builtin) blocks::generation_count.fetch_add(1, std::memory_order_release);
   if (blocks::recorded()) blocks::recorded()->push_back(added->id);
   return added->id;
 }
 
 bool detail::remove_override(std::uint64_t id) {
-  auto& r = registry();
-  std::scoped_lock lock(r.guard);
-  for (auto& [type, list] : r.overrides) {
+  auto& all = overrides();
+  std::scoped_lock lock(all.guard);
+  for (auto& [type, list] : all.by_type) {
     if (std::erase_if(list, [id](const blocks::OverridePtr& o) { return o->id == id; }) == 0)
       continue;
     blocks::generation_count.fetch_add(1, std::memory_order_release);
@@ -207,9 +207,9 @@ bool detail::remove_override(std::uint64_t id) {
 }
 
 bool detail::has_override(std::uint64_t id) {
-  auto& r = registry();
-  std::scoped_lock lock(r.guard);
-  for (const auto& [type, list] : r.overrides)
+  auto& all = overrides();
+  std::scoped_lock lock(all.guard);
+  for (const auto& [type, list] : all.by_type)
     for (const auto& o : list)
       if (o->id == id) return true;
   return false;
@@ -233,9 +233,9 @@ BlockPath detail::block_path(const BlockConfig& config, std::span<const Type> op
       {config, operands, {}, false, &platforms::named(platform, "block_path")}, &why);
   bool used = false;
   {
-    auto& r = registry();
-    std::scoped_lock lock(r.guard);
-    used = r.used.contains(*config.type);
+    auto& all = overrides();
+    std::scoped_lock lock(all.guard);
+    used = all.used.contains(*config.type);
   }
   const std::string shown = named_text(config.name, config.attributes);
   auto path = [&](BlockPath::Kind kind, const char* word) {

@@ -23,13 +23,13 @@ struct State {
 
 /// Never destroyed: states may be registered until the process ends. The lock is held while states
 /// are saved and loaded, so that none goes meanwhile.
-struct Registry {
+struct States {
   std::mutex guard;
-  std::map<std::string, State> states;
+  std::map<std::string, State> by_name;
 };
-Registry& registry() {
-  static Registry* const r = new Registry;
-  return *r;
+States& states() {
+  static States* const s = new States;
+  return *s;
 }
 
 }  // namespace
@@ -39,8 +39,8 @@ RegisteredState register_state(const std::string& name, std::function<std::strin
   check(!name.empty() && is_utf8(name), "register_state: the name must be UTF-8, not empty, got {}",
         internal::quoted(name));
   check(save && load, "register_state {}: save and load must be callable", internal::quoted(name));
-  std::scoped_lock lock(registry().guard);
-  if (!registry().states.try_emplace(name, State{std::move(save), std::move(load)}).second)
+  std::scoped_lock lock(states().guard);
+  if (!states().by_name.try_emplace(name, State{std::move(save), std::move(load)}).second)
     throw Error(ErrorCode::already_exists,
                 fmt::format("register_state: there is a state {} already", internal::quoted(name)));
   return RegisteredState(name);
@@ -48,8 +48,8 @@ RegisteredState register_state(const std::string& name, std::function<std::strin
 
 RegisteredState::~RegisteredState() {
   if (name_.empty()) return;
-  std::scoped_lock lock(registry().guard);
-  registry().states.erase(name_);
+  std::scoped_lock lock(states().guard);
+  states().by_name.erase(name_);
 }
 
 void detail::unreadable_state(const std::string& name) {
@@ -61,28 +61,28 @@ namespace internal::host {
 
 SavedStates save_states() {
   SavedStates out;
-  std::scoped_lock lock(registry().guard);
-  for (const auto& [name, state] : registry().states) out.emplace_back(name, state.save());
+  std::scoped_lock lock(states().guard);
+  for (const auto& [name, state] : states().by_name) out.emplace_back(name, state.save());
   return out;
 }
 
-std::string differences_to_registered(const SavedStates& states) {
-  std::scoped_lock lock(registry().guard);
+std::string differences_to_registered(const SavedStates& saved) {
+  std::scoped_lock lock(states().guard);
   std::string out;
-  for (const auto& [name, bytes] : states)
-    if (!registry().states.contains(name))
+  for (const auto& [name, bytes] : saved)
+    if (!states().by_name.contains(name))
       out += fmt::format("\n  state {} is in the checkpoint, and not registered",
                          internal::quoted(name));
-  for (const auto& [name, state] : registry().states)
-    if (std::ranges::find(states, name, &SavedStates::value_type::first) == states.end())
+  for (const auto& [name, state] : states().by_name)
+    if (std::ranges::find(saved, name, &SavedStates::value_type::first) == saved.end())
       out += fmt::format("\n  state {} is registered, and not in the checkpoint",
                          internal::quoted(name));
   return out;
 }
 
-void load_states(const SavedStates& states) {
-  std::scoped_lock lock(registry().guard);
-  for (const auto& [name, bytes] : states) registry().states.at(name).load(bytes);
+void load_states(const SavedStates& saved) {
+  std::scoped_lock lock(states().guard);
+  for (const auto& [name, bytes] : saved) states().by_name.at(name).load(bytes);
 }
 
 }  // namespace internal::host

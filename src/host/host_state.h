@@ -13,9 +13,9 @@ using SavedStates = std::vector<std::pair<std::string, std::string>>;  // names,
 SavedStates save_states();
 
 /// What states are registered that these are not, and the other way round, as lines.
-std::string differences_to_registered(const SavedStates& states);
+std::string differences_to_registered(const SavedStates& saved);
 
 /// Hands each its bytes. All must be registered.
-void load_states(const SavedStates& states);
+void load_states(const SavedStates& saved);
 
 }  // namespace postern::internal::host

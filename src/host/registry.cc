@@ -16,14 +16,14 @@ using namespace internal;
 
 namespace {
 
-struct Registry {
+struct Functions {
   std::shared_mutex guard;
-  std::map<std::string, std::shared_ptr<const detail::HostFunction>, std::less<>> functions;
+  std::map<std::string, std::shared_ptr<const detail::HostFunction>, std::less<>> by_name;
   std::atomic<std::uint64_t> version{1};
 };
-Registry& registry() {
-  static Registry* const r = new Registry;  // runs may end after main
-  return *r;
+Functions& functions() {
+  static Functions* const f = new Functions;  // runs may end after main
+  return *f;
 }
 
 }  // namespace
@@ -35,9 +35,9 @@ void register_function(const std::string& name, Callee fn, const RegisterOptions
         name);
   auto function =
       fn.function();  // goes after the lock: what the one before lets go of may come back here
-  std::unique_lock lock(registry().guard);
-  ++registry().version;
-  const auto [found, fresh] = registry().functions.try_emplace(name, function);
+  std::unique_lock lock(functions().guard);
+  ++functions().version;
+  const auto [found, fresh] = functions().by_name.try_emplace(name, function);
   if (fresh) return;
   if (!options.replace) {
     const Place& place = PlaceScope::current();
@@ -50,30 +50,30 @@ void register_function(const std::string& name, Callee fn, const RegisterOptions
 }
 
 bool unregister_function(const std::string& name) {
-  std::unique_lock lock(registry().guard);
-  ++registry().version;
-  const auto gone = registry().functions.extract(name);  // after the lock
+  std::unique_lock lock(functions().guard);
+  ++functions().version;
+  const auto gone = functions().by_name.extract(name);  // after the lock
   lock.unlock();
   return !gone.empty();
 }
 
 std::vector<std::string> registered_functions() {
-  std::shared_lock lock(registry().guard);
+  std::shared_lock lock(functions().guard);
   std::vector<std::string> names;
-  for (const auto& [name, function] : registry().functions) names.push_back(name);
+  for (const auto& [name, function] : functions().by_name) names.push_back(name);
   return names;
 }
 
 namespace internal::host {
 
 std::shared_ptr<const detail::HostFunction> function_named(std::string_view name) {
-  std::shared_lock lock(registry().guard);
-  const auto found = registry().functions.find(name);
-  if (found == registry().functions.end()) return nullptr;
+  std::shared_lock lock(functions().guard);
+  const auto found = functions().by_name.find(name);
+  if (found == functions().by_name.end()) return nullptr;
   return found->second;
 }
 
-std::uint64_t registry_version() { return registry().version.load(std::memory_order_acquire); }
+std::uint64_t registry_version() { return functions().version.load(std::memory_order_acquire); }
 
 namespace {
 
@@ -134,12 +134,12 @@ std::vector<HostSite> resolve_names(const std::vector<HostSite>& sites, const Ru
   std::vector<HostSite> out = sites;
   std::vector<const HostSite*> missing;
   {
-    std::shared_lock lock(registry().guard);
+    std::shared_lock lock(functions().guard);
     for (HostSite& site : out) {
       if (auto given = own ? own->find(*site.spec) : nullptr) site.serve(std::move(given));
       if (site.function || !site.spec->enters()) continue;
-      const auto found = registry().functions.find(site.spec->named.name);
-      if (found == registry().functions.end())
+      const auto found = functions().by_name.find(site.spec->named.name);
+      if (found == functions().by_name.end())
         missing.push_back(&site);
       else
         site.serve(found->second);
