@@ -76,12 +76,12 @@ namespace {
 bool summable(DType d) { return numeric(d); }
 bool comparable(DType d) { return real_number(d); }
 
-Types gather_type(const Params* params, TypeSpan x) {
+Types all_gather_type(const Params* params, TypeSpan x) {
   Type out = x[0];
   extent(out, collective_of(params).axis) *= collective_of(params).count();
   return {out};
 }
-Types scatter_type(const Params* params, TypeSpan x) {
+Types reduce_scatter_type(const Params* params, TypeSpan x) {
   Type out = x[0];
   const std::int64_t n = collective_of(params).count();
   require_dtype(summable(out.dtype), out.dtype);
@@ -108,10 +108,10 @@ Types index_type(const Params*, TypeSpan) { return {Type{DType::s32, {}}}; }
 Tensors sum_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>, TypeSpan) {
   return bind_n(op.primitive, op.params, ct);
 }
-Tensors gather_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
-                         TypeSpan);
-Tensors scatter_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
-                          TypeSpan);
+Tensors all_gather_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
+                             TypeSpan);
+Tensors reduce_scatter_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
+                                 TypeSpan);
 Tensors exchange_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
                            TypeSpan) {
   CollectiveParams p = op.as<CollectiveParams>();
@@ -167,11 +167,11 @@ void max_lower(Lowering& out, const Equation& e) {
 void min_lower(Lowering& out, const Equation& e) {
   write_reducing(out, e, "all_reduce", "minimum", "");
 }
-void scatter_lower(Lowering& out, const Equation& e) {
+void reduce_scatter_lower(Lowering& out, const Equation& e) {
   write_reducing(out, e, "reduce_scatter", "add",
                  fmt::format("scatter_dimension = {} : i64, ", collective_of(e.params.get()).axis));
 }
-void gather_lower(Lowering& out, const Equation& e) {
+void all_gather_lower(Lowering& out, const Equation& e) {
   if (alone(out, e)) return;
   const auto& p = collective_of(e.params.get());
   out.simple(e, "all_gather",
@@ -236,10 +236,11 @@ constexpr Primitive pmin_p = same_for_all({.name = "pmin",
                                            .jvp = extreme_jvp,
                                            .batch = elementwise_batch,
                                            .lower = min_lower});
-constexpr Primitive all_gather_p = same_for_all(
-    linear("all_gather", nullptr, gather_type, gather_transpose, moved_batch, gather_lower));
-constexpr Primitive reduce_scatter_p = collective(
-    linear("reduce_scatter", nullptr, scatter_type, scatter_transpose, moved_batch, scatter_lower));
+constexpr Primitive all_gather_p = same_for_all(linear(
+    "all_gather", nullptr, all_gather_type, all_gather_transpose, moved_batch, all_gather_lower));
+constexpr Primitive reduce_scatter_p =
+    collective(linear("reduce_scatter", nullptr, reduce_scatter_type, reduce_scatter_transpose,
+                      moved_batch, reduce_scatter_lower));
 constexpr Primitive all_to_all_p = collective(
     linear("all_to_all", nullptr, exchange_type, exchange_transpose, moved_batch, exchange_lower));
 constexpr Primitive ppermute_p = collective_permute(
@@ -251,12 +252,12 @@ constexpr const Primitive* collective_family[] = {
     &psum_p, &pmax_p, &pmin_p, &all_gather_p, &reduce_scatter_p, &all_to_all_p, &ppermute_p};
 static_assert(complete(collective_family));
 
-Tensors gather_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
-                         TypeSpan) {
+Tensors all_gather_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
+                             TypeSpan) {
   return bind_n(reduce_scatter_p, op.params, ct);
 }
-Tensors scatter_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
-                          TypeSpan) {
+Tensors reduce_scatter_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
+                                 TypeSpan) {
   return bind_n(all_gather_p, op.params, ct);
 }
 
