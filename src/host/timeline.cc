@@ -171,7 +171,7 @@ void keep(Kind kind, std::string_view name, Clock::time_point start, Clock::time
 
 }  // namespace
 
-void record(bool on) {
+void keep_all(bool on) {
   std::scoped_lock lock(book().guard);
   book().recorded = on;
   book().apply();
@@ -219,7 +219,7 @@ void start_from_environment() {
     std::scoped_lock lock(book().guard);
     book().file = file;
   }
-  record(true);
+  keep_all(true);
 }
 
 void write_for_environment() noexcept {
@@ -242,7 +242,7 @@ using namespace internal;
 
 using namespace host::timeline;
 
-void record_timeline(bool on) { record(on); }
+void record_timeline(bool on) { keep_all(on); }
 
 void write_timeline(const std::string& file) {
   std::string text;

@@ -18,7 +18,7 @@ inline bool on() { return recording.load(std::memory_order_relaxed); }
 using Clock = std::chrono::steady_clock;
 
 /// Whether all events are to be kept, for write_timeline.
-void record(bool on);
+void keep_all(bool on);
 
 /// Keeps an event of this thread; beyond a million of them only their sums are kept.
 void add(Kind kind, std::string_view name, Clock::time_point start, Clock::time_point end,

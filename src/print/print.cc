@@ -263,7 +263,7 @@ std::vector<Type> types_of(const Tensors& leaves) {
   return out;
 }
 
-Tensors record(PrintJob job, const detail::Shown& sent, const Place& place) {
+Tensors print_by_tap(PrintJob job, const detail::Shown& sent, const Place& place) {
   const PrintOptions& o = job.options;
   check(o.every > 0, "print: every must be positive, got {}", o.every);
   make_ready("print", job, types_of(sent.leaves));
@@ -289,7 +289,7 @@ void print(const PrintOptions& options, const PrintFormat& format, std::vector<P
                .pieces = host::parse_format(format.text(), values),
                .values = std::move(values)};
   const Shown sent{std::move(leaves), "", {}};
-  record(std::move(job), sent, format.place());
+  print_by_tap(std::move(job), sent, format.place());
 }
 
 void check_that(const Tensor& ok, const PrintFormat& format, std::vector<PrintValue> values,
@@ -325,7 +325,7 @@ Tensors print_value(const PrintOptions& options, const Shown& value, const Tenso
                     PrintNode node, Place place) {
   PlaceScope at(place);
   PrintJob job{.options = options, .values = {{"", std::move(node)}}, .whole = true};
-  const Tensors passed = record(std::move(job), {sent, "", {}}, place);
+  const Tensors passed = print_by_tap(std::move(job), {sent, "", {}}, place);
   if (options.map) return value.leaves;
   return passed;
 }
