@@ -121,12 +121,6 @@ bool Buffer::is_on_cpu() const {
       .is_on_cpu;
 }
 
-std::size_t Buffer::device_bytes() const {
-  return ask<&PJRT_Api::PJRT_Buffer_OnDeviceSizeInBytes, PJRT_Buffer_OnDeviceSizeInBytes_Args>(
-             api_, handle_, "to read a buffer's size")
-      .on_device_size_in_bytes;
-}
-
 std::size_t Buffer::host_bytes() const {
   return copy_out(api_, handle_, nullptr, 0, "to read a buffer's size on the host").dst_size;
 }
@@ -168,10 +162,6 @@ Buffer Buffer::copy_to(const Device& device) const {
   args.dst_device = device.handle();
   call<&PJRT_Api::PJRT_Buffer_CopyToDevice>(api_, args, "to copy a buffer to another device");
   return {api_, args.dst_buffer};
-}
-
-void Buffer::delete_data() {
-  ask<&PJRT_Api::PJRT_Buffer_Delete, PJRT_Buffer_Delete_Args>(api_, handle_, "to free a buffer");
 }
 
 bool Buffer::is_deleted() const {

@@ -31,9 +31,8 @@ class Buffer {
   std::span<const std::int64_t> dims() const;
   Device device() const;
   bool is_on_cpu() const;
-  /// Types below 8 bits are packed on the device: several elements a byte.
-  std::size_t device_bytes() const;
-  /// The bytes that to_host needs: dense, row-major, sub-byte types one byte an element.
+  /// The bytes that to_host needs: dense, row-major, sub-byte types one byte an element, of which
+  /// the device packs several into a byte.
   std::size_t host_bytes() const;
 
   /// Whether the elements lie on the device as on the host: true unless a program chose another
@@ -54,9 +53,7 @@ class Buffer {
   Event to_host(void* dst, std::size_t bytes) const;
   Buffer copy_to(const Device& device) const;
 
-  /// Frees the memory once no run uses it; the handle stays. True of is_deleted() also for a
-  /// donated buffer.
-  void delete_data();
+  /// Whether a run has taken the memory for a result: the buffer was donated.
   bool is_deleted() const;
 
  private:

@@ -82,8 +82,6 @@ class Client {
                         const Device& device, void (*on_delete)(void* data, void* user) = nullptr,
                         void* user = nullptr) const;
 
-  ExecuteContext create_context() const { return ExecuteContext(*plugin_); }
-
  private:
   const Plugin* plugin_ = nullptr;
   PJRT_Client* handle_ = nullptr;

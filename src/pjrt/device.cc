@@ -43,11 +43,4 @@ std::string Device::text() const {
   return {args.to_string, args.to_string_size};
 }
 
-std::string Device::debug_text() const {
-  auto args = make_args<PJRT_DeviceDescription_DebugString_Args>();
-  args.device_description = description(api_, handle_);
-  call<&PJRT_Api::PJRT_DeviceDescription_DebugString>(api_, args, "to describe a device");
-  return {args.debug_string, args.debug_string_size};
-}
-
 }  // namespace postern::internal::pjrt

@@ -20,8 +20,6 @@ class Device {
   std::string kind() const;
   /// "CpuDevice(id=0)": terse, for people.
   std::string text() const;
-  /// The same with all that the plug-in knows.
-  std::string debug_text() const;
 
   PJRT_Device* handle() const { return handle_; }
   friend bool operator==(const Device& a, const Device& b) { return a.handle_ == b.handle_; }

@@ -8,22 +8,16 @@
 #include <string>
 
 namespace postern::internal::pjrt {
-namespace {
-
-DType find(const CodeIndex& index, int code, const char* numbering) {
-  const auto place = static_cast<std::size_t>(code);
-  if (place >= index.size() || index[place] < 0)
-    throw Error(ErrorCode::unimplemented,
-                std::string("XLA gave an element type that Postern does not know: ") + numbering +
-                    " number " + std::to_string(code));
-  return static_cast<DType>(index[place]);
-}
-
-}  // namespace
 
 int to_buffer_type(DType dtype) { return dtype_codes[static_cast<std::size_t>(dtype)].buffer; }
-DType from_buffer_type(int code) { return find(by_buffer_type, code, "PJRT_Buffer_Type"); }
-int to_ffi_type(DType dtype) { return dtype_codes[static_cast<std::size_t>(dtype)].ffi; }
-DType from_ffi_type(int code) { return find(by_ffi_type, code, "XLA_FFI_DataType"); }
+
+DType from_buffer_type(int code) {
+  const auto place = static_cast<std::size_t>(code);
+  if (place >= by_buffer_type.size() || by_buffer_type[place] < 0)
+    throw Error(ErrorCode::unimplemented,
+                "XLA gave an element type that Postern does not know: PJRT_Buffer_Type number " +
+                    std::to_string(code));
+  return static_cast<DType>(by_buffer_type[place]);
+}
 
 }  // namespace postern::internal::pjrt

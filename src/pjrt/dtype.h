@@ -1,5 +1,5 @@
-// Element types as PJRT and the FFI number them. Codes are plain integers here so that this header
-// needs neither C header.
+// Element types as PJRT numbers them. Codes are plain integers here so that this header needs no C
+// header.
 #pragma once
 #include <postern/dtype.h>
 
@@ -9,9 +9,5 @@ namespace postern::internal::pjrt {
 /// dtype for.
 int to_buffer_type(DType dtype);
 DType from_buffer_type(int code);
-
-/// XLA_FFI_DataType of a dtype, and back.
-int to_ffi_type(DType dtype);
-DType from_ffi_type(int code);
 
 }  // namespace postern::internal::pjrt

@@ -249,19 +249,4 @@ MemoryStats Executable::memory_stats() const {
           args.temp_size_in_bytes,           args.peak_memory_in_bytes};
 }
 
-std::vector<std::pair<std::string, double>> Executable::cost_analysis() const {
-  auto args = ask<&PJRT_Api::PJRT_Executable_GetCostAnalysis, PJRT_Executable_GetCostAnalysis_Args>(
-      api_, description_, "to analyse an executable's cost");
-  std::vector<std::pair<std::string, double>> costs;
-  for (std::size_t i = 0; i < args.num_properties; ++i) {
-    const PJRT_NamedValue& value = args.properties[i];
-    if (value.type == PJRT_NamedValue_kFloat)
-      costs.emplace_back(std::string(value.name, value.name_size), value.float_value);
-    if (value.type == PJRT_NamedValue_kInt64)
-      costs.emplace_back(std::string(value.name, value.name_size),
-                         static_cast<double>(value.int64_value));
-  }
-  return costs;
-}
-
 }  // namespace postern::internal::pjrt

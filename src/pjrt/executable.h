@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 struct PJRT_Buffer;
@@ -94,8 +93,6 @@ class Executable {
   /// tell.
   std::vector<OutputSharding> output_shardings() const;
   MemoryStats memory_stats() const;
-  /// "flops", "bytes accessed", ...
-  std::vector<std::pair<std::string, double>> cost_analysis() const;
 
  private:
   const PJRT_Api* api_ = nullptr;

@@ -69,7 +69,6 @@ TEST(PjrtClient, DevicesAndNames) {
   const Device device = client().devices()[2];
   EXPECT_EQ(device.kind(), "cpu");
   EXPECT_FALSE(device.text().empty());
-  EXPECT_FALSE(device.debug_text().empty());
   EXPECT_GE(device.local_hardware_id(), 0);
 }
 
@@ -169,10 +168,6 @@ TEST(PjrtExecutable, DescribesItself) {
   EXPECT_EQ(add.fingerprint(), client().compile(add_text).fingerprint());
   EXPECT_FALSE(add.optimized_program().code.empty());
   EXPECT_EQ(add.memory_stats().arguments, 32);
-  double flops = 0;
-  for (const auto& [name, value] : add.cost_analysis())
-    if (name == "flops") flops = value;
-  EXPECT_EQ(flops, 4);
 }
 
 TEST(PjrtExecutable, SeveralOutputsOfSeveralRanks) {
@@ -203,12 +198,6 @@ TEST(PjrtExecutable, WrongArgumentsAreRefused) {
   EXPECT_TRUE(contains(error_of<Error>([&] { run(add, {&four}); }).what(), "expected 2 buffers"));
   const Buffer two = to_device({1, 2}, {2});
   EXPECT_EQ(error_of<Error>([&] { run(add, {&four, &two}); }).code(), ErrorCode::invalid_argument);
-  Buffer gone = to_device(one_to_four, {4});
-  gone.delete_data();
-  EXPECT_TRUE(contains(error_of<Error>([&] {
-                         run(add, {&four, &gone});
-                       }).what(),
-                       "deleted or donated"));
   EXPECT_TRUE(contains(error_of<Error>([&] { add.execute({}, {}); }).what(),
                        "room for 1 outputs; came room for 0"));
   EXPECT_EQ(to_host(run(add, {&four, &four})), (std::vector<float>{2, 4, 6, 8}));  // still usable
@@ -317,6 +306,8 @@ TEST(PjrtExecutable, DonationAndKeeping) {
   EXPECT_FALSE(input.is_deleted());
   EXPECT_EQ(to_host(run(twice, {&input})), (std::vector<float>{2, 4, 6, 8}));
   EXPECT_TRUE(input.is_deleted());
+  EXPECT_TRUE(
+      contains(error_of<Error>([&] { run(twice, {&input}); }).what(), "deleted or donated"));
 }
 
 }  // namespace

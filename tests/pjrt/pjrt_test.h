@@ -28,11 +28,11 @@ struct Probe {
   std::atomic<std::int64_t> run{0};  // the id of the last one
 };
 std::int64_t probe_type();
-/// A probe and a context that holds it, of the client that the tests share.
+/// A probe and a context that holds it, of the plug-in that the tests share.
 struct Probed {
   Probed() { context.add(probe_type(), &probe); }
   Probe probe;
-  ExecuteContext context = client().create_context();
+  ExecuteContext context{plugin()};
 };
 
 /// a, b: tensor<4xf32> -> a + b

@@ -13,7 +13,7 @@ TEST(PjrtFfi, RunsFindTheirOwnUserData) {
   const Executable offset = client().compile(offset_text);
   const Buffer input = to_device(one_to_four, {4});
   Probe one{.offset = 1000}, two{.offset = 2000};
-  ExecuteContext first = client().create_context(), second = client().create_context();
+  ExecuteContext first(plugin()), second(plugin());
   first.add(probe_type(), &one);
   second.add(probe_type(), &two);
   auto many = [&](const ExecuteContext& context, float expected) {
@@ -53,7 +53,7 @@ TEST(PjrtFfi, MissingUserDataIsSeen) {
   register_handlers();
   const Executable offset = client().compile(offset_text);
   const Buffer input = to_device(one_to_four, {4});
-  const ExecuteContext empty = client().create_context();
+  const ExecuteContext empty(plugin());
   for (const Launch& launch : {Launch{}, Launch{.context = &empty}}) {
     const auto error = error_of<Error>([&] { run(offset, {&input}, launch).ready().await(); });
     EXPECT_EQ(error.code(), ErrorCode::failed_precondition);
