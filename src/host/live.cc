@@ -11,9 +11,9 @@
 #include <condition_variable>
 
 #include "core/check.h"
-#include "core/enum.h"
 #include "core/fork.h"
 #include "host/registry.h"
+#include "site/live_options.h"
 
 namespace postern {
 using namespace internal;
@@ -112,16 +112,6 @@ std::shared_ptr<const detail::HostFunction> behind(
   return out;
 }
 
-void check_options(const std::string& name, const LiveOptions& o) {
-  check_enum(fmt::format("hook '{}': TapMode", name), o.mode, TapMode::async);
-  check(o.every > 0, "hook '{}': every must be positive, got {}", name, o.every);
-  check(o.until >= 0, "hook '{}': until must not be negative, got {}", name, o.until);
-  check(o.keep_last >= 0, "hook '{}': keep_last must not be negative, got {}", name, o.keep_last);
-  check(o.keep_last == 0 || o.mode == TapMode::async,
-        "hook '{}': keep_last is for asynchronous listeners; a synchronous one loses nothing",
-        name);
-}
-
 /// With other settings, and counted anew.
 SitePtr with_options(const SiteSpec& spec, const LiveOptions& o) {
   auto out = std::make_shared<SiteSpec>(spec);
@@ -207,7 +197,7 @@ void is_over(Switch& s, std::uint64_t number) {
 std::shared_ptr<Listening> turn_on(const detail::LiveSite& hook, const Callee& fn,
                                    const LiveOptions& options, std::string what) {
   refuse_forked();
-  check_options(hook.name, options);
+  check_options("hook", hook.name, options, "listeners");
   const SitePtr spec = hook.spec.lock();
   if (!spec)
     throw Error(ErrorCode::not_found,
@@ -247,7 +237,7 @@ void turn_off(Listening& listening, bool waits) noexcept {
 }
 
 void change(Listening& listening, const LiveOptions& options) {
-  check_options(listening.spec->name, options);
+  check_options("hook", listening.spec->name, options, "listeners");
   const auto s = listening.at.lock();
   if (!s) return;
   std::scoped_lock lock(s->guard);
@@ -359,7 +349,7 @@ std::size_t LiveHook::listeners() const {
 }
 
 void LiveHook::change(const LiveOptions& options) const {
-  host::check_options(name(), options);
+  check_options("hook", name(), options, "listeners");
   const auto spec = site_->spec.lock();
   if (!spec)
     throw Error(ErrorCode::not_found, fmt::format("hook '{}': the program is gone", name()));

@@ -3,7 +3,7 @@
 
 #include "cluster/cluster.h"
 #include "core/check.h"
-#include "core/enum.h"
+#include "site/live_options.h"
 #include "site/site.h"
 #include "site/tap.h"
 
@@ -20,18 +20,13 @@ Tensors tap_as(SiteSpec::Kind kind, const TapOptions& options, const Shown& valu
                const Shown* mapped, const Callee* fn, const Place& place) {
   PlaceScope at(place);
   const char* const word = word_of(kind);
-  check_enum(fmt::format("{} '{}': TapMode", word, options.name), options.mode, TapMode::async);
-  check(options.every > 0, "{} '{}': every must be positive, got {}", word, options.name,
-        options.every);
-  check(options.until >= 0, "{} '{}': until must not be negative, got {}", word, options.name,
-        options.until);
+  const LiveOptions shown{.mode = options.mode,
+                          .every = options.every,
+                          .until = options.until,
+                          .keep_last = options.keep_last};
+  check_options(word, options.name, shown, "taps");
   check(options.process >= -1, "{} '{}': process must be a rank, or -1 for all, got {}", word,
         options.name, options.process);
-  check(options.keep_last >= 0, "{} '{}': keep_last must not be negative, got {}", word,
-        options.name, options.keep_last);
-  check(options.keep_last == 0 || options.mode == TapMode::async,
-        "{} '{}': keep_last is for asynchronous taps; a synchronous one loses nothing", word,
-        options.name);
   check(!options.one_order || options.ordered, "{} '{}': one_order is for ordered ones", word,
         options.name);
   const Shown& sent = mapped ? *mapped : value;
