@@ -11,6 +11,8 @@
 #include <postern/host.h>
 #include <postern/sharding.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <iterator>
 #include <memory>
@@ -96,6 +98,27 @@ void for_each_field(F&& f) {
   static_assert(std::tuple_size_v<decltype(Described<S>::fields)> == detail::field_count<S, 64>(),
                 "Described<S> must list every member of S");
   std::apply([&](const auto&... each) { (f(each), ...); }, Described<S>::fields);
+}
+
+/// The place of the field of S that has this name; behind the last one when there is none.
+template <class S>
+consteval std::size_t field_named(std::string_view name) {
+  constexpr auto names =
+      std::apply([](const auto&... each) { return std::array{std::string_view(each.name)...}; },
+                 Described<S>::fields);
+  return static_cast<std::size_t>(std::ranges::find(names, name) - names.begin());
+}
+/// Calls f(field, other) for each field of S, with the field of T that has its name. Does not
+/// compile when T has none.
+template <class S, class T, class F>
+void for_each_field_of_both(F&& f) {
+  constexpr const auto& fields = Described<S>::fields;
+  [&]<std::size_t... i>(std::index_sequence<i...>) {
+    (f(std::get<i>(fields),
+       std::get<field_named<T>(std::get<i>(fields).name)>(Described<T>::fields)),
+     ...);
+  }
+  (std::make_index_sequence<std::tuple_size_v<decltype(Described<S>::fields)>>());
 }
 
 // --- fields as text ---

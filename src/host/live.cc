@@ -115,16 +115,9 @@ std::shared_ptr<const detail::HostFunction> behind(
 /// With other settings, and counted anew.
 SitePtr with_options(const SiteSpec& spec, const LiveOptions& o) {
   auto out = std::make_shared<SiteSpec>(spec);
-  out->async = o.mode == TapMode::async;
-  out->every = o.every;
-  out->until = o.until;
-  out->keep_last = o.keep_last;
+  set_options(*out, o);
   out->counts = std::make_shared<SiteCounts>();
   return out;
-}
-
-LiveOptions options_of(const SiteSpec& spec) {
-  return {spec.async ? TapMode::async : TapMode::sync, spec.every, spec.until, spec.keep_last};
 }
 
 /// Under the guard: the list of sites anew, those of listeners that stay as they are.

@@ -19,6 +19,7 @@
 #include "listen/summary.h"
 #include "print/print_text.h"
 #include "serve/written_file.h"
+#include "site/live_options.h"
 
 namespace postern::internal::live {
 
@@ -43,16 +44,31 @@ std::uint64_t id(const Json& asked, const char* name) {
   return static_cast<std::uint64_t>(n);
 }
 
-LiveOptions options_of(const Json& asked, std::int64_t until) {
-  LiveOptions out;
-  out.every = number(asked, "every", 1);
-  out.until = number(asked, "until", until);
-  out.keep_last = number(asked, "keep_last", 0);
+/// Calls f(field) for the options that requests have: the numbers.
+template <class F>
+void for_each_asked(F&& f) {
+  for_each_field<LiveOptions>([&](const auto& option) {
+    if constexpr (std::is_same_v<decltype(option.member), std::int64_t LiveOptions::*>) f(option);
+  });
+}
+
+/// With `out` for what the request does not say. The mode follows from the numbers.
+LiveOptions options_asked(const Json& asked, LiveOptions out) {
+  for_each_asked([&](const auto& option) {
+    out.*option.member = number(asked, option.name, out.*option.member);
+  });
   if (out.keep_last != 0) out.mode = TapMode::async;
   return out;
 }
 
-void check_names(const Json& asked, std::initializer_list<std::string_view> known) {
+using Names = std::vector<std::string_view>;
+
+Names with_options(Names known) {
+  for_each_asked([&](const auto& option) { known.push_back(option.name); });
+  return known;
+}
+
+void check_names(const Json& asked, const Names& known) {
   for (const auto& [name, value] : asked.items())
     check(std::ranges::find(known, name) != known.end(), "'{}' is not known here",
           name.substr(0, 64));
@@ -152,11 +168,14 @@ Wanted wanted(const std::string& kind, const Json& asked, const Switches::Files&
           1};
 }
 
+Json value_json(TapMode mode) { return mode == TapMode::async; }
+Json value_json(std::int64_t n) { return n; }
+
 Json options_json(const LiveOptions& o) {
-  return {{"every", o.every},
-          {"until", o.until},
-          {"keep_last", o.keep_last},
-          {"async", o.mode == TapMode::async}};
+  Json out = Json::object();
+  for_each_field<LiveOptions>(
+      [&](const auto& option) { out[option.name] = value_json(o.*option.member); });
+  return out;
 }
 
 int status_for(ErrorCode code) {
@@ -243,7 +262,7 @@ Switches::Answer Switches::act(const std::string& client, std::string_view text)
   check(asked.is_object(), "a request must be an object");
   Json answer = Json::object();
   if (asked.contains("on")) {
-    check_names(asked, {"on", "listener", "every", "until", "keep_last", "file"});
+    check_names(asked, with_options({"on", "listener", "file"}));
     check(asked.contains("listener") && asked["listener"].is_string(), "'listener' must be a name");
     const auto hook = host::live_hook(id(asked, "on"));
     if (!hook) return refused(404, "there is no such hook any more");
@@ -256,21 +275,22 @@ Switches::Answer Switches::act(const std::string& client, std::string_view text)
     if (count >= most_listeners) return refused(409, "too many listeners are on");
     const std::string kind = asked["listener"];
     const Wanted w = wanted(kind, asked, files_);
-    auto on = host::turn_on(*hook->internal(), w.fn, options_of(asked, w.until), kind);
+    auto on =
+        host::turn_on(*hook->internal(), w.fn, options_asked(asked, {.until = w.until}), kind);
     answer = {{"number", on->number}, {"series", w.series}};
     held_[client].listeners.push_back({on->number, on, w.file});
   } else if (asked.contains("off")) {
     check_names(asked, {"off"});
     return {200, answer.dump(), drop(id(asked, "off"))};
   } else if (asked.contains("change")) {
-    check_names(asked, {"change", "every", "until", "keep_last"});
+    check_names(asked, with_options({"change"}));
     if (const auto& on = find(id(asked, "change")).listening)
-      host::change(*on, options_of(asked, 0));
+      host::change(*on, options_asked(asked, {}));
   } else {
-    check_names(asked, {"own", "every", "until", "keep_last"});
+    check_names(asked, with_options({"own"}));
     const auto hook = host::live_hook(id(asked, "own"));
     if (!hook) return refused(404, "there is no such hook any more");
-    hook->change(options_of(asked, 0));
+    hook->change(options_asked(asked, {}));
   }
   return {200, answer.dump()};
 } catch (const Json::exception&) {

@@ -1,4 +1,4 @@
-// Checking how a listener is to be shown what passes.
+// How a listener is to be shown what passes: checked, and kept in sites.
 #include "site/live_options.h"
 
 #include "core/check.h"
@@ -17,6 +17,29 @@ void check_options(const char* word, const std::string& name, const LiveOptions&
   check(o.keep_last == 0 || o.mode == TapMode::async,
         "{} '{}': keep_last is for asynchronous {}; a synchronous one loses nothing", word, name,
         listeners);
+}
+
+namespace {
+
+/// A site has a bool for the mode.
+template <class To, class From>
+void assign(To& to, const From& from) {
+  to = static_cast<To>(from);
+}
+
+}  // namespace
+
+void set_options(SiteSpec& site, const LiveOptions& options) {
+  for_each_field_of_both<LiveOptions, SiteSpec>([&](const auto& option, const auto& kept) {
+    assign(site.*kept.member, options.*option.member);
+  });
+}
+
+LiveOptions options_of(const SiteSpec& site) {
+  LiveOptions out;
+  for_each_field_of_both<LiveOptions, SiteSpec>(
+      [&](const auto& option, const auto& kept) { assign(out.*option.member, site.*kept.member); });
+  return out;
 }
 
 }  // namespace postern::internal

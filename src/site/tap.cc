@@ -41,13 +41,10 @@ Tensors tap_as(SiteSpec::Kind kind, const TapOptions& options, const Shown& valu
   s.operand_structure = sent.structure;
   s.operand_paths = sent.paths;
   s.effect = options.ordered ? Effect::ordered : Effect::unordered;
-  s.async = options.mode == TapMode::async;
+  set_options(s, shown);
   s.derivatives = options.derivatives;
-  s.every = options.every;
-  s.until = options.until;
   s.process = options.process;
   if (s.process >= 0) clusters::Cluster::get();  // which says which process this is
-  s.keep_last = options.keep_last;
   s.partitioned = options.partitioned;
   s.one_order = options.one_order;
   Tensors passed = at_site(std::move(s), sent.leaves);
