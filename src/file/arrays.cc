@@ -10,8 +10,8 @@
 #include "core/check.h"
 #include "core/text.h"
 #include "file/safetensors.h"
-#include "file/unzip.h"
 #include "host/text_file.h"
+#include "host/zip.h"
 
 namespace postern {
 using namespace internal;
@@ -75,7 +75,7 @@ NamedTensors read_npz(const std::filesystem::path& file) {
   const std::string archive = host::read_file("read_npz", file.string());
   NamedTensors out;
   named("read_npz: " + one_line(file.string()), [&] {
-    file::unzip(archive, [&](const std::string& name, std::string_view data) {
+    host::read_zip(archive, [&](const std::string& name, std::string_view data) {
       const bool suffix = name.ends_with(".npy");
       out.emplace_back(suffix ? name.substr(0, name.size() - 4) : name,
                        named(one_line(name), [&] { return npy_in(data); }));
@@ -91,7 +91,7 @@ void write_npz(const std::filesystem::path& file, const NamedTensors& arrays) {
         most_arrays, arrays.size());
   std::set<std::string> names;
   std::vector<Written> written;
-  std::vector<host::NpyArray> parts;
+  std::vector<host::ZipFile> parts;
   std::uint64_t bytes = 0;
   written.reserve(arrays.size());
   for (const auto& [name, tensor] : arrays) {
@@ -102,10 +102,10 @@ void write_npz(const std::filesystem::path& file, const NamedTensors& arrays) {
     const Written& array = written.emplace_back(tensor);
     bytes += array.header.size() + array.data.size() + 2 * name.size() + 200;
     check(bytes <= most_bytes, "write_npz: a file holds at most {} bytes", most_bytes);
-    parts.push_back({name, array.header, array.data});
+    parts.push_back(host::npz_entry(name, array.header, array.data));
   }
   host::NewFile out("write_npz", file.string());
-  host::write_npz(out, parts);
+  host::write_zip(out, parts);
   out.finish();
 }
 

@@ -1,9 +1,8 @@
-// Headers of arrays, written and read, and the zip around them.
+// Headers of arrays, written and read.
 #include "listen/npy.h"
 
 #include <fmt/format.h>
 #include <postern/npy.h>
-#include <zlib.h>
 
 #include <charconv>
 #include <cstring>
@@ -14,29 +13,6 @@
 #include "print/number.h"
 
 namespace postern::internal::host {
-
-namespace {
-
-/// Little-endian numbers of a zip file.
-class Bytes {
- public:
-  Bytes& u16(std::uint64_t v) { return put(v, 2); }
-  Bytes& u32(std::uint64_t v) { return put(v, 4); }
-  Bytes& text(const std::string& t) {
-    bytes_ += t;
-    return *this;
-  }
-  const std::string& str() const { return bytes_; }
-
- private:
-  Bytes& put(std::uint64_t v, int n) {
-    for (int i = 0; i < n; ++i) bytes_ += static_cast<char>(v >> (8 * i));
-    return *this;
-  }
-  std::string bytes_;
-};
-
-}  // namespace
 
 const char* npy_descriptor(DType dtype) {
   switch (dtype) {
@@ -93,7 +69,8 @@ std::string header(DType dtype, const std::string& shape, std::size_t room) {
   const std::size_t whole = (11 + text.size() + room + 63) / 64 * 64;
   text.resize(whole - 11, ' ');
   text += '\n';
-  return std::string("\x93NUMPY\x01\x00", 8) + Bytes().u16(text.size()).str() + text;
+  const char length[] = {static_cast<char>(text.size()), static_cast<char>(text.size() >> 8)};
+  return std::string("\x93NUMPY\x01\x00", 8).append(length, sizeof length) + text;
 }
 
 std::string extents(const Dims& dims) {
@@ -160,66 +137,8 @@ std::optional<Dims> extents_from(std::string_view text) {
 
 }  // namespace
 
-// A ZIP archive of files that are stored as they are, not compressed. Writes for each array a local
-// header, its .npy header and its data; then the central directory, which repeats the headers with
-// where each file begins; then the record that says where the directory is. Sizes and places have
-// 32 bits and there is no ZIP64 record, so the caller keeps the archive below 4 GiB. Throws what
-// writing to `file` does.
-void write_npz(NewFile& file, const std::vector<NpyArray>& arrays) {
-  std::uint64_t at = 0;
-  auto write = [&](const void* data, std::size_t size) {
-    file.write({static_cast<const char*>(data), size});
-    at += size;
-  };
-  std::string directory;
-  for (const NpyArray& a : arrays) {
-    const std::string name = a.name + ".npy";
-    const std::uint64_t size = a.header.size() + a.data.size();
-    uLong crc = crc32_z(0, reinterpret_cast<const Bytef*>(a.header.data()), a.header.size());
-    crc = crc32_z(crc, reinterpret_cast<const Bytef*>(a.data.data()), a.data.size());
-    // Version, flags (names are UTF-8), method (stored), time, date (1980-01-01), checksum, sizes,
-    // lengths.
-    const std::string common = Bytes()
-                                   .u16(20)
-                                   .u16(1 << 11)
-                                   .u16(0)
-                                   .u16(0)
-                                   .u16(33)
-                                   .u32(crc)
-                                   .u32(size)
-                                   .u32(size)
-                                   .u16(name.size())
-                                   .u16(0)
-                                   .str();
-    directory += Bytes()
-                     .u32(0x02014b50)
-                     .u16(20)
-                     .text(common)
-                     .u16(0)
-                     .u16(0)
-                     .u16(0)
-                     .u32(0)
-                     .u32(at)
-                     .text(name)
-                     .str();
-    const std::string local = Bytes().u32(0x04034b50).text(common).text(name).str();
-    write(local.data(), local.size());
-    write(a.header.data(), a.header.size());
-    write(a.data.data(), a.data.size());
-  }
-  const std::uint64_t start = at;
-  write(directory.data(), directory.size());
-  const std::string end = Bytes()
-                              .u32(0x06054b50)
-                              .u16(0)
-                              .u16(0)
-                              .u16(arrays.size())
-                              .u16(arrays.size())
-                              .u32(directory.size())
-                              .u32(start)
-                              .u16(0)
-                              .str();
-  write(end.data(), end.size());
+ZipFile npz_entry(const std::string& name, std::string header, std::span<const std::byte> data) {
+  return {name + ".npy", std::move(header), data};
 }
 
 }  // namespace postern::internal::host

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "host/text_file.h"
+#include "host/zip.h"
 
 namespace postern::internal::host {
 
@@ -27,11 +27,8 @@ std::string npy_header(const Type& type);
 /// rows.
 std::string npy_header(DType dtype, std::int64_t rows, const Dims& row);
 
-struct NpyArray {
-  std::string name;
-  std::string header;
-  std::span<const std::byte> data;
-};
-void write_npz(NewFile& file, const std::vector<NpyArray>& arrays);
+/// An array as one of the files of a .npz.
+ZipFile npz_entry(const std::string& name, std::string header,
+                  std::span<const std::byte> data = {});
 
 }  // namespace postern::internal::host

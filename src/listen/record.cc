@@ -90,19 +90,19 @@ struct RecordState {
   void see_step(const TapInfo& info, std::span<const AnyView> leaves) {
     const std::int64_t step = steps.next(info, leaves).step;
     std::vector<std::vector<std::byte>> data;
-    std::vector<host::NpyArray> arrays;
+    std::vector<host::ZipFile> arrays;
     std::size_t size = 0;
     for (std::size_t i = 0; i < leaves.size(); ++i) {
       const Type type = make_type(host::npy_dtype(leaves[i].dtype()), leaves[i].type().dims);
       size += type.byte_size();
-      arrays.push_back({host::metric_name(info, i), host::npy_header(type), {}});
+      arrays.push_back(host::npz_entry(host::metric_name(info, i), host::npy_header(type)));
     }
     if (closed || size >= zip_end || bytes + size > max_bytes)
       return leave_out(std::string(info.name));
     for (const AnyView& leaf : leaves) data.push_back(host::npy_data(leaf));
     for (std::size_t i = 0; i < leaves.size(); ++i) arrays[i].data = data[i];
     host::NewFile out("record", fmt::format(fmt::runtime(path), fmt::arg("step", step)));
-    host::write_npz(out, arrays);
+    host::write_zip(out, arrays);
     out.finish();
     bytes += size;
     recorded += leaves.size();
@@ -125,11 +125,11 @@ struct RecordState {
     if (!file) return;
     const std::unique_ptr<host::NewFile> f = std::move(file);
     if (!one) {
-      std::vector<host::NpyArray> arrays;
+      std::vector<host::ZipFile> arrays;
       for (const Series& s : series)
-        arrays.push_back(
-            {s.name, host::npy_header(host::npy_dtype(s.dtype), s.rows, s.dims), s.data});
-      host::write_npz(*f, arrays);
+        arrays.push_back(host::npz_entry(
+            s.name, host::npy_header(host::npy_dtype(s.dtype), s.rows, s.dims), s.data));
+      host::write_zip(*f, arrays);
     }
     if (!one || has_rows) f->finish();
     series.clear();

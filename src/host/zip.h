@@ -1,0 +1,31 @@
+// ZIP archives, written and read.
+#pragma once
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "host/text_file.h"
+
+namespace postern::internal::host {
+
+/// A file for an archive: its bytes are the head's and the data's.
+struct ZipFile {
+  std::string name;
+  std::string head;
+  std::span<const std::byte> data;
+};
+/// Writes an archive of these, stored as they are. The caller keeps it below 4 GiB and 65536 files.
+/// Throws what writing to `to` does.
+void write_zip(NewFile& to, const std::vector<ZipFile>& files);
+
+/// Calls `with` for each file of the archive, in the order of its directory: files that are stored
+/// or deflated, also with 64-bit sizes. Nothing in the archive is believed: it takes no more memory
+/// than deflate can make of its bytes. Throws Error(invalid_argument) when it is no archive,
+/// Error(data_loss) when it is damaged, Error(unimplemented) for other methods and encryption.
+void read_zip(std::string_view archive,
+              const std::function<void(const std::string& name, std::string_view data)>& with);
+
+}  // namespace postern::internal::host
