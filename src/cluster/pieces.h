@@ -4,9 +4,9 @@
 
 #include <cstddef>
 
-namespace postern::internal::clusters {
+#include "core/lists.h"
 
-inline std::size_t size_of(std::int64_t n) { return static_cast<std::size_t>(n); }
+namespace postern::internal::clusters {
 
 /// An array as rows of `inner` bytes along one axis, `outer` times.
 struct Along {

@@ -1,10 +1,14 @@
 // Pieces of lists by number: indices are std::size_t, iterators count in std::ptrdiff_t.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
 #include <vector>
 
 namespace postern::internal {
+
+/// A count or a place that is not negative, as lists have it.
+inline std::size_t size_of(std::int64_t n) { return static_cast<std::size_t>(n); }
 
 /// The place of an element.
 template <class List>

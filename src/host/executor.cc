@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "core/fork.h"
+#include "core/lists.h"
 #include "host/lookout.h"
 
 namespace postern::internal::host {
@@ -72,9 +73,9 @@ void run_on_host_thread(std::function<void()> job) {
   std::unique_lock lock(p.guard);
   p.jobs.push_back(std::move(job));
   p.waiting.store(p.jobs.size(), std::memory_order_release);
-  if (static_cast<std::size_t>(p.idle) >= p.jobs.size()) {
+  if (size_of(p.idle) >= p.jobs.size()) {
     const int looking = p.idle - p.sleeping;
-    if (static_cast<std::size_t>(looking) < p.jobs.size()) p.wake.notify_one();
+    if (size_of(looking) < p.jobs.size()) p.wake.notify_one();
     return;
   }
   try {

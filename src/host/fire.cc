@@ -15,6 +15,7 @@
 
 #include "cluster/cluster.h"
 #include "core/check.h"
+#include "core/lists.h"
 #include "core/log.h"
 #include "core/value.h"
 #include "host/bad_result.h"
@@ -303,7 +304,7 @@ bool enter_element(RunState& run, const HostSite& site, void* const* buffers, in
     data[i] = buffers[i < site.operands ? i : i + site.spec->masked];
   std::int64_t rest = e;
   for (std::size_t l = site.level_sizes.size(); l-- > 0;) {
-    const auto index = static_cast<std::size_t>(rest % site.level_sizes[l]);
+    const auto index = size_of(rest % site.level_sizes[l]);
     rest /= site.level_sizes[l];
     for (std::size_t i = 0; i < site.leaves.size(); ++i)
       data[i] = static_cast<std::byte*>(data[i]) + index * site.level_strides[l][i];
@@ -349,7 +350,7 @@ bool enter_elements(RunState& run, const HostSite& site, void* const* buffers,
 bool enter_whole(RunState& run, const HostSite& site, void* const* buffers, int device) noexcept {
   if (!site.spec->masked) return enter_one(run, site, buffers, device, -1, {});
   const std::span mask(static_cast<const bool*>(buffers[site.operands]),
-                       static_cast<std::size_t>(site.spec->mask_size));
+                       size_of(site.spec->mask_size));
   if (std::none_of(mask.begin(), mask.end(), [](bool alive) { return alive; })) {
     zero_results(site, buffers);
     return true;

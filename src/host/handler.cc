@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "core/lists.h"
 #include "host/call_frame.h"
 #include "host/executor.h"
 #include "host/fire.h"
@@ -34,14 +35,13 @@ bool fits(const Buffers& operands, const Buffers& results, const HostSite& site)
   auto is = [](const XLA_FFI_Buffer* b, DType dtype, std::size_t bytes) {
     DType has{};
     std::size_t count = 1;
-    for (const std::int64_t d : pjrt::dims_of(b)) count *= static_cast<std::size_t>(d);
+    for (const std::int64_t d : pjrt::dims_of(b)) count *= size_of(d);
     return pjrt::dtype_of(b, has) && has == dtype && count * byte_width(dtype) == bytes;
   };
   if (operands.size() < site.inputs || results.size() < site.results) return false;
   for (std::size_t i = 0; i < site.operands; ++i)
     if (!is(operands[i], site.leaves[i].dtype, site.buffer_bytes[i])) return false;
-  if (site.spec->masked &&
-      !is(operands[site.operands], DType::pred, static_cast<std::size_t>(site.spec->mask_size)))
+  if (site.spec->masked && !is(operands[site.operands], DType::pred, size_of(site.spec->mask_size)))
     return false;
   for (std::size_t i = 0; i < site.results; ++i)
     if (!is(results[i], site.leaves[site.operands + i].dtype, site.buffer_bytes[site.operands + i]))

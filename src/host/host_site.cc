@@ -5,6 +5,7 @@
 
 #include "cluster/cluster.h"
 #include "core/check.h"
+#include "core/lists.h"
 #include "core/process_sharding.h"
 #include "core/sharding.h"
 #include "core/value.h"
@@ -32,7 +33,7 @@ HostSite::HostSite(SitePtr s, std::shared_ptr<const detail::HostFunction> fn)
   here.repeats = spec->process >= 0 && spec->process != clusters::rank_now();
   here.part = part_over_processes(0);
   for (std::int64_t i = 0; spec->mesh && i < spec->mesh->size(); ++i) {
-    const auto device = static_cast<std::size_t>(i);
+    const auto device = size_of(i);
     Spot spot{spec->mesh->coordinates(spec->mesh->devices()[device]), part_over_processes(device)};
     if (spec->cut && !spec->over)
       spot.part = index_ranges(Sharding(*spec->mesh, *spec->cut), spec->whole, i);
@@ -77,11 +78,11 @@ HostSite::HostSite(SitePtr s, std::shared_ptr<const detail::HostFunction> fn)
     for (std::size_t i = 0; i < leaves.size(); ++i) {
       if (i < operands && !level.mapped[i]) continue;
       level_strides[l][i] = step[i];
-      step[i] *= static_cast<std::size_t>(level.size);
+      step[i] *= size_of(level.size);
     }
     if (spec->masked && level.mapped[operands]) {
       mask_strides[l] = mask_step;
-      mask_step *= static_cast<std::size_t>(level.size);
+      mask_step *= size_of(level.size);
     }
   }
   buffer_bytes = std::move(step);

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "core/lists.h"
+
 namespace postern::internal::host {
 
 void unpack(DType dtype, const void* packed, void* unpacked, std::size_t elements) {
@@ -12,8 +14,7 @@ void unpack(DType dtype, const void* packed, void* unpacked, std::size_t element
   auto* to = static_cast<std::int8_t*>(unpacked);
   for (std::size_t i = 0; i < elements; ++i) {
     const auto high = static_cast<std::uint8_t>(
-        from[i / static_cast<std::size_t>(per_byte)]
-        << (8 - bits - static_cast<int>(i % static_cast<std::size_t>(per_byte)) * bits));
+        from[i / size_of(per_byte)] << (8 - bits - static_cast<int>(i % size_of(per_byte)) * bits));
     to[i] = is_signed(dtype)
                 ? static_cast<std::int8_t>(static_cast<std::int8_t>(high) >> (8 - bits))
                 : static_cast<std::int8_t>(high >> (8 - bits));
@@ -40,7 +41,7 @@ std::size_t first_misfit(DType dtype, const void* unpacked, std::size_t elements
 
 void pack(DType dtype, const void* unpacked, void* packed, std::size_t elements) {
   const int bits = bit_width(dtype);
-  const auto per_byte = static_cast<std::size_t>(8 / bits);
+  const auto per_byte = size_of(8 / bits);
   auto* to = static_cast<std::uint8_t*>(packed);
   std::memset(to, 0, (elements + per_byte - 1) / per_byte);
   for (std::size_t i = 0; i < elements; ++i) {

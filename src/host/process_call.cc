@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "core/check.h"
+#include "core/lists.h"
 #include "core/once.h"
 #include "core/text.h"
 #include "host/run_state.h"
@@ -47,7 +48,7 @@ Collective collective_from(const Attributes& a) {
   }
   for (const std::int64_t axis : c.along) {
     check(axis >= 0 && axis < std::ssize(c.grid), "a grid of processes has no axis {}", axis);
-    met *= c.grid[static_cast<std::size_t>(axis)];
+    met *= c.grid[size_of(axis)];
   }
   check(root >= 0 && root < met, "the root of a collective over processes is out of range");
   c.root = static_cast<int>(root);
@@ -144,8 +145,7 @@ void invoke(void* object, const detail::Firing& f) {
   }
   // The run ends for a reason of its own, which counts.
   for (std::size_t i = f.operands; i < f.operands + f.results; ++i)
-    std::memset(f.data[i], 0,
-                static_cast<std::size_t>(f.leaves[i].size) * byte_width(f.leaves[i].dtype));
+    std::memset(f.data[i], 0, size_of(f.leaves[i].size) * byte_width(f.leaves[i].dtype));
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 
 #include "cluster/cluster.h"
 #include "core/check.h"
+#include "core/lists.h"
 #include "core/log.h"
 #include "host/executor.h"
 #include "host/fire.h"
@@ -70,7 +71,7 @@ struct TapQueue::Item {
     return aligned(largest) < 64 ? 112 : 128;
   }
   static std::size_t bytes(const HostSite& site, std::size_t mask) {
-    std::size_t total = static_cast<std::size_t>(leaves_of(site)) + mask;
+    std::size_t total = size_of(leaves_of(site)) + mask;
     for (std::size_t i = 0; i < site.operands; ++i) total += aligned(site.leaf_bytes[i]);
     return total;
   }
@@ -399,8 +400,7 @@ void TapQueue::deliver(Item& item) noexcept {
         spec.transforms,
         spec.operand_paths,
         spec.recomputed,
-        {reinterpret_cast<const bool*>(mask),
-         item.masked ? static_cast<std::size_t>(spec.mask_size) : 0},
+        {reinterpret_cast<const bool*>(mask), item.masked ? size_of(spec.mask_size) : 0},
         spec.counts ? spec.counts->dropped.load(std::memory_order_relaxed) : 0};
     const detail::Firing firing{site.leaves.data(), data, site.operands, 0, &info, &site.declared};
     if (enter_function(site, firing, error, code)) {
@@ -455,7 +455,7 @@ std::array<std::atomic<TapQueue*>, most_devices> queues;
 }  // namespace
 
 TapQueue& tap_queue(int device) {
-  auto& place = queues[static_cast<std::size_t>(std::max(device, 0)) % most_devices];
+  auto& place = queues[size_of(std::max(device, 0)) % most_devices];
   if (TapQueue* q = place.load(std::memory_order_acquire)) [[likely]]
     return *q;
   // Never destroyed: the delivery thread may outlive main.

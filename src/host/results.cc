@@ -6,6 +6,7 @@
 #include <new>
 
 #include "core/check.h"
+#include "core/lists.h"
 #include "core/value.h"
 #include "host/bad_result.h"
 
@@ -50,7 +51,7 @@ void write_result(const Firing& firing, std::size_t leaf, const void* data) {
   const LeafLayout& want = firing.leaves[firing.operands + leaf];
   if (want.size == 0) return;
   std::memcpy(firing.data[firing.operands + leaf], data,
-              static_cast<std::size_t>(want.size) * byte_width(want.dtype));
+              size_of(want.size) * byte_width(want.dtype));
 }
 
 void write_result(const Firing& firing, std::size_t leaf, const Tensor& value) {

@@ -12,6 +12,7 @@
 
 #include "cluster/cluster.h"
 #include "core/check.h"
+#include "core/lists.h"
 #include "core/text.h"
 #include "host/loop_tape.h"
 #include "host/pending.h"
@@ -142,7 +143,7 @@ void RunState::finish_calls() noexcept {
 }
 
 void RunState::expect(std::span<const int> devices) {
-  const auto most = static_cast<std::size_t>(std::ranges::max(devices)) + 1;
+  const auto most = size_of(std::ranges::max(devices)) + 1;
   if (most <= progress_.size()) return;
   const std::size_t size = std::bit_ceil(most);
   many_ = std::make_unique<Progress[]>(size);

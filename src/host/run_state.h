@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "core/lists.h"
 #include "host/host_site.h"
 #include "host/turns.h"
 #include "host/waits.h"
@@ -190,7 +191,7 @@ class RunState : public detail::StopState {
     std::atomic<std::uint64_t> passed{0};
   };
   Progress& progress_of(int device_now) {
-    return progress_[static_cast<std::size_t>(device_now) & (progress_.size() - 1)];
+    return progress_[size_of(device_now) & (progress_.size() - 1)];
   }
   const Progress* in_progress() const;
   struct Failure {

@@ -16,6 +16,7 @@
 #include <memory>
 #include <utility>
 
+#include "core/lists.h"
 #include "core/text.h"
 
 namespace postern::internal::host {
@@ -26,7 +27,7 @@ std::string read_file(const char* who, const std::string& file) {
   std::string text;
   struct stat about {};
   if (in && ::fstat(::fileno(in.get()), &about) == 0 && S_ISREG(about.st_mode))
-    text.reserve(static_cast<std::size_t>(about.st_size));
+    text.reserve(size_of(about.st_size));
   char part[1 << 16];
   for (std::size_t n = 0; in && (n = std::fread(part, 1, sizeof part, in.get())) > 0;)
     text.append(part, n);
@@ -80,7 +81,7 @@ void NewFile::write(std::string_view text) {
   while (!text.empty()) {
     const ssize_t n = ::write(handle_, text.data(), text.size());
     if (n < 0 && errno != EINTR) fail(errno);
-    if (n > 0) text.remove_prefix(static_cast<std::size_t>(n));
+    if (n > 0) text.remove_prefix(size_of(n));
   }
 }
 
@@ -101,9 +102,9 @@ void NewFile::write_past_cache(std::string_view bytes) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EINVAL) break;  // other blocks than ours, or none
     if (n < 0) fail(errno);
-    bytes.remove_prefix(static_cast<std::size_t>(n));
-    left -= static_cast<std::size_t>(n);
-    if (static_cast<std::size_t>(n) % block != 0) break;  // the disk is full, as write() will tell
+    bytes.remove_prefix(size_of(n));
+    left -= size_of(n);
+    if (size_of(n) % block != 0) break;  // the disk is full, as write() will tell
   }
   static_cast<void>(::fcntl(handle_, F_SETFL, flags));
   write(bytes);

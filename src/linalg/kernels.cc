@@ -27,7 +27,6 @@ namespace {
 using lapack::finite;
 using lapack::Int;
 using lapack::Real;
-using lapack::size_of;
 using In = std::span<const AnyView>;
 using Out = std::span<const AnyMutableView>;
 

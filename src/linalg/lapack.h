@@ -13,10 +13,11 @@
 #include <cblas.h>
 #include <lapacke.h>
 
+#include "core/lists.h"
+
 namespace postern::internal::linear_algebra::lapack {
 
 using Int = lapack_int;
-inline std::size_t size_of(std::int64_t n) { return static_cast<std::size_t>(n); }
 template <class T>
 struct RealOf {
   using type = T;

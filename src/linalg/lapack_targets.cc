@@ -21,7 +21,6 @@ using lapack::each;
 using lapack::finite;
 using lapack::Int;
 using lapack::Real;
-using lapack::size_of;
 
 template <class T>
 void potrf(const XLA_FFI_CallFrame* frame) {
