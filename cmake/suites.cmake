@@ -55,3 +55,47 @@ function(add_suites name filter)
   set_tests_properties(${name} PROPERTIES TIMEOUT ${limit} FAIL_REGULAR_EXPRESSION "${no_tests}"
                                           ENVIRONMENT "${test_environment};${ARGN}")
 endfunction()
+
+# What a file's suites have in their environment beside what all have.
+function(environment_of name result)
+  set(environment)
+  if(name MATCHES "^(linalg|sweep|transform|custom|vmap|autodiff|block|foreign|devices)_test$")
+    list(APPEND environment ${test_quickly})
+  endif()
+  if(name MATCHES "^devices")
+    list(APPEND environment POSTERN_CPU_DEVICES=8)
+  elseif(name MATCHES "^gpu")
+    list(APPEND environment POSTERN_PLATFORM=cuda)
+  endif()
+  # Values, on one thread: every fourth test will do.
+  if(POSTERN_SANITIZE MATCHES "thread" AND name MATCHES "^(ops_|linalg|sweep|transform|custom)")
+    list(APPEND environment GTEST_TOTAL_SHARDS=4 GTEST_SHARD_INDEX=0)
+  endif()
+  set(${result} ${environment} PARENT_SCOPE)
+endfunction()
+
+# Says what an entry costs: those that take longest come first, so that no core is idle in the end.
+# Of one for a GPU also when it is skipped.
+function(set_cost name)
+  if(name MATCHES "^random_programs")  # compiles for ten minutes of a core
+    set_tests_properties(${name} PROPERTIES COST 300 TIMEOUT 1800)
+  elseif(name MATCHES "^(devices|transform|checkpoint|foreign|threads|linalg|sweep)_test$")
+    set_tests_properties(${name} PROPERTIES COST 100)
+  endif()
+  if(name MATCHES "^gpu")
+    set_tests_properties(${name} PROPERTIES FAIL_REGULAR_EXPRESSION "FAILED" SKIP_REGULAR_EXPRESSION
+                                                                             "no GPU: ")
+  endif()
+endfunction()
+
+# Of some files once more as on a GPU, with a stand-in for CUDA.
+function(add_suites_with_stand_in name filter)
+  if(name MATCHES "^(call|overlap|tap|hook|print|control|while|order)_test$"
+     OR name MATCHES "^(check|devices|vmap|time|type)_test$")
+    add_suites(cuda.${name} "${filter}-${without_stand_in}" ${ARGN} ${test_quickly}
+               POSTERN_TEST_STAND_IN=1)
+    set_tests_properties(cuda.${name} PROPERTIES COST 50)
+  elseif(name MATCHES "^long_programs")
+    add_suites(cuda.${name} "LongPrograms.AreCut*" ${ARGN} POSTERN_TEST_STAND_IN=1)
+  endif()
+endfunction()
