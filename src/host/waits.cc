@@ -76,7 +76,9 @@ void Wait::begin(std::span<const RunName> runs) {
   for (std::size_t i = 0; i < reached.size(); ++i)
     for (const auto& [number, edge] : all.edges) {
       if (std::ranges::find(edge.from, reached[i]) == edge.from.end()) continue;
-      if (any_of(edge.to, own)) refuse("waits for what waits for it in its turn");
+      if (any_of(edge.to, own))
+        refuse(runs[0].job ? "waits for a started call that waits for it"
+                           : "waits for a run that waits for the one that is calling it");
       for (const RunName& next : edge.to)
         if (std::ranges::find(reached, next) == reached.end()) reached.push_back(next);
     }
