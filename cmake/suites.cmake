@@ -74,9 +74,9 @@ function(environment_of name result)
   set(${result} ${environment} PARENT_SCOPE)
 endfunction()
 
-# Says what an entry costs: those that take longest come first, so that no core is idle in the end.
-# Of one for a GPU also when it is skipped.
-function(set_cost name)
+# When an entry comes, for those that take longest come first, so that no core is idle in the end;
+# and of one for a GPU when it was skipped.
+function(set_turn name)
   if(name MATCHES "^random_programs")  # compiles for ten minutes of a core
     set_tests_properties(${name} PROPERTIES COST 300 TIMEOUT 1800)
   elseif(name MATCHES "^(devices|transform|checkpoint|foreign|threads|linalg|sweep)_test$")

@@ -357,6 +357,13 @@ bool PendingCalls::is_stopped(const RunState& run) const {
   return run.stop.load() || (run_ && run_->stop.load());
 }
 
+void PendingCalls::wait_for_change(Lock& lock, const RunState& run) {
+  if (run.deadline == Clock::time_point::max())
+    changed_.wait(lock);
+  else
+    changed_.wait_until(lock, run.deadline);
+}
+
 // A thread that waits inside a started function leaves its place to others, which it may be waiting
 // for.
 void PendingCalls::sleep(Lock& lock, const Job& job, const RunState& run) {
@@ -367,10 +374,7 @@ void PendingCalls::sleep(Lock& lock, const Job& job, const RunState& run) {
   }
   ++sleeping_;
   while (!job.done && !job.abandoned && !is_stopped(run) && Clock::now() < run.deadline)
-    if (run.deadline == Clock::time_point::max())
-      changed_.wait(lock);
-    else
-      changed_.wait_until(lock, run.deadline);
+    wait_for_change(lock, run);
   --sleeping_;
   if (gives_place) ++running_;
 }

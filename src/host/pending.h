@@ -73,6 +73,8 @@ class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
   void enter_next(Job& job);
   /// Whether the run, or the one that it is a part of, is to stop.
   bool is_stopped(const RunState& run) const;
+  /// Or until the run's deadline.
+  void wait_for_change(Lock& lock, const RunState& run);
   /// Until the job is done or abandoned, or the run stops or is late.
   void sleep(Lock& lock, const Job& job, const RunState& run);
   static void work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job> job);

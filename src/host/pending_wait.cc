@@ -144,8 +144,7 @@ void PendingCalls::finish(const RunState& run) noexcept {
   std::unordered_map<std::uint64_t, Ticket> tickets;  // go after the lock, with what they own
   std::vector<std::shared_ptr<Job>> failed, late;
   Lock lock(guard_);
-  while (!jobs_.empty() && run.deadline == Clock::time_point::max()) changed_.wait(lock);
-  while (!jobs_.empty() && Clock::now() < run.deadline) changed_.wait_until(lock, run.deadline);
+  while (!jobs_.empty() && Clock::now() < run.deadline) wait_for_change(lock, run);
   while (!jobs_.empty()) {
     const std::shared_ptr<Job> job = jobs_.front();
     const bool was_stopped = job->stop;
