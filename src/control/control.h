@@ -37,7 +37,7 @@ struct LoopTapeOptions {
   std::string file = {};    // where goes what is over it; empty: that is an error
   // Where only every so many steps are kept a tape is of those, or of the steps of a segment
   // between them. Either has half of the memory.
-  int keep_every = 1;
+  std::int64_t keep_every = 1;
   bool of_segment = false;
   auto fields(Fields sink) const {
     return sink.when(memory != 0, "memory", memory)

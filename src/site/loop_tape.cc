@@ -1,7 +1,10 @@
 // The calls by which loops put values on tapes and take them back.
 #include "site/loop_tape.h"
 
+#include <type_traits>
+
 #include "core/check.h"
+#include "core/described.h"
 #include "core/value.h"
 #include "site/own_functions.h"
 #include "site/site.h"
@@ -9,15 +12,24 @@
 
 namespace postern::internal {
 
+template <>
+struct Described<LoopTapeOptions> {
+  using O = LoopTapeOptions;
+  static constexpr auto fields =
+      std::tuple(field("memory", &O::memory), field("file", &O::file),
+                 field("keep_every", &O::keep_every), field("of_segment", &O::of_segment));
+};
+
 namespace {
 
 constexpr const char* room_name = "room";
 
 void set_options(Attributes& attributes, const LoopTapeOptions& o) {
-  if (o.memory > 0) attributes.set("memory", o.memory);
-  if (!o.file.empty()) attributes.set("file", o.file);
-  if (o.keep_every != 1) attributes.set("keep_every", std::int64_t{o.keep_every});
-  if (o.of_segment) attributes.set("of_segment", true);
+  const LoopTapeOptions usual;
+  for_each_field<LoopTapeOptions>([&](const auto& option) {
+    if (o.*option.member != usual.*option.member)
+      attributes.set(std::string(option.name), o.*option.member);
+  });
 }
 
 /// A call of one of ours, named as its loop: errors say where that is.
@@ -48,11 +60,10 @@ Tensors operands_of(const StepsOfCall& steps, std::span<const Tensor> tickets) {
 
 LoopTapeOptions tape_options(const Attributes& attributes) {
   LoopTapeOptions o;
-  if (attributes.has("memory")) o.memory = attributes.get<std::int64_t>("memory");
-  if (attributes.has("file")) o.file = attributes.get<std::string>("file");
-  if (attributes.has("keep_every"))
-    o.keep_every = static_cast<int>(attributes.get<std::int64_t>("keep_every"));
-  o.of_segment = attributes.has("of_segment");
+  for_each_field<LoopTapeOptions>([&](const auto& option) {
+    using T = std::remove_cvref_t<decltype(o.*option.member)>;
+    if (attributes.has(option.name)) o.*option.member = attributes.get<T>(option.name);
+  });
   return o;
 }
 
