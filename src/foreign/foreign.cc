@@ -51,8 +51,7 @@ class Reader : MlirText {
 
   Foreign read() {
     Foreign out;
-    require_shape();
-    MainText main = read_main(*this);
+    MainText main = read_main(*this, require_shape());
     for (const std::string_view t : main.inputs) out.inputs.push_back(tensor(position(t), t));
     for (const std::string_view t : main.outputs) out.outputs.push_back(tensor(position(t), t));
     for (std::size_t at = 0; (at = next_custom_call(at)) != npos;) {
@@ -101,10 +100,13 @@ class Reader : MlirText {
   /// than opened are XLA's to refuse. A name behind func.func begins a function; any other, but a
   /// custom call's target, counts as called by the function begun last, which may be too many. Who
   /// calls whom is known at the end only, so recursion is judged there.
-  void require_shape() const {
+  ///
+  /// Returns where @main's name ends.
+  std::size_t require_shape() const {
     constexpr int deepest = 500;
     CallGraph calls;
     std::string function;
+    std::size_t defined_at = npos, target_at = npos, main_end = npos;  // where a symbol's @ is
     int depth = 0;
     for (std::size_t i = 0; i < text_.size(); ++i) {
       switch (text_[i]) {
@@ -112,15 +114,27 @@ class Reader : MlirText {
           if (text_.substr(i).starts_with("\"vhlo."))
             refuse(i, "operations of VHLO are read from portable artifacts, not from text",
                    ErrorCode::unimplemented);
+          if (text_.substr(i).starts_with("\"func.func\""))
+            refuse(i, generic_form("function"), ErrorCode::unimplemented);
           one_device(i + 1);
           i = string_end(i) - 1;
           break;
-        case 'm':
-        case 'r':
-        case 's': one_device(i); break;
-        case '/':
-          if (at(i + 1) == '/') i = std::min(text_.find('\n', i), text_.size()) - 1;
+        case 'f':
+          if (const std::size_t name = behind_word(i, "func.func"); name != npos) {
+            defined_at = name;
+            for (const std::string_view visibility : {"private", "public", "nested"})
+              if (const std::size_t next = behind_word(name, visibility); next != npos)
+                defined_at = next;
+          }
           break;
+        case 's':
+          one_device(i);
+          if (const std::size_t name = behind_word(i, custom_call_word); name != npos)
+            target_at = name;
+          break;
+        case 'm':
+        case 'r': one_device(i); break;
+        case '/': i = std::max(comment_end(i), i + 1) - 1; break;
         case '-': i += at(i + 1) == '>'; break;
         case '(':
         case '[':
@@ -135,16 +149,12 @@ class Reader : MlirText {
         case '}':
         case '>': depth = std::max(depth - 1, 0); break;
         case '@': {
-          const bool is_quoted = at(i + 1) == '"';
-          const std::size_t end = is_quoted ? string_end(i + 1) : word_end(i + 1);
-          const std::string name(part(i + 1 + is_quoted, end - is_quoted));
-          const std::size_t seen = std::min<std::size_t>(i, 40);
-          const std::string_view before = trimmed(text_.substr(i - seen, seen));
-          if (before.ends_with("func.func") || before.ends_with("func.func private") ||
-              before.ends_with("func.func public"))
+          const auto [name, end] = symbol(i);
+          if (i == defined_at)
             calls[function = name];
-          else if (!before.ends_with("stablehlo.custom_call"))
+          else if (i != target_at)
             calls[function].insert(name);
+          if (i == defined_at && name == "main") main_end = end;
           i = end - 1;
           break;
         }
@@ -155,6 +165,22 @@ class Reader : MlirText {
     } catch (const Error& e) {
       refuse(0, e.what(), e.code());
     }
+    if (main_end == npos)
+      refuse(0, "this is neither a saved program nor StableHLO text with a function @main");
+    return main_end;
+  }
+  static constexpr std::string_view custom_call_word = "stablehlo.custom_call";
+  static std::string generic_form(std::string_view what) {
+    return fmt::format(
+        "a {} in MLIR's generic form cannot be read; print the module in "
+        "StableHLO's own form",
+        what);
+  }
+  /// Where the next thing begins behind `word`, if that is the word at i.
+  std::size_t behind_word(std::size_t i, std::string_view word) const {
+    const bool begins = i == 0 || word_end(i - 1) <= i - 1;
+    if (!begins || part(i, word_end(i)) != word) return npos;
+    return skip_space(i + word.size());
   }
   /// Refuses what begins at i where it says that there are several devices.
   void one_device(std::size_t i) const {
@@ -172,12 +198,6 @@ class Reader : MlirText {
         refuse(i, e.what(), e.code());
       }
     }
-  }
-  std::size_t word_end(std::size_t i) const {
-    while (std::isalnum(static_cast<unsigned char>(at(i))) ||
-           (at(i) != '\0' && std::string_view("_$.-").find(at(i)) != npos))
-      ++i;
-    return i;
   }
 
   /// stablehlo.reshape %a : (type) -> type
@@ -235,14 +255,11 @@ class Reader : MlirText {
       if (text_[i] == '"') {
         const std::size_t end = string_end(i);
         if (text_.substr(i, end - i) == "\"stablehlo.custom_call\"")
-          refuse(i,
-                 "a custom call in MLIR's generic form cannot be read; print the module in "
-                 "StableHLO's own form",
-                 ErrorCode::unimplemented);
+          refuse(i, generic_form("custom call"), ErrorCode::unimplemented);
         i = end;
-      } else if (text_[i] == '/' && at(i + 1) == '/') {
-        i = std::min(text_.find('\n', i), text_.size());
-      } else if (text_.substr(i).starts_with("stablehlo.custom_call ")) {
+      } else if (const std::size_t end = comment_end(i); end != i) {
+        i = end;
+      } else if (text_[i] == 's' && behind_word(i, custom_call_word) != npos) {
         return i;
       } else {
         ++i;
@@ -255,15 +272,11 @@ class Reader : MlirText {
   Call custom_call(std::size_t where) const {
     Call call;
     call.at = where;
-    std::size_t i = expect(where + 21, "@");
+    std::size_t i = expect(where + custom_call_word.size(), "@");
     call.target_at = i - 1;
-    if (at(i) == '"') {
-      call.target_end = string_end(i);
-      call.target = text_.substr(i + 1, call.target_end - i - 2);
-    } else {
-      call.target_end = find_outside(i, "(", text_.size());
-      call.target = text_.substr(i, call.target_end - i);
-    }
+    auto [target, target_end] = symbol(i - 1);
+    call.target = std::move(target);
+    call.target_end = target_end;
     try {
       call.server = server_of(call.target);
     } catch (const Error& e) {
@@ -337,32 +350,6 @@ class Reader : MlirText {
     if (value.starts_with("\"")) return call.attributes.set(name, unescaped(value));
     if (auto number = numbers_of_text(value)) return call.attributes.set(name, *number);
     call.attributes.set(name, std::string(value));
-  }
-  /// Of a string in quotes: \n, \t, \", \\ and two hexadecimal digits.
-  static std::string unescaped(std::string_view quoted) {
-    const std::string_view in = quoted.substr(1, quoted.size() - 2);
-    std::string out;
-    for (std::size_t i = 0; i < in.size(); ++i) {
-      if (in[i] != '\\' || i + 1 == in.size()) {
-        out += in[i];
-        continue;
-      }
-      int code = 0;
-      const char next = in[++i];
-      if (const auto [at, error] =
-              std::from_chars(&in[i], in.data() + std::min(i + 2, in.size()), code, 16);
-          error == std::errc() && at == &in[i] + 2) {
-        out += static_cast<char>(code);
-        ++i;
-      } else if (next == 'n') {
-        out += '\n';
-      } else if (next == 't') {
-        out += '\t';
-      } else {
-        out += next;
-      }
-    }
-    return out;
   }
 };
 

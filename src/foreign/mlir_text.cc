@@ -2,6 +2,8 @@
 #include "foreign/mlir_text.h"
 
 #include <algorithm>
+#include <cctype>
+#include <charconv>
 
 namespace postern::internal::foreign {
 
@@ -19,8 +21,31 @@ std::uint32_t MlirText::line_of(std::size_t at) const {
 }
 
 std::size_t MlirText::skip_space(std::size_t i) const {
-  while (i < text_.size() && is_space(text_[i])) ++i;
+  for (std::size_t from = npos; from != i;) {
+    from = i;
+    while (i < text_.size() && is_space(text_[i])) ++i;
+    i = comment_end(i);
+  }
   return i;
+}
+
+std::size_t MlirText::comment_end(std::size_t i) const {
+  if (!text_.substr(std::min(i, text_.size())).starts_with("//")) return i;
+  return std::min(text_.find('\n', i), text_.size());
+}
+
+std::size_t MlirText::word_end(std::size_t i) const {
+  while (std::isalnum(static_cast<unsigned char>(at(i))) ||
+         (at(i) != '\0' && std::string_view("_$.-").find(at(i)) != npos))
+    ++i;
+  return i;
+}
+
+MlirText::Symbol MlirText::symbol(std::size_t i) const {
+  ++i;
+  if (at(i) != '"') return {std::string(part(i, word_end(i))), word_end(i)};
+  const std::size_t end = string_end(i);
+  return {unescaped(part(i, end)), end};
 }
 
 std::size_t MlirText::expect(std::size_t i, std::string_view word) const {
@@ -38,6 +63,32 @@ std::size_t MlirText::string_end(std::size_t i) const {
   refuse(i, "a string has no end");
 }
 
+std::string MlirText::unescaped(std::string_view quoted) {
+  const std::string_view in = quoted.substr(1, quoted.size() - 2);
+  std::string out;
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    if (in[i] != '\\' || i + 1 == in.size()) {
+      out += in[i];
+      continue;
+    }
+    int code = 0;
+    const char next = in[++i];
+    if (const auto [at, error] =
+            std::from_chars(&in[i], in.data() + std::min(i + 2, in.size()), code, 16);
+        error == std::errc() && at == &in[i] + 2) {
+      out += static_cast<char>(code);
+      ++i;
+    } else if (next == 'n') {
+      out += '\n';
+    } else if (next == 't') {
+      out += '\t';
+    } else {
+      out += next;
+    }
+  }
+  return out;
+}
+
 std::size_t MlirText::find_outside(std::size_t i, std::string_view stops, std::size_t end) const {
   int depth = 0;
   while (i < end) {
@@ -45,6 +96,10 @@ std::size_t MlirText::find_outside(std::size_t i, std::string_view stops, std::s
     if (depth == 0 && stops.find(c) != npos) return i;
     if (c == '"') {
       i = string_end(i);
+      continue;
+    }
+    if (const std::size_t behind = comment_end(i); behind != i) {
+      i = behind;
       continue;
     }
     if (c == '-' && at(i + 1) == '>')
@@ -157,12 +212,9 @@ Edit without_values(const MlirText& text, std::size_t body, std::size_t end,
 
 }  // namespace
 
-MainText read_main(const MlirText& text) {
+MainText read_main(const MlirText& text, std::size_t open) {
   MainText out;
-  std::size_t i = text.text().find("@main(");
-  if (i == MlirText::npos)
-    text.refuse(0, "this is neither a saved program nor StableHLO text with a function @main");
-  const std::size_t open = i + 5;
+  open = text.expect(open, "(") - 1;
   const auto arguments = text.items(open);
   std::string tokens, lent_arguments;
   for (const auto& [from, to] : arguments) {
@@ -181,7 +233,8 @@ MainText read_main(const MlirText& text) {
   out.edits.push_back({open + 1, end - 1, lent_arguments});
 
   std::vector<bool> results_dropped;
-  if (i = text.skip_space(end); text.text().substr(i).starts_with("->")) {
+  std::size_t i = text.skip_space(end);
+  if (text.text().substr(i).starts_with("->")) {
     const auto results = text.types(i + 2, end);
     for (const auto& range : results) {
       results_dropped.push_back(text.type(range) == mlir_token);

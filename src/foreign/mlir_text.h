@@ -28,12 +28,26 @@ class MlirText {
     if (i < text_.size()) return text_[i];
     return '\0';
   }
+  /// Spaces, ends of lines and comments.
   std::size_t skip_space(std::size_t i) const;
   /// Behind `word`, which must come next.
   std::size_t expect(std::size_t i, std::string_view word) const;
   /// Behind the string that begins at i.
   std::size_t string_end(std::size_t i) const;
-  /// The first of `stops` outside of strings and brackets, from i on; `end` at the latest.
+  /// Behind the identifier or keyword at i: "func.func".
+  std::size_t word_end(std::size_t i) const;
+  /// The comment at i, if one begins there, ends where this says; else i.
+  std::size_t comment_end(std::size_t i) const;
+  struct Symbol {
+    std::string name;
+    std::size_t end;  // behind it
+  };
+  /// The symbol whose @ is at i: @name or @"name".
+  Symbol symbol(std::size_t i) const;
+  /// What stands in quotes, which it still has: \n, \t, \", \\ and two hexadecimal digits are read.
+  static std::string unescaped(std::string_view quoted);
+  /// The first of `stops` outside of strings, comments and brackets, from i on; `end` at the
+  /// latest.
   std::size_t find_outside(std::size_t i, std::string_view stops, std::size_t end) const;
   /// Behind the bracket that closes the one at i.
   std::size_t bracket_end(std::size_t i) const;
@@ -71,11 +85,11 @@ struct Edit {
 
 /// What @main takes and gives. Tokens of ordered effects begin and end with the program: `edits`
 /// make them, and take them off the lists. They also take away what would let XLA reuse the memory
-/// of arguments.
+/// of arguments. `open` is behind the function's name.
 struct MainText {
   std::vector<std::string_view> inputs, outputs;  // types
   std::vector<Edit> edits;
 };
-MainText read_main(const MlirText& text);
+MainText read_main(const MlirText& text, std::size_t open);
 
 }  // namespace postern::internal::foreign
