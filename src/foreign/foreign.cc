@@ -178,8 +178,8 @@ class Reader : MlirText {
   }
   /// Where the next thing begins behind `word`, if that is the word at i.
   std::size_t behind_word(std::size_t i, std::string_view word) const {
-    const bool begins = i == 0 || word_end(i - 1) <= i - 1;
-    if (!begins || part(i, word_end(i)) != word) return npos;
+    if (!text_.substr(i).starts_with(word) || (i > 0 && is_word(at(i - 1)))) return npos;
+    if (is_word(at(i + word.size()))) return npos;
     return skip_space(i + word.size());
   }
   /// Refuses what begins at i where it says that there are several devices.

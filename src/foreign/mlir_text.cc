@@ -34,10 +34,13 @@ std::size_t MlirText::comment_end(std::size_t i) const {
   return std::min(text_.find('\n', i), text_.size());
 }
 
+bool MlirText::is_word(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) ||
+         (c != '\0' && std::string_view("_$.-").find(c) != npos);
+}
+
 std::size_t MlirText::word_end(std::size_t i) const {
-  while (std::isalnum(static_cast<unsigned char>(at(i))) ||
-         (at(i) != '\0' && std::string_view("_$.-").find(at(i)) != npos))
-    ++i;
+  while (is_word(at(i))) ++i;
   return i;
 }
 

@@ -34,6 +34,8 @@ class MlirText {
   std::size_t expect(std::size_t i, std::string_view word) const;
   /// Behind the string that begins at i.
   std::size_t string_end(std::size_t i) const;
+  /// A character of an identifier or keyword.
+  static bool is_word(char c);
   /// Behind the identifier or keyword at i: "func.func".
   std::size_t word_end(std::size_t i) const;
   /// The comment at i, if one begins there, ends where this says; else i.
