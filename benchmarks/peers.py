@@ -143,14 +143,14 @@ def overlap():
     steps = 100
     like = jax.ShapeDtypeStruct((32,), jnp.float32)
 
-    def fetch():
+    def fetch(i):  # of the step, or XLA takes it out of the loop
         time.sleep(0.001)
         return np.ones(32, np.float32)
 
     def program(calls):
         def step(i, carry):
             v, rounds = carry
-            v = v + (jnp.sum(jax.pure_callback(fetch, like)) if calls else 32)
+            v = v + (jnp.sum(jax.pure_callback(fetch, like, i)) if calls else 32)
             return jax.lax.fori_loop(0, rounds, lambda i, w: jnp.sin(w) * 1.01, v), rounds
 
         return jax.jit(lambda x, rounds: jax.lax.fori_loop(0, steps, step, (x, rounds))[0])

@@ -19,7 +19,9 @@ extern const MemorySource heap_memory;
 class MemoryPool {
   struct Free {
     Free* next;
+    Free* ahead;  // two below `next`: what is below a block stays there until that is taken
   };
+  static Free* stacked(void* block, Free* below) noexcept;
 
  public:
   explicit MemoryPool(const MemorySource& source = heap_memory) : source_(source) {}

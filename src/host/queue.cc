@@ -263,7 +263,8 @@ bool TapQueue::wait_for_items(Lock& lock) {
 
 /// Firings that come one by one, and listeners that are quick: a few microseconds later there are
 /// more of them, which cost the program less if they are taken together. Nobody may be waiting.
-/// Where none comes for a while it is not worth the time.
+/// Where none comes for a while it is not worth the time. Each look takes a line of the cache from
+/// the program, so they are rare.
 void TapQueue::linger(Lock& lock) {
   const std::size_t before = linked_.load(std::memory_order_relaxed);
   lock.unlock();
@@ -274,7 +275,8 @@ void TapQueue::linger(Lock& lock) {
   if (more_.look(yielding([&] { return comes() || waited_for(); }), moment))
     while (linked_.load(std::memory_order_relaxed) < batch_size && !waited_for() &&
            RunState::Clock::now() < until) {
-      for (int k = 0; k < 16; ++k) relax();
+      const auto next_look = RunState::Clock::now() + 3us;
+      while (RunState::Clock::now() < next_look) relax();
       std::this_thread::yield();
     }
   acquire(lock);
