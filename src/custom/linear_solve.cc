@@ -48,7 +48,7 @@ Jvp linear_solve_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const auto db = dx.subspan(p.captures);
   Tensors right(db.begin(), db.end());
   if (has_any(dx.first(p.captures))) {
-    Tensors at_y(captures.begin(), captures.end()), moves(dx.begin(), dx.end() - y.size());
+    Tensors at_y(captures.begin(), captures.end()), moves(dx.begin(), dx.end() - std::ssize(y));
     append(at_y, y);
     moves.resize(at_y.size());
     const Tensors da = jvp_of(*p.matvec, at_y, moves).second;

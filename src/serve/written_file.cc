@@ -36,7 +36,7 @@ class WrittenFiles : public host::Background {
         throw Error(ErrorCode::already_exists,
                     fmt::format("another listener writes to '{}'; give each a file of its own",
                                 one_line(path)));
-    auto made = std::make_shared<WrittenFile>(path);
+    const std::shared_ptr<WrittenFile> made(new WrittenFile{path});
     files_.push_back(made);
     return made;
   }

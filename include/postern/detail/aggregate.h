@@ -125,6 +125,7 @@ constexpr std::string_view field_name() {
   return text.substr(begin, end - begin);
 }
 
+// clang before 18 takes a pointer to a field for an argument of a template within a struct alone.
 template <class T>
 struct PointerTo {
   const T* pointer;
@@ -132,16 +133,24 @@ struct PointerTo {
 template <class T>
 PointerTo(const T*) -> PointerTo<T>;
 
+#ifdef __clang__
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Wundefined-var-template"
+#endif
 template <class T>
 constexpr auto field_pointers() {
   return with_fields(phantom<T>.value, [](const auto&... field) { return std::tuple{&field...}; });
 }
+#ifdef __clang__
+#pragma clang diagnostic pop
+#endif
 
 template <class T>
 constexpr auto field_names() {
   constexpr std::size_t n = field_count<T>();
   return []<std::size_t... i>(std::index_sequence<i...>) {
-    return std::array<std::string_view, n>{field_name<std::get<i>(field_pointers<T>())>()...};
+    return std::array<std::string_view, n>{
+        field_name<PointerTo{std::get<i>(field_pointers<T>())}>()...};
   }
   (std::make_index_sequence<n>{});
 }
