@@ -79,8 +79,9 @@ class RegisteredState {
 
 /// State of the process that belongs into checkpoints: what host functions count, where they are in
 /// their data, their random numbers. `save` gives it as bytes; it is called while the program that
-/// is kept waits. `load` takes what `save` gave. Neither may register states. Throws TypeError for
-/// an empty name, Error(already_exists) for one that is taken.
+/// is kept waits, and by two threads at once where two programs are kept. `load` takes what `save`
+/// gave. Both may run programs. Throws TypeError for an empty name, Error(already_exists) for one
+/// that is taken.
 [[nodiscard]] POSTERN_API RegisteredState
 register_state(const std::string& name, std::function<std::string()> save,
                std::function<void(std::string_view)> load);

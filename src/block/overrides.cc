@@ -1,13 +1,15 @@
 // Adding, removing and choosing overrides.
 #include "block/overrides.h"
 
+#include <algorithm>
 #include <atomic>
-#include <mutex>
+#include <functional>
 #include <set>
 #include <typeindex>
 #include <unordered_map>
 
 #include "core/check.h"
+#include "core/mutex.h"
 #include "core/once.h"
 
 namespace postern::internal::blocks {
@@ -15,7 +17,7 @@ namespace postern::internal::blocks {
 namespace {
 
 struct Overrides {
-  std::mutex guard;
+  Mutex guard;
   std::unordered_map<std::type_index, std::vector<OverridePtr>> by_type;  // latest last
   std::set<std::type_index> used;
   std::uint64_t next = 1;
@@ -75,6 +77,7 @@ std::string dtype_mismatch(const Callee& kernel, const Question& q) {
 
 /// Why not; empty: it accepts.
 std::string refusal(const Override& o, const Question& q) {
+  enters_users_code();
   if (!q.platform) return "the program is for no platform in particular";
   if (o.only_on && o.only_on != q.platform) return fmt::format("it is for {}", o.platform);
   if (o.when && !o.when(q.config.object.get(), q.operands)) return "its condition declines";
@@ -125,19 +128,19 @@ OverridePtr choose(const Question& q, std::vector<std::string>* why) {
 std::optional<detail::BlockConfig> config_named(const std::string& name,
                                                 const Attributes& attributes) {
   ensure_builtin();
-  Overrides& all = overrides();
-  std::scoped_lock lock(all.guard);
-  std::optional<detail::BlockConfig> config;
-  std::uint64_t latest = 0;
-  for (const auto& [type, list] : all.by_type)
-    for (const OverridePtr& o : list) {
-      if (o->block != name || o->id < latest || !o->config_from) continue;
-      if (auto made = o->config_from(attributes)) {
-        config = std::move(made);
-        latest = o->id;
-      }
-    }
-  return config;
+  std::vector<OverridePtr> named;
+  {
+    Overrides& all = overrides();
+    std::scoped_lock lock(all.guard);
+    for (const auto& [type, list] : all.by_type)
+      for (const OverridePtr& o : list)
+        if (o->block == name && o->config_from) named.push_back(o);
+  }
+  enters_users_code();
+  std::ranges::sort(named, std::greater(), &Override::id);
+  for (const OverridePtr& o : named)
+    if (auto config = o->config_from(attributes)) return config;
+  return {};
 }
 
 void note_used(const detail::BlockConfig& config) {
@@ -195,11 +198,14 @@ std::uint64_t detail::add_override(ErasedOverride o) {
 }
 
 bool detail::remove_override(std::uint64_t id) {
+  blocks::OverridePtr gone;  // after the lock, with the functions in it
   auto& all = overrides();
   std::scoped_lock lock(all.guard);
   for (auto& [type, list] : all.by_type) {
-    if (std::erase_if(list, [id](const blocks::OverridePtr& o) { return o->id == id; }) == 0)
-      continue;
+    const auto found = std::ranges::find(list, id, &Override::id);
+    if (found == list.end()) continue;
+    gone = std::move(*found);
+    list.erase(found);
     blocks::generation_count.fetch_add(1, std::memory_order_release);
     return true;
   }

@@ -4,16 +4,16 @@
 
 #include <atomic>
 #include <cerrno>
-#include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <map>
-#include <mutex>
 
 #include "c/c_api.h"
 #include "core/check.h"
 #include "core/fork.h"
+#include "core/mutex.h"
 #include "host/bad_result.h"
+#include "host/gate.h"
 #include "host/limit.h"
 #include "host/lookout.h"
 #include "host/run_state.h"
@@ -33,7 +33,7 @@ struct Request {
   // What is answered may be gone the next moment.
   enum State { open, sleeping, answered };
   std::atomic<State> state{open};
-  std::condition_variable woken;  // its own: an answer is for one of many that may sleep
+  Condition woken;  // its own: an answer is for one of many that may sleep
   int code = PN_OK;
   Failure why;
 };
@@ -42,19 +42,31 @@ struct Request {
 class Notifier {
  public:
   void set(void (*ready)(void*), void* user) {
-    const std::scoped_lock lock(guard_);
-    ready_ = ready;
-    user_ = user;
+    auto told = std::make_shared<Told>(ready, user);
+    std::unique_lock lock(guard_);
+    told_.swap(told);
+    lock.unlock();
+    if (told) told->gate.close(true);
   }
   void tell() {
-    const std::scoped_lock lock(guard_);
-    if (ready_) ready_(user_);
+    std::unique_lock lock(guard_);
+    const std::shared_ptr<Told> told = told_;
+    lock.unlock();
+    if (!told || !told->ready) return;
+    const host::Gate::Firing inside(told->gate);
+    enters_users_code();
+    if (inside) told->ready(told->user);
   }
 
  private:
-  std::mutex guard_;
-  void (*ready_)(void*) = nullptr;
-  void* user_ = nullptr;
+  struct Told {
+    Told(void (*function)(void*), void* with) : ready(function), user(with) {}
+    void (*const ready)(void*);
+    void* const user;
+    host::Gate gate{};
+  };
+  Mutex guard_;
+  std::shared_ptr<Told> told_;
 };
 
 /// Shared with the functions that it serves, which may outlive the handle.
@@ -171,7 +183,7 @@ class Bridge {
   }
 
  private:
-  using Lock = std::unique_lock<std::mutex>;
+  using Lock = std::unique_lock<Mutex>;
   // To be put to sleep and woken takes longer.
   static constexpr std::chrono::nanoseconds shortest_sleep = 50us;
 
@@ -282,8 +294,8 @@ class Bridge {
     if (watched_) static_cast<void>(eventfd_read(descriptor_, &value));
   }
 
-  std::mutex guard_;
-  std::condition_variable came_;
+  Mutex guard_;
+  Condition came_;
   std::deque<Request*> waiting_;
   std::map<std::uint64_t, Request*> open_;
   std::uint64_t tags_ = 0;

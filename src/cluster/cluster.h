@@ -26,7 +26,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <vector>
@@ -35,6 +34,7 @@
 #include "cluster/machine.h"
 #include "cluster/transport.h"
 #include "cluster/watched.h"
+#include "core/mutex.h"
 
 namespace postern::internal::clusters {
 
@@ -153,7 +153,7 @@ class Cluster {
   const Transport* transport_ = nullptr;
   std::uint64_t job_ = 0;
   std::unique_ptr<Machine> machine_;
-  std::mutex guard_;
+  Mutex guard_;
   std::uint64_t claimed_ = 0;                               // the last number that was given
   std::map<std::uint64_t, Run> runs_;                       // that live
   std::atomic<std::uint64_t> active_{0};                    // the one that meets; 0: none

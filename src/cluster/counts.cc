@@ -5,10 +5,10 @@
 #include <atomic>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <utility>
 
 #include "cluster/cluster.h"
+#include "core/mutex.h"
 
 namespace postern::internal::clusters {
 
@@ -26,7 +26,7 @@ struct Counts {
     Transport::Request request;
   };
   static constexpr std::size_t most_sent = 16;
-  std::mutex guard;
+  Mutex guard;
   std::vector<Sent> sent;
   std::map<std::pair<int, std::uint64_t>, std::int64_t> heard;
 };

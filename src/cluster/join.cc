@@ -7,11 +7,11 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "cluster/cluster.h"
+#include "core/mutex.h"
 
 namespace postern::internal::clusters {
 
@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::mutex choice_guard;
+Mutex choice_guard;
 std::string chosen, joined_by;
 std::chrono::milliseconds chosen_patience{10'000};
 

@@ -6,15 +6,14 @@
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <map>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "cluster/cluster.h"
+#include "core/mutex.h"
 
 namespace postern::internal::clusters {
 
@@ -65,7 +64,7 @@ Read read(const std::vector<char>& bytes) {
 
 /// The transport may still work on what was given up.
 void keep_given_up(std::vector<char>&& memory) {
-  static std::mutex guard;
+  static Mutex guard;
   static auto* const given_up = new std::vector<std::vector<char>>;
   const std::scoped_lock lock(guard);
   given_up->push_back(std::move(memory));
@@ -114,8 +113,8 @@ std::optional<std::pair<int, std::vector<char>>> receive(const Transport& transp
 
 /// On process 0.
 struct Store::Keeper {
-  std::mutex guard;
-  std::condition_variable more;
+  Mutex guard;
+  Condition more;
   std::map<std::string, std::string> texts;
   std::atomic<bool> stop{false};
   std::thread thread;
@@ -186,7 +185,7 @@ class Store::Asking {
 
  private:
   const Transport& transport_;
-  std::mutex guard_;
+  Mutex guard_;
   std::uint64_t asked_ = 0;
 };
 

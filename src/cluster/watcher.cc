@@ -10,11 +10,9 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
-#include <condition_variable>
 #include <csignal>
 #include <cstring>
 #include <map>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -22,6 +20,7 @@
 
 #include "cluster/cluster.h"
 #include "core/log.h"
+#include "core/mutex.h"
 
 namespace postern::internal::clusters {
 
@@ -34,8 +33,8 @@ Cluster* watched = nullptr;
 std::atomic<bool> asleep{false};
 /// Never destroyed: the watcher may wait there when the process ends.
 struct Sleep {
-  std::mutex guard;
-  std::condition_variable begun;
+  Mutex guard;
+  Condition begun;
 };
 Sleep& resting() {
   static auto* const s = new Sleep;

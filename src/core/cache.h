@@ -3,10 +3,12 @@
 #include <cstddef>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <utility>
+
+#include "core/mutex.h"
+#include "core/once.h"
 
 namespace postern::internal {
 
@@ -22,19 +24,19 @@ class Cache {
   template <class Make>
   std::shared_ptr<Value> find(const std::string& key, const Make& make) {
     const std::shared_ptr<Slot> slot = slot_of(key);
-    std::scoped_lock lock(slot->guard);
-    if (!slot->value) slot->value = make();
+    slot->once([&] { slot->value = make(); });
     return slot->value;
   }
 
  private:
   struct Slot {
-    std::mutex guard;
+    Once once;
     std::shared_ptr<Value> value;
   };
   using Order = std::list<std::pair<std::string, std::shared_ptr<Slot>>>;
 
   std::shared_ptr<Slot> slot_of(const std::string& key) {
+    std::shared_ptr<Slot> gone;  // after the lock, with what it owns
     std::scoped_lock lock(guard_);
     if (const auto found = places_.find(key); found != places_.end()) {
       order_.splice(order_.begin(), order_, found->second);
@@ -43,6 +45,7 @@ class Cache {
       places_.emplace(order_.front().first, order_.begin());
       if (order_.size() > limit_) {
         places_.erase(order_.back().first);
+        gone = std::move(order_.back().second);
         order_.pop_back();
       }
     }
@@ -50,7 +53,7 @@ class Cache {
   }
 
   const std::size_t limit_;
-  std::mutex guard_;
+  Mutex guard_;
   Order order_;  // the one asked for last first
   std::unordered_map<std::string_view, typename Order::iterator> places_;
 };

@@ -5,10 +5,10 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <mutex>
 #include <set>
 #include <string>
 
+#include "core/mutex.h"
 #include "core/text.h"
 
 namespace postern::internal {
@@ -28,7 +28,7 @@ PlaceScope::Replace::Replace(const Place& place) : before(current_place) { curre
 PlaceScope::Replace::~Replace() { current_place = before; }
 
 Place place_in_file(const std::string& file, std::uint32_t line) {
-  static std::mutex* const guard = new std::mutex;
+  static Mutex* const guard = new Mutex;
   static auto* const names = new std::set<std::string>;  // there are few
   std::scoped_lock lock(*guard);
   return {names->insert(file).first->c_str(), "", line};

@@ -2,14 +2,15 @@
 #include "core/known_programs.h"
 
 #include <deque>
-#include <mutex>
+
+#include "core/mutex.h"
 
 namespace postern::internal {
 
 namespace {
 
 struct All {
-  std::mutex guard;
+  Mutex guard;
   std::deque<KnownProgram> programs;
   std::uint64_t count = 0;
 };

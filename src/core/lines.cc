@@ -2,8 +2,9 @@
 #include "core/lines.h"
 
 #include <deque>
-#include <mutex>
 #include <new>
+
+#include "core/mutex.h"
 
 namespace postern::internal::lines {
 
@@ -12,7 +13,7 @@ std::atomic<int> watched{0};
 namespace {
 
 struct All {
-  std::mutex guard;
+  Mutex guard;
   std::deque<Line> last;
   std::uint64_t count = 0;
 };

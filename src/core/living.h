@@ -3,8 +3,9 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
-#include <mutex>
 #include <vector>
+
+#include "core/mutex.h"
 
 namespace postern::internal {
 
@@ -39,7 +40,7 @@ class Living {
     T* object;
     std::uint64_t number;
   };
-  std::mutex guard_;
+  Mutex guard_;
   std::vector<Entry> entries_;
   std::uint64_t entered_ = 0;
 };

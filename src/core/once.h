@@ -2,26 +2,39 @@
 // throws.
 #pragma once
 #include <atomic>
-#include <mutex>
 
 namespace postern::internal {
 
 /// In place of std::call_once, whose waiters the thread sanitizer never wakes after an exception,
 /// and whose thread variables in libstdc++ could not be had once somebody else's library is loaded.
+/// What is done may be the user's, so no lock is held meanwhile, and it may come to other Onces.
 class Once {
  public:
+  /// Throws Error(reentry) where this thread, or one that waits for it, does it already.
   template <class Act>
-  void operator()(Act act) {
-    if (done_.load(std::memory_order_acquire)) return;
-    std::scoped_lock lock(guard_);
-    if (done_.load(std::memory_order_relaxed)) return;
-    act();
-    done_.store(true, std::memory_order_release);
+  void operator()(const Act& act) {
+    if (done_.load(std::memory_order_acquire) || !begin()) return;
+    try {
+      act();
+    } catch (...) {
+      end(false);
+      throw;
+    }
+    end(true);
   }
 
  private:
-  std::mutex guard_;
+  struct Thread {
+    const Once* waits_for = nullptr;
+  };
+  static constinit thread_local Thread here;
+
+  /// Whether it is this thread's to do; else it has been done.
+  bool begin();
+  void end(bool done);
+
   std::atomic<bool> done_{false};
+  const Thread* by_ = nullptr;  // who does it
 };
 
 }  // namespace postern::internal

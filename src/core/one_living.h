@@ -2,7 +2,8 @@
 #pragma once
 #include <map>
 #include <memory>
-#include <mutex>
+
+#include "core/mutex.h"
 
 namespace postern::internal {
 
@@ -21,7 +22,7 @@ class OneLiving {
   }
 
  private:
-  std::mutex guard_;
+  Mutex guard_;
   std::map<Key, std::weak_ptr<T>> all_;
 };
 

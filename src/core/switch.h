@@ -4,8 +4,9 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
+
+#include "core/mutex.h"
 
 namespace postern::internal {
 
@@ -21,7 +22,7 @@ struct Switch {
   std::atomic<bool> on{false};
   const std::uint64_t number = next();  // of the process
 
-  mutable std::mutex guard;
+  mutable Mutex guard;
   // Under it. What firings go through is one list, so that they copy one pointer.
   std::vector<std::shared_ptr<host::Listening>> listeners;
   std::shared_ptr<const Sites> sites;

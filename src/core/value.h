@@ -5,9 +5,10 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
+
+#include "core/mutex.h"
 
 namespace postern::detail {
 
@@ -27,7 +28,7 @@ struct HostValue final : Value {
   HostValue(Type t, std::shared_ptr<const void> d)
       : Value(Kind::host, std::move(t)), data(std::move(d)) {}
   std::shared_ptr<const void> data;
-  mutable std::mutex guard;
+  mutable internal::Mutex guard;
   mutable std::shared_ptr<const Value> on_device;  // where it was sent first; stays
   mutable std::atomic<bool> was_sent{false};       // so that nobody need lock to see that
   mutable std::atomic<bool> was_staged{false};     // a run was given it by run/staging

@@ -8,6 +8,7 @@
 #include "cluster/cluster.h"
 #include "core/check.h"
 #include "core/log.h"
+#include "core/mutex.h"
 #include "core/process_sharding.h"
 #include "core/sharding.h"
 #include "core/text.h"
@@ -103,7 +104,7 @@ struct CheckpointState {
   CheckpointOptions options;
   std::shared_ptr<std::atomic<std::uint64_t>> written =
       std::make_shared<std::atomic<std::uint64_t>>(0);
-  std::mutex guard;
+  Mutex guard;
   /// Firings of one run. Devices come to them one by one, and of a run that fails perhaps not all.
   struct Firings {
     std::uint64_t before;                     // that the listener had seen when the run began

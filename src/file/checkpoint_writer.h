@@ -3,11 +3,10 @@
 #include <postern/checkpoint.h>
 
 #include <atomic>
-#include <condition_variable>
 #include <exception>
-#include <mutex>
 #include <optional>
 
+#include "core/mutex.h"
 #include "file/checkpoint_folder.h"
 #include "host/background.h"
 
@@ -41,7 +40,7 @@ class CheckpointWriter : public host::Background,
   bool settle(std::optional<std::chrono::steady_clock::time_point> until) override;
 
  private:
-  using Lock = std::unique_lock<std::mutex>;
+  using Lock = std::unique_lock<Mutex>;
   void open_folder();
   void work() noexcept;
   void write(const Job& job);
@@ -50,12 +49,12 @@ class CheckpointWriter : public host::Background,
   void throw_failure(Lock& lock);
 
   const std::filesystem::path folder_;
-  std::mutex opening_;  // of what follows
+  Mutex opening_;  // of what follows
   std::optional<FolderLock> lock_;
   std::uint64_t next_ = 1;
 
-  std::mutex guard_;  // of what follows
-  std::condition_variable changed_;
+  Mutex guard_;  // of what follows
+  Condition changed_;
   bool busy_ = false;  // a thread writes
   std::optional<Job> waiting_;
   std::exception_ptr failure_;

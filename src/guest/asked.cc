@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
-#include <mutex>
 
 #include "core/check.h"
+#include "core/mutex.h"
 
 namespace postern::internal::guest {
 
@@ -35,7 +35,7 @@ constexpr NumberAttribute number_attributes[] = {{"line", &Asked::line},
 
 /// Files' names for Places, which point at them; as many as a process has files.
 const char* kept_name(std::string_view file) {
-  static std::mutex guard;
+  static Mutex guard;
   static auto* const names = new std::map<std::string, std::string, std::less<>>;
   const std::scoped_lock lock(guard);
   const auto found = names->find(file);

@@ -5,10 +5,10 @@
 #include <limits>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
+#include "core/mutex.h"
 #include "guest/asked.h"
 #include "host/run_state.h"
 
@@ -72,7 +72,7 @@ class CallSite {
   };
 
   const Asked asked_;
-  std::mutex guard_;
+  Mutex guard_;
   SitePtr spec_;                               // from the first firing on
   std::map<std::int64_t, HostSitePtr> sites_;  // of the same function, by position
   std::array<Spare, 8> spares_;

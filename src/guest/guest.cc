@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <vector>
 
 #include "core/check.h"
 #include "core/fork.h"
+#include "core/mutex.h"
 #include "guest/call_site.h"
 #include "host/executor.h"
 #include "host/fire.h"
@@ -160,7 +160,7 @@ void fire(XLA_FFI_CallFrame* frame, CallSite& place) {
 }
 
 struct Failures {
-  std::mutex guard;
+  Mutex guard;
   std::uint64_t count = 0;
   std::deque<std::exception_ptr> last;
 };
@@ -218,7 +218,7 @@ XLA_FFI_Error* guarded(const XLA_FFI_CallFrame* frame, Body body) {
 std::shared_ptr<CallSite> place_of(const XLA_FFI_CallFrame* frame) {
   constexpr std::size_t most = 1024;
   using Places = std::map<std::string, std::shared_ptr<CallSite>>;
-  static std::mutex guard;
+  static Mutex guard;
   static auto* const made = new Places;
   Asked asked = asked_by(frame);
   const std::string key =

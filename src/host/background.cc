@@ -1,10 +1,10 @@
 // The list of what goes on beside the runs.
 #include "host/background.h"
 
-#include <mutex>
 #include <vector>
 
 #include "core/fork.h"
+#include "core/mutex.h"
 
 namespace postern::internal::host {
 
@@ -12,7 +12,7 @@ namespace {
 
 /// Never destroyed: listeners may go after main.
 struct All {
-  std::mutex guard;
+  Mutex guard;
   std::vector<std::weak_ptr<Background>> works;
 };
 All& all() {

@@ -9,16 +9,15 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <system_error>
 #include <thread>
 
 #include "core/fork.h"
 #include "core/lists.h"
+#include "core/mutex.h"
 #include "host/lookout.h"
 
 namespace postern::internal::host {
@@ -29,8 +28,8 @@ using namespace std::chrono_literals;
 
 /// Never destroyed: a late function may still run when the process ends.
 struct Pool {
-  std::mutex guard;
-  std::condition_variable wake;
+  Mutex guard;
+  Condition wake;
   std::deque<std::function<void()>> jobs;
   int idle = 0, sleeping = 0, threads = 0;
   std::atomic<std::size_t> waiting{0};  // jobs, for who looks without the lock
@@ -82,11 +81,14 @@ void run_on_host_thread(std::function<void()> job) {
     std::thread([&p] { p.work(); }).detach();
     ++p.threads;
   } catch (const std::system_error& e) {
+    const std::function<void()> gone = std::move(p.jobs.back());
     p.jobs.pop_back();
     p.waiting.store(p.jobs.size(), std::memory_order_release);
+    const int threads = p.threads;
+    lock.unlock();  // what is gone may be the user's
     throw Error(ErrorCode::resource_exhausted,
                 fmt::format("a host thread was needed (there are {}), the system gave none: {}",
-                            p.threads, e.what()));
+                            threads, e.what()));
   }
 }
 
@@ -105,8 +107,8 @@ struct Shares {
   const std::int64_t count;
   const std::function<void(std::int64_t)>& body;
   std::atomic<std::int64_t> next{0}, done{0};
-  std::mutex guard;
-  std::condition_variable all_done;
+  Mutex guard;
+  Condition all_done;
 
   void take() {
     for (std::int64_t i; (i = next.fetch_add(1)) < count;) {

@@ -73,6 +73,7 @@ ErrorCode code_of_thrown(const HostSite& site) noexcept {
 
 bool enter_function(const HostSite& site, const Firing& firing, std::exception_ptr& error,
                     ErrorCode& code) noexcept {
+  enters_users_code();
   try {
     site.invoke(site.object, firing);
     return true;
@@ -152,6 +153,7 @@ bool enter_in_time(RunState& run, const HostSite& site, void* const* data, int d
   std::unique_lock lock = wait_for(*job, run, limit);
   if (passes_late(run, site)) pass(run, site, device);  // others' limits pass at the same time
   if (job->done) {
+    lock.unlock();  // the job is this thread's now
     // Its function goes with the run, even if the thread lets go of the job later.
     const HostSite gone = std::move(job->site);
     if (!job->ok) {
@@ -281,8 +283,13 @@ bool enter_listeners(RunState& run, const HostSite& site, void* const* data, int
   if (!sites) return true;
   for (const auto& listener : *sites) {
     if (listener->is_spent()) continue;
-    if (!enter_as_asked(run, *listener, data, device, element, mask)) return false;
+    const bool goes_on = enter_as_asked(run, *listener, data, device, element, mask);
     if (listener->is_spent()) is_over(*site.spec->live, listener->number);
+    if (goes_on) continue;
+    for (const auto& other : *sites)
+      if (listener->ends_run_there && other->ends_run_there)
+        is_over(*site.spec->live, other->number);
+    return false;
   }
   return true;
 }

@@ -1,5 +1,6 @@
 // Firing a site: the way from a device's buffers to the user's function and back.
 #pragma once
+#include "core/mutex.h"
 #include "core/thread_end.h"
 #include "host/queue.h"
 #include "host/run_state.h"
@@ -23,6 +24,7 @@ bool keep_thread_end(RunState& run, const HostSite& site, int device) noexcept;
   const Nesting* const outer = nesting();
   const Nesting here{outer, &run, &site, device, outer ? outer->depth + 1 : 1};
   NestingScope scope(&here);
+  enters_users_code();
   try {
     site.invoke(site.object,
                 {site.leaves.data(), data, site.operands, site.results, info, &site.declared});

@@ -2,11 +2,10 @@
 #include <postern/hook.h>
 
 #include <atomic>
-#include <condition_variable>
 #include <deque>
-#include <mutex>
 
 #include "core/fork.h"
+#include "core/mutex.h"
 #include "host/queue.h"
 
 namespace postern::detail {
@@ -65,8 +64,8 @@ class EventQueue {
  private:
   static constexpr std::size_t most = 1024;
   static inline std::atomic<int> last_awaited{0};  // by so many, of runs that are over
-  std::mutex guard_;
-  std::condition_variable news_, room_;
+  Mutex guard_;
+  Condition news_, room_;
   std::deque<HookEvent> events_;
   bool over_ = false, ended_ = false, closed_ = false;
 };

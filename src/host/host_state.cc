@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <map>
-#include <mutex>
 
 #include "core/check.h"
+#include "core/mutex.h"
 #include "core/text.h"
+#include "host/gate.h"
+#include "host/run_state.h"
 
 namespace postern {
 using namespace internal;
@@ -17,15 +19,31 @@ using namespace internal;
 namespace {
 
 struct State {
+  std::string name;
   std::function<std::string()> save;
   std::function<void(std::string_view)> load;
+  host::Gate gate;
+
+  /// Enters one of them as a host function; false when the state is gone.
+  template <class F>
+  bool enter(const F& function) {
+    const host::Gate::Firing inside(gate);
+    if (!inside) return false;
+    const host::Nesting* const outer = host::nesting();
+    const host::Beginning here{{outer, nullptr, nullptr, 0, outer ? outer->depth + 1 : 1}, {}};
+    const host::NestingScope scope(&here);
+    enters_users_code();
+    function();
+    return true;
+  }
 };
 
-/// Never destroyed: states may be registered until the process ends. The lock is held while states
-/// are saved and loaded, so that none goes meanwhile.
+using StatePtr = std::shared_ptr<State>;
+
+/// Never destroyed: states may be registered until the process ends.
 struct States {
-  std::mutex guard;
-  std::map<std::string, State> by_name;
+  Mutex guard;
+  std::map<std::string, StatePtr> by_name;
 };
 States& states() {
   static States* const s = new States;
@@ -39,8 +57,9 @@ RegisteredState register_state(const std::string& name, std::function<std::strin
   check(!name.empty() && is_utf8(name), "register_state: the name must be UTF-8, not empty, got {}",
         internal::quoted(name));
   check(save && load, "register_state {}: save and load must be callable", internal::quoted(name));
+  const auto state = std::make_shared<State>(name, std::move(save), std::move(load));
   std::scoped_lock lock(states().guard);
-  if (!states().by_name.try_emplace(name, State{std::move(save), std::move(load)}).second)
+  if (!states().by_name.try_emplace(name, state).second)
     throw Error(ErrorCode::already_exists,
                 fmt::format("register_state: there is a state {} already", internal::quoted(name)));
   return RegisteredState(name);
@@ -48,8 +67,12 @@ RegisteredState register_state(const std::string& name, std::function<std::strin
 
 RegisteredState::~RegisteredState() {
   if (name_.empty()) return;
-  std::scoped_lock lock(states().guard);
-  states().by_name.erase(name_);
+  StatePtr gone;
+  {
+    std::scoped_lock lock(states().guard);
+    gone = std::move(states().by_name.extract(name_).mapped());
+  }
+  gone->gate.close(true);
 }
 
 void detail::unreadable_state(const std::string& name) {
@@ -60,9 +83,13 @@ void detail::unreadable_state(const std::string& name) {
 namespace internal::host {
 
 SavedStates save_states() {
+  std::vector<StatePtr> all;
+  {
+    std::scoped_lock lock(states().guard);
+    for (const auto& [name, state] : states().by_name) all.push_back(state);
+  }
   SavedStates out;
-  std::scoped_lock lock(states().guard);
-  for (const auto& [name, state] : states().by_name) out.emplace_back(name, state.save());
+  for (const StatePtr& s : all) s->enter([&] { out.emplace_back(s->name, s->save()); });
   return out;
 }
 
@@ -81,8 +108,17 @@ std::string differences_to_registered(const SavedStates& saved) {
 }
 
 void load_states(const SavedStates& saved) {
-  std::scoped_lock lock(states().guard);
-  for (const auto& [name, bytes] : saved) states().by_name.at(name).load(bytes);
+  for (const auto& [name, bytes] : saved) {
+    StatePtr state;
+    {
+      std::scoped_lock lock(states().guard);
+      if (const auto found = states().by_name.find(name); found != states().by_name.end())
+        state = found->second;
+    }
+    if (!state || !state->enter([&] { state->load(bytes); }))
+      throw Error(ErrorCode::failed_precondition,
+                  fmt::format("state {} is not registered any more", internal::quoted(name)));
+  }
 }
 
 }  // namespace internal::host

@@ -9,7 +9,7 @@ namespace postern::internal::host {
 
 using SavedStates = std::vector<std::pair<std::string, std::string>>;  // names, sorted, and bytes
 
-/// As they are now.
+/// As they are now. Under no lock: what saves and loads is the user's.
 SavedStates save_states();
 
 /// What states are registered that these are not, and the other way round, as lines.

@@ -74,7 +74,7 @@ std::uint64_t Journal::begin_run(std::string_view program) {
 std::optional<bool> Journal::give(RunState& run, const HostSite& site, void* const* data,
                                   int device, std::int64_t element) {
   if (!resumed_ || site.spec->is_tap()) return {};
-  std::scoped_lock lock(guard_);
+  std::unique_lock lock(guard_);
   const Key key = key_of(run, site, device, element);
   const auto rest = next_.find(key);
   if (rest == next_.end() || rest->second.empty()) return {};
@@ -84,16 +84,41 @@ std::optional<bool> Journal::give(RunState& run, const HostSite& site, void* con
   const std::string where = call_text(run, calls_[key]++, element);
   if (!Tape::give(past.call, run, site, data, device, where)) return false;
   // As if the function had been entered. Sites take turns as they like; states do not go back.
+  // Short waits: a run that is cancelled has nothing to wake us with.
+  while (loading_ && !run.stop.load() && RunState::Clock::now() < run.deadline)
+    loaded_.wait_for(lock, std::chrono::milliseconds(5));
+  if (loading_) return false;
   if (at < newest_states_) return true;
   newest_states_ = at + 1;
-  load_states(past.states);
-  for (auto& [name, bytes] : past.states) states_[name] = std::move(bytes);
+  for (const auto& [name, bytes] : past.states) states_[name] = bytes;
+  load(lock, past.states);
   return true;
 }
 
-SavedStates Journal::changed_states() {
+/// One after another, and without the lock.
+void Journal::load(std::unique_lock<Mutex>& lock, const SavedStates& states) {
+  loading_ = true;
+  lock.unlock();
+  const auto ends = [&] {
+    lock.lock();
+    loading_ = false;
+    loaded_.notify_all();
+  };
+  try {
+    load_states(states);
+  } catch (...) {
+    ends();
+    throw;
+  }
+  ends();
+}
+
+/// Of the save of that number. What began later has seen all that this one has.
+SavedStates Journal::changed_states(SavedStates now, std::uint64_t number) {
   SavedStates changed;
-  for (auto& [name, bytes] : save_states()) {
+  if (number < newest_save_) return changed;
+  newest_save_ = number;
+  for (auto& [name, bytes] : now) {
     const auto [before, is_new] = states_.try_emplace(name, bytes);
     if (!is_new && before->second == bytes) continue;
     before->second = bytes;
@@ -106,10 +131,13 @@ void Journal::record(const RunState& run, const HostSite& site, void* const* dat
                      std::int64_t element, bool went_well) {
   if (site.spec->is_tap()) return;
   JournalCall now{firing_of(run, site, data, device, element, went_well), {}};
+  const std::uint64_t number = saves_.fetch_add(1);
+  SavedStates states;
+  if (now.call.failure.empty()) states = save_states();
   std::scoped_lock lock(guard_);
   if (closed_) return;
   if (now.call.failure.empty()) {
-    now.states = changed_states();
+    now.states = changed_states(std::move(states), number);
     ++calls_[key_of(run, site, device, element)];
   }
   file_->add(now);

@@ -1,6 +1,7 @@
 // Journal: a tape that outlives its process. Calls are in its file when they return; the process
 // that goes on from a checkpoint is given those that came after it, and then enters its functions.
 #pragma once
+#include <atomic>
 #include <functional>
 #include <memory>
 
@@ -56,7 +57,8 @@ class Journal final : public Tape {
 
  private:
   void skip_to(const TapeMark& mark);
-  SavedStates changed_states();
+  void load(std::unique_lock<Mutex>& lock, const SavedStates& states);
+  SavedStates changed_states(SavedStates now, std::uint64_t number);
 
   const std::unique_ptr<JournalFile> file_;
   bool begun_ = false, resumed_ = false;
@@ -64,7 +66,11 @@ class Journal final : public Tape {
   std::deque<JournalCall> past_;
   std::map<Key, std::deque<std::size_t>> next_;  // of past_
   std::size_t newest_states_ = 0;                // past_ before this one are not newer
-  std::map<std::string, std::string> states_;    // as the file has them
+  bool loading_ = false;                         // states
+  Condition loaded_;
+  std::atomic<std::uint64_t> saves_{0};
+  std::uint64_t newest_save_ = 0;
+  std::map<std::string, std::string> states_;  // as the file has them
 };
 
 }  // namespace postern::internal::host

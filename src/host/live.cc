@@ -8,10 +8,11 @@
 #include <postern/checkpoint.h>
 
 #include <algorithm>
-#include <condition_variable>
 
 #include "core/check.h"
 #include "core/fork.h"
+#include "core/mutex.h"
+#include "host/gate.h"
 #include "host/registry.h"
 #include "site/live_options.h"
 
@@ -42,59 +43,6 @@ namespace {
 
 constexpr std::size_t most_listeners = 64;
 std::atomic<std::uint64_t> changes{0};
-
-}  // namespace
-
-/// Counts the firings that are inside a function, until it is closed.
-class Gate {
- public:
-  /// A firing inside; it is false when the gate is closed.
-  class Firing {
-   public:
-    explicit Firing(Gate& gate) : gate_(gate), outer_(innermost) {
-      std::scoped_lock lock(gate.guard_);
-      open_ = !gate.closed_;
-      gate.inside_ += open_;
-      if (open_) innermost = this;
-    }
-    ~Firing() {
-      if (!open_) return;
-      innermost = outer_;
-      std::scoped_lock lock(gate_.guard_);
-      if (--gate_.inside_ == 0) gate_.left_.notify_all();
-    }
-    Firing(const Firing&) = delete;
-    explicit operator bool() const { return open_; }
-
-   private:
-    friend class Gate;
-    Gate& gate_;
-    Firing* const outer_;
-    bool open_ = false;
-  };
-
-  void close(bool waits) {
-    for (const Firing* f = innermost; f; f = f->outer_) waits = waits && &f->gate_ != this;
-    std::unique_lock lock(guard_);
-    closed_ = true;
-    if (waits) left_.wait(lock, [&] { return inside_ == 0; });
-  }
-  bool is_closed() {
-    std::scoped_lock lock(guard_);
-    return closed_;
-  }
-
- private:
-  static constinit thread_local Firing* innermost;  // of this thread
-  std::mutex guard_;
-  std::condition_variable left_;
-  int inside_ = 0;
-  bool closed_ = false;
-};
-
-constinit thread_local Gate::Firing* Gate::innermost = nullptr;
-
-namespace {
 
 std::shared_ptr<const detail::HostFunction> behind(
     std::shared_ptr<Gate> gate, std::shared_ptr<const detail::HostFunction> function) {
@@ -129,7 +77,7 @@ void rebuild(Switch& s, std::uint64_t changed = 0) {
       if (before->number == l->number && l->number != changed) site = before;
     if (!site)
       site = std::make_shared<const ListenerSite>(with_options(*l->spec, l->options), l->function,
-                                                  l->number);
+                                                  l->number, l->what == ends_run);
     sites->push_back(std::move(site));
   }
   s.sites = std::move(sites);
@@ -140,8 +88,8 @@ void rebuild(Switch& s, std::uint64_t changed = 0) {
 }  // namespace
 
 ListenerSite::ListenerSite(SitePtr of, std::shared_ptr<const detail::HostFunction> fn,
-                           std::uint64_t its_number)
-    : HostSite(std::move(of), std::move(fn)), number(its_number) {
+                           std::uint64_t its_number, bool ends_it)
+    : HostSite(std::move(of), std::move(fn)), number(its_number), ends_run_there(ends_it) {
   is_listener = true;
 }
 
@@ -241,7 +189,7 @@ void change(Listening& listening, const LiveOptions& options) {
 namespace {
 
 struct Known {
-  std::mutex guard;
+  Mutex guard;
   std::vector<std::shared_ptr<const detail::LiveSite>> sites;
 };
 Known& known() {
@@ -326,8 +274,8 @@ Listening LiveHook::turn_on(const Callee& fn, const LiveOptions& options) const 
 }
 
 void LiveHook::end_run() const {
-  turn_on([](const TapInfo& info, std::span<const AnyView>) { info.end_run(); }, {.until = 1})
-      .keep();
+  const Callee end([](const TapInfo& info, std::span<const AnyView>) { info.end_run(); });
+  host::turn_on(*site_, end, {.until = 1}, std::string(host::ends_run));
 }
 
 void LiveHook::checkpoint(const std::filesystem::path& folder) const {
@@ -351,8 +299,9 @@ void LiveHook::change(const LiveOptions& options) const {
                 fmt::format("hook '{}': the program has no listener of its own there", name()));
   auto alone = std::make_shared<SiteSpec>(*host::with_options(*spec, options));
   alone->live = nullptr;
+  auto now = std::make_shared<const host::ListenerSite>(std::move(alone), spec->function, 0);
   const std::scoped_lock lock(spec->live->guard);
-  spec->live->own = std::make_shared<const host::ListenerSite>(std::move(alone), spec->function, 0);
+  spec->live->own.swap(now);  // the one before goes after the lock, with its function
   ++host::changes;
 }
 

@@ -13,13 +13,18 @@ namespace postern::internal::host {
 /// waits in a queue.
 struct ListenerSite : HostSite, std::enable_shared_from_this<ListenerSite> {
   ListenerSite(SitePtr spec, std::shared_ptr<const detail::HostFunction> function,
-               std::uint64_t number);
+               std::uint64_t number, bool ends_run_there = false);
   const std::uint64_t number;  // of its Listening; 0: of the program's own listener
+  const bool ends_run_there;   // it was asked for that, and nothing else
   /// Whether it has been shown all that it wants.
   bool is_spent() const;
 };
 
 class Gate;
+
+/// `Listening::what` of those by which a run is to end. All that are there speak of the run that
+/// passes next.
+inline constexpr std::string_view ends_run = "end";
 
 /// A listener that was turned on.
 struct Listening {

@@ -4,8 +4,9 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <mutex>
 #include <thread>
+
+#include "core/mutex.h"
 
 namespace postern::internal::host {
 
@@ -19,7 +20,7 @@ inline void relax() {
 }
 
 /// For locks that are held for less than it takes to put a thread to sleep and wake it.
-inline void acquire(std::unique_lock<std::mutex>& lock) {
+inline void acquire(std::unique_lock<Mutex>& lock) {
   for (int i = 0; i < 100; ++i) {
     if (lock.try_lock()) return;
     for (int k = 0; k < 8; ++k) relax();

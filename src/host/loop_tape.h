@@ -8,7 +8,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "control/control.h"
+#include "core/mutex.h"
 #include "host/loop_tape_file.h"
 
 namespace postern::internal::host {
@@ -45,7 +45,7 @@ class LoopTapeBudget {
 
   const LoopTapeOptions options_;
   const std::shared_ptr<LoopTapeFile> file_;
-  std::mutex guard_;
+  Mutex guard_;
   std::int64_t used_ = 0;  // bytes of memory
 };
 
@@ -92,7 +92,7 @@ class LoopTapes {
 
  private:
   LoopTapeFiles files_;
-  std::mutex guard_;
+  Mutex guard_;
   std::unordered_map<std::uint64_t, std::unique_ptr<LoopTape>> tapes_;  // by their tickets' numbers
 };
 

@@ -4,10 +4,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
+
+#include "core/mutex.h"
 
 namespace postern::internal::host {
 
@@ -33,7 +34,7 @@ class LoopTapeFile {
   int grow(std::size_t bytes);
 
   const std::string prefix_;
-  mutable std::mutex guard_;
+  mutable Mutex guard_;
   int descriptor_ = -1;
   std::size_t size_ = 0;
   std::vector<std::span<std::byte>> mapped_;
@@ -47,7 +48,7 @@ class LoopTapeFiles {
   std::shared_ptr<LoopTapeFile> get(const std::string& prefix);
 
  private:
-  std::mutex guard_;
+  Mutex guard_;
   std::map<std::string, std::weak_ptr<LoopTapeFile>> files_;
 };
 

@@ -33,10 +33,19 @@ std::string too_late(const SiteSpec& spec, bool by_deadline) {
                      std::chrono::duration<double, std::milli>(spec.timeout).count());
 }
 
+/// What a function threw is asked for its text, which is the user's: not under a lock.
+std::exception_ptr PendingCalls::in_words(ErrorCode code, const Job& job,
+                                          const std::exception_ptr& error) noexcept {
+  try {
+    return callback_error(code, *job.site, job.device, error);
+  } catch (...) {
+    return error;
+  }
+}
+
 void PendingCalls::tell_nobody(const Job& job) noexcept {
   try {
-    if (job.error && !job.abandoned)
-      return keep_unseen(callback_error(job.code, *job.site, job.device, job.error));
+    if (job.told && !job.abandoned) return keep_unseen(job.told);
     const std::string text =
         fmt::format("{} on device {}: {}", describe(*job.spec), job.device, job.why_late());
     keep_unseen(std::make_exception_ptr(TimeoutError(
@@ -178,7 +187,7 @@ void PendingCalls::launch_ready(const Lock& lock) {
     } catch (...) {
       if (running_ > 0) return;
       ready_.pop_front();
-      job->error = std::current_exception();
+      job->error = job->told = std::current_exception();
       job->code = ErrorCode::resource_exhausted;
       ended(lock, *job);
       changed_.notify_all();
@@ -221,6 +230,8 @@ void PendingCalls::work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job
                              spec.later.size(), &job->info, &job->site->declared},
                             error, code);
       }
+      std::exception_ptr told;
+      if (error) told = in_words(code, *job, error);
       const auto took = Clock::now() - start;
       if (spec.warn_after.count() > 0 && took > spec.warn_after)
         log(LogLevel::warning, "{} took {:g} ms", describe(spec),
@@ -229,13 +240,12 @@ void PendingCalls::work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job
       if (!job->abandoned) {  // else its failure is told, without the lock
         job->ok = ok;
         job->error = std::move(error);
+        job->told = std::move(told);
         job->code = code;
         if (Clock::now() > job->limit) calls->abandon_late(lock, *job);
       }
     }
     if (job->abandoned) {
-      if (job->begun)
-        log(LogLevel::warning, "{} returned late; its result is thrown away", describe(spec));
       lock.unlock();
       return;  // another thread was given what follows
     }
@@ -330,7 +340,13 @@ void PendingCalls::abandon_late(const Lock& lock, Job& job) {
 // What a thread does as long as a function with a limit is queued or under way.
 void PendingCalls::watch(const std::shared_ptr<PendingCalls>& calls) {
   Lock lock(calls->guard_);
+  std::vector<std::shared_ptr<Job>> gone;  // without the lock, with what they own
   while (true) {
+    if (!gone.empty()) {
+      lock.unlock();
+      gone.clear();
+      lock.lock();
+    }
     auto least = Clock::time_point::max();
     bool any = false;
     const auto now = Clock::now();
@@ -338,11 +354,13 @@ void PendingCalls::watch(const std::shared_ptr<PendingCalls>& calls) {
       const std::shared_ptr<Job> job = *it++;
       if (job->limit <= now) {
         calls->abandon_late(lock, *job);
+        gone.push_back(job);
       } else if (job->has_limit()) {
         any = true;
         least = std::min(least, job->limit);
       }
     }
+    if (!gone.empty()) continue;
     calls->watched_ = any;
     if (!any) return;
     calls->watches_until_ = least;

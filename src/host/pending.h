@@ -1,19 +1,18 @@
 // Calls that overlap: functions that a run has started and that somebody waits for later.
 #pragma once
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <exception>
 #include <list>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "core/mutex.h"
 #include "host/run_state.h"
 
 namespace postern::internal::host {
@@ -50,7 +49,7 @@ class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
 
  private:
   struct Job;
-  using Lock = std::unique_lock<std::mutex>;
+  using Lock = std::unique_lock<Mutex>;
   using Clock = RunState::Clock;
   struct Ticket {
     std::shared_ptr<Job> job;
@@ -84,15 +83,17 @@ class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
   void abandon(const Lock& lock, Job& job, bool by_deadline);
   void abandon_late(const Lock& lock, Job& job);
   static void watch(const std::shared_ptr<PendingCalls>& calls);
+  static std::exception_ptr in_words(ErrorCode code, const Job& job,
+                                     const std::exception_ptr& error) noexcept;
   /// Kept for barrier(); there is nobody else to tell.
   static void tell_nobody(const Job& job) noexcept;
   std::string unknown(std::uint64_t ticket) const;
   static std::string misfit(const Job& job, const HostSite& site);
 
   RunState* const run_;
-  mutable std::mutex guard_;
-  std::condition_variable changed_;
-  std::condition_variable limits_;     // for the thread that watches limits
+  mutable Mutex guard_;
+  Condition changed_;
+  Condition limits_;                   // for the thread that watches limits
   bool watched_ = false;               // there is one
   Clock::time_point watches_until_{};  // the least limit that it knows
   std::unordered_map<std::uint64_t, Ticket> tickets_;

@@ -48,7 +48,7 @@ struct PendingCalls::Job : detail::StopState {
   bool seen = false, forgotten = false;  // its failure; by all who could wait
   Clock::time_point limit = Clock::time_point::max();
   std::shared_ptr<Job> left_out_by;  // the late one that it was to enter behind
-  std::exception_ptr error;
+  std::exception_ptr error, told;    // `told`: as barrier() throws it
   ErrorCode code = ErrorCode::ok;
 
   bool has_limit() const { return spec->timeout.count() > 0; }

@@ -118,8 +118,7 @@ bool TapQueue::wait_for_space(Lock& lock, RunState& run, const HostSite& site, s
 
 /// Taps that keep only their last firings never wait: older ones of the same place go first. False
 /// when this one has to go.
-bool TapQueue::make_room_among_own(const HostSite& site, std::size_t bytes,
-                                   std::shared_ptr<TapSource>& gone) {
+bool TapQueue::make_room_among_own(const HostSite& site, std::size_t bytes, Gone& gone) {
   Kept& own = kept_[site.spec.get()];
   while (own.count > 0 && (own.count >= site.spec->keep_last || !fits(bytes))) {
     unlink(own.first, gone);
@@ -159,7 +158,7 @@ bool TapQueue::push(RunState& run, const HostSite& site, int device, std::int64_
   if (site.is_listener)
     keeps = std::make_unique<std::shared_ptr<const ListenerSite>>(
         static_cast<const ListenerSite&>(site).shared_from_this());
-  std::shared_ptr<TapSource> gone;  // what a lost firing kept alive goes after the lock
+  Gone gone;
   Lock lock(guard_, std::defer_lock);
   acquire(lock);
   if (site.spec->keep_last > 0) {
@@ -200,8 +199,10 @@ bool TapQueue::push(RunState& run, const HostSite& site, int device, std::int64_
       else
         item->fill(data, mask);
     } catch (...) {
+      const auto kept = std::move(item->keeps);  // goes after the lock, as what was lost
       acquire(lock);
       release(item);
+      lock.unlock();
       throw;
     }
     acquire(lock);
@@ -227,11 +228,12 @@ void TapQueue::append(Item* item) {
 }
 
 /// Takes the oldest firing of its place out of the queue; it is lost.
-void TapQueue::unlink(Item* item, std::shared_ptr<TapSource>& gone) {
+void TapQueue::unlink(Item* item, Gone& gone) {
   if (item->owner && item->before && item->before->source == item->source)
     item->before->owner = std::move(item->owner);
   else if (item->owner)
-    gone = std::move(item->owner);
+    gone.push_back(std::move(item->owner));
+  if (item->keeps) gone.push_back(std::move(*item->keeps));
   Kept& own = kept_[item->site->spec.get()];
   own.first = item->next_of_place;
   if (!own.first) own.last = nullptr;

@@ -4,18 +4,17 @@
 #include <postern/tap.h>
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "core/mutex.h"
 #include "host/lookout.h"
 #include "host/memory_pool.h"
 #include "host/run_state.h"
@@ -63,17 +62,18 @@ class TapQueue {
     Item* last = nullptr;
     std::int64_t count = 0;
   };
-  using Lock = std::unique_lock<std::mutex>;
+  using Lock = std::unique_lock<Mutex>;
 
   bool push(RunState& run, const HostSite& site, int device, std::int64_t element,
             void* const* data, std::span<const bool> mask, const Fetch* fetch);
 
   bool fits(std::size_t bytes) const;
   bool wait_for_space(Lock& lock, RunState& run, const HostSite& site, std::size_t bytes);
-  bool make_room_among_own(const HostSite& site, std::size_t bytes,
-                           std::shared_ptr<TapSource>& gone);
+  /// What lost firings kept alive. It goes after the lock: functions of the user's may be in it.
+  using Gone = std::vector<std::shared_ptr<const void>>;
+  bool make_room_among_own(const HostSite& site, std::size_t bytes, Gone& gone);
   void append(Item* item);
-  void unlink(Item* item, std::shared_ptr<TapSource>& gone);
+  void unlink(Item* item, Gone& gone);
   void release(Item* item) noexcept;
   bool pending_before(std::uint64_t number) const;
 
@@ -87,8 +87,8 @@ class TapQueue {
   void deliver(Item& item) noexcept;
 
   const int device_;
-  mutable std::mutex guard_;
-  std::condition_variable wake_, space_, done_;
+  mutable Mutex guard_;
+  Condition wake_, space_, done_;
   Item* first_ = nullptr;
   Item* last_ = nullptr;
   std::atomic<std::size_t> linked_{0};  // the delivery thread looks at it without the lock

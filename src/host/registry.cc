@@ -5,9 +5,9 @@
 #include <atomic>
 #include <map>
 #include <set>
-#include <shared_mutex>
 
 #include "core/check.h"
+#include "core/mutex.h"
 #include "core/text.h"
 #include "host/run_state.h"
 
@@ -17,7 +17,7 @@ using namespace internal;
 namespace {
 
 struct Functions {
-  std::shared_mutex guard;
+  SharedMutex guard;
   std::map<std::string, std::shared_ptr<const detail::HostFunction>, std::less<>> by_name;
   std::atomic<std::uint64_t> version{1};
 };

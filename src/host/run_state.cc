@@ -13,6 +13,7 @@
 #include "cluster/cluster.h"
 #include "core/check.h"
 #include "core/lists.h"
+#include "core/mutex.h"
 #include "core/text.h"
 #include "host/loop_tape.h"
 #include "host/pending.h"
@@ -198,6 +199,7 @@ void RunState::let_others_come(int on_device, std::uint64_t firing) noexcept {
 
 void RunState::fail(Failure failure) {
   {
+    std::vector<Failure> gone;  // after the lock, with what the user threw
     std::scoped_lock lock(guard_);
     const auto earlier = [](const Failure& a, const Failure& b) {
       return std::pair(a.firing, a.device) < std::pair(b.firing, b.device);
@@ -207,7 +209,7 @@ void RunState::fail(Failure failure) {
              f.in_batch(failure.spec, failure.device);
     });
     if (batch != failures_.end()) {
-      if (failure.element < batch->element) *batch = std::move(failure);
+      if (failure.element < batch->element) std::swap(*batch, failure);
     } else if (!poison && count_ > 0 &&
                (failure.what.starts_with(late) || failures_.front().what.starts_with(late))) {
       // Whether a function fails just before or behind the deadline is chance: one of them counts.
@@ -216,12 +218,15 @@ void RunState::fail(Failure failure) {
       if (failures_.size() <= kept_failures) failures_.push_back(std::move(failure));
     } else if (count_ == 0 || failure.firing <= failures_.front().firing) {
       if (count_ > 0 && failure.firing < failures_.front().firing) {
-        failures_.clear();
+        gone.swap(failures_);
         count_ = 0;
       }
       ++count_;
       failures_.insert(std::ranges::upper_bound(failures_, failure, earlier), std::move(failure));
-      if (failures_.size() > kept_failures + 1) failures_.pop_back();
+      if (failures_.size() > kept_failures + 1) {
+        gone.push_back(std::move(failures_.back()));
+        failures_.pop_back();
+      }
     }
     // A failure outranks an earlier wish to stop.
     outcome_.store(Outcome::failed, std::memory_order_release);
@@ -282,7 +287,7 @@ void RunState::set_of_processes(bool meets) {
   if (part_of) return part_of->set_of_processes(true);
   clusters::Cluster* const cluster = clusters::Cluster::joined();
   if (!cluster || cluster->size() < 2) return;
-  static std::mutex claiming;  // parts of a run may come to this side by side
+  static Mutex claiming;  // parts of a run may come to this side by side
   const std::scoped_lock lock(claiming);
   if (job_run_.load()) return;
   cluster->claim([this](std::uint64_t given) {

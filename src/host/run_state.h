@@ -6,15 +6,14 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "core/lists.h"
+#include "core/mutex.h"
 #include "host/host_site.h"
 #include "host/turns.h"
 #include "host/waits.h"
@@ -181,7 +180,7 @@ class RunState : public detail::StopState {
  protected:
   /// While it is held the run does not fail. Who waits for a run that is late may fail it while it
   /// begins.
-  std::unique_lock<std::mutex> hold() const { return std::unique_lock(guard_); }
+  std::unique_lock<Mutex> hold() const { return std::unique_lock(guard_); }
 
  private:
   /// What a device entered last. On a cache line of its own: devices write here all the time.
@@ -226,7 +225,7 @@ class RunState : public detail::StopState {
   std::atomic<LoopTapes*> has_loop_tapes_{nullptr};
 
   std::atomic<Outcome> outcome_{Outcome::running};
-  mutable std::mutex guard_;
+  mutable Mutex guard_;
   Site stopped_at_;
   std::vector<Failure> failures_;  // the first ones
   std::size_t count_ = 0;

@@ -4,10 +4,10 @@
 
 #include <deque>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <tuple>
 
+#include "core/mutex.h"
 #include "host/run_state.h"
 
 namespace postern::internal::host {
@@ -75,7 +75,7 @@ class Tape {
   static bool give(const RecordedFiring& recorded, RunState& run, const HostSite& site,
                    void* const* data, int device, const std::string& where);
 
-  std::mutex guard_;
+  Mutex guard_;
   bool closed_ = false;
   std::uint64_t runs_ = 0;
   std::vector<std::string> programs_;

@@ -3,10 +3,10 @@
 
 #include <atomic>
 #include <map>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "core/mutex.h"
 #include "host/run_state.h"
 
 namespace postern::internal::host {
@@ -19,7 +19,7 @@ constexpr int place_bits = 20;
 constexpr std::uint64_t most_places = 1 << place_bits;
 
 struct Places {
-  std::mutex guard;
+  Mutex guard;
   std::map<std::string, std::uint64_t> numbers;
   std::vector<std::string> texts;
 };

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/log.h"
+#include "core/mutex.h"
 #include "core/value.h"
 #include "host/executor.h"
 #include "host/fire.h"
@@ -48,8 +49,8 @@ void start(const std::shared_ptr<TimedJob>& job, const TapInfo& info, const RunS
   });
 }
 
-std::unique_lock<std::mutex> wait_for(TimedJob& job, const RunState& run,
-                                      RunState::Clock::time_point limit) {
+std::unique_lock<Mutex> wait_for(TimedJob& job, const RunState& run,
+                                 RunState::Clock::time_point limit) {
   static thread_local Lookout lookout;
   lookout.look([&] { return job.done.load(); }, limit - RunState::Clock::now());
   std::unique_lock lock(job.guard);

@@ -2,12 +2,11 @@
 // on them.
 #pragma once
 #include <atomic>
-#include <condition_variable>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "core/mutex.h"
 #include "host/run_state.h"
 
 namespace postern::internal::host {
@@ -16,8 +15,8 @@ struct TimedJob : detail::StopState {
   HostSite site;  // a copy: the program may go before the late function returns
   std::vector<std::shared_ptr<void>> memory;
   std::vector<void*> data;
-  std::mutex guard;
-  std::condition_variable finished;
+  Mutex guard;
+  Condition finished;
   std::atomic<bool> done{false};
   // Under the guard, from here on.
   bool abandoned = false, ok = false;
@@ -35,7 +34,7 @@ void start(const std::shared_ptr<TimedJob>& job, const TapInfo& info, const RunS
 
 /// Waits until the function has returned, until the limit, or until the run is stopped. The lock is
 /// the guard's.
-std::unique_lock<std::mutex> wait_for(TimedJob& job, const RunState& run,
-                                      RunState::Clock::time_point limit);
+std::unique_lock<Mutex> wait_for(TimedJob& job, const RunState& run,
+                                 RunState::Clock::time_point limit);
 
 }  // namespace postern::internal::host

@@ -15,10 +15,10 @@
 #include <cstring>
 #include <deque>
 #include <map>
-#include <mutex>
 
 #include "cluster/cluster.h"
 #include "core/log.h"
+#include "core/mutex.h"
 #include "core/text.h"
 #include "host/text_file.h"
 
@@ -30,7 +30,7 @@ namespace {
 
 struct Book {
   static constexpr std::size_t most = 1'000'000;
-  std::mutex guard;
+  Mutex guard;
   std::vector<Event> events;
   std::map<std::size_t, Met> meetings;  // by event
   std::uint64_t left_out = 0;

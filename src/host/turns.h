@@ -2,9 +2,9 @@
 #pragma once
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
 #include <vector>
+
+#include "core/mutex.h"
 
 namespace postern::internal::host {
 
@@ -29,8 +29,8 @@ class Turns {
 
  private:
   std::vector<int> order_;
-  std::mutex guard_;
-  std::condition_variable turned_;
+  Mutex guard_;
+  Condition turned_;
   std::size_t next_ = 0;
 };
 

@@ -1,12 +1,12 @@
 // The list that barrier() and the end of the process empty.
 #include "host/unseen.h"
 
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "core/fork.h"
 #include "core/log.h"
+#include "core/mutex.h"
 #include "host/run_state.h"
 
 namespace postern::internal::host {
@@ -17,13 +17,19 @@ constexpr std::size_t kept_failures = 16;
 
 /// Never destroyed: runs may end after main.
 struct Unseen {
-  std::mutex guard;
+  Mutex guard;
   std::vector<std::exception_ptr> failures;  // the first ones
   std::size_t count = 0;
 };
 Unseen& unseen() {
   static Unseen* const u = new Unseen;
   return *u;
+}
+
+/// Without the lock their texts may be asked for, and they may go: they are the user's.
+std::pair<std::vector<std::exception_ptr>, std::size_t> take_unseen() {
+  std::scoped_lock lock(unseen().guard);
+  return {std::exchange(unseen().failures, {}), std::exchange(unseen().count, 0)};
 }
 
 }  // namespace
@@ -36,13 +42,7 @@ void keep_unseen(std::exception_ptr failure) {
 }
 
 void throw_unseen() {
-  std::vector<std::exception_ptr> failures;
-  std::size_t count = 0;
-  {
-    std::scoped_lock lock(unseen().guard);
-    failures.swap(unseen().failures);
-    count = std::exchange(unseen().count, 0);
-  }
+  const auto [failures, count] = take_unseen();
   if (failures.empty()) return;
   if (count == 1) std::rethrow_exception(failures.front());
   std::vector<std::string> others;
@@ -62,13 +62,10 @@ void throw_unseen() {
 }
 
 void print_unseen() {
-  std::scoped_lock lock(unseen().guard);
-  for (const std::exception_ptr& e : unseen().failures)
+  const auto [failures, count] = take_unseen();
+  for (const std::exception_ptr& e : failures)
     log_line(fmt::format("a failure that nobody waited for: {}", describe(e)));
-  if (unseen().count > unseen().failures.size())
-    log_line(fmt::format("and {} more", unseen().count - unseen().failures.size()));
-  unseen().failures.clear();
-  unseen().count = 0;
+  if (count > failures.size()) log_line(fmt::format("and {} more", count - failures.size()));
 }
 
 }  // namespace postern::internal::host

@@ -5,8 +5,9 @@
 
 #include <algorithm>
 #include <map>
-#include <mutex>
 
+#include "core/mutex.h"
+#include "host/gate.h"
 #include "host/run_state.h"
 
 namespace postern::internal::host {
@@ -19,7 +20,7 @@ struct Edge {
 
 /// Never destroyed: threads may wait when the process ends.
 struct Waits {
-  std::mutex guard;
+  Mutex guard;
   std::uint64_t count = 0;
   std::map<std::uint64_t, Edge> edges;
 };
@@ -65,7 +66,8 @@ Wait::Wait(RunState& run) {
 }
 
 void Wait::begin(std::span<const RunName> runs) {
-  const std::vector<RunName> own = surrounding_runs();
+  std::vector<RunName> own = surrounding_runs();
+  Gate::add_surrounding(own);
   if (own.empty() || runs.empty()) return;
   if (any_of(runs, own))
     refuse(runs[0].job ? "waits for a started call that is to enter after it"
@@ -82,7 +84,7 @@ void Wait::begin(std::span<const RunName> runs) {
       for (const RunName& next : edge.to)
         if (std::ranges::find(reached, next) == reached.end()) reached.push_back(next);
     }
-  all.edges[++all.count] = {own, {runs.begin(), runs.end()}};
+  all.edges[++all.count] = {std::move(own), {runs.begin(), runs.end()}};
   number_ = all.count;
 }
 

@@ -1,10 +1,10 @@
 // Recording what taps show to files that NumPy reads.
 #include <cstring>
 #include <memory>
-#include <mutex>
 
 #include "core/check.h"
 #include "core/log.h"
+#include "core/mutex.h"
 #include "listen/metric.h"
 #include "listen/npy.h"
 #include "listen/summary.h"
@@ -34,7 +34,7 @@ struct RecordState {
   bool has_rows = false;  // in that file; without any, what was there before stays
   bool warned = false;    // that values are left out
   std::unique_ptr<host::NewFile> file;
-  std::mutex guard;
+  Mutex guard;
   std::vector<Series> series;
   std::size_t bytes = 0;
   std::uint64_t recorded = 0, left_out = 0;

@@ -3,10 +3,10 @@
 #include <postern/metrics.h>
 
 #include <cmath>
-#include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
+#include "core/mutex.h"
 #include "core/text.h"
 #include "listen/append_file.h"
 #include "listen/metric.h"
@@ -121,7 +121,7 @@ struct RowsState {
   const Rows::Format format;
   const fs::path path;
   const RowOptions options;
-  std::mutex guard;  // of what follows
+  Mutex guard;  // of what follows
   std::unique_ptr<host::AppendFile> file;
   std::string header;  // of a table
   host::MetricSteps steps;

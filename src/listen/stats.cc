@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <mutex>
 
 #include "core/check.h"
 #include "core/living.h"
+#include "core/mutex.h"
 #include "listen/merged.h"
 #include "listen/summary.h"
 
@@ -46,7 +46,7 @@ struct StatsState {
   struct Entry : Series {
     std::uint64_t stride = 1;  // firings between points
   };
-  std::mutex guard;
+  Mutex guard;
   std::vector<Entry> entries;
   const std::uint64_t number = Living<StatsState>::all().enter(this);
   static constexpr std::size_t most_points = 2048, most_runs = 64;
@@ -106,7 +106,7 @@ struct HistogramState {
   ~HistogramState() { Living<HistogramState>::all().leave(this); }
   using Entry = host::Histogrammed;
   const std::size_t bins;
-  std::mutex guard;
+  Mutex guard;
   std::vector<Entry> entries;
   const std::uint64_t number = Living<HistogramState>::all().enter(this);
 

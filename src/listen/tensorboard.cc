@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <mutex>
 
 #include "core/check.h"
+#include "core/mutex.h"
 #include "core/one_living.h"
 #include "core/text.h"
 #include "host/text_file.h"
@@ -119,7 +119,7 @@ struct EventFolder {
   explicit EventFolder(fs::path where) : folder(std::move(where)) {}
 
   const fs::path folder;
-  std::mutex guard;  // of what follows
+  Mutex guard;  // of what follows
   std::unique_ptr<host::AppendFile> file;
   host::MetricSteps steps;
   host::MetricClock clock;

@@ -3,13 +3,13 @@
 
 #include <cmath>
 #include <iostream>
-#include <mutex>
 
 #include "cluster/cluster.h"
 #include "cluster/counts.h"
 #include "core/check.h"
 #include "core/digest.h"
 #include "core/living.h"
+#include "core/mutex.h"
 #include "listen/stats.h"
 #include "listen/summary.h"
 #include "print/number.h"
@@ -26,7 +26,7 @@ struct FiniteState {
     int device;
     std::uint64_t run, firings;
   };
-  std::mutex guard;
+  Mutex guard;
   std::vector<Entry> entries;
 
   std::uint64_t count(const TapInfo& info) {
@@ -72,7 +72,7 @@ struct ProgressState {
   const ProgressOptions options;
   /// What all processes that have this bar call it.
   const std::uint64_t what = fnv_1a(fmt::format("{} of {}", options.label, total)) | 1;
-  std::mutex guard;
+  Mutex guard;
   std::int64_t done = 0;
   std::uint64_t run = 0;  // the newest, of which the first device to be seen is followed
   int device = -1;

@@ -1,11 +1,10 @@
 // Waiting for PJRT's work, with and without a limit.
 #include "pjrt/event.h"
 
+#include "core/mutex.h"
 #include "pjrt/call.h"
 
 #include <algorithm>
-#include <condition_variable>
-#include <mutex>
 #include <utility>
 
 namespace postern::internal::pjrt {
@@ -31,8 +30,8 @@ void notify(PJRT_Error* error, void* raw) {
 // PJRT cannot wait with a limit, nor take a callback back: the state lives on until the callback
 // has come.
 struct Event::Waiter {
-  std::mutex mutex;
-  std::condition_variable changed;
+  Mutex mutex;
+  Condition changed;
   bool ready = false;
 };
 

@@ -1,12 +1,12 @@
 // Running compiled programs, and what they say of themselves.
 #include "pjrt/executable.h"
 
+#include "core/mutex.h"
 #include "pjrt/call.h"
 #include "pjrt/dtype.h"
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <utility>
 
 #include "core/thread_end.h"
@@ -26,7 +26,7 @@ Args ask(const PJRT_Api* api, PJRT_Executable* executable, const char* what) {
 // without any context crashes inside XLA. One for each plug-in, never destroyed, since runs may
 // outlive whoever started them.
 PJRT_ExecuteContext* empty_context(const PJRT_Api* api) {
-  static std::mutex mutex;
+  static Mutex mutex;
   static auto& contexts = *new std::map<const PJRT_Api*, PJRT_ExecuteContext*>;
   std::lock_guard lock(mutex);
   PJRT_ExecuteContext*& context = contexts[api];

@@ -1,11 +1,11 @@
 // The FFI extension's structs, which no package ships, and the calls through them.
 #include "pjrt/ffi.h"
 
+#include "core/mutex.h"
 #include "pjrt/call.h"
 
 #include <cstddef>
 #include <map>
-#include <mutex>
 #include <utility>
 
 namespace postern::internal::pjrt {
@@ -74,7 +74,7 @@ void register_handler(const Plugin& plugin, std::string_view name, Handler* hand
       "to register the handler \"" + std::string(name) + "\" for " + std::string(platform);
   // XLA keeps the first handler of a name and ignores later ones without a word, so the names are
   // kept here.
-  static std::mutex mutex;
+  static Mutex mutex;
   static auto& known = *new std::map<std::string, Handler*>;
   std::lock_guard lock(mutex);
   auto& place = known[plugin.path() + "/" + std::string(platform) + "/" + std::string(name)];

@@ -1,6 +1,7 @@
 // Finding, loading and checking a plug-in.
 #include "pjrt/plugin.h"
 
+#include "core/mutex.h"
 #include "core/text.h"
 #include "pjrt/call.h"
 
@@ -13,7 +14,6 @@
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <mutex>
 
 namespace postern::internal::pjrt {
 
@@ -81,7 +81,7 @@ void check_api_version(int major, int minor, const std::string& path) {
 }
 
 const Plugin& Plugin::load(const std::string& path) {
-  static std::mutex mutex;
+  static Mutex mutex;
   static auto& loaded =
       *new std::map<std::string, std::unique_ptr<Plugin>>;  // never destroyed, as the plug-ins
   std::error_code none;

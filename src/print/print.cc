@@ -7,11 +7,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <exception>
 #include <iostream>
 #include <map>
-#include <mutex>
 #include <set>
 #include <thread>
 #include <utility>
@@ -19,6 +17,7 @@
 #include "core/check.h"
 #include "core/lines.h"
 #include "core/log.h"
+#include "core/mutex.h"
 #include "core/primitive.h"
 #include "core/text.h"
 #include "core/value.h"
@@ -125,6 +124,7 @@ class Streams {
   static constexpr std::size_t most_left = std::size_t{1} << 20;  // more have to wait again
 
   bool put(std::ostream& stream, const std::string& text) {
+    enters_users_code();
     stream.write(text.data(), static_cast<std::streamsize>(text.size()));
     stream.flush();
     const std::scoped_lock lock(bad_guard_);
@@ -133,8 +133,8 @@ class Streams {
     return false;
   }
 
-  std::mutex guard_, bad_guard_;
-  std::condition_variable ended_;
+  Mutex guard_, bad_guard_;
+  Condition ended_;
   std::map<const std::ostream*, Busy> busy_;
   std::set<const std::ostream*> bad_;  // of which it was said
 };
@@ -156,6 +156,7 @@ void write(const PrintOptions& options, const TapInfo& info, std::string text) {
   }
   if (options.log) {
     lines::add("print", text);
+    enters_users_code();
     return options.log({std::move(text), info.place, info.device, info.run});
   }
   if (several || (options.show_device && options.header.empty()))

@@ -2,13 +2,13 @@
 #pragma once
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
 #include <postern/program.h>
 
+#include "core/mutex.h"
 #include "core/value.h"
 #include "lower/lowering.h"
 #include "pjrt/executable.h"
@@ -39,7 +39,7 @@ class CompiledText {
   const pjrt::Executable& make(int form);
 
   std::string text_;
-  std::mutex guard_;
+  Mutex guard_;
   std::atomic<const pjrt::Executable*> ready_[few] = {};
   std::map<int, pjrt::Executable> executables_;
 };

@@ -3,8 +3,8 @@
 #pragma once
 #include <functional>
 #include <map>
-#include <mutex>
 
+#include "core/mutex.h"
 #include "core/primitive.h"
 #include "host/registry.h"
 #include "host/run_state.h"
@@ -69,7 +69,7 @@ class DrivenRun : public host::RunState, public std::enable_shared_from_this<Dri
 
   std::shared_ptr<const DrivenSites> sites_;
   StagedPrograms* const family_;
-  std::mutex parts_guard_;
+  Mutex parts_guard_;
   std::vector<std::shared_ptr<RunRecord>> parts_;  // under way
 };
 

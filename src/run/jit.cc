@@ -10,13 +10,13 @@
 #include <postern/shard.h>
 
 #include <atomic>
-#include <mutex>
 #include <ostream>
 
 #include "block/overrides.h"
 #include "core/enum.h"
 #include "core/fork.h"
 #include "core/known_programs.h"
+#include "core/mutex.h"
 #include "core/once.h"
 #include "core/value.h"
 #include "platform/platform.h"
@@ -162,7 +162,7 @@ class JitCore {
   }
 
   std::atomic<Entry*> last_{nullptr};
-  std::mutex guard_;
+  Mutex guard_;
   std::vector<std::shared_ptr<Entry>> entries_;
 };
 

@@ -4,12 +4,14 @@
 #include <dlfcn.h>
 #include <postern/library.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
-#include <mutex>
 
 #include "block/overrides.h"
 #include "core/check.h"
+#include "core/mutex.h"
+#include "core/once.h"
 #include "core/text.h"
 #include "linalg/lapack_targets.h"
 #include "pjrt/ffi.h"
@@ -28,17 +30,28 @@ struct Handler {
   bool known_to_xla;
 };
 struct Libraries {
-  std::recursive_mutex guard;  // a load function registers handlers
+  Mutex guard;
   std::map<std::pair<const Platform*, std::string>, Handler> handlers;  // by platform and name
   std::vector<LibraryInfo> loaded;
-  std::vector<std::string>* recorded = nullptr;
+  std::map<std::string, Once> loading;  // by path
 };
+/// The handlers that this thread adds go there, while it loads a library.
+constinit thread_local std::vector<std::string>* recorded = nullptr;
+
 Libraries& libraries() {
   static auto* const l = new Libraries;
   return *l;
 }
 
 constexpr int command_buffer_compatible = 1;  // XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE
+
+/// Under the guard.
+std::vector<std::string> handlers_of(const Libraries& l, const Platform& on) {
+  std::vector<std::string> out;
+  for (const auto& [key, handler] : l.handlers)
+    if (key.first == &on) out.push_back(key.second);
+  return out;
+}
 
 [[noreturn]] void refuse(ErrorCode code, const std::string& path, const std::string& why) {
   throw PluginError(code, fmt::format("load_library: {}: {}", path, why));
@@ -66,14 +79,20 @@ const PosternLibrary& entry_of(void* object, const std::string& path) {
 }
 
 /// Runs the load function; what it added is taken back when it throws.
-void run_load(const PosternLibrary& library, const std::string& path,
-              std::vector<std::uint64_t>& overrides) {
-  blocks::recorded() = &overrides;
+void run_load(const PosternLibrary& library, const std::string& path, LibraryInfo& info) {
+  std::vector<std::uint64_t> overrides;
+  auto* const outer = std::exchange(blocks::recorded(), &overrides);
+  auto* const outer_handlers = std::exchange(recorded, &info.handlers);
+  const auto ends = [&] {
+    blocks::recorded() = outer;
+    recorded = outer_handlers;
+  };
   auto failed = [&](const std::string& what) {
-    blocks::recorded() = nullptr;
+    ends();
     for (const std::uint64_t id : overrides) detail::remove_override(id);
     refuse(ErrorCode::threw, path, fmt::format("its load function failed: {}", what));
   };
+  enters_users_code();
   try {
     library.load();
   } catch (const std::exception& e) {
@@ -81,7 +100,8 @@ void run_load(const PosternLibrary& library, const std::string& path,
   } catch (...) {
     failed("an exception that is not a std::exception");
   }
-  blocks::recorded() = nullptr;
+  ends();
+  info.overrides = overrides.size();
 }
 
 }  // namespace
@@ -103,17 +123,14 @@ void register_ffi_handler(const std::string& name, FfiHandler* handler, const st
   const auto [found, fresh] = l.handlers.try_emplace({&on, name}, added);
   check(fresh || found->second.function == handler,
         "register_ffi_handler: '{}' is registered for {} with another handler", name, platform);
-  if (fresh && l.recorded) l.recorded->push_back(name);
+  if (fresh && recorded) recorded->push_back(name);
 }
 
 std::vector<std::string> ffi_handlers(const std::string& platform) {
-  const Platform* const on = &platforms::named(platform, "ffi_handlers");
+  const Platform& on = platforms::named(platform, "ffi_handlers");
   Libraries& l = libraries();
   std::scoped_lock lock(l.guard);
-  std::vector<std::string> out;
-  for (const auto& [key, handler] : l.handlers)
-    if (key.first == on) out.push_back(key.second);
-  return out;
+  return handlers_of(l, on);
 }
 
 namespace internal {
@@ -135,7 +152,7 @@ void run::require_handler(const std::string& name, const Platform& platform) {
   check(found != l.handlers.end(),
         "the FFI target '{}' is not registered for {}; see register_ffi_handler and load_library. "
         "Registered: [{}]",
-        name, platform.name, fmt::join(ffi_handlers(std::string(platform.name)), ", "));
+        name, platform.name, fmt::join(handlers_of(l, platform), ", "));
   if (found->second.known_to_xla) return;
   pjrt::register_handler(run::Runtime::get().plugin(), name, found->second.function,
                          platform.xla_name, found->second.traits);
@@ -156,13 +173,10 @@ void show_own_symbols() {
 
 }  // namespace
 
-LibraryInfo load_library(const std::string& path) {
-  Libraries& l = libraries();
-  std::scoped_lock lock(l.guard);
-  std::error_code ignored;
-  const std::string canonical = std::filesystem::weakly_canonical(path, ignored).string();
-  for (const LibraryInfo& info : l.loaded)
-    if (info.path == canonical) return info;
+namespace {
+
+/// What it adds is its own: other threads may load others.
+LibraryInfo load_now(const std::string& path, const std::string& canonical) {
   show_own_symbols();
   const bool exists = std::filesystem::exists(path);
   std::string file = path;
@@ -176,18 +190,26 @@ LibraryInfo load_library(const std::string& path) {
   }
   const PosternLibrary& library = entry_of(object, path);
   LibraryInfo info{canonical, text_or(library.name, ""), text_or(library.version, ""), 0, {}};
-  std::vector<std::uint64_t> overrides;
-  l.recorded = &info.handlers;
-  try {
-    run_load(library, path, overrides);
-  } catch (...) {
-    l.recorded = nullptr;
-    throw;
-  }
-  l.recorded = nullptr;
-  info.overrides = overrides.size();
-  l.loaded.push_back(info);
+  run_load(library, path, info);
   return info;
+}
+
+}  // namespace
+
+LibraryInfo load_library(const std::string& path) {
+  Libraries& l = libraries();
+  std::error_code ignored;
+  const std::string canonical = std::filesystem::weakly_canonical(path, ignored).string();
+  std::unique_lock lock(l.guard);
+  Once& once = l.loading[canonical];
+  lock.unlock();
+  once([&] {
+    LibraryInfo info = load_now(path, canonical);
+    const std::scoped_lock adding(l.guard);
+    l.loaded.push_back(std::move(info));
+  });
+  lock.lock();
+  return *std::ranges::find(l.loaded, canonical, &LibraryInfo::path);
 }
 
 std::vector<LibraryInfo> loaded_libraries() {

@@ -8,9 +8,9 @@
 #include <atomic>
 #include <cstring>
 #include <map>
-#include <mutex>
 
 #include "core/check.h"
+#include "core/mutex.h"
 #include "core/value.h"
 #include "host/loop_tape.h"
 
@@ -24,7 +24,7 @@ struct LooseTape;
 
 /// Tapes by ticket, for who has only the number.
 struct Loose {
-  std::mutex guard;
+  Mutex guard;
   std::map<double, std::weak_ptr<LooseTape>> by_ticket;
   host::LoopTapeFiles files;
 };

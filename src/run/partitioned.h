@@ -2,8 +2,8 @@
 #pragma once
 #include <map>
 #include <memory>
-#include <mutex>
 
+#include "core/mutex.h"
 #include "lower/lowering.h"
 #include "pjrt/executable.h"
 #include "run/runtime.h"
@@ -24,7 +24,7 @@ class PartitionedCode {
   std::vector<bool> free_;  // by result: XLA chooses its sharding
   pjrt::Executable main_;
   std::vector<Sharding> results_;
-  std::mutex guard_;
+  Mutex guard_;
   std::map<int, pjrt::Executable> spare_;  // by first lane
 };
 

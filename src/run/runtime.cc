@@ -8,6 +8,7 @@
 #include "cluster/cluster.h"
 #include "core/check.h"
 #include "core/fork.h"
+#include "core/mutex.h"
 #include "host/handler.h"
 #include "host/lookout.h"
 #include "host/queue.h"
@@ -23,7 +24,7 @@ using namespace internal;
 
 namespace {
 
-std::mutex config_guard;
+Mutex config_guard;
 Config wanted;
 bool in_use = false;
 

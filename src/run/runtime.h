@@ -3,14 +3,13 @@
 #include <postern/devices.h>
 
 #include <atomic>
-#include <condition_variable>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <vector>
 
+#include "core/mutex.h"
 #include "host/waits.h"
 #include "platform/platform.h"
 #include "run/staging.h"
@@ -138,9 +137,9 @@ class Runtime {
   };
   SpareLanes spare_{};
   std::atomic<std::size_t> lane_count_{0};
-  std::mutex adding_, grouping_;
-  std::mutex guard_;
-  std::condition_variable freed_;
+  Mutex adding_, grouping_;
+  Mutex guard_;
+  Condition freed_;
   alignas(64) std::atomic<int> waiting_{0};         // for a lane to become free; each run reads it
   std::atomic<int> tuning_{0};                      // and this
   alignas(64) std::atomic<std::uint64_t> runs_{0};  // each run writes it

@@ -31,10 +31,13 @@
 namespace postern::internal::run {
 
 const StagedProgram& StagedPrograms::of(const ProgramPtr& program) {
+  {
+    std::scoped_lock lock(guard_);
+    if (const auto found = programs_.find(program); found != programs_.end()) return *found->second;
+  }
+  auto made = std::make_unique<StagedProgram>(*program, *this);  // asks the user where to cut
   std::scoped_lock lock(guard_);
-  auto& staged = programs_[program];
-  if (!staged) staged = std::make_unique<StagedProgram>(*program, *this);
-  return *staged;
+  return *programs_.try_emplace(program, std::move(made)).first->second;
 }
 
 StagedProgram::StagedProgram(const Program& program, StagedPrograms& family)
@@ -46,6 +49,7 @@ StagedProgram::StagedProgram(const Program& program, StagedPrograms& family)
   find_crossing();
   place();
   compiled_.resize(steps_.size());
+  once_ = std::make_unique<Once[]>(steps_.size());
 }
 
 std::vector<Type> StagedProgram::types(const std::vector<ValueId>& values) const {
@@ -67,6 +71,7 @@ std::vector<ValueId> results_of(const Equation& e) {
 Cut StagedProgram::asked(const StageNode& node) const {
   const auto& wanted = family_->options().cut;
   Cut cut = Cut::none;
+  enters_users_code();
   if (wanted) cut = wanted(node);
   check_enum("jit: the option cut: Cut", cut, Cut::both);
   return cut;
@@ -217,9 +222,11 @@ void StagedProgram::find_crossing() {
 }
 
 std::shared_ptr<const CompiledProgram> StagedProgram::compiled(std::size_t step) const {
-  std::scoped_lock lock(guard_);
-  auto& compiled = compiled_[step];
-  if (compiled) return compiled;
+  once_[step]([&] { compiled_[step] = make(step); });
+  return compiled_[step];
+}
+
+std::shared_ptr<const CompiledProgram> StagedProgram::make(std::size_t step) const {
   const Device& device = steps_[step].device;
   // Equal parts of different programs have equal texts, which are compiled once: simplify numbers
   // the values anew.
@@ -235,9 +242,8 @@ std::shared_ptr<const CompiledProgram> StagedProgram::compiled(std::size_t step)
                         family_->options().gather_limit};
   auto module = lower(stage);
   tell_shardings(stage, *module);
-  compiled =
-      std::make_shared<const CompiledProgram>(std::move(module), device.inputs.size(), Tensors());
-  return compiled;
+  return std::make_shared<const CompiledProgram>(std::move(module), device.inputs.size(),
+                                                 Tensors());
 }
 
 void StagedProgram::compile() const {

@@ -4,8 +4,9 @@
 #include <postern/jit.h>
 
 #include <map>
-#include <mutex>
 
+#include "core/mutex.h"
+#include "core/once.h"
 #include "run/compiled.h"
 
 namespace postern::internal::run {
@@ -21,7 +22,7 @@ class StagedPrograms {
 
  private:
   const JitOptions& options_;
-  std::mutex guard_;
+  Mutex guard_;
   std::map<ProgramPtr, std::unique_ptr<StagedProgram>> programs_;
 };
 
@@ -64,6 +65,7 @@ class StagedProgram {
   StageInfo info(const Device& device) const;
   class Values;
   std::shared_ptr<const CompiledProgram> compiled(std::size_t step) const;
+  std::shared_ptr<const CompiledProgram> make(std::size_t step) const;
   void run_host(const Step& step, Tensors& values) const;
   std::vector<Type> types(const std::vector<ValueId>& values) const;
 
@@ -72,8 +74,8 @@ class StagedProgram {
   std::vector<bool> constant_;  // by equation: without operands, so made wherever it is read
   StagedPrograms* family_;
   std::vector<Step> steps_;
-  mutable std::mutex guard_;
   mutable std::vector<std::shared_ptr<const CompiledProgram>> compiled_;  // by step
+  std::unique_ptr<Once[]> once_;                                          // for each of them
 };
 
 }  // namespace postern::internal::run

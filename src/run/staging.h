@@ -7,9 +7,9 @@
 // reads the memory any more; else it is dropped, and the memory is kept until the run has ended.
 #pragma once
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "core/mutex.h"
 #include "core/value.h"
 #include "pjrt/client.h"
 #include "pjrt/event.h"
@@ -37,7 +37,7 @@ class Staging {
 
  private:
   static constexpr std::size_t most_kept = 16;
-  std::mutex guard_;
+  Mutex guard_;
   std::vector<std::unique_ptr<Staged>> kept_;
 };
 

@@ -7,11 +7,11 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "core/mutex.h"
 #include "trace/steps.h"
 
 namespace postern::internal {
@@ -33,25 +33,28 @@ class Tracing {
       changed_.notify_all();
     };
     lock.unlock();
+    std::optional<decltype(trace())> made;  // when another one counts, it goes without the lock
     try {
-      auto made = trace();
+      made.emplace(trace());
       lock.lock();
       if (!done_.load(std::memory_order_relaxed)) {
-        keep(std::move(made));
+        keep(std::move(*made));
         done_.store(true, std::memory_order_release);
       }
     } catch (...) {
       if (!lock.owns_lock()) lock.lock();
       ends();
+      lock.unlock();
       throw;
     }
     ends();
+    lock.unlock();
   }
 
  private:
   /// Until it is done (then true) or this thread shall trace. Twice as long for each that already
   /// does: where those wait for each other in a chain there must be an end.
-  bool wait(std::unique_lock<std::mutex>& lock, const std::string& name) {
+  bool wait(std::unique_lock<Mutex>& lock, const std::string& name) {
     constexpr std::size_t most = 7;
     while (!done_.load(std::memory_order_relaxed) && !under_way_.empty()) {
       const std::size_t others = under_way_.size();
@@ -71,8 +74,8 @@ class Tracing {
   }
 
   std::atomic<bool> done_{false};
-  std::mutex guard_;
-  std::condition_variable changed_;
+  Mutex guard_;
+  Condition changed_;
   std::vector<const std::atomic<std::uint64_t>*> under_way_;  // what their threads have traced
 };
 

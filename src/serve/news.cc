@@ -6,12 +6,12 @@
 #include <postern/tap.h>
 
 #include <algorithm>
-#include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "cluster/cluster.h"
 #include "core/known_programs.h"
 #include "core/lines.h"
+#include "core/mutex.h"
 #include "core/primitive.h"
 #include "core/site_spec.h"
 #include "host/live.h"
@@ -236,7 +236,7 @@ Json process_json(NewsMark& mark) {
 }  // namespace
 
 std::vector<DeviceInfo> devices_in_use() {
-  static std::mutex guard;
+  static Mutex guard;
   static auto& found = *new std::vector<DeviceInfo>;  // read until the process has ended
   std::scoped_lock lock(guard);
   if (found.empty() && !known_programs().empty()) found = devices();

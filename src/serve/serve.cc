@@ -9,13 +9,13 @@
 #include <charconv>
 #include <cstdlib>
 #include <memory>
-#include <mutex>
 #include <string_view>
 #include <utility>
 
 #include "core/check.h"
 #include "core/fork.h"
 #include "core/log.h"
+#include "core/mutex.h"
 #include "host/live.h"
 #include "serve/attach_address.h"
 #include "serve/server.h"
@@ -27,7 +27,7 @@ namespace {
 
 /// Never destroyed: programs may still run after main.
 struct Current {
-  std::mutex guard;
+  Mutex guard;
   std::unique_ptr<live::Server> server, for_attach;
   bool registered = false, asked_for_attach = false;
 };

@@ -5,10 +5,10 @@
 #include <postern/error.h>
 
 #include <algorithm>
-#include <mutex>
 #include <thread>
 #include <vector>
 
+#include "core/mutex.h"
 #include "core/text.h"
 #include "host/background.h"
 
@@ -58,7 +58,7 @@ class WrittenFiles : public host::Background {
     });
   }
 
-  std::mutex guard_;
+  Mutex guard_;
   std::vector<std::weak_ptr<WrittenFile>> files_;
 };
 

@@ -10,6 +10,7 @@
 #include <postern/detail/small_vector.h>
 
 #include "core/enum.h"
+#include "core/mutex.h"
 #include "core/result_types.h"
 #include "trace/literal.h"
 #include "trace/steps.h"
@@ -147,6 +148,7 @@ Closed trace_program(std::string what, std::span<const Type> types, const Tensor
   Tensors inputs;
   inputs.reserve(types.size());
   for (const Type& t : types) inputs.push_back(scope.input(t));
+  enters_users_code();
   return scope.finish(f(inputs));
 }
 

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <latch>
+#include <optional>
 #include <random>
 #include <thread>
 
@@ -232,6 +234,87 @@ TEST(Checkpoint, StatesGoAlong) {
         barrier();
       },
       {"make the tap synchronous"});
+}
+
+TEST(Checkpoint, WhatSavesAndLoadsStatesMayUseTheLibrary) {
+  const TemporaryFolder folder, inner;
+  const auto keep = listen::checkpoint(folder.path()),
+             keep_inside = listen::checkpoint(inner.path());
+  const auto kept = [](const listen::Checkpoint& k) {
+    return jit([k](Tensor x) { return tap(x, k); });
+  };
+  kept(keep_inside)(Tensor(1.0f)).block_until_ready();
+  keep_inside.wait();
+  fs::remove_all(inner.path());
+  kept(keep)(Tensor(3.0f)).block_until_ready();
+  keep.wait();
+  int inside = 0, saved = 0, loaded = 0;
+  std::optional<RegisteredState> more;
+  const auto uses = [&](int& count) {
+    if (std::exchange(inside, 1)) return;  // of what is kept in here
+    ++count;
+    if (count == 1 && !more)
+      more.emplace(register_state(
+          "more", [] { return std::string(); }, [](std::string_view) {}));
+    EXPECT_EQ(kept(keep_inside)(Tensor(2.0f)).item<float>(), 2);
+    keep_inside.wait();
+    EXPECT_EQ(resume<Tensor>(inner.path())->item<float>(), 2);
+    inside = 0;
+  };
+  const auto state = register_state(
+      "uses",
+      [&] {
+        uses(saved);
+        return std::string("x");
+      },
+      [&](std::string_view) { uses(loaded); });
+  kept(keep)(Tensor(4.0f)).block_until_ready();
+  kept(keep)(Tensor(5.0f)).block_until_ready();
+  keep.wait();
+  EXPECT_EQ(resume<Tensor>(folder.path())->item<float>(), 5);
+  EXPECT_EQ(saved, 2);
+  EXPECT_EQ(loaded, 1);
+}
+
+TEST(Checkpoint, FoldersDoNotWaitForEachOthersStates) {
+  const TemporaryFolder first, second;
+  std::latch both(2);
+  const auto state = register_state(
+      "slow",
+      [&] {
+        both.arrive_and_wait();
+        return std::string();
+      },
+      [](std::string_view) {});
+  const auto run_with = [](const listen::Checkpoint& k) {
+    return jit([k](Tensor x) { return tap(x, k); }).start(Tensor(1.0f));
+  };
+  const auto a = run_with(listen::checkpoint(first.path()));
+  const auto b = run_with(listen::checkpoint(second.path()));
+  EXPECT_EQ(a.wait(20s), RunStatus::done);
+  EXPECT_EQ(b.wait(20s), RunStatus::done);
+  barrier();
+}
+
+TEST(Checkpoint, AStateGoesWhenNobodyIsInItsFunctionsAnyMore) {
+  const TemporaryFolder folder;
+  std::atomic<bool> inside{false}, left{false};
+  std::optional<RegisteredState> state(register_state(
+      "slow",
+      [&] {
+        inside = true;
+        std::this_thread::sleep_for(50ms);
+        left = true;
+        return std::string();
+      },
+      [](std::string_view) {}));
+  const auto keep = listen::checkpoint(folder.path());
+  const auto run = jit([&](Tensor x) { return tap(x, keep); }).start(Tensor(1.0f));
+  ASSERT_TRUE(wait_until([&] { return inside.load(); }));
+  state.reset();
+  EXPECT_TRUE(left);
+  run.wait();
+  barrier();
 }
 
 TEST(Checkpoint, WhatStopsAndWhatGoesOn) {

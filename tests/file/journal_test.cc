@@ -111,6 +111,29 @@ TEST_F(Journal, RegisteredStatesFollow) {
   EXPECT_EQ(world, 11);
 }
 
+TEST_F(Journal, WhatSavesAndLoadsStatesMayRunPrograms) {
+  const auto adds = jit([](Tensor x) { return host_plus_one(x) * 2.0f; });
+  int saved = 0, loaded = 0;
+  const auto registered = register_state(
+      "runs",
+      [&] {
+        EXPECT_EQ(adds(Tensor(1.0f)).item<float>(), 4);
+        return std::to_string(++saved);
+      },
+      [&](std::string_view) {
+        EXPECT_EQ(adds(Tensor(2.0f)).item<float>(), 6);
+        ++loaded;
+      });
+  const std::vector<float> whole = undisturbed();
+  disturbed_at(12);
+  const Taping recording = record(file, {.resumable = true});
+  const TrainingState from = resume(kept, start, recording).value();
+  EXPECT_EQ(train(from).weights.to_vector<float>(), whole);
+  EXPECT_EQ(entered, 1);
+  EXPECT_GE(saved, 15) << "with checkpoints and calls";
+  EXPECT_EQ(loaded, 3) << "the checkpoint's, and those of steps 10 and 11";
+}
+
 TEST_F(Journal, OneRunAfterTheOtherIsGiven) {
   const auto ask = [this](View<float> out) { out[0] = static_cast<float>(++world); };
   const auto next = jit([&](Tensor x) { return x + call(type<float>({1}), ask); });

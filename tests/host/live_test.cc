@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <latch>
 #include <numeric>
 
 #include "run/compiled.h"
@@ -176,6 +177,73 @@ TEST(Live, OffWaitsForWhoIsInsideButNotFromInside) {
   steps.finish();
   EXPECT_EQ(run.wait(20s), RunStatus::done);
   EXPECT_EQ(fired, 2);
+}
+
+/// Two listeners that are inside at once, and what each does to the other.
+using TurnsOff = void (*)(Listening&);
+
+TEST(Live, TwoThatTurnEachOtherOffFromInsideGoOn) {
+  const TurnsOff ways[] = {[](Listening& other) { other.off(); },
+                           [](Listening& other) { other = Listening(); },
+                           [](Listening& other) { const Listening gone = std::move(other); }};
+  for (const TapMode mode : {TapMode::sync, TapMode::async})
+    for (const TurnsOff way : ways) {
+      Steps steps;
+      const auto f = counting(steps, 2);
+      steps.finish();
+      const auto first = f.start(zero);
+      first.wait();
+      const LiveHook hook = only(hooks_of(first));
+      std::latch both(2);
+      Listening a, b;
+      std::atomic<int> seen{0};
+      const auto turns_off = [&](Listening& other) {
+        return Callee([&, way](float) {
+          ++seen;
+          both.arrive_and_wait();
+          way(other);
+        });
+      };
+      a = hook.turn_on(turns_off(b), {.mode = mode, .until = 1});
+      const auto g = jit([=](Tensor x) { return postern::hook("other", x, {.live = true}); });
+      g(zero).block_until_ready();
+      b = live_hooks().back().turn_on(turns_off(a), {.until = 1});
+      const auto r1 = f.start(zero);
+      const auto r2 = g.start(zero);
+      EXPECT_EQ(r1.wait(20s), RunStatus::done);
+      EXPECT_EQ(r2.wait(20s), RunStatus::done);
+      EXPECT_EQ(barrier(20s), 0u);
+      EXPECT_EQ(seen, 2);
+    }
+}
+
+TEST(Live, OneThatWaitsForARunInWhichItIsTurnedOffGoesOn) {
+  const auto f = jit([](Tensor x) { return hook("waits", x, {.live = true}); });
+  const auto g = jit([](Tensor x) { return hook("turns off", x, {.live = true}) + 1.0f; });
+  f(zero).block_until_ready();
+  const LiveHook waits = live_hooks().back();
+  g(zero).block_until_ready();
+  const LiveHook turns_off = live_hooks().back();
+  Listening a, b;
+  a = waits.turn_on(Callee([&](float) { g(zero).block_until_ready(); }));
+  b = turns_off.turn_on(Callee([&](float) { a.off(); }));
+  const auto run = f.start(zero);
+  EXPECT_EQ(run.wait(20s), RunStatus::done);
+}
+
+TEST(Live, EndsThatAreAskedForSpeakOfTheRunThatPasses) {
+  for (const Mode mode : {Mode::compiled, Mode::staged, Mode::evaluate}) {
+    const auto f =
+        jit([](Tensor x) { return hook("end", x, {.live = true}) + 1.0f; }, {.mode = mode});
+    f(zero).block_until_ready();
+    const LiveHook hook = live_hooks().back();
+    for (int i = 0; i < 3; ++i) hook.end_run();
+    EXPECT_EQ(f.start(zero).wait(), RunStatus::stopped);
+    EXPECT_EQ(hook.listeners(), 0u);
+    EXPECT_EQ(f.start(zero).wait(), RunStatus::done) << "nobody spoke of this one";
+    hook.end_run();
+    EXPECT_EQ(f.start(zero).wait(), RunStatus::stopped);
+  }
 }
 
 TEST(Live, WhatAListenerThrowsEndsTheRun) {

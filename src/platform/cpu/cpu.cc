@@ -4,9 +4,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <mutex>
 #include <optional>
 
+#include "core/mutex.h"
 #include "host/handler.h"
 #include "pjrt/ffi.h"
 #include "platform/find_plugin.h"
@@ -45,11 +45,11 @@ class WithoutTimeouts {
 
  private:
   static constexpr const char* name = "XLA_FLAGS";
-  static std::mutex& guard() {
-    static auto& one = *new std::mutex;
+  static Mutex& guard() {
+    static auto& one = *new Mutex;
     return one;
   }
-  const std::scoped_lock<std::mutex> lock_;
+  const std::scoped_lock<Mutex> lock_;
   std::optional<std::string> before_;
   bool set_ = false;
 };

@@ -4,6 +4,8 @@
 #include <map>
 #include <utility>
 
+#include "core/mutex.h"
+
 namespace postern::internal::gpu {
 
 Staging::Staging(const Driver& driver, void* context)
@@ -115,7 +117,7 @@ Staging::Block::~Block() {
 Staging& staging_of(const Driver& driver, void* stream) {
   void* context = nullptr;
   driver.check(driver.context_of(stream, &context), "to find the context of a stream");
-  static std::mutex guard;
+  static Mutex guard;
   static auto& all =
       *new std::map<std::pair<const Driver*, void*>,
                     std::unique_ptr<Staging>>;  // never destroyed: XLA's threads may outlive main

@@ -3,9 +3,9 @@
 #pragma once
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "core/mutex.h"
 #include "host/memory_pool.h"
 #include "platform/gpu/driver.h"
 
@@ -67,7 +67,7 @@ class Staging {
 
   const Driver& driver_;
   void* const context_;
-  mutable std::mutex guard_;
+  mutable Mutex guard_;
   std::size_t bytes_ = 0;
   host::MemoryPool pool_;
   std::deque<InFlight> in_flight_;

@@ -1,0 +1,50 @@
+// Who does what is done once, and who waits for it.
+#include "core/once.h"
+
+#include <postern/error.h>
+
+#include "core/mutex.h"
+
+namespace postern::internal {
+
+namespace {
+
+/// One lock for all of them: they are few, and a circle of waits is seen through it.
+struct Doing {
+  Mutex guard;
+  Condition changed;
+};
+Doing& doing() {
+  static Doing* const all = new Doing;  // statics may end in the middle of it
+  return *all;
+}
+
+}  // namespace
+
+constinit thread_local Once::Thread Once::here;
+
+bool Once::begin() {
+  std::unique_lock lock(doing().guard);
+  while (by_) {
+    for (const Once* once = this; once && once->by_; once = once->by_->waits_for)
+      if (once->by_ == &here)
+        throw Error(ErrorCode::reentry,
+                    "what a program needs is made of itself: a function that is asked while it is "
+                    "made calls it, or waits for a thread that does");
+    here.waits_for = this;
+    doing().changed.wait(lock);
+    here.waits_for = nullptr;
+  }
+  if (done_.load(std::memory_order_relaxed)) return false;
+  by_ = &here;
+  return true;
+}
+
+void Once::end(bool done) {
+  const std::scoped_lock lock(doing().guard);
+  by_ = nullptr;
+  done_.store(done, std::memory_order_release);
+  doing().changed.notify_all();
+}
+
+}  // namespace postern::internal

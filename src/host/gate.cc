@@ -1,0 +1,45 @@
+// Who is inside of functions that may be turned off.
+#include "host/gate.h"
+
+#include <atomic>
+
+namespace postern::internal::host {
+
+constinit thread_local Gate::Firing* Gate::innermost = nullptr;
+
+std::uint64_t Gate::next() {
+  static std::atomic<std::uint64_t> count{0};
+  return ++count;
+}
+
+Gate::Firing::Firing(Gate& gate) : gate_(gate), outer_(innermost) {
+  std::scoped_lock lock(gate.guard_);
+  open_ = !gate.closed_;
+  gate.inside_ += open_;
+  if (open_) innermost = this;
+}
+
+Gate::Firing::~Firing() {
+  if (!open_) return;
+  innermost = outer_;
+  std::scoped_lock lock(gate_.guard_);
+  if (--gate_.inside_ == 0) gate_.left_.notify_all();
+}
+
+void Gate::close(bool waits) noexcept try {
+  std::unique_lock lock(guard_);
+  closed_ = true;
+  if (!waits || inside_ == 0) return;
+  lock.unlock();
+  const RunName those{.gate = number_};
+  const Wait wait({&those, 1});
+  lock.lock();
+  left_.wait(lock, [&] { return inside_ == 0; });
+} catch (...) {  // a circle: who is inside goes on
+}
+
+void Gate::add_surrounding(std::vector<RunName>& names) {
+  for (const Firing* f = innermost; f; f = f->outer_) names.push_back({.gate = f->gate_.number_});
+}
+
+}  // namespace postern::internal::host

@@ -1,0 +1,47 @@
+// Gate: what functions of the user's are entered through, which whoever turns them off can close,
+// and wait at until nobody is inside.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "core/mutex.h"
+#include "host/waits.h"
+
+namespace postern::internal::host {
+
+/// Counts the threads that are inside a function, until it is closed.
+class Gate {
+ public:
+  /// A thread inside; it is false when the gate is closed.
+  class Firing {
+   public:
+    explicit Firing(Gate& gate);
+    ~Firing();
+    Firing(const Firing&) = delete;
+    explicit operator bool() const { return open_; }
+
+   private:
+    friend class Gate;
+    Gate& gate_;
+    Firing* const outer_;
+    bool open_ = false;
+  };
+
+  /// Nobody comes in any more. `waits`: for those that are inside, but where the calling thread is
+  /// one of them, or they wait for it in their turn.
+  void close(bool waits) noexcept;
+
+  /// Those that the calling thread is inside of.
+  static void add_surrounding(std::vector<RunName>& names);
+
+ private:
+  static constinit thread_local Firing* innermost;
+  static std::uint64_t next();
+  const std::uint64_t number_ = next();  // of the process
+  Mutex guard_;
+  Condition left_;
+  int inside_ = 0;
+  bool closed_ = false;
+};
+
+}  // namespace postern::internal::host
