@@ -4,10 +4,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstdint>
 #include <cstdlib>
-#include <string>
+#include <map>
+#include <utility>
 
 #include "core/lines.h"
+#include "core/mutex.h"
 #include "core/text.h"
 
 namespace postern::internal {
@@ -36,6 +40,27 @@ void log_line(std::string_view text) {
   line += '\n';
   // One write, so that lines of several threads stay whole.
   [[maybe_unused]] const auto written = ::write(2, line.data(), line.size());
+}
+
+void log_seldom(const std::string& text) {
+  if (log_level() < LogLevel::warning) return;
+  using Clock = std::chrono::steady_clock;
+  struct Said {
+    Clock::time_point at;
+    std::uint64_t more = 0;
+  };
+  constexpr std::size_t most = 1024;
+  static auto* const guard = new Mutex;
+  static auto* const said = new std::map<std::string, Said>;  // late functions may outlive statics
+  std::unique_lock lock(*guard);
+  const auto now = Clock::now();
+  if (said->size() > most) said->clear();
+  const auto [before, is_new] = said->try_emplace(text, Said{now});
+  if (!is_new && now - before->second.at < std::chrono::seconds(1))
+    return static_cast<void>(++before->second.more);
+  const std::uint64_t more = std::exchange(before->second, {now}).more;
+  lock.unlock();
+  log_line(more > 0 ? fmt::format("{} ({} more of these)", text, more) : text);
 }
 
 }  // namespace postern::internal

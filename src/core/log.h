@@ -3,6 +3,7 @@
 #pragma once
 #include <fmt/format.h>
 
+#include <string>
 #include <string_view>
 
 namespace postern::internal {
@@ -14,6 +15,8 @@ LogLevel log_level_in(std::string_view words);
 /// The level of POSTERN_LOG, read once.
 LogLevel log_level();
 void log_line(std::string_view text);
+/// Of warnings that may come at every step: each once a second, with how many more there were.
+void log_seldom(const std::string& text);
 
 template <class... A>
 void log(LogLevel level, fmt::format_string<A...> format, A&&... args) {

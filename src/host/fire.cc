@@ -62,7 +62,8 @@ ErrorCode code_of_thrown(const HostSite& site) noexcept {
     if (std::ranges::find(kept, e.code()) != std::end(kept)) return e.code();
     return ErrorCode::threw;
   } catch (const Error& e) {
-    const bool known = site.of_loop_tapes || e.code() == ErrorCode::bad_result;
+    const bool ours = site.of_loop_tapes || site.of_processes;
+    const bool known = ours || e.code() == ErrorCode::bad_result;
     return known ? e.code() : ErrorCode::threw;
   } catch (...) {
     return ErrorCode::threw;

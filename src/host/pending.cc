@@ -247,6 +247,8 @@ void PendingCalls::work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job
     }
     if (job->abandoned) {
       lock.unlock();
+      if (job->begun)
+        log_seldom(fmt::format("{} returned late; its result is thrown away", describe(spec)));
       return;  // another thread was given what follows
     }
     const bool ends_run = job->end.load() && calls->run_;

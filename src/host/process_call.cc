@@ -102,9 +102,10 @@ void meet(const Prepared& prepared, const detail::Firing& f, const Type& type) {
   const std::uint64_t number = run.job_run();
   check(number > 0 || cluster.size() < 2, "a run over processes has no number, or is over");
   prepared.once([&] {
-    prepared.subject.emplace(
-        fmt::format("'{}' at {}", one_line(std::string(info.name)), to_string(info.place)),
-        detail_of(c, prepared.group, type), prepared.group.text());
+    std::string what(info.name);
+    if (info.place.known()) what = fmt::format("'{}' at {}", one_line(what), to_string(info.place));
+    prepared.subject.emplace(std::move(what), detail_of(c, prepared.group, type),
+                             prepared.group.text());
   });
   const HostSite& site = *nesting()->site;  // it is not limited, so this thread is in it
   Stop stop(info);

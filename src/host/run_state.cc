@@ -17,6 +17,7 @@
 #include "core/text.h"
 #include "host/loop_tape.h"
 #include "host/pending.h"
+#include "shard/processes.h"
 
 namespace postern {
 using namespace internal;
@@ -46,6 +47,7 @@ bool in_delivery() {
 }
 
 std::string describe(const SiteSpec& site) {
+  if (site.named.name == process_call && !site.place.known()) return site.name;
   return fmt::format("{} '{}' at {}", word_of(site.kind), one_line(site.name),
                      to_string(site.place));
 }

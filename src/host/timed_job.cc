@@ -1,6 +1,8 @@
 // Starts the function of a firing with a time limit on a thread of its own, and waits for it.
 #include "host/timed_job.h"
 
+#include <fmt/format.h>
+
 #include <cstring>
 
 #include "core/log.h"
@@ -43,8 +45,8 @@ void start(const std::shared_ptr<TimedJob>& job, const TapInfo& info, const RunS
     job->code = code;
     job->done = true;
     if (job->abandoned)
-      log(LogLevel::warning, "{} returned after its run had ended; its result is thrown away",
-          describe(*site.spec));
+      log_seldom(fmt::format("{} returned after its run had ended; its result is thrown away",
+                             describe(*site.spec)));
     job->finished.notify_all();
   });
 }

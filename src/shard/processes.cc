@@ -322,7 +322,7 @@ void end_together(const Mesh& mesh) {
   end.along = {0};
   const PlaceScope::Replace nowhere{Place()};  // the same on all, whoever had it lowered
   const auto here = [&](std::span<const Tensor>) {
-    return process_access.call(end, "end", {}, {});
+    return process_access.call(end, "the end of the run", {}, {});
   };
   const Split split(mesh);
   if (split.here)
