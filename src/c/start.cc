@@ -112,9 +112,10 @@ int start(const pn_program& program, const pn_tensor* const* arguments, std::siz
       program.program.start(arguments_of(program, arguments, count), of_run, Place{})});
   watcher->take_over();
   bindings.take_over();
-  detail::keep_with(*made->run.internal(), watcher);
-  tell_of_end(*made->run.internal(), watcher);
+  const auto run = made->run.internal();  // `ended` may free the handle
+  detail::keep_with(*run, watcher);
   *out = made.release();
+  tell_of_end(*run, watcher);
   return PN_OK;
 }
 

@@ -41,9 +41,9 @@ class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
 
   /// Whether a function has not returned yet.
   bool under_way() const;
-  /// The end of the run: waits until no function is under way but those that are late, and forgets
-  /// all tickets. What was thrown and nobody waited for goes to barrier().
-  void finish(const RunState& run) noexcept;
+  /// The end of the run: waits until no function is under way but those that are late, which fail
+  /// it, and forgets all tickets. What was thrown and nobody waited for goes to barrier().
+  void finish(RunState& run) noexcept;
   /// Nobody will wait for these tickets, of calls outside of runs.
   void forget(std::span<const std::uint64_t> tickets) noexcept;
 
@@ -82,6 +82,7 @@ class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
   void tell_to_stop(const Lock& lock);
   void abandon(const Lock& lock, Job& job, bool by_deadline);
   void abandon_late(const Lock& lock, Job& job);
+  static void fail_late(RunState& run, const Job& job) noexcept;
   static void watch(const std::shared_ptr<PendingCalls>& calls);
   static std::exception_ptr in_words(ErrorCode code, const Job& job,
                                      const std::exception_ptr& error) noexcept;

@@ -140,7 +140,16 @@ bool PendingCalls::wait(RunState& run, const HostSite& site, void* const* data, 
   return true;
 }
 
-void PendingCalls::finish(const RunState& run) noexcept {
+/// The run has not ended in time, whatever its results are.
+void PendingCalls::fail_late(RunState& run, const Job& job) noexcept {
+  try {
+    run.fail(ErrorCode::timeout, *job.site, job.device, nullptr, job.why_late());
+  } catch (...) {
+    tell_nobody(job);
+  }
+}
+
+void PendingCalls::finish(RunState& run) noexcept {
   std::unordered_map<std::uint64_t, Ticket> tickets;  // go after the lock, with what they own
   std::vector<std::shared_ptr<Job>> failed, late;
   Lock lock(guard_);
@@ -157,7 +166,7 @@ void PendingCalls::finish(const RunState& run) noexcept {
   last_.clear();
   used_.clear();
   lock.unlock();
-  for (const auto& job : late) tell_nobody(*job);
+  for (const auto& job : late) fail_late(run, *job);
   for (const auto& job : failed)
     if (!job->seen) tell_nobody(*job);
 }

@@ -394,6 +394,8 @@ bool RunState::close() {
   std::scoped_lock lock(guard_);
   Outcome running = Outcome::running;
   outcome_.compare_exchange_strong(running, Outcome::done);
+  open_.store(false, std::memory_order_relaxed);
+  closed_.notify_all();
   for (Progress& p : progress_) p.site.store(nullptr, std::memory_order_relaxed);
   has_loop_tapes_.store(nullptr, std::memory_order_relaxed);
   loop_tapes_.reset();
@@ -409,6 +411,11 @@ bool RunState::close() {
   tap_source_->owner.reset();
   tap_source_->stop = tap_source_->end = false;
   return true;
+}
+
+void RunState::wait_for_end() {
+  std::unique_lock lock(guard_);
+  closed_.wait(lock, [&] { return !open_.load(std::memory_order_relaxed); });
 }
 
 std::exception_ptr RunState::error() const {

@@ -136,6 +136,11 @@ class RunState : public detail::StopState {
   /// The run is over: done if nothing stopped it. Its sites may go. True when no undelivered firing
   /// looks at it any more.
   bool close();
+  /// Nothing can keep it from beginning any more; close() follows.
+  void open() { open_.store(true, std::memory_order_relaxed); }
+  /// Waits until the run, if it has begun, is over: then it is in no function any more but those
+  /// that are late.
+  void wait_for_end();
   Outcome outcome() const { return outcome_.load(std::memory_order_acquire); }
   bool failed() const { return outcome() == Outcome::failed; }
   /// What its first failure said, without where; "" when there is none.
@@ -230,6 +235,8 @@ class RunState : public detail::StopState {
   std::vector<Failure> failures_;  // the first ones
   std::size_t count_ = 0;
   bool seen_ = false;
+  std::atomic<bool> open_{false};
+  Condition closed_;
 };
 
 /// Where the current thread stands: inside which firings, of which runs. Linked through the stack,

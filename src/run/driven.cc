@@ -61,6 +61,7 @@ DrivenRun::Scope::Scope(DrivenRun* run) : before_(std::exchange(driven, run)) {}
 DrivenRun::Scope::~Scope() { driven = before_; }
 
 void DrivenRun::begin() {
+  open();
   if (number == 0) number = Runtime::get().next_run();
   set_of_processes(sites_->of_processes);
   if (host::in_delivery()) never_waits = true;

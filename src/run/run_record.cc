@@ -100,6 +100,7 @@ void RunRecord::prepare(std::shared_ptr<const CompiledProgram> program) {
   const bool timed = host::timeline::on();
   if (timed) began_ = host::timeline::Clock::now();
   quick = !timed && !tape && deadline == Clock::time_point::max();
+  open();
 }
 
 namespace {

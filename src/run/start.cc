@@ -6,12 +6,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
-#include <mutex>
 
 #include "cluster/cluster.h"
 #include "core/check.h"
 #include "core/fork.h"
+#include "core/mutex.h"
 #include "host/executor.h"
 #include "host/limit.h"
 #include "host/lookout.h"
@@ -28,8 +27,8 @@ using host::RunState;
 
 struct StartedRun {
   std::shared_ptr<RunState> record;
-  std::mutex guard;
-  std::condition_variable ended;
+  Mutex guard;
+  Condition ended;
   std::atomic<bool> done{false};
   RunStatus status = RunStatus::running;
   Tensors results;
@@ -43,14 +42,15 @@ struct StartedRun {
     if (status == RunStatus::failed && !seen) host::keep_unseen(failure);
   }
 
-  void end(RunStatus how, std::exception_ptr why = nullptr) {
+  /// What is to be done then, which is the user's: without the lock, on a thread of ours.
+  [[nodiscard]] std::function<void()> end(RunStatus how, std::exception_ptr why = nullptr) {
     std::scoped_lock lock(guard);
-    if (done) return;
+    if (done) return nullptr;
     done = true;
     status = how;
     failure = std::move(why);
     ended.notify_all();
-    if (at_end) at_end();
+    return std::exchange(at_end, nullptr);
   }
 };
 
@@ -67,17 +67,22 @@ void tell_processes(const RunState& run) {
   }
 }
 
-void work(StartedRun& run, const std::function<Tensors()>& body) {
+/// The end of a run is one: its results are there, or it has failed, and the functions that it
+/// started have returned.
+std::function<void()> work(StartedRun& run, const std::function<Tensors()>& body) {
   try {
     Tensors results = body();
     for (const Tensor& t : results) t.block_until_ready();
+    run.record->wait_for_end();
+    if (run.record->failed()) run.record->rethrow();  // by a function that is late
     {
       std::scoped_lock lock(run.guard);
       run.results = std::move(results);
     }
-    run.end(RunStatus::done);
+    return run.end(RunStatus::done);
   } catch (...) {
     tell_processes(*run.record);
+    run.record->wait_for_end();
     switch (run.record->outcome()) {
       case Outcome::stopped: return run.end(RunStatus::stopped);
       case Outcome::cancelled: return run.end(RunStatus::cancelled, std::current_exception());
@@ -86,9 +91,32 @@ void work(StartedRun& run, const std::function<Tensors()>& body) {
   }
 }
 
-}  // namespace
+/// Barriers wait as long as somebody has it.
+std::shared_ptr<void> ticket_of(std::uint64_t number) {
+  return {nullptr, [number](void*) { run::Runtime::existing().remove_started(number); }};
+}
 
-namespace {
+/// A barrier in there does not wait for the tickets.
+void enter_at_end(const std::function<void()>& act, std::initializer_list<std::uint64_t> tickets) {
+  if (!act) return;
+  host::Beginning here{{nullptr, nullptr, nullptr, 0, 0}, {}};
+  for (const std::uint64_t ticket : tickets) here.inside.push_back({ticket});
+  const host::NestingScope scope(&here);
+  enters_users_code();
+  act();
+}
+
+/// Whoever calls may hold locks of its own that `act` takes.
+void act_elsewhere(const StartedRun& run, const std::function<void()>& act) {
+  if (!act) return;
+  const std::uint64_t of_run = run.record->ticket, number = run::Runtime::get().add_started();
+  const auto enter = [=, ticket = ticket_of(number)] { enter_at_end(act, {of_run, number}); };
+  try {
+    host::run_on_host_thread(enter);
+  } catch (const Error&) {  // there is no thread
+    enter();
+  }
+}
 
 /// Who waits goes on with the run's failure; the run itself ends when it can.
 void let_go(StartedRun& run) {
@@ -97,13 +125,13 @@ void let_go(StartedRun& run) {
   } catch (...) {
     RunStatus status = RunStatus::cancelled;
     if (run.record->failed()) status = RunStatus::failed;
-    run.end(status, std::current_exception());
+    act_elsewhere(run, run.end(status, std::current_exception()));
   }
 }
 
 /// Until it has ended, or until the limit. Another process may have failed, and this one's program
 /// be in a function that does not return: then who waits goes now.
-void sleep_until(StartedRun& run, std::unique_lock<std::mutex>& lock,
+void sleep_until(StartedRun& run, std::unique_lock<Mutex>& lock,
                  RunState::Clock::time_point limit) {
   const auto ended = [&] { return run.done.load(); };
   const bool alone = clusters::size_now() < 2;
@@ -170,8 +198,7 @@ std::shared_ptr<StartedRun> start_run(std::shared_ptr<RunState> state,
   const int device = run::default_device();
   const std::uint64_t number = run::Runtime::get().add_started();
   run->record->ticket = number;
-  std::shared_ptr<void> ticket(
-      nullptr, [number](void*) { run::Runtime::existing().remove_started(number); });
+  std::shared_ptr<void> ticket = ticket_of(number);
   host::run_on_host_thread(
       [run, body = std::move(body), depth, delivery, device, ticket]() mutable {
         std::optional<DeviceScope> on;
@@ -180,7 +207,7 @@ std::shared_ptr<StartedRun> start_run(std::shared_ptr<RunState> state,
         // A run that a host function starts counts as nested in it.
         const host::Beginning here{{nullptr, nullptr, nullptr, 0, depth, delivery}, {}};
         host::NestingScope scope(depth ? &here : nullptr);
-        work(*run, body);
+        enter_at_end(work(*run, body), {run->record->ticket});
         body = nullptr;  // its functions go with the run, not with who waits
         run.reset();     // reports a failure that nobody saw
         ticket.reset();  // then a barrier may go on
@@ -189,12 +216,12 @@ std::shared_ptr<StartedRun> start_run(std::shared_ptr<RunState> state,
 }
 
 RunStatus wait_run(StartedRun& run, std::optional<std::chrono::nanoseconds> limit) {
-  run.record->refuse_own_wait();
+  if (!run.done) run.record->refuse_own_wait();
   constexpr auto never = RunState::Clock::time_point::max();
   auto until = never;
   if (limit) until = host::after(*limit);
   std::optional<host::Wait> waits;
-  if (until == never) waits.emplace(*run.record);
+  if (until == never && !run.done) waits.emplace(*run.record);
   if (!run.done) refuse_forked();
   std::optional<host::timeline::Span> span;
   if (!run.done) span.emplace(host::timeline::Kind::wait, "a run");
@@ -224,9 +251,9 @@ RunStatus wait_run(StartedRun& run, std::optional<std::chrono::nanoseconds> limi
 
 void at_end_of(StartedRun& run, std::function<void()> act) {
   std::unique_lock lock(run.guard);
-  if (!run.done) run.at_end = std::move(act);
+  if (!run.done) return static_cast<void>(run.at_end = std::move(act));
   lock.unlock();
-  if (act) act();
+  act_elsewhere(run, act);
 }
 
 void keep_with(StartedRun& run, std::shared_ptr<const void> thing) {
@@ -242,17 +269,15 @@ std::vector<LiveHook> live_hooks_of(const StartedRun& run) {
 }
 
 RunStatus status_of(const StartedRun& run) {
-  std::scoped_lock lock(const_cast<std::mutex&>(run.guard));
+  std::scoped_lock lock(const_cast<Mutex&>(run.guard));
   return run.status;
 }
 
-// The results may be there before the functions that the run started have returned.
 void cancel_run(StartedRun& run) {
-  const bool done = run.done.load();
-  if (done && !run.record->has_calls_under_way()) return;
+  if (run.done.load()) return;
   refuse_forked();
   run.record->request(Outcome::cancelled);
-  if (!done) let_go(run);
+  let_go(run);
 }
 
 const Tensors& results_of(StartedRun& run) {

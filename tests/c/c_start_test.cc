@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <mutex>
+#include <thread>
 
 #include "support.h"
 
@@ -112,13 +113,111 @@ TEST_F(CStart, TellsOfACancelledRunAtOnceAndLetsGoWhenItIsOver) {
   const pn_request* const r = next();
   EXPECT_EQ(told.ended, 0);
   EXPECT_EQ(pn_started_cancel(run), PN_OK);
-  EXPECT_EQ(told.ended, 1) << "while the call is open";
+  EXPECT_TRUE(wait_until([&] { return told.ended == 1; })) << "while the call is open";
   EXPECT_EQ(pn_started_wait(run, 0, nullptr), PN_CANCELLED);
   pn_started_free(run);
   EXPECT_EQ(told.released, 0) << "the program goes on, and may print";
   pn_bridge_reply(bridge, r->tag, nullptr, 0);
   EXPECT_TRUE(wait_until([&] { return told.released == 1; }));
   EXPECT_EQ(told.ended, 1);
+}
+
+/// What `ended` does, and what it finds.
+struct InEnded {
+  std::atomic<pn_started*> run{nullptr};
+  std::atomic<int> waited{-1}, ended{0}, too_early{0};
+  const std::thread::id caller = std::this_thread::get_id();
+  bool frees = false;
+
+  static void ended_now(void* user) {
+    InEnded& e = *static_cast<InEnded*>(user);
+    e.too_early += std::this_thread::get_id() == e.caller;
+    EXPECT_TRUE(wait_until([&] { return e.run.load() != nullptr; }));
+    pn_tensor* y = nullptr;
+    e.waited = pn_started_wait(e.run, 1'000'000'000, &y);
+    pn_tensor_free(y);
+    if (e.frees) pn_started_free(e.run);
+    ++e.ended;
+  }
+};
+
+TEST_F(CStart, WhoIsToldOfTheEndMayWaitForItAndFreeTheRun) {
+  load([](Tensor x) { return x * 2.0f; });
+  for (const bool frees : {false, true})
+    for (int i = 0; i < 50; ++i) {
+      InEnded e;
+      e.frees = frees;
+      pn_start_options options{};
+      options.size = sizeof options;
+      options.ended = InEnded::ended_now;
+      options.user = &e;
+      pn_started* run = nullptr;
+      ASSERT_EQ(pn_start_with(program, &argument, 1, &options, &run), PN_OK) << pn_last_error();
+      e.run = run;
+      if (!frees) {
+        pn_tensor* y = nullptr;
+        EXPECT_EQ(pn_started_wait(run, 20'000'000'000, &y), PN_OK) << pn_last_error();
+        pn_tensor_free(y);
+      }
+      ASSERT_TRUE(wait_until([&] { return e.ended == 1; })) << frees;
+      EXPECT_EQ(e.waited, PN_OK);
+      EXPECT_EQ(e.too_early, 0) << "it comes from a thread of the library";
+      if (!frees) pn_started_free(run);
+    }
+}
+
+TEST_F(CStart, TheEndIsToldOnALibrarysThreadAlsoWhereItHasLongCome) {
+  load([](Tensor x) { return x * 2.0f; });
+  std::mutex of_the_host;  // which the host holds while it starts and cancels
+  struct User {
+    std::mutex& guard;
+    std::atomic<int> ended{0};
+  } user{of_the_host};
+  pn_start_options options{};
+  options.size = sizeof options;
+  options.user = &user;
+  options.ended = [](void* u) {
+    const std::scoped_lock lock(static_cast<User*>(u)->guard);
+    ++static_cast<User*>(u)->ended;
+  };
+  constexpr int runs = 2000;
+  for (int i = 0; i < runs; ++i) {
+    pn_started* run = nullptr;
+    {
+      const std::scoped_lock lock(of_the_host);
+      ASSERT_EQ(pn_start_with(program, &argument, 1, &options, &run), PN_OK) << pn_last_error();
+      if (i % 2) pn_started_cancel(run);
+    }
+    pn_started_free(run);
+  }
+  EXPECT_TRUE(wait_until([&] { return user.ended == runs; })) << user.ended;
+}
+
+TEST_F(CStart, TheEndIsThatOfTheFunctionsThatTheRunStartedToo) {
+  std::atomic<bool> goes_on{false}, returned{false};
+  register_function("start_test.beside",
+                    [&](View<const float>) {
+                      wait_until([&] { return goes_on.load(); });
+                      returned = true;
+                    },
+                    {.replace = true});
+  load([](Tensor x) {
+    start_call({.effect = Effect::unordered}, std::tuple<>(), Named{"start_test.beside"}, x);
+    return x * 2.0f;
+  });
+  Told told;
+  pn_started* run = nullptr;
+  ASSERT_EQ(start(options_for(told), &run), PN_OK) << pn_last_error();
+  EXPECT_EQ(pn_started_wait(run, 50'000'000, nullptr), PN_EMPTY) << "one is inside";
+  EXPECT_EQ(told.ended, 0);
+  goes_on = true;
+  pn_tensor* y = nullptr;
+  EXPECT_EQ(pn_started_wait(run, 20'000'000'000, &y), PN_OK) << pn_last_error();
+  EXPECT_TRUE(returned);
+  EXPECT_TRUE(wait_until([&] { return told.ended == 1; }));
+  pn_tensor_free(y);
+  pn_started_free(run);
+  unregister_function("start_test.beside");
 }
 
 TEST_F(CStart, RefusesWhatMeansNothingAndLeavesTheUser) {

@@ -90,6 +90,129 @@ TEST(OverlapEnds, ADeadlineLeavesOutWhatIsQueued) {
   }
 }
 
+/// What starts a function beside the program.
+using Starts = void (*)(const Tensor&, const Callee&);
+
+TEST(OverlapEnds, ARunIsDoneWhenWhatItStartedHasReturned) {
+  RecordProperty("covers", "OVERLAP-06");
+  const Starts ways[] = {[](const Tensor& x, const Callee& fn) {
+                           start_call({.effect = Effect::unordered}, std::tuple<>(), fn, x);
+                         },
+                         [](const Tensor& x, const Callee& fn) {
+                           start_call({.effect = Effect::ordered}, std::tuple<>(), fn, x);
+                         },
+                         [](const Tensor& x, const Callee& fn) {
+                           vmap([&](Tensor v) {
+                             start_call({.effect = Effect::unordered}, std::tuple<>(), fn, v);
+                             return v;
+                           })(broadcast_to(x, {3}));
+                         }};
+  for (const Mode mode : all_modes)
+    for (const Starts starts : ways)
+      for (const bool same : {true, false}) {
+        std::atomic<int> inside{0};
+        std::atomic<bool> goes_on{false};
+        const Callee beside([&](float) {
+          ++inside;
+          wait_until([&] { return goes_on.load(); });
+          --inside;
+        });
+        const auto f = jit(
+            [&](Tensor x) {
+              starts(x, beside);
+              return same ? x : x * 2.0f;
+            },
+            {.mode = mode});
+        auto run = f.start(Tensor(1.0f));
+        ASSERT_TRUE(wait_until([&] { return inside > 0; }));
+        EXPECT_EQ(run.wait(20ms), RunStatus::running);
+        EXPECT_EQ(run.status(), RunStatus::running);
+        goes_on = true;
+        EXPECT_EQ(run.wait(), RunStatus::done);
+        EXPECT_EQ(inside, 0) << static_cast<int>(mode);
+        EXPECT_EQ(run.result().item<float>(), same ? 1 : 2);
+      }
+}
+
+TEST(OverlapEnds, AFailedRunEndsWhenWhatItStartedHasReturned) {
+  for (const Mode mode : all_modes) {
+    std::atomic<int> inside{0};
+    const auto f = jit(
+        [&](Tensor x) {
+          start_call(
+              {.effect = Effect::unordered}, std::tuple<>(),
+              [&](const CallInfo& info, float) {
+                ++inside;
+                wait_until([&] { return info.stop.stop_requested(); });
+                std::this_thread::sleep_for(20ms);
+                --inside;
+              },
+              x);
+          return call(
+              {}, x.type(),
+              [&](float) -> float {
+                wait_until([&] { return inside > 0; });
+                throw std::runtime_error("out of milk");
+              },
+              x);
+        },
+        {.mode = mode});
+    auto run = f.start(Tensor(1.0f));
+    expect_error<CallbackError>([&] { run.wait(); }, {"out of milk"});
+    EXPECT_EQ(inside, 0) << static_cast<int>(mode);
+  }
+}
+
+TEST(OverlapEnds, WhatIsLateAtTheDeadlineFailsTheRun) {
+  for (const Mode mode : all_modes) {
+    std::atomic<bool> returned{false};
+    const auto f = jit(
+        [&](Tensor x) {
+          start_call(
+              {.name = "late", .effect = Effect::unordered}, std::tuple<>(),
+              [&](const CallInfo& info, float) {
+                wait_until([&] { return info.stop.stop_requested(); });
+                returned = true;
+              },
+              x);
+          return x * 2.0f;
+        },
+        {.mode = mode});
+    auto run = f.start_with({.deadline = 100ms}, Tensor(1.0f));
+    expect_error<TimeoutError>([&] { run.wait(); }, {"deadline"}, ErrorCode::timeout);
+    EXPECT_EQ(run.status(), RunStatus::failed);
+    EXPECT_TRUE(wait_until([&] { return returned.load(); }));
+    barrier();
+  }
+}
+
+TEST(OverlapEnds, WhoReturnsLateIsToldOfOnceASecond) {
+  std::atomic<int> returned{0};
+  const auto f = jit([&](Tensor x) {
+    return call(
+        {.name = "dawdler", .timeout = 1ms}, x.type(),
+        [&](const CallInfo& info, float v) {
+          wait_until([&] { return info.stop.stop_requested(); });
+          ++returned;
+          return v;
+        },
+        x);
+  });
+  testing::internal::CaptureStderr();
+  const auto begin = std::chrono::steady_clock::now();
+  constexpr int runs = 100;
+  for (int i = 0; i < runs; ++i) EXPECT_THROW(f(Tensor(1.0f)).block_until_ready(), TimeoutError);
+  EXPECT_TRUE(wait_until([&] { return returned == runs; }));
+  const double seconds = test::seconds_since(begin);
+  std::this_thread::sleep_for(1100ms);
+  EXPECT_THROW(f(Tensor(1.0f)).block_until_ready(), TimeoutError);
+  EXPECT_TRUE(wait_until([&] { return returned == runs + 1; }));
+  std::this_thread::sleep_for(50ms);
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_LE(std::count(log.begin(), log.end(), '\n'), static_cast<int>(seconds) + 4) << log;
+  EXPECT_TRUE(test::has(log, "dawdler") && test::has(log, "more of these)")) << log;
+}
+
 TEST(OverlapEnds, CancellingLeavesOutWhatFoundNoThread) {
   RecordProperty("covers", "OVERLAP-04 OVERLAP-06");
   constexpr int most = 64;
