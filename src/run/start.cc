@@ -242,7 +242,9 @@ RunStatus wait_run(StartedRun& run, std::optional<std::chrono::nanoseconds> limi
   if (!run.done) return RunStatus::running;
   run.seen = true;
   if (run.failure) {
-    if (run.record->outcome() == Outcome::failed || run.record->outcome() == Outcome::cancelled)
+    // What a function throws when its run was cancelled changes nothing any more.
+    const bool cancelled = run.status == RunStatus::cancelled;
+    if (run.record->outcome() == (cancelled ? Outcome::cancelled : Outcome::failed))
       run.record->rethrow();  // one for each waiter
     std::rethrow_exception(run.failure);
   }

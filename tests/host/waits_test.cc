@@ -1,4 +1,6 @@
 // Runs that wait for one another: what could never end is refused, each in a process of its own.
+#include <atomic>
+
 #include "support.h"
 
 namespace postern {
@@ -48,6 +50,28 @@ TEST(Waits, ADeadlineOutsideOfACallIsATimeout) {
     expect_error<TimeoutError>([&] { run.wait(); }, {"deadline passed"}, ErrorCode::timeout);
     EXPECT_EQ(run.status(), RunStatus::failed);
   }
+  barrier();
+}
+
+TEST(Waits, WhatAFunctionThrowsAfterCancelChangesNothing) {
+  std::atomic<bool> inside{false}, left{false};
+  const auto f = jit([&](Tensor x) {
+    return call(
+        {}, x.type(),
+        [&](const CallInfo& info, float) -> float {
+          inside = true;
+          test::wait_until([&] { return info.stop.stop_requested(); });
+          left = true;
+          throw std::runtime_error("it heeds the stop so");
+        },
+        x);
+  });
+  const auto run = f.start(Tensor(1.0f));
+  ASSERT_TRUE(test::wait_until([&] { return inside.load(); }));
+  run.cancel();
+  ASSERT_TRUE(test::wait_until([&] { return left.load(); }));
+  std::this_thread::sleep_for(50ms);
+  expect_error<CallbackError>([&] { run.wait(); }, {"cancelled"}, ErrorCode::cancelled);
   barrier();
 }
 
