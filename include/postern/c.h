@@ -197,7 +197,9 @@ typedef struct pn_start_options {
   int32_t device;      /* that it runs on, of pn_device_count(); with a program over several: 0 */
   /* Takes what its prints write, whole lines; NULL: standard output. */
   void (*print)(void* user, const char* text, size_t size);
-  /* Once, when the run has ended, so that pn_started_wait does not wait; also after a cancel. */
+  /* Once, when the run has ended, so that pn_started_wait does not wait; also after a cancel. A run
+   * that nobody cancels has ended when the functions that it started have returned. Never on the
+   * thread that starts or cancels, and not before *out is set; it may free the run. */
   void (*ended)(void* user);
   /* Once, when the run was freed and neither function is called any more. */
   void (*release)(void* user);

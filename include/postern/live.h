@@ -47,7 +47,8 @@ class Listening {
   POSTERN_API ~Listening();
 
   /// Nothing is shown to the listener any more: waits for those that are inside it now, but not
-  /// from inside of it. Firings that wait in a queue are lost.
+  /// from inside of it, and not where those wait for the caller in their turn. Firings that wait in
+  /// a queue are lost.
   POSTERN_API void off() noexcept;
   /// Other settings, from the next firing on; firings are counted anew. Throws TypeError for values
   /// out of range.
@@ -85,8 +86,8 @@ class LiveHook {
   /// name, resource_exhausted when the hook has 64 listeners.
   [[nodiscard]] POSTERN_API Listening turn_on(const Callee& fn,
                                               const LiveOptions& options = {}) const;
-  /// The run that passes here next ends there without failure, as by CallInfo::end_run. Throws as
-  /// turn_on does.
+  /// The run that passes here next ends there without failure, as by CallInfo::end_run; to ask
+  /// twice before it comes is to ask once. Throws as turn_on does.
   POSTERN_API void end_run() const;
   /// What passes here next is kept as a checkpoint: see listen::checkpoint. Throws as that and
   /// turn_on do.

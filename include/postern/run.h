@@ -55,8 +55,10 @@ class Run {
   Run(std::shared_ptr<detail::StartedRun> run, R like)
       : run_(std::move(run)), like_(std::move(like)) {}
 
-  /// Waits for the end: done, or stopped (a host function ended it early). Throws its failure;
-  /// of a cancelled run a CallbackError cancelled. With a limit returns running when it passes.
+  /// Waits for the end: done, or stopped (a host function ended it early). Functions that the run
+  /// has started have returned then, unless it was cancelled or its deadline has passed. Throws its
+  /// failure; of a cancelled run a CallbackError cancelled. With a limit returns running when it
+  /// passes.
   RunStatus wait() const { return detail::wait_run(*run_, {}); }
   RunStatus wait(std::chrono::nanoseconds limit) const { return detail::wait_run(*run_, limit); }
   /// How it is now, without waiting. Throws nothing.
