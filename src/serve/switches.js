@@ -6,8 +6,7 @@ const client = Array.from(crypto.getRandomValues(new Uint8Array(8)),
   (b) => b.toString(16).padStart(2, "0")).join("");
 const listeners = [["stats", "Statistics"], ["histogram", "Histogram"], ["print", "Print"],
   ["non-finite", "Tell non-finite"]];
-const once = [["record", "Record", "npz"], ["checkpoint", "Checkpoint", ""],
-  ["end", "End the run"]];
+const once = [["record", "Record", "npz"], ["checkpoint", "Checkpoint", ""]];
 
 async function ask(request) {
   const answer = await fetch(`/switch?client=${client}`, {
@@ -55,9 +54,10 @@ class HookCard {
     this.file.title = "Of the file or folder that is made where the program runs";
     for (const [kind, label, ending] of once) {
       const b = make("button", acts, label);
-      b.onclick = () => (kind === "end" ? this.end(b) : this.toggle(kind, ending));
+      b.onclick = () => this.toggle(kind, ending);
       this.buttons.set(kind, b);
     }
+    this.addEnd();
     this.said = make("p", this.figure, "", "said");
     this.said.setAttribute("role", "status");
   }
@@ -88,14 +88,16 @@ class HookCard {
       this.mine.set(kind, (await ask(request)).number);
     });
   }
-  end(button) {
-    if (button.textContent !== "Really?") {
-      const before = button.textContent;
-      button.textContent = "Really?";
-      setTimeout(() => { button.textContent = before; }, 4000);
-      return;
-    }
-    this.toggle("end");
+  addEnd() {  // asks first, and not where a double click would answer
+    const row = make("div", this.figure, "", "switches apart");
+    const button = make("button", row, "End the run");
+    const question = make("span", row, "The run's results will be lost. ");
+    const no = make("button", question, "Let it run"), yes = make("button", question, "End it");
+    const ask = (asking) => { button.hidden = asking; question.hidden = !asking; };
+    button.onclick = () => { ask(true); no.focus(); };
+    no.onclick = () => { ask(false); button.focus(); };
+    yes.onclick = () => { ask(false); this.toggle("end"); };
+    ask(false);
   }
   change() {
     return this.say(async () => {

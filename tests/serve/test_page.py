@@ -154,8 +154,22 @@ def test_switches_work_and_end_with_the_page(tmp_path):
             browser.open("about:blank")
             other.wait(f"return {CARD}.dataset.listeners === ''", limit=10)
             assert not other.errors()
+            # It stands apart, asks first, and nothing that answers is where a second click falls.
+            end = f"[...{CARD}.querySelectorAll('.apart button')].find((b) => !b.hidden)"
+            assert other.run(f"return {end}.parentElement.querySelectorAll('input').length") == 0
+            middle = other.run(
+                f"{end}.scrollIntoView(); "
+                f"const s = {end}.getBoundingClientRect(); "
+                "return [(s.left + s.right) / 2, (s.top + s.bottom) / 2]"
+            )
             press(other, "End the run")
-            press(other, "Really?")
+            there = other.run("return document.elementFromPoint(...arguments[0]).tagName", middle)
+            assert there != "BUTTON"
+            press(other, "Let it run")
+            time.sleep(0.5)
+            assert program.process.poll() is None
+            press(other, "End the run")
+            press(other, "End it")
             program.process.wait(30)  # its result is not to be had: the program ends with an error
 
 
