@@ -18,6 +18,7 @@
 #include "host/loop_tape.h"
 #include "host/pending.h"
 #include "shard/processes.h"
+#include "host/run_end.h"
 
 namespace postern {
 using namespace internal;
@@ -387,6 +388,7 @@ void RunState::ask_to_stop(Outcome reason) {
 }
 
 bool RunState::close() {
+  if (!part_of) run_has_ended(number, !stop.load());
   // Who ended it may not have come to that yet, and knows why.
   if (job_run_.load() && outcome() != Outcome::running) tell_processes();
   if (const std::uint64_t over = job_run_.exchange(0))

@@ -10,6 +10,8 @@
 #include "core/digest.h"
 #include "core/living.h"
 #include "core/mutex.h"
+#include "host/run_end.h"
+#include "host/run_state.h"
 #include "listen/stats.h"
 #include "listen/summary.h"
 #include "print/number.h"
@@ -107,7 +109,32 @@ struct ProgressState {
     if (at > 0 && at < total) out += fmt::format(", {:.1f} s left", left(at, so_far));
     return out + whose + numbers;
   }
+  /// The line in place of the one that is there, which ends with the last step.
+  void write(std::unique_lock<Mutex> lock) {
+    shown = Clock::now();
+    if (options.of_all_processes) clusters::say_count(what, done);
+    if (options.of_all_processes && clusters::rank_now() != 0) return;
+    const bool last = done >= total;
+    std::string text = line();
+    const std::size_t before = std::exchange(width, last ? 0 : text.size());
+    if (text.size() < before) text.append(before - text.size(), ' ');
+    text = '\r' + text + (last ? "\n" : "");
+    lock.unlock();  // what the stream does with it may wait for others that count
+    host::write_to(options.stream ? *options.stream : std::cerr, std::move(text));
+  }
 };
+
+/// A tap with .every does not show the steps that are left: the run's end does.
+static void end_with_run(const std::shared_ptr<ProgressState>& state, std::uint64_t run) {
+  const std::int64_t done = state->done;
+  if (done == state->total) return;
+  host::when_run_ends_well(run, [state, run, done] {
+    std::unique_lock lock(state->guard);
+    if (state->run != run || state->done != done) return;  // another loop began
+    state->done = state->total;
+    state->write(std::move(lock));
+  });
+}
 
 Progress::Progress(std::int64_t total, const ProgressOptions& options) {
   check(total > 0, "progress: the number of steps must be positive, got {}", total);
@@ -132,10 +159,15 @@ void Progress::operator()(const TapInfo& info, std::span<const AnyView> leaves) 
               : before % s.total + 1;
   const auto now = ProgressState::Clock::now();
   if (s.done <= before) s.start = now;  // another loop began
-  const bool last = s.done >= s.total;
-  if (!last && now - s.shown < std::chrono::duration<double>(1 / s.options.per_second)) return;
-  s.shown = now;
-  if (s.options.of_all_processes) clusters::say_count(s.what, s.done);
+  const std::int64_t stride = s.done - before;
+  if (stride > 1 && s.done + stride > s.total) {
+    if (host::in_delivery())
+      s.done = s.total;  // the run may be over
+    else
+      end_with_run(state_, info.run);
+  }
+  if (s.done < s.total && now - s.shown < std::chrono::duration<double>(1 / s.options.per_second))
+    return;
   s.numbers.clear();
   for (std::size_t i = counted; i < leaves.size(); ++i)
     if (leaves[i].rank() == 0)
@@ -144,13 +176,7 @@ void Progress::operator()(const TapInfo& info, std::span<const AnyView> leaves) 
                                    ? one_line(info.paths[i])
                                    : host::leaf_label(info.name, ""),
                                host::text_of(leaves[i], "", {}));
-  if (s.options.of_all_processes && clusters::rank_now() != 0) return;
-  std::string text = s.line();
-  const std::size_t width = std::exchange(s.width, last ? 0 : text.size());
-  if (text.size() < width) text.append(width - text.size(), ' ');
-  text = '\r' + text + (last ? "\n" : "");
-  lock.unlock();  // what the stream does with it may wait for others that count
-  host::write_to(s.options.stream ? *s.options.stream : std::cerr, std::move(text));
+  s.write(std::move(lock));
 }
 
 }  // namespace postern::listen

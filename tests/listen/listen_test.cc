@@ -175,63 +175,6 @@ TEST(Listen, TheFirstValueThatIsNotFinite) {
   EXPECT_EQ(f(tensor<float>({0, 0, 0, 0})).to_vector<float>()[3], 0);
 }
 
-constexpr double at_every_step = std::numeric_limits<double>::infinity();
-
-TEST(Listen, ProgressIsABarAtTheEndOfItsLine) {
-  std::ostringstream out;
-  auto f = jit([&](Tensor x) {
-    const auto bar = listen::progress(
-        50, {.label = "fit", .stream = &out, .width = 10, .per_second = at_every_step});
-    return fori_loop(
-        0, 50,
-        [=](Tensor i, Tensor v) {
-          tap(std::pair{i, v}, bar);
-          return v + 0.5f;
-        },
-        x);
-  });
-  f(Tensor(0.0f)).item<float>();
-  const std::string text = out.str();
-  EXPECT_TRUE(has(text, "\rfit [#.........] 5/50")) << text;
-  EXPECT_TRUE(has(text, "\rfit [##########] 50/50")) << text;
-  EXPECT_TRUE(has(text, "[1]=24.5")) << text;
-  EXPECT_EQ(text.back(), '\n');
-}
-
-TEST(Listen, ProgressCountsFiringsAndBeginsAnew) {
-  std::ostringstream out;
-  const auto bar = listen::progress(2, {.stream = &out, .width = 4, .per_second = at_every_step});
-  for (int i = 0; i < 4; ++i) tap(tensor<float>({1, 2}), bar);
-  const std::string text = out.str();
-  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2);
-  EXPECT_FALSE(has(text, "3/2")) << text;
-  test::expect_error<TypeError>([] { listen::progress(0); }, {"must be positive", "0"});
-  test::expect_error<TypeError>([] { listen::progress(1, {.width = 0}); }, {"width"});
-}
-
-TEST(Listen, ProgressOfSeveralDevicesIsThatOfOne) {
-  std::ostringstream out;
-  const auto bar = listen::progress(3, {.stream = &out, .width = 4, .per_second = at_every_step});
-  const Transforms none;
-  const std::vector<std::string> paths{""};
-  const auto show = [&](std::uint64_t run, int device, std::int64_t step) {
-    const TapInfo info{{"step", device, {}, run, StopToken()}, none, paths, false, {}};
-    const AnyView view(DType::s64, reinterpret_cast<const std::byte*>(&step), nullptr, 0, 1);
-    bar(info, {&view, 1});
-  };
-  for (const std::uint64_t run : {std::uint64_t{1}, std::uint64_t{2}})
-    for (std::int64_t step = 0; step < 3; ++step) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
-      show(run, run == 1 ? 1 : 0, step);
-      show(run, run == 1 ? 0 : 1, step);
-    }
-  const std::string text = out.str();
-  EXPECT_EQ(std::ranges::count(text, '\r'), 6) << text;
-  EXPECT_EQ(std::ranges::count(text, '\n'), 2) << text;
-  EXPECT_FALSE(has(text, "3/3 0.0 s")) << text;
-  EXPECT_FALSE(has(text, "2/3 0.0 s")) << text;
-}
-
 TEST(Listen, RecordsWhatNumPyReads) {
   const test::TemporaryFolder folder;
   const std::string npy = folder.path() + "/x.npy", npz = folder.path() + "/all.npz";

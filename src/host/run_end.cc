@@ -1,0 +1,57 @@
+// Who waits for the end of which run.
+#include "host/run_end.h"
+
+#include <atomic>
+#include <map>
+#include <vector>
+
+#include "core/mutex.h"
+#include "host/unseen.h"
+
+namespace postern::internal::host {
+
+namespace {
+
+struct RunEnds {
+  std::atomic<bool> any{false};
+  Mutex guard;
+  std::multimap<std::uint64_t, std::function<void()>> waiting;  // by the run's number
+};
+RunEnds& run_ends() {
+  static RunEnds* const r = new RunEnds;  // runs may end as late as the process
+  return *r;
+}
+
+}  // namespace
+
+void when_run_ends_well(std::uint64_t run, std::function<void()> f) {
+  RunEnds& ends = run_ends();
+  std::scoped_lock lock(ends.guard);
+  constexpr std::size_t most = 1000;  // the runs of a guest do not say when they end
+  if (ends.waiting.size() >= most) ends.waiting.erase(ends.waiting.begin());
+  ends.waiting.emplace(run, std::move(f));
+  ends.any = true;
+}
+
+void run_has_ended(std::uint64_t run, bool well) noexcept {
+  RunEnds& ends = run_ends();
+  if (!ends.any.load(std::memory_order_relaxed)) [[likely]]
+    return;
+  std::vector<std::function<void()>> of_run;
+  {
+    std::scoped_lock lock(ends.guard);
+    const auto [first, last] = ends.waiting.equal_range(run);
+    for (auto it = first; it != last; ++it) of_run.push_back(std::move(it->second));
+    ends.waiting.erase(first, last);
+    ends.any = !ends.waiting.empty();
+  }
+  for (auto& f : of_run) {
+    try {
+      if (well) f();
+    } catch (...) {
+      keep_unseen(std::current_exception());
+    }
+  }
+}
+
+}  // namespace postern::internal::host

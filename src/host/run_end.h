@@ -1,0 +1,15 @@
+// What waits for the end of a run.
+#pragma once
+#include <cstdint>
+#include <functional>
+
+namespace postern::internal::host {
+
+/// Inside a firing that the run of that number waits for: calls `f`, on any thread, when the run
+/// has ended well.
+void when_run_ends_well(std::uint64_t run, std::function<void()> f);
+
+/// The run is over.
+void run_has_ended(std::uint64_t run, bool well) noexcept;
+
+}  // namespace postern::internal::host
