@@ -5,6 +5,10 @@
 #include <postern/npy.h>
 #include <postern/ops.h>
 
+#include <cmath>
+#include <complex>
+#include <concepts>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "commands.h"
@@ -93,7 +97,50 @@ pn::Tensor from_text(const std::string& text, const pn::Type& like) {
   return pn::convert(wide, like.dtype);
 }
 
+Json json_of(bool x) { return x; }
+Json json_of(std::int64_t x) { return x; }
+Json json_of(std::uint64_t x) { return x; }
+template <std::floating_point T>
+Json json_of(T x) {
+  if (std::isnan(x)) return "NaN";
+  if (std::isinf(x)) return x < 0 ? "-Infinity" : "Infinity";
+  std::string text = fmt::format("{}", x);  // the digits of a float, not of its double
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return Json::parse(text);
+}
+template <class T>
+Json json_of(std::complex<T> x) {
+  return {json_of(x.real()), json_of(x.imag())};
+}
+
+/// `next` is the first element, and is moved behind the last.
+template <class I>
+Json nested(std::span<const std::int64_t> dims, I& next) {
+  using T = typename std::iterator_traits<I>::value_type;
+  if (dims.empty()) return json_of(static_cast<T>(*next++));
+  Json out = Json::array();
+  for (std::int64_t i = 0; i < dims[0]; ++i) out.push_back(nested(dims.subspan(1), next));
+  return out;
+}
+template <class T>
+Json as(const pn::Tensor& array) {
+  const std::vector<T> elements = pn::convert<T>(array).template to_vector<T>();
+  auto next = elements.begin();
+  return nested(array.dims(), next);
+}
+
 }  // namespace
+
+Json json_of(const pn::Tensor& array) {
+  const pn::DType dtype = array.dtype();
+  if (dtype == pn::DType::pred) return as<bool>(array);
+  if (pn::is_unsigned(dtype)) return as<std::uint64_t>(array);
+  if (pn::is_signed(dtype)) return as<std::int64_t>(array);
+  if (dtype == pn::DType::c128) return as<std::complex<double>>(array);
+  if (pn::is_complex(dtype)) return as<std::complex<float>>(array);
+  if (dtype == pn::DType::f64) return as<double>(array);
+  return as<float>(array);
+}
 
 std::vector<pn::Tensor> read_inputs(const std::vector<std::string>& inputs,
                                     const std::vector<pn::Type>& types) {

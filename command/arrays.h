@@ -2,6 +2,7 @@
 #pragma once
 #include <postern/tensor.h>
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -11,5 +12,9 @@ namespace command {
 /// or numbers as text. Throws Problem.
 std::vector<postern::Tensor> read_inputs(const std::vector<std::string>& inputs,
                                          const std::vector<postern::Type>& types);
+
+/// All elements in nested lists, as many digits as tell them. What JSON lacks are the texts "NaN",
+/// "Infinity" and "-Infinity", complex numbers the pair of their parts.
+nlohmann::json json_of(const postern::Tensor& array);
 
 }  // namespace command

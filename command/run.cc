@@ -203,7 +203,7 @@ int run(const Run& options) {
     if (!file.empty()) pn::write_npy(file, results[i]);
     Json result = {{"type", pn::to_string(program.outputs()[i])}};
     if (file.empty())
-      result["value"] = pn::to_string(results[i]);
+      result["value"] = json_of(results[i]);
     else
       result["file"] = file;
     if (!options.json)

@@ -76,7 +76,7 @@ class RealFormat {
   RealFormat(DType dtype, const TextStyle& style, bool sign)
       : dtype_(dtype), sign_(sign), suppress_(style.suppress) {
     precision_ = style.precision;
-    if (precision_ < 0 && suppress_) precision_ = 8;
+    if (precision_ < 0) precision_ = 8;
   }
 
   /// Each number once, then each once more to `measure`.

@@ -123,7 +123,7 @@ def test_files_in_and_out(programs, tmp_path):
         postern("run", programs / "plain.mlir", "[1,2,3]", "--json", "--time", "--repeat", 3)
     )
     assert (
-        answer["results"] == [{"type": "f32[3]", "value": "[3. 5. 7.]"}]
+        answer["results"] == [{"type": "f32[3]", "value": [3.0, 5.0, 7.0]}]
         and answer["median_ms"] <= answer["first_ms"]
     )
     assert "median of 3 runs" in postern(
@@ -197,6 +197,46 @@ def test_numbers_must_fit(tmp_path, dtype, numbers, told):
     assert told in postern(
         "run", tmp_path / "same.mlir", numbers, code=2 if "which no" in told else 0
     )
+
+
+@pytest.mark.parametrize(
+    "dtype, numbers, value",
+    [
+        ("f64", [1 / 3, -0.0, 5e-324, 1e300], None),
+        ("f32", [0.1, 16777216, -1.5, 0.25], [0.1, 16777216.0, -1.5, 0.25]),
+        ("bf16", [0.5, -2, 0, 1], [0.5, -2.0, 0.0, 1.0]),
+        ("f64", [[[0.1] * 40] * 30] * 2, None),
+        ("i64", [2**63 - 1, -(2**63)], None),
+        ("ui64", [2**64 - 1, 0], None),
+        ("i1", [True, False], None),
+        ("f32", 0.25, None),
+        ("f32", [], None),
+    ],
+)
+def test_json_has_whole_numbers(tmp_path, dtype, numbers, value):
+    dims = "".join(f"{d}x" for d in np.shape(numbers))
+    (tmp_path / "same.mlir").write_text(
+        f"func.func @main(%x: tensor<{dims}{dtype}>) -> tensor<{dims}{dtype}> "
+        f"{{ return %x : tensor<{dims}{dtype}> }}"
+    )
+    told = postern("run", tmp_path / "same.mlir", json.dumps(numbers), "--json")
+    (result,) = json.loads(told)["results"]
+    assert repr(result["value"]) == repr(numbers if value is None else value)  # -0.0 and 0.0
+
+
+def test_json_of_what_json_lacks(tmp_path):
+    np.save(tmp_path / "x.npy", np.array([np.nan, np.inf, -np.inf]))
+    np.save(tmp_path / "z.npy", np.array(1.5 - 2j))
+    (tmp_path / "same.mlir").write_text(
+        "func.func @main(%x: tensor<3xf64>, %z: tensor<complex<f64>>) "
+        "-> (tensor<3xf64>, tensor<complex<f64>>) "
+        "{ return %x, %z : tensor<3xf64>, tensor<complex<f64>> }"
+    )
+    told = postern("run", tmp_path / "same.mlir", tmp_path / "x.npy", tmp_path / "z.npy", "--json")
+    assert [r["value"] for r in json.loads(told)["results"]] == [
+        ["NaN", "Infinity", "-Infinity"],
+        [1.5, -2.0],
+    ]
 
 
 def test_wrong_programs(programs, tmp_path):
