@@ -19,6 +19,29 @@ FOR_ALL = re.compile(
 )
 PRINTED = re.compile(r"const pn::Tensor (?:.*, )?(\w+) =.*;  // (\[.*\]|-?[\d.]+)$")
 SKIPPED = ("c.h", "devices.h")  # C, and what comes before the first operation
+# Headers of functions that do nothing but return.
+PURE = "arrange compare conv indexing linalg ops products random reduce signal sort".split()
+# Functions that throw TypeError and are not in tests/core/places_test.cc: what they take last may
+# be any number of arguments, programs call them, or they can hardly be called wrongly there.
+NO_PLACE = {
+    "attributes.h": "Item",
+    "block.h": "block block_like override_block block_path",
+    "checkpoint.h": "operator()",
+    "conv.h": "ConvPadding",
+    "devices.h": "devices plugin_info",
+    "dlpack.h": "from_dlpack",
+    "file.h": "operator()",
+    "hook.h": "ScopedHooks",
+    "metrics.h": "operator()",
+    "npy.h": "read_npy read_npz read_npy_header",
+    "pending.h": "wait",
+    "print.h": "PrintFormat",
+    "program.h": "verify",
+    "random.h": "key",
+    "tap.h": "TapMap",
+    "tensor.h": "copy_of",
+    "transforms.h": "HostVjp next with_vjp vjp linearize linear_transpose",
+}
 
 # The functions whose use their types do not tell, by header.
 NOT_OBVIOUS = {
@@ -160,6 +183,34 @@ def commented(items):
         yield item, group
         if item.members is not None:
             yield from commented(item.members)
+
+
+def droppable(library, header):
+    """The functions of a pure header of which the compiler lets the result be dropped."""
+    for item, _, _ in described(library, library.headers[header].items, ""):
+        returns = item.head.split(item.name.split("::")[-1])[0]
+        if header.stem in PURE and "Tensor" in returns and "[[nodiscard]]" not in returns:
+            yield item
+
+
+def without_place(library, header, tested):
+    """The functions that throw TypeError and that no test calls to see whose line it names."""
+    parsed = library.headers[header]
+    seen = set()
+    for item, comment, over in described(library, parsed.items, text_of(parsed.opening)):
+        own = f"{text_of(comment)} {text_of([item.tail])}"
+        said = own if THROWS.search(own) else own + over
+        name = item.name.split("::")[-1]
+        if "TypeError" not in said or throws_nothing(item) or name in seen:
+            continue
+        seen.add(name)
+        if name in NO_PLACE.get(header.name, "").split():
+            continue
+        word = rf"\b{re.escape(name)}\b(?=[(<{{])"
+        if name.startswith("operator"):
+            word = re.escape(name.removeprefix("operator").strip("[]()"))
+        if not re.search(word, tested):
+            yield item
 
 
 def without_example(library, header):

@@ -230,7 +230,7 @@ class Parser:
         found = DIRECTIVE.match(self.text, self.at)
         self.at = found.end()
         line = found.group()
-        if line.startswith(("#else", "#ifdef __cplusplus")):
+        if line.startswith(("#else", "#elif", "#ifdef __cplusplus")):
             depth = 1
             while depth:
                 end = self.text.index("\n", self.at) + 1
@@ -348,7 +348,7 @@ class Library:
         """Leaves out functions that are declared above and defined here."""
         seen = set()
         for item in list(items):
-            same = re.sub(r"\s|\[\[\w+\]\]|POSTERN_API", "", item.head)
+            same = re.sub(r"\s|\[\[\w+\]\]|POSTERN_API|= *Place::current\(\)", "", item.head)
             if item.kind == "function" and same in seen:
                 items.remove(item)
             seen.add(same)

@@ -2,6 +2,7 @@
 #pragma once
 #include <postern/detail/api.h>
 #include <postern/dtype.h>
+#include <postern/place.h>
 
 #include <array>
 #include <cstdint>
@@ -124,10 +125,10 @@ class Attributes {
   /// The value of that name and type, one of those of Attribute; throws TypeError naming the
   /// attribute, the type asked for and the type it has, or the attributes that there are.
   template <class T>
-  const T& get(std::string_view name) const {
-    const Attribute& value = find(name);
+  const T& get(std::string_view name, Place place = Place::current()) const {
+    const Attribute& value = find(name, place);
     if (const T* found = std::get_if<T>(&value)) return *found;
-    wrong_type(name, value, Attribute(T{}));
+    wrong_type(name, value, Attribute(T{}), place);
   }
   /// Whether there is one of that name; gives one, in place of another of that name; all of them.
   POSTERN_API bool has(std::string_view name) const;
@@ -136,9 +137,9 @@ class Attributes {
   POSTERN_API bool operator==(const Attributes& other) const;
 
  private:
-  POSTERN_API const Attribute& find(std::string_view name) const;
+  POSTERN_API const Attribute& find(std::string_view name, Place place) const;
   [[noreturn]] POSTERN_API static void wrong_type(std::string_view name, const Attribute& has,
-                                                  const Attribute& asked);
+                                                  const Attribute& asked, Place place);
   std::map<std::string, Attribute, std::less<>> items_;
 };
 

@@ -65,11 +65,12 @@ struct FfiTarget {
   // It is called each time the program passes, in no order with others, also when nobody uses its
   // results or there are none; else it may be left out, or called once where it stands twice.
   bool side_effect = false;
+  Place place = {};  // where it was made, for errors
   /// No name; or of that name. They throw nothing.
   FfiTarget() = default;
-  FfiTarget(const char* target) : name(target) {}
-  FfiTarget(std::string target, Attributes extra = {})
-      : name(std::move(target)), attributes(std::move(extra)) {}
+  FfiTarget(const char* target, Place at = Place::current()) : name(target), place(at) {}
+  FfiTarget(std::string target, Attributes extra = {}, Place at = Place::current())
+      : name(std::move(target)), attributes(std::move(extra)), place(at) {}
 };
 
 /// A host function for a block: see Callee. Its first parameter may be `const Config&`.
@@ -203,15 +204,15 @@ struct BlockPath {
 };
 namespace detail {
 POSTERN_API BlockPath block_path(const BlockConfig& config, std::span<const Type> operands,
-                                 const std::string& platform);
+                                 const std::string& platform, const Place& place);
 }
 /// What lowering for `platform` will choose for a block with these operands, not batched, and with
 /// results that the chosen kernel takes (a program's print says it for its own blocks in any case).
 /// Throws TypeError for a platform that there is not.
 template <class Config>
 BlockPath block_path(const Config& config, const std::vector<Type>& operands,
-                     const std::string& platform = "cpu") {
-  return detail::block_path(detail::erase_config(config), operands, platform);
+                     const std::string& platform = "cpu", Place place = Place::current()) {
+  return detail::block_path(detail::erase_config(config), operands, platform, place);
 }
 /// Its text. Throws nothing.
 POSTERN_API std::string to_string(const BlockPath& path);

@@ -31,12 +31,13 @@ namespace postern {
 /// before. Waits for them. Dtypes that the format lacks (c128, s4, some floats of 8 and 4 bits) are
 /// bytes with a note that load_tensors understands. Throws TypeError for a name that is empty, no
 /// UTF-8 or there twice; Error(unavailable) when the file cannot be written.
-POSTERN_API void save_tensors(const std::filesystem::path& file, const NamedTensors& tensors);
+POSTERN_API void save_tensors(const std::filesystem::path& file, const NamedTensors& tensors,
+                              Place place = Place::current());
 
 /// The tensors of a safetensors file, in the order of their bytes. Throws Error: not_found or
 /// unavailable when it cannot be read, invalid_argument when it is none, data_loss when it is cut,
 /// unimplemented for a dtype that Postern lacks.
-POSTERN_API NamedTensors load_tensors(const std::filesystem::path& file);
+[[nodiscard]] POSTERN_API NamedTensors load_tensors(const std::filesystem::path& file);
 
 namespace detail {
 /// What the leaf with this path is named in a file: "layers[0].w" for ".layers[0].w", "value" for a
@@ -54,12 +55,13 @@ std::vector<std::string> tensor_names(const Tree& tree) {
 
 /// The same of the leaves of a container, named by their paths. Throws the same errors.
 template <class Tree>
-void save_tensors(const std::filesystem::path& file, const Tree& tree) {
+void save_tensors(const std::filesystem::path& file, const Tree& tree,
+                  Place place = Place::current()) {
   const std::vector<std::string> names = detail::tensor_names(tree);
   const std::vector<Tensor> all = leaves(tree);
   NamedTensors tensors;
   for (std::size_t i = 0; i < all.size(); ++i) tensors.emplace_back(names[i], all[i]);
-  save_tensors(file, tensors);
+  save_tensors(file, tensors, place);
 }
 
 // --- state of host functions ---
@@ -82,9 +84,10 @@ class RegisteredState {
 /// is kept waits, and by two threads at once where two programs are kept. `load` takes what `save`
 /// gave. Both may run programs. Throws TypeError for an empty name, Error(already_exists) for one
 /// that is taken.
-[[nodiscard]] POSTERN_API RegisteredState
-register_state(const std::string& name, std::function<std::string()> save,
-               std::function<void(std::string_view)> load);
+[[nodiscard]] POSTERN_API RegisteredState register_state(const std::string& name,
+                                                         std::function<std::string()> save,
+                                                         std::function<void(std::string_view)> load,
+                                                         Place place = Place::current());
 
 namespace detail {
 /// Written to a stream and read back. Not texts, of which >> reads a word.
@@ -102,7 +105,8 @@ concept Streamable = !std::is_convertible_v<T, std::string_view> &&
 ///   std::mt19937 engine;
 ///   const pn::RegisteredState kept = pn::register_state("engine", engine);
 template <detail::Streamable T>
-[[nodiscard]] RegisteredState register_state(const std::string& name, T& object);
+[[nodiscard]] RegisteredState register_state(const std::string& name, T& object,
+                                             Place place = Place::current());
 
 // --- keeping ---
 
@@ -134,7 +138,8 @@ class Checkpoint {
   /// failed_precondition when another process writes to the folder, unavailable when it cannot be
   /// written to; with OnError::go_on firings try again instead.
   POSTERN_API explicit Checkpoint(const std::filesystem::path& folder,
-                                  const CheckpointOptions& options = {});
+                                  const CheckpointOptions& options = {},
+                                  Place place = Place::current());
   /// What tap and hook call, to keep a checkpoint. With OnError::stop it throws what it, or a write
   /// before it, failed with; Error(failed_precondition) for a tap that it is not for.
   POSTERN_API void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
@@ -149,8 +154,9 @@ class Checkpoint {
 };
 /// A Checkpoint; throws as its constructor does.
 inline Checkpoint checkpoint(const std::filesystem::path& folder,
-                             const CheckpointOptions& options = {}) {
-  return Checkpoint(folder, options);
+                             const CheckpointOptions& options = {},
+                             Place place = Place::current()) {
+  return Checkpoint(folder, options, place);
 }
 
 }  // namespace listen
@@ -291,7 +297,7 @@ namespace detail {
 }
 
 template <detail::Streamable T>
-RegisteredState register_state(const std::string& name, T& object) {
+RegisteredState register_state(const std::string& name, T& object, Place place) {
   auto save = [&object] {
     std::ostringstream text;
     text.precision(std::numeric_limits<long double>::max_digits10);
@@ -303,7 +309,7 @@ RegisteredState register_state(const std::string& name, T& object) {
     in >> object;
     if (!in || !(in >> std::ws).eof()) detail::unreadable_state(name);
   };
-  return register_state(name, std::move(save), std::move(load));
+  return register_state(name, std::move(save), std::move(load), place);
 }
 
 }  // namespace postern

@@ -45,7 +45,8 @@ struct ConvOptions {
 ///   const pn::Tensor x = pn::tensor<float>({{{1, 2, 4, 8}}});    // [1, 1, 4]
 ///   const pn::Tensor kernel = pn::tensor<float>({{{1, -1}}});    // [1, 1, 2]
 ///   const pn::Tensor y = pn::conv(x, kernel, {.strides = {2}});  // [[[-1 -4]]]
-POSTERN_API Tensor conv(const Operand& x, const Operand& kernel, const ConvOptions& options = {});
+[[nodiscard]] POSTERN_API Tensor conv(const Operand& x, const Operand& kernel,
+                                      const ConvOptions& options = {});
 /// The order of axes: N batch, C features, O and I the kernel's, any other letters space.
 struct ConvLayout {
   std::string x = "NHWC", kernel = "HWIO", result = "NHWC";
@@ -55,7 +56,8 @@ struct ConvLayout {
 ///   const pn::Tensor images = pn::ones(pn::type<float>({8, 28, 28, 3}));
 ///   const pn::Tensor kernel = pn::ones(pn::type<float>({5, 5, 3, 16}));
 ///   const pn::Tensor y = pn::conv_general(images, kernel, {}, {.padding = "SAME"});
-POSTERN_API Tensor conv_general(const Operand& x, const Operand& kernel, const ConvLayout& layout,
-                                const ConvOptions& options = {});
+[[nodiscard]] POSTERN_API Tensor conv_general(const Operand& x, const Operand& kernel,
+                                              const ConvLayout& layout,
+                                              const ConvOptions& options = {});
 
 }  // namespace postern

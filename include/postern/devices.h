@@ -1,6 +1,7 @@
 // Devices and configuration.
 #pragma once
 #include <postern/detail/api.h>
+#include <postern/place.h>
 
 #include <chrono>
 #include <cstddef>
@@ -54,7 +55,7 @@ struct Config {
 /// of range.
 ///
 ///   pn::configure({.cpu_devices = 4, .cache_dir = "compiled"});  // before anything else
-POSTERN_API void configure(const Config& config);
+POSTERN_API void configure(const Config& config, Place place = Place::current());
 
 struct DeviceInfo {
   int ordinal;

@@ -14,6 +14,6 @@ namespace postern {
 POSTERN_API Tensor from_dlpack(DLManagedTensor* managed);
 /// Waits for the data, and shows it without a copy on CPU: nobody may write to it while others have
 /// the tensor. Throws as Tensor::read does, and TypeError for a dtype that DLPack has not.
-POSTERN_API DLManagedTensor* to_dlpack(const Tensor& tensor);
+POSTERN_API DLManagedTensor* to_dlpack(const Tensor& tensor, Place place = Place::current());
 
 }  // namespace postern

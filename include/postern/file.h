@@ -34,7 +34,8 @@ struct SavedSite {
 /// that the file runs on any platform, and take an override of the process that loads it where one
 /// accepts when it first runs; captured tensors are written out. Throws Error(unavailable) when the
 /// file cannot be written.
-POSTERN_API void save(const std::filesystem::path& file, const Lowered& program);
+POSTERN_API void save(const std::filesystem::path& file, const Lowered& program,
+                      Place place = Place::current());
 /// The same as text. Throws TypeError as `save` does.
 ///
 ///   pn::register_function("twice", [](pn::View<const float> x, pn::View<float> y) {
@@ -44,7 +45,8 @@ POSTERN_API void save(const std::filesystem::path& file, const Lowered& program)
 ///   auto f = pn::jit([type](pn::Tensor x) { return pn::call(type, pn::Named{"twice"}, x); });
 ///   const pn::Loaded g = pn::load_text(pn::saved_text(f.lower(pn::abstract(type))));
 ///   const pn::Tensor y = g(pn::tensor<float>({1, 2})).at(0);  // [2 4]
-POSTERN_API std::string saved_text(const Lowered& program);
+[[nodiscard]] POSTERN_API std::string saved_text(const Lowered& program,
+                                                 Place place = Place::current());
 
 /// A program from a file. Copies share it. Compiled when it is first run. Several threads may run
 /// one at once. No member throws but those that run it.
@@ -87,8 +89,9 @@ class Loaded {
 /// portable artifacts. Throws Error: not_found or unavailable when there is no such file, data_loss
 /// when it was changed or cut, invalid_argument when it is no program, unimplemented when it needs
 /// what a later version may know or what cannot be run here.
-POSTERN_API Loaded load(const std::filesystem::path& file);
+POSTERN_API Loaded load(const std::filesystem::path& file, Place place = Place::current());
 /// The same from text; `name` is for errors. Throws as `load` does, but for files.
-POSTERN_API Loaded load_text(std::string_view text, const std::string& name = "text");
+POSTERN_API Loaded load_text(std::string_view text, const std::string& name = "text",
+                             Place place = Place::current());
 
 }  // namespace postern

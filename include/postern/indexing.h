@@ -22,8 +22,9 @@ enum class OutOfRange : std::uint8_t { fill, clip, promise };
 ///
 ///   const pn::Tensor x = pn::tensor<float>({{3, 1, 2}, {4, 6, 5}});
 ///   const pn::Tensor sorted = pn::take_along_axis(x, pn::argsort(x));  // [[1 2 3] [4 5 6]]
-POSTERN_API Tensor take_along_axis(const Operand& x, const Operand& indices, std::int64_t axis = -1,
-                                   OutOfRange mode = OutOfRange::fill);
+[[nodiscard]] POSTERN_API Tensor take_along_axis(const Operand& x, const Operand& indices,
+                                                 std::int64_t axis = -1,
+                                                 OutOfRange mode = OutOfRange::fill);
 /// x with its rows along `axis` at `indices` replaced by, added to, multiplied with ... `updates`,
 /// which broadcast to the shape of take(x, indices, axis). Negative indices count from the end,
 /// those out of range are left out. An index that comes twice: sums, products and extrema take all
@@ -32,16 +33,16 @@ POSTERN_API Tensor take_along_axis(const Operand& x, const Operand& indices, std
 ///
 ///   const pn::Tensor x = pn::zeros(pn::type<float>({4})), at = pn::tensor<int>({1, 1, -1});
 ///   const pn::Tensor y = pn::index_add(x, at, pn::tensor<float>({5, 6, 7}));  // [0 11 0 7]
-POSTERN_API Tensor index_set(const Operand& x, const Operand& indices, const Operand& updates,
-                             std::int64_t axis = 0);
-POSTERN_API Tensor index_add(const Operand& x, const Operand& indices, const Operand& updates,
-                             std::int64_t axis = 0);
-POSTERN_API Tensor index_multiply(const Operand& x, const Operand& indices, const Operand& updates,
-                                  std::int64_t axis = 0);
-POSTERN_API Tensor index_min(const Operand& x, const Operand& indices, const Operand& updates,
-                             std::int64_t axis = 0);
-POSTERN_API Tensor index_max(const Operand& x, const Operand& indices, const Operand& updates,
-                             std::int64_t axis = 0);
+[[nodiscard]] POSTERN_API Tensor index_set(const Operand& x, const Operand& indices,
+                                           const Operand& updates, std::int64_t axis = 0);
+[[nodiscard]] POSTERN_API Tensor index_add(const Operand& x, const Operand& indices,
+                                           const Operand& updates, std::int64_t axis = 0);
+[[nodiscard]] POSTERN_API Tensor index_multiply(const Operand& x, const Operand& indices,
+                                                const Operand& updates, std::int64_t axis = 0);
+[[nodiscard]] POSTERN_API Tensor index_min(const Operand& x, const Operand& indices,
+                                           const Operand& updates, std::int64_t axis = 0);
+[[nodiscard]] POSTERN_API Tensor index_max(const Operand& x, const Operand& indices,
+                                           const Operand& updates, std::int64_t axis = 0);
 
 /// The part of x of these sizes that begins at `starts` (integer scalars, one for each axis,
 /// negative: from the end), of x's dtype. A start too large for the part to fit is lowered. Sizes
@@ -51,15 +52,16 @@ POSTERN_API Tensor index_max(const Operand& x, const Operand& indices, const Ope
 ///     return pn::dynamic_slice(x, {i}, {3});
 ///   });
 ///   const pn::Tensor y = window(pn::iota<float>(8), 2);  // [2 3 4]
-POSTERN_API Tensor dynamic_slice(const Operand& x, const std::vector<Operand>& starts,
-                                 const Dims& sizes);
+[[nodiscard]] POSTERN_API Tensor dynamic_slice(const Operand& x, const std::vector<Operand>& starts,
+                                               const Dims& sizes);
 /// x with the part that begins at `starts` replaced by `update`, of x's rank and no extent larger,
 /// whose dtype promotes to x's.
-POSTERN_API Tensor dynamic_update_slice(const Operand& x, const Operand& update,
-                                        const std::vector<Operand>& starts);
+[[nodiscard]] POSTERN_API Tensor dynamic_update_slice(const Operand& x, const Operand& update,
+                                                      const std::vector<Operand>& starts);
 /// x[..., index, ...] on one axis, which disappears; `index` is an integer scalar, brought into
 /// range as by dynamic_slice.
-POSTERN_API Tensor dynamic_index(const Operand& x, const Operand& index, std::int64_t axis = 0);
+[[nodiscard]] POSTERN_API Tensor dynamic_index(const Operand& x, const Operand& index,
+                                               std::int64_t axis = 0);
 
 /// Axes of gather and scatter, StableHLO's dimension numbers. The last axis of the indices is the
 /// index vector.
@@ -77,8 +79,9 @@ struct IndexAxes {
 ///   const pn::Tensor at = pn::tensor<int>({{0, 1}, {2, 3}});  // two index vectors: rows, columns
 ///   const pn::Tensor y =
 ///       pn::gather(x, at, {.dropped = {0, 1}, .indexed = {0, 1}}, {1, 1});  // [1 11]
-POSTERN_API Tensor gather(const Operand& x, const Operand& indices, const IndexAxes& axes,
-                          const Dims& sizes, OutOfRange mode = OutOfRange::fill);
+[[nodiscard]] POSTERN_API Tensor gather(const Operand& x, const Operand& indices,
+                                        const IndexAxes& axes, const Dims& sizes,
+                                        OutOfRange mode = OutOfRange::fill);
 
 enum class Update : std::uint8_t { set, add, multiply, min, max };
 struct ScatterOptions {
@@ -95,8 +98,8 @@ struct ScatterOptions {
 ///   const pn::Tensor rows = pn::ones(pn::type<float>({2, 3}));
 ///   const pn::Tensor y = pn::scatter(pn::Update::add, x, at, rows,
 ///                                    {.window = {1}, .dropped = {0}, .indexed = {0}});
-POSTERN_API Tensor scatter(Update how, const Operand& x, const Operand& indices,
-                           const Operand& updates, const IndexAxes& axes,
-                           const ScatterOptions& options = {});
+[[nodiscard]] POSTERN_API Tensor scatter(Update how, const Operand& x, const Operand& indices,
+                                         const Operand& updates, const IndexAxes& axes,
+                                         const ScatterOptions& options = {});
 
 }  // namespace postern

@@ -36,6 +36,7 @@ struct JitOptions {
   std::function<int(const StageInfo&)> stage_device = {};
   /// All hooks of the function stay in the program, asleep where nobody listens: see live.h.
   bool live_hooks = false;
+  Place place = Place::current();  // of the call of jit, for errors
 };
 
 /// A function that is compiled on demand. Calling it traces `f` with arguments of the given types,
@@ -129,7 +130,8 @@ class Jitted : public detail::BraceCall<Jitted<F>, F> {
   ///   auto step = pn::jit([](pn::Tensor w) { return pn::hook("w", 2.0f * w); });
   ///   auto seen = step.with_hooks({{"w", [](pn::View<const float> w) { std::cout << w[0]; }}});
   ///   const pn::Tensor y = seen(pn::tensor<float>({1, 2}));  // [2 4]
-  Jitted with_hooks(std::vector<HookBinding> listeners, const HookRules& rules = {}) const {
+  [[nodiscard]] Jitted with_hooks(std::vector<HookBinding> listeners,
+                                  const HookRules& rules = {}) const {
     return Jitted(f_, detail::with_hooks(*core_, std::move(listeners), rules));
   }
   /// The hooks that the function passes when it is traced with arguments like these, with or
@@ -212,7 +214,7 @@ class Jitted : public detail::BraceCall<Jitted<F>, F> {
 
 /// `f`, compiled on demand: see Jitted. Throws TypeError for options that do not go together.
 template <class F>
-Jitted<std::decay_t<F>> jit(F&& f, JitOptions options = {}) {
+[[nodiscard]] Jitted<std::decay_t<F>> jit(F&& f, JitOptions options = {}) {
   return {std::forward<F>(f), std::move(options)};
 }
 

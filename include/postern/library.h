@@ -9,6 +9,7 @@
 //   POSTERN_LIBRARY("my_kernels", "1.0", load)
 #pragma once
 #include <postern/detail/api.h>
+#include <postern/place.h>
 
 #include <cstdint>
 #include <string>
@@ -40,9 +41,10 @@ using FfiHandler = XLA_FFI_Error*(XLA_FFI_CallFrame*);
 /// GPU handler that may be recorded into a CUDA graph.
 POSTERN_API void register_ffi_handler(const std::string& name, FfiHandler* handler,
                                       const std::string& platform = "cpu",
-                                      bool command_buffer = false);
+                                      bool command_buffer = false, Place place = Place::current());
 /// Sorted; of one platform. Throws TypeError for a platform that there is not.
-POSTERN_API std::vector<std::string> ffi_handlers(const std::string& platform = "cpu");
+POSTERN_API std::vector<std::string> ffi_handlers(const std::string& platform = "cpu",
+                                                  Place place = Place::current());
 
 struct LibraryInfo {
   std::string path, name, version;

@@ -110,7 +110,8 @@ class Progress {
  public:
   /// A bar that is not written yet. Throws TypeError for a total or per_second that is not
   /// positive, and a width outside of 1 to 1000.
-  POSTERN_API explicit Progress(std::int64_t total, const ProgressOptions& options = {});
+  POSTERN_API explicit Progress(std::int64_t total, const ProgressOptions& options = {},
+                                Place place = Place::current());
   /// What tap and hook call, to write the bar, at most so often as the options say. Throws nothing
   /// but what the stream does.
   POSTERN_API void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
@@ -119,8 +120,9 @@ class Progress {
   std::shared_ptr<struct ProgressState> state_;
 };
 /// A Progress; throws as its constructor does.
-inline Progress progress(std::int64_t total, const ProgressOptions& options = {}) {
-  return Progress(total, options);
+inline Progress progress(std::int64_t total, const ProgressOptions& options = {},
+                         Place place = Place::current()) {
+  return Progress(total, options, place);
 }
 
 struct RecordOptions {
@@ -136,7 +138,8 @@ class Record {
  public:
   /// Throws TypeError for a file of another name, and Error(unavailable) when it cannot be written,
   /// unless OnError::go_on.
-  POSTERN_API explicit Record(const std::string& file, const RecordOptions& options = {});
+  POSTERN_API explicit Record(const std::string& file, const RecordOptions& options = {},
+                              Place place = Place::current());
   /// What tap and hook call, to keep the values; throws Error(unavailable) likewise.
   POSTERN_API void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
   /// Writes what is not written yet; later firings are left out. Throws Error(unavailable) when the
@@ -150,8 +153,9 @@ class Record {
   std::shared_ptr<struct RecordState> state_;
 };
 /// A Record; throws as its constructor does.
-inline Record record(const std::string& file, const RecordOptions& options = {}) {
-  return Record(file, options);
+inline Record record(const std::string& file, const RecordOptions& options = {},
+                     Place place = Place::current()) {
+  return Record(file, options, place);
 }
 
 struct HistogramOptions {
@@ -162,7 +166,8 @@ struct HistogramOptions {
 class Histogram {
  public:
   /// Has counted nothing. Throws TypeError for bins out of range.
-  POSTERN_API explicit Histogram(const HistogramOptions& options = {});
+  POSTERN_API explicit Histogram(const HistogramOptions& options = {},
+                                 Place place = Place::current());
   /// What tap and hook call, to count.
   POSTERN_API void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
 
@@ -186,7 +191,9 @@ class Histogram {
   std::shared_ptr<struct HistogramState> state_;
 };
 /// A Histogram; throws as its constructor does.
-inline Histogram histogram(const HistogramOptions& options = {}) { return Histogram(options); }
+inline Histogram histogram(const HistogramOptions& options = {}, Place place = Place::current()) {
+  return Histogram(options, place);
+}
 
 }  // namespace postern::listen
 
@@ -223,7 +230,7 @@ class NonFinite : public detail::BraceCall<NonFinite<F>, F> {
 /// CallbackError that names the operation and your line. Under it derivatives are watched too:
 /// `jit(trace::non_finite(grad(f)))`. Slow, for finding out.
 template <class F>
-NonFinite<F> non_finite(F f, Place place = Place::current()) {
+[[nodiscard]] NonFinite<F> non_finite(F f, Place place = Place::current()) {
   return {std::move(f), place};
 }
 

@@ -52,7 +52,7 @@ class Listening {
   POSTERN_API void off() noexcept;
   /// Other settings, from the next firing on; firings are counted anew. Throws TypeError for values
   /// out of range.
-  POSTERN_API void change(const LiveOptions& options) const;
+  POSTERN_API void change(const LiveOptions& options, Place place = Place::current()) const;
   /// Whether it may be shown something more: false after off(), after `until` firings, and when the
   /// program is gone.
   POSTERN_API bool is_on() const;
@@ -97,7 +97,7 @@ class LiveHook {
   POSTERN_API std::size_t listeners() const;
   /// Other settings for the listener that the program itself has here. Throws TypeError for values
   /// out of range; Error: failed_precondition when it has none, not_found when the program is gone.
-  POSTERN_API void change(const LiveOptions& options) const;
+  POSTERN_API void change(const LiveOptions& options, Place place = Place::current()) const;
   /// Whether the program itself has a listener here.
   POSTERN_API bool has_own() const;
 

@@ -44,14 +44,16 @@ class TensorBoard {
   /// it cannot be written to; with OnError::go_on firings try again instead. TypeError for bins
   /// outside of 1 to 65536.
   POSTERN_API explicit TensorBoard(const std::filesystem::path& folder,
-                                   const TensorBoardOptions& options = {});
+                                   const TensorBoardOptions& options = {},
+                                   Place place = Place::current());
   /// Throws Error(unavailable) when the file cannot be written; then it is as it was. TypeError for
   /// what is no image.
   POSTERN_API void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
 
   /// The same from outside of programs. They wait for the tensor, throw what it throws (see
   /// Tensor::read), and the same errors otherwise.
-  POSTERN_API void add(const std::string& tag, const Tensor& value, std::int64_t step) const;
+  POSTERN_API void add(const std::string& tag, const Tensor& value, std::int64_t step,
+                       Place place = Place::current()) const;
   POSTERN_API void add_text(const std::string& tag, const std::string& markdown,
                             std::int64_t step = 0) const;
   /// What the run was started with, for the page that compares runs. Lists are shown as texts.
@@ -63,8 +65,9 @@ class TensorBoard {
 };
 /// A TensorBoard; throws as its constructor does.
 inline TensorBoard tensorboard(const std::filesystem::path& folder,
-                               const TensorBoardOptions& options = {}) {
-  return TensorBoard(folder, options);
+                               const TensorBoardOptions& options = {},
+                               Place place = Place::current()) {
+  return TensorBoard(folder, options, place);
 }
 
 struct RowOptions {
@@ -82,7 +85,8 @@ class Rows {
   enum class Format : std::uint8_t { csv, jsonl };
   /// Throws Error: failed_precondition when another process writes to the file, unavailable when it
   /// cannot be written; with OnError::go_on firings try again instead.
-  POSTERN_API Rows(Format format, const std::filesystem::path& file, const RowOptions& options);
+  POSTERN_API Rows(Format format, const std::filesystem::path& file, const RowOptions& options,
+                   Place place = Place::current());
   /// Throws Error(unavailable) when the line cannot be written; then the file is as it was.
   POSTERN_API void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
 
@@ -93,15 +97,17 @@ class Rows {
 /// A table for one tap: the columns step, time (seconds since 1970) and device, one for each leaf
 /// of rank 0, and min, mean and max of the others. Throws TypeError when what is shown does not
 /// have the columns that are there.
-inline Rows csv(const std::filesystem::path& file, const RowOptions& options = {}) {
-  return {Rows::Format::csv, file, options};
+inline Rows csv(const std::filesystem::path& file, const RowOptions& options = {},
+                Place place = Place::current()) {
+  return {Rows::Format::csv, file, options, place};
 }
 
 /// An object a line, for any taps: {"step":0,"time":1.7e9,"tap":"loss","device":0,
 /// "values":{"loss":0.5}}, values by names and paths. Numbers that JSON lacks are the texts "NaN",
 /// "Infinity" and "-Infinity", complex ones the pair of their parts. Throws as Rows does.
-inline Rows jsonl(const std::filesystem::path& file, const RowOptions& options = {}) {
-  return {Rows::Format::jsonl, file, options};
+inline Rows jsonl(const std::filesystem::path& file, const RowOptions& options = {},
+                  Place place = Place::current()) {
+  return {Rows::Format::jsonl, file, options, place};
 }
 
 }  // namespace postern::listen

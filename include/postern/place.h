@@ -18,8 +18,10 @@ struct POSTERN_API Place {
   const char* function = "";
   std::uint32_t line = 0;
 
-#if defined(__cpp_lib_source_location) && !(defined(__clang__) && __clang_major__ < 16)
-  /// Where the call stands that has it as a default argument.
+#ifdef POSTERN_INSIDE
+  /// Where the call stands that has it as a default argument. No line of the library is one.
+  static constexpr Place current() { return {}; }
+#elif defined(__cpp_lib_source_location) && !(defined(__clang__) && __clang_major__ < 16)
   static constexpr Place current(std::source_location at = std::source_location::current()) {
     return {at.file_name(), at.function_name(), at.line()};
   }
@@ -32,6 +34,13 @@ struct POSTERN_API Place {
 #endif
   /// Whether it is a place at all.
   constexpr bool known() const { return line != 0; }
+};
+
+/// A place that no braces are taken for, where `{}` may be another argument.
+struct Caller {
+  /// Throws nothing.
+  explicit constexpr Caller(const Place& at) : place(at) {}
+  Place place;
 };
 
 /// "digits.cc:42": the file without its folders, and the line; "?" for an unknown place. Throws

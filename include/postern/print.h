@@ -23,7 +23,7 @@ struct PrintRecord {
 struct PrintOptions {
   std::ostream* stream = nullptr;  // default: the run's own (RunOptions::sink), else std::cout
   std::string label = {};          // in front of the line
-  int precision = -1;  // digits after the point of array elements; -1: as many as tell the number
+  int precision = -1;  // digits after the point of array elements, at most; -1: 8, as in NumPy
   std::int64_t threshold =
       1000;  // arrays of more elements are summarised: the ends of each axis, dots between
   int edge_items = 3;     // so many at each end
@@ -200,22 +200,31 @@ auto print_value(const Value& value, Place place = Place::current()) {
 
 /// The elements as `print` shows them: numbers alone for rank 0, else as NumPy does. Of the options
 /// precision, threshold, edge_items and suppress count; out of range they are a TypeError.
-POSTERN_API std::string to_string(const AnyView& array, const PrintOptions& options = {});
+[[nodiscard]] POSTERN_API std::string to_string(const AnyView& array,
+                                                const PrintOptions& options = {},
+                                                Place place = Place::current());
 namespace detail {
-POSTERN_API std::string text_of(const Tensor& value, const PrintOptions& options);
-}
+POSTERN_API std::string text_of(const Tensor& value, const PrintOptions& options,
+                                const Place& place);
+}  // namespace detail
 /// The same of a tensor, for which it waits. Throws as Tensor::read does: TypeError for one that is
 /// traced.
 template <std::same_as<Tensor> T>  // not for what becomes one, such as numbers
-std::string to_string(const T& value, const PrintOptions& options = {}) {
-  return detail::text_of(value, options);
+[[nodiscard]] std::string to_string(const T& value, const PrintOptions& options = {},
+                                    Place place = Place::current()) {
+  return detail::text_of(value, options, place);
 }
+/// A tensor as << takes it.
+struct Printed {
+  /// With the place where << stands. Throws nothing.
+  template <std::same_as<Tensor> T>
+  Printed(const T& v, Place at = Place::current()) : value(v), place(at) {}
+  const Tensor& value;
+  Place place;
+};
 /// Writes that text. Throws the same.
 ///
 ///   std::cout << pn::tensor<float>({1, 2}) * 2.0f << "\n";  // [2. 4.]
-template <std::same_as<Tensor> T>
-std::ostream& operator<<(std::ostream& out, const T& value) {
-  return out << to_string(value);
-}
+POSTERN_API std::ostream& operator<<(std::ostream& out, const Printed& tensor);
 
 }  // namespace postern

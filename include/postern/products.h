@@ -18,16 +18,16 @@ namespace postern {
 ///   const pn::Tensor a = pn::tensor<float>({{1, 2}, {3, 4}}), b = pn::tensor<float>({5, 6});
 ///   const pn::Tensor y = pn::einsum("ij,j->i", {a, b});   // [17 39]
 ///   const pn::Tensor trace = pn::einsum("ii->", {a});     // 5
-POSTERN_API Tensor einsum(std::string_view spec, std::span<const Tensor> operands,
-                          Place place = Place::current());
-inline Tensor einsum(std::string_view spec, std::initializer_list<Tensor> operands,
-                     Place place = Place::current()) {
+[[nodiscard]] POSTERN_API Tensor einsum(std::string_view spec, std::span<const Tensor> operands,
+                                        Place place = Place::current());
+[[nodiscard]] inline Tensor einsum(std::string_view spec, std::initializer_list<Tensor> operands,
+                                   Place place = Place::current()) {
   return einsum(spec, std::span(operands.begin(), operands.size()), place);
 }
 /// As numpy's: the last axis of x with the next to last (or only) one of y; scalars multiply.
 /// `outer`: the products of all elements of x with all of y, as rows and columns.
-POSTERN_API Tensor dot(const Operand& x, const Operand& y);
-POSTERN_API Tensor outer(const Operand& x, const Operand& y);
+[[nodiscard]] POSTERN_API Tensor dot(const Operand& x, const Operand& y);
+[[nodiscard]] POSTERN_API Tensor outer(const Operand& x, const Operand& y);
 /// The last `axes` axes of x with the first ones of y, or the axes named, in pairs. The result has
 /// the other axes of x, then those of y.
 ///
@@ -35,8 +35,9 @@ POSTERN_API Tensor outer(const Operand& x, const Operand& y);
 ///   const pn::Tensor y = pn::ones(pn::type<float>({4, 5}));
 ///   const pn::Tensor z = pn::tensordot(x, y, 1);         // f32[2,3,5]
 ///   const pn::Tensor same = pn::tensordot(x, y, {2}, {0});
-POSTERN_API Tensor tensordot(const Operand& x, const Operand& y, std::int64_t axes = 2);
-POSTERN_API Tensor tensordot(const Operand& x, const Operand& y, const Dims& axes_x,
-                             const Dims& axes_y);
+[[nodiscard]] POSTERN_API Tensor tensordot(const Operand& x, const Operand& y,
+                                           std::int64_t axes = 2);
+[[nodiscard]] POSTERN_API Tensor tensordot(const Operand& x, const Operand& y, const Dims& axes_x,
+                                           const Dims& axes_y);
 
 }  // namespace postern

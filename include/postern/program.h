@@ -60,7 +60,8 @@ class TracedProgram {
   explicit TracedProgram(std::shared_ptr<const internal::Program> program)
       : program_(std::move(program)) {}
   /// As it prints, with what blocks become on that platform: "cpu", "cuda"; others are a TypeError.
-  POSTERN_API std::string text(const std::string& platform = "cpu") const;
+  POSTERN_API std::string text(const std::string& platform = "cpu",
+                               Place place = Place::current()) const;
   /// The types of its inputs and results, and its number of steps.
   POSTERN_API std::vector<Type> inputs() const;  // arguments' leaves, then captured tensors
   POSTERN_API std::vector<Type> outputs() const;
@@ -69,7 +70,7 @@ class TracedProgram {
       const;  // calls, taps, hooks and prints that are not pure, in program order
   /// Checks that values are made before they are used and that types follow from the rules; throws
   /// TypeError naming equation and rule.
-  POSTERN_API void verify() const;
+  POSTERN_API void verify(Place place = Place::current()) const;
   const std::shared_ptr<const internal::Program>& internal() const { return program_; }
 
  private:

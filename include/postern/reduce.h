@@ -13,12 +13,16 @@ namespace postern {
 /// Cumulative along an axis, from its end when `reverse`: of x's shape, with dtypes as `sum`,
 /// `prod`, `max`, `min` and `logsumexp` have them, but no logarithms of complex x. An axis that
 /// there is not is a TypeError, and so is a dtype that these do not take.
-POSTERN_API Tensor cumsum(const Operand& x, std::int64_t axis = 0,
-                          bool reverse = false);  // of pred: s32
-POSTERN_API Tensor cumprod(const Operand& x, std::int64_t axis = 0, bool reverse = false);
-POSTERN_API Tensor cummax(const Operand& x, std::int64_t axis = 0, bool reverse = false);
-POSTERN_API Tensor cummin(const Operand& x, std::int64_t axis = 0, bool reverse = false);
-POSTERN_API Tensor cumlogsumexp(const Operand& x, std::int64_t axis = 0, bool reverse = false);
+[[nodiscard]] POSTERN_API Tensor cumsum(const Operand& x, std::int64_t axis = 0,
+                                        bool reverse = false);  // of pred: s32
+[[nodiscard]] POSTERN_API Tensor cumprod(const Operand& x, std::int64_t axis = 0,
+                                         bool reverse = false);
+[[nodiscard]] POSTERN_API Tensor cummax(const Operand& x, std::int64_t axis = 0,
+                                        bool reverse = false);
+[[nodiscard]] POSTERN_API Tensor cummin(const Operand& x, std::int64_t axis = 0,
+                                        bool reverse = false);
+[[nodiscard]] POSTERN_API Tensor cumlogsumexp(const Operand& x, std::int64_t axis = 0,
+                                              bool reverse = false);
 /// The block that they are (see block.h): x to an array of its type.
 struct Cumulative {
   static constexpr std::string_view name = "cumulative";
@@ -35,17 +39,18 @@ struct Cumulative {
 ///   auto larger = [](pn::Tensor a, pn::Tensor b) { return pn::where(a < b, b, a); };
 ///   const pn::Tensor x = pn::tensor<float>({{1, 5}, {4, 2}});
 ///   const pn::Tensor y = pn::reduce(larger, x, 0, {.axes = pn::Dims{0}});  // [4 5]
-POSTERN_API Tensor reduce(const std::function<Tensor(Tensor, Tensor)>& function, const Operand& x,
-                          const Operand& initial, const ReduceOptions& options = {});
+[[nodiscard]] POSTERN_API Tensor reduce(const std::function<Tensor(Tensor, Tensor)>& function,
+                                        const Operand& x, const Operand& initial,
+                                        const ReduceOptions& options = {});
 /// The same for several tensors of one shape at once: `function` takes and returns as many. Throws
 /// TypeError as that does, and for numbers of tensors that differ.
 using CombineFunction =
     std::function<std::vector<Tensor>(const std::vector<Tensor>& a, const std::vector<Tensor>& b)>;
-POSTERN_API std::vector<Tensor> reduce(const CombineFunction& function,
-                                       const std::vector<Tensor>& x,
-                                       const std::vector<Operand>& initial,
-                                       const ReduceOptions& options = {},
-                                       Place place = Place::current());
+[[nodiscard]] POSTERN_API std::vector<Tensor> reduce(const CombineFunction& function,
+                                                     const std::vector<Tensor>& x,
+                                                     const std::vector<Operand>& initial,
+                                                     const ReduceOptions& options = {},
+                                                     Place place = Place::current());
 /// Cumulative results of an associative elementwise `function`, in logarithmically many steps: as
 /// many tensors as x has, of their types. Throws TypeError for no tensors, for extents along `axis`
 /// that differ, and for what `function` throws.
@@ -55,22 +60,24 @@ POSTERN_API std::vector<Tensor> reduce(const CombineFunction& function,
 ///   };
 ///   const std::vector<pn::Tensor> steps = {pn::tensor<float>({2, 3}), pn::tensor<float>({1, 1})};
 ///   const pn::Tensor sums = pn::associative_scan(compose, steps)[1];  // [1 4]
-POSTERN_API std::vector<Tensor> associative_scan(const CombineFunction& function,
-                                                 const std::vector<Tensor>& x,
-                                                 std::int64_t axis = 0, bool reverse = false,
-                                                 Place place = Place::current());
+[[nodiscard]] POSTERN_API std::vector<Tensor> associative_scan(const CombineFunction& function,
+                                                               const std::vector<Tensor>& x,
+                                                               std::int64_t axis = 0,
+                                                               bool reverse = false,
+                                                               Place place = Place::current());
 
 /// Mean squared distance from the mean, over the count less `ddof`; its root. Real, also of complex
 /// x; integers become f32. NaN where `ddof` leaves no elements. Throws TypeError for axes that
 /// there are not.
-POSTERN_API Tensor variance(const Operand& x, const ReduceOptions& options = {},
-                            std::int64_t ddof = 0);
-POSTERN_API Tensor standard_deviation(const Operand& x, const ReduceOptions& options = {},
-                                      std::int64_t ddof = 0);
+[[nodiscard]] POSTERN_API Tensor variance(const Operand& x, const ReduceOptions& options = {},
+                                          std::int64_t ddof = 0);
+[[nodiscard]] POSTERN_API Tensor standard_deviation(const Operand& x,
+                                                    const ReduceOptions& options = {},
+                                                    std::int64_t ddof = 0);
 /// The last axis of real x brought to mean 0 and variance 1, times `scale` plus `bias`, which
 /// broadcast to x; of x's shape. Integers become f32; f16 and bf16 are computed in f32. Throws
 /// TypeError for complex x, for scalars, and where `scale` or `bias` do not broadcast so.
-POSTERN_API Tensor layer_norm(const Operand& x, const Operand& scale, const Operand& bias,
-                              double epsilon = 1e-5);
+[[nodiscard]] POSTERN_API Tensor layer_norm(const Operand& x, const Operand& scale,
+                                            const Operand& bias, double epsilon = 1e-5);
 
 }  // namespace postern

@@ -32,6 +32,6 @@ POSTERN_API std::vector<std::string> registered_functions();
 
 /// As JSON, each with its type: {"factor": {"double": "3"}}. For functions in other processes.
 /// Throws TypeError for a name or text that is no UTF-8.
-POSTERN_API std::string to_json_text(const Attributes& attributes);
+POSTERN_API std::string to_json_text(const Attributes& attributes, Place place = Place::current());
 
 }  // namespace postern

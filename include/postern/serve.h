@@ -7,6 +7,7 @@
 // runs; what keeps it from serving is then a warning, and the program goes on.
 #pragma once
 #include <postern/detail/api.h>
+#include <postern/place.h>
 
 #include <string>
 #include <vector>
@@ -38,7 +39,7 @@ struct Served {
 /// does nothing. Throws TypeError for options out of range; Error: already_exists when the process
 /// serves already, unavailable when the port is in use, permission_denied when it takes rights,
 /// failed_precondition in a process that was forked off one that had used Postern.
-POSTERN_API Served serve(const ServeOptions& options = {});
+POSTERN_API Served serve(const ServeOptions& options = {}, Place place = Place::current());
 
 /// Sends what is new to who looks, for at most a quarter of a second, and ends the page. Does
 /// nothing when there is none. Throws nothing.

@@ -83,7 +83,7 @@ struct Shard {
 /// only one; of one that lies over processes those on this one's devices. Gathers nothing; the
 /// parts share the tensor's memory and may still be on their way. Throws TypeError for a tensor
 /// that is empty or traced.
-POSTERN_API std::vector<Shard> shards_of(const Tensor& x);
+POSTERN_API std::vector<Shard> shards_of(const Tensor& x, Place place = Place::current());
 
 /// x, of which `tell` hears how XLA spread it when the program is compiled, each time one is; a
 /// value that is there already, at once. What lies on one device is on a mesh of that one, and what

@@ -54,10 +54,11 @@ class Mesh {
   /// The first devices of `devices()`: `Mesh({{"x", 2}, {"y", 4}})` has eight. Throws TypeError for
   /// sizes below 1 and names that are empty or given twice; whether there are so many devices is
   /// asked where it is used. Axes of processes need no devices.
-  POSTERN_API Mesh(std::vector<MeshAxis> axes);
+  POSTERN_API Mesh(std::vector<MeshAxis> axes, Caller caller = Caller(Place::current()));
   /// These devices, by ordinal. Throws TypeError as that does, when their number is not that of the
   /// grid, when one comes twice, and when one is negative.
-  POSTERN_API Mesh(std::vector<MeshAxis> axes, std::vector<int> devices);
+  POSTERN_API Mesh(std::vector<MeshAxis> axes, std::vector<int> devices,
+                   Place place = Place::current());
 
   /// As they were given.
   const std::vector<MeshAxis>& axes() const { return axes_; }
@@ -66,7 +67,7 @@ class Mesh {
   /// Of all processes.
   POSTERN_API std::int64_t size() const;
   /// Of an axis; throws TypeError for a name that the mesh does not have.
-  POSTERN_API std::int64_t size(const std::string& axis) const;
+  POSTERN_API std::int64_t size(const std::string& axis, Place place = Place::current()) const;
   /// Where a device is, by axis; empty when it is not in the mesh. Along axes of processes: 0.
   POSTERN_API std::vector<std::int64_t> coordinates(int device) const;
   bool operator==(const Mesh&) const = default;
@@ -128,17 +129,18 @@ struct IndexRange {
 class Sharding {
  public:
   /// Throws TypeError for names that the mesh does not have, and names used twice.
-  POSTERN_API Sharding(Mesh mesh, P spec);
+  POSTERN_API Sharding(Mesh mesh, P spec, Place place = Place::current());
   /// As they were given.
   const Mesh& mesh() const { return mesh_; }
   const P& spec() const { return spec_; }
 
   /// The type of one part. Throws TypeError when the spec has more entries than the array has axes
   /// or does not divide its extents.
-  POSTERN_API Type part_type(const Type& whole) const;
+  POSTERN_API Type part_type(const Type& whole, Place place = Place::current()) const;
   /// The part of `whole` that the mesh's device number `position` holds, by axis. Throws TypeError
   /// as part_type does, and for a position that the mesh does not have.
-  POSTERN_API std::vector<IndexRange> part(const Dims& whole, std::int64_t position) const;
+  POSTERN_API std::vector<IndexRange> part(const Dims& whole, std::int64_t position,
+                                           Place place = Place::current()) const;
   /// Every device holds all of it.
   POSTERN_API bool is_replicated() const;
   bool operator==(const Sharding&) const = default;
@@ -153,6 +155,7 @@ POSTERN_API std::string to_string(const Sharding& sharding);
 /// What lies where, drawn as text: a grid with the devices of each part, for arrays of one or two
 /// axes. Throws TypeError for others, for extents that are not divided evenly, and for meshes over
 /// processes.
-POSTERN_API std::string draw(const Sharding& sharding, const Dims& dims);
+POSTERN_API std::string draw(const Sharding& sharding, const Dims& dims,
+                             Place place = Place::current());
 
 }  // namespace postern

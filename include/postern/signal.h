@@ -11,14 +11,14 @@ namespace postern {
 
 /// Over the last `axes` axes (1 to 3), of x's shape; real input becomes complex: f64 c128, all else
 /// c64. Too few axes, and axes without elements, are a TypeError.
-POSTERN_API Tensor fft(const Operand& x, std::int64_t axes = 1);
-POSTERN_API Tensor ifft(const Operand& x, std::int64_t axes = 1);
+[[nodiscard]] POSTERN_API Tensor fft(const Operand& x, std::int64_t axes = 1);
+[[nodiscard]] POSTERN_API Tensor ifft(const Operand& x, std::int64_t axes = 1);
 /// Of real x (complex x is a TypeError), f64 or made f32: the last axis keeps n / 2 + 1 numbers.
-POSTERN_API Tensor rfft(const Operand& x, std::int64_t axes = 1);
+[[nodiscard]] POSTERN_API Tensor rfft(const Operand& x, std::int64_t axes = 1);
 /// Back to real, c64 to f32, c128 to f64; `n` is the extent of the result's last axis, default
 /// 2 (m - 1) of m numbers there.
-POSTERN_API Tensor irfft(const Operand& x, std::int64_t axes = 1,
-                         std::optional<std::int64_t> n = {});
+[[nodiscard]] POSTERN_API Tensor irfft(const Operand& x, std::int64_t axes = 1,
+                                       std::optional<std::int64_t> n = {});
 
 // --- windows ---
 
@@ -34,8 +34,8 @@ struct WindowOptions {
 ///
 ///   const pn::Tensor x = pn::tensor<float>({1, 3, 2, 5});
 ///   const pn::Tensor y = pn::reduce_window(pn::Monoid::max, x, {2}, {.strides = {2}});  // [3 5]
-POSTERN_API Tensor reduce_window(Monoid monoid, const Operand& x, const Dims& window,
-                                 const WindowOptions& options = {});
+[[nodiscard]] POSTERN_API Tensor reduce_window(Monoid monoid, const Operand& x, const Dims& window,
+                                               const WindowOptions& options = {});
 
 /// By spatial axis; strides default to the window.
 struct PoolOptions {
@@ -44,7 +44,9 @@ struct PoolOptions {
 };
 /// Pooling of x[batch, features, space...] over windows of its spatial axes. Averages count padding
 /// not.
-POSTERN_API Tensor max_pool(const Operand& x, const Dims& window, const PoolOptions& options = {});
-POSTERN_API Tensor avg_pool(const Operand& x, const Dims& window, const PoolOptions& options = {});
+[[nodiscard]] POSTERN_API Tensor max_pool(const Operand& x, const Dims& window,
+                                          const PoolOptions& options = {});
+[[nodiscard]] POSTERN_API Tensor avg_pool(const Operand& x, const Dims& window,
+                                          const PoolOptions& options = {});
 
 }  // namespace postern

@@ -15,12 +15,13 @@ namespace postern {
 ///
 ///   const pn::Tensor ages = pn::tensor<int>({30, 20, 40}), ids = pn::tensor<int>({1, 2, 3});
 ///   const pn::Tensor by_age = pn::sort_by({ages, ids})[1];  // [2 1 3]
-POSTERN_API std::vector<Tensor> sort_by(const std::vector<Tensor>& operands, int keys = 1,
-                                        std::int64_t axis = -1, Place place = Place::current());
+[[nodiscard]] POSTERN_API std::vector<Tensor> sort_by(const std::vector<Tensor>& operands,
+                                                      int keys = 1, std::int64_t axis = -1,
+                                                      Place place = Place::current());
 /// The k largest elements along the last axis (k is at most its extent), largest first, of x's
 /// dtype, and their indices (s32); of equal ones the first. NaN counts as the largest, -0 as
 /// smaller than 0.
-POSTERN_API std::pair<Tensor, Tensor> top_k(const Operand& x, std::int64_t k);
+[[nodiscard]] POSTERN_API std::pair<Tensor, Tensor> top_k(const Operand& x, std::int64_t k);
 /// Where `values` would go into `sorted` (rank 1) to keep its order (s32, of their shape): before
 /// its equals, or after them when `right`. Of any dtypes, which are promoted; complex ones are a
 /// TypeError.
@@ -28,6 +29,7 @@ POSTERN_API std::pair<Tensor, Tensor> top_k(const Operand& x, std::int64_t k);
 ///   const pn::Tensor sorted = pn::tensor<float>({1, 3, 3, 5}), x = pn::tensor<float>({3, 9});
 ///   const pn::Tensor before = pn::searchsorted(sorted, x);       // [1 4]
 ///   const pn::Tensor after = pn::searchsorted(sorted, x, true);  // [3 4]
-POSTERN_API Tensor searchsorted(const Operand& sorted, const Operand& values, bool right = false);
+[[nodiscard]] POSTERN_API Tensor searchsorted(const Operand& sorted, const Operand& values,
+                                              bool right = false);
 
 }  // namespace postern

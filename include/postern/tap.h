@@ -121,6 +121,6 @@ struct TapQueueStats {
   std::size_t limit = 0;                  // Config::tap_queue_bytes
 };
 /// Of the device of that ordinal; throws TypeError for a negative one.
-POSTERN_API TapQueueStats tap_queue_stats(int device = 0);
+POSTERN_API TapQueueStats tap_queue_stats(int device = 0, Place place = Place::current());
 
 }  // namespace postern

@@ -26,7 +26,13 @@ namespace detail {
 struct Value;
 struct Access;
 [[noreturn]] POSTERN_API void throw_no_memory(std::size_t elements, std::size_t width);
-[[noreturn]] POSTERN_API void wrong_lists(std::size_t first, std::size_t other);
+[[noreturn]] POSTERN_API void wrong_lists(std::size_t first, std::size_t other, Place place);
+template <class T>
+void lost_in_a_copy(const T&) {
+  static_assert(sizeof(T) == 0,
+                "postern: tensors do not change, and x[i] is a copy: in place of x[i] = y and "
+                "x[i] += y write x = pn::index_set(x, i, y) and x = pn::index_add(x, i, y)");
+}
 template <class T>
 std::vector<T> room_for(std::size_t elements) {
   try {
@@ -71,6 +77,14 @@ class Tensor {
   /// No value; every use but assignment and the questions about it throws TypeError.
   Tensor() = default;
 
+  /// Not of `x[i] = y`, which would write into a copy of the row: see index_set. Throws nothing.
+  Tensor(const Tensor&) = default;
+  Tensor(Tensor&&) = default;
+  Tensor& operator=(const Tensor&) & = default;
+  Tensor& operator=(Tensor&&) & = default;
+  ~Tensor() = default;
+  void operator=(const auto& y) && { detail::lost_in_a_copy(y); }
+
   /// A scalar (rank 0) of the number's own dtype. Unlike a plain number in an expression it is not
   /// weakly typed. Throws nothing.
   template <Element T>
@@ -78,7 +92,7 @@ class Tensor {
 
   /// A copy of `type.byte_size()` row-major bytes at `data`. Throws TypeError for a type that
   /// make_type refuses.
-  POSTERN_API Tensor(const Type& type, const void* data);
+  POSTERN_API Tensor(const Type& type, const void* data, Place place = Place::current());
 
   /// A copy of what a host function was shown, so that it can be kept. Throws
   /// Error(resource_exhausted) where there is no memory for it.
@@ -98,14 +112,14 @@ class Tensor {
   ///                                           [numbers] {});  // which keeps them until then
   ///   const pn::Tensor y = pn::sum(x);  // 2
   POSTERN_API static Tensor borrow(const Type& type, const void* data,
-                                   std::function<void()> release);
+                                   std::function<void()> release, Place place = Place::current());
 
   /// The type and its parts. Throws TypeError when there is no value.
-  POSTERN_API const Type& type() const;
-  DType dtype() const { return type().dtype; }
-  const Dims& dims() const { return type().dims; }
-  std::int64_t rank() const { return type().rank(); }
-  std::int64_t size() const { return type().size(); }
+  POSTERN_API const Type& type(Place place = Place::current()) const;
+  DType dtype(Place place = Place::current()) const { return type(place).dtype; }
+  const Dims& dims(Place place = Place::current()) const { return type(place).dims; }
+  std::int64_t rank(Place place = Place::current()) const { return type(place).rank(); }
+  std::int64_t size(Place place = Place::current()) const { return type(place).size(place); }
 
   /// Whether there is a value, and whether it exists only when a program runs. They throw nothing.
   bool has_value() const { return value_ != nullptr; }
@@ -157,38 +171,67 @@ class Tensor {
   ///   const pn::Tensor x = pn::tensor<float>({0, 10, 20, 30, 40});
   ///   const pn::Tensor last = x[-1];                      // 40
   ///   const pn::Tensor some = x[{1, pn::Index::end, 2}];  // [10 30]
-  POSTERN_API Tensor operator[](const Index& index) const;
+  [[nodiscard]] POSTERN_API Tensor operator[](const Index& index) const;
 
   // Every function below throws TypeError as its like in ops.h does.
 
-  /// `x += y` is `x = x + y`, whose type may be another; copies of x keep their value.
-  Tensor& operator+=(const Operand& y);
-  Tensor& operator-=(const Operand& y);
-  Tensor& operator*=(const Operand& y);
-  Tensor& operator/=(const Operand& y);
-  Tensor& operator%=(const Operand& y);
-  Tensor& operator&=(const Operand& y);
-  Tensor& operator|=(const Operand& y);
-  Tensor& operator^=(const Operand& y);
+  /// `x += y` is `x = x + y`, whose type may be another; copies of x keep their value. `x[i] += y`
+  /// does not compile: see index_add.
+  Tensor& operator+=(const Operand& y) &;
+  Tensor& operator-=(const Operand& y) &;
+  Tensor& operator*=(const Operand& y) &;
+  Tensor& operator/=(const Operand& y) &;
+  Tensor& operator%=(const Operand& y) &;
+  Tensor& operator&=(const Operand& y) &;
+  Tensor& operator|=(const Operand& y) &;
+  Tensor& operator^=(const Operand& y) &;
+  void operator+=(const auto& y) && { detail::lost_in_a_copy(y); }
+  void operator-=(const auto& y) && { detail::lost_in_a_copy(y); }
+  void operator*=(const auto& y) && { detail::lost_in_a_copy(y); }
+  void operator/=(const auto& y) && { detail::lost_in_a_copy(y); }
+  void operator%=(const auto& y) && { detail::lost_in_a_copy(y); }
+  void operator&=(const auto& y) && { detail::lost_in_a_copy(y); }
+  void operator|=(const auto& y) && { detail::lost_in_a_copy(y); }
+  void operator^=(const auto& y) && { detail::lost_in_a_copy(y); }
 
   /// Elementwise, found where an operand is a Tensor; the other may be a C++ number.
-  friend Tensor operator+(const Operand& x, const Operand& y) { return add(x, y); }
-  friend Tensor operator-(const Operand& x, const Operand& y) { return subtract(x, y); }
-  friend Tensor operator*(const Operand& x, const Operand& y) { return multiply(x, y); }
-  friend Tensor operator/(const Operand& x, const Operand& y) { return divide(x, y); }
-  friend Tensor operator%(const Operand& x, const Operand& y) { return remainder(x, y); }
-  friend Tensor operator==(const Operand& x, const Operand& y) { return equal(x, y); }
-  friend Tensor operator!=(const Operand& x, const Operand& y) { return not_equal(x, y); }
-  friend Tensor operator<(const Operand& x, const Operand& y) { return less(x, y); }
-  friend Tensor operator<=(const Operand& x, const Operand& y) { return less_equal(x, y); }
-  friend Tensor operator>(const Operand& x, const Operand& y) { return greater(x, y); }
-  friend Tensor operator>=(const Operand& x, const Operand& y) { return greater_equal(x, y); }
-  friend Tensor operator&(const Operand& x, const Operand& y) { return logical_and(x, y); }
-  friend Tensor operator|(const Operand& x, const Operand& y) { return logical_or(x, y); }
-  friend Tensor operator^(const Operand& x, const Operand& y) { return logical_xor(x, y); }
-  friend Tensor operator-(const Operand& x) { return negative(x); }
-  friend Tensor operator~(const Operand& x) { return logical_not(x); }
-  friend Tensor operator!(const Operand& x) { return logical_not(x); }
+  [[nodiscard]] friend Tensor operator+(const Operand& x, const Operand& y) { return add(x, y); }
+  [[nodiscard]] friend Tensor operator-(const Operand& x, const Operand& y) {
+    return subtract(x, y);
+  }
+  [[nodiscard]] friend Tensor operator*(const Operand& x, const Operand& y) {
+    return multiply(x, y);
+  }
+  [[nodiscard]] friend Tensor operator/(const Operand& x, const Operand& y) { return divide(x, y); }
+  [[nodiscard]] friend Tensor operator%(const Operand& x, const Operand& y) {
+    return remainder(x, y);
+  }
+  [[nodiscard]] friend Tensor operator==(const Operand& x, const Operand& y) { return equal(x, y); }
+  [[nodiscard]] friend Tensor operator!=(const Operand& x, const Operand& y) {
+    return not_equal(x, y);
+  }
+  [[nodiscard]] friend Tensor operator<(const Operand& x, const Operand& y) { return less(x, y); }
+  [[nodiscard]] friend Tensor operator<=(const Operand& x, const Operand& y) {
+    return less_equal(x, y);
+  }
+  [[nodiscard]] friend Tensor operator>(const Operand& x, const Operand& y) {
+    return greater(x, y);
+  }
+  [[nodiscard]] friend Tensor operator>=(const Operand& x, const Operand& y) {
+    return greater_equal(x, y);
+  }
+  [[nodiscard]] friend Tensor operator&(const Operand& x, const Operand& y) {
+    return logical_and(x, y);
+  }
+  [[nodiscard]] friend Tensor operator|(const Operand& x, const Operand& y) {
+    return logical_or(x, y);
+  }
+  [[nodiscard]] friend Tensor operator^(const Operand& x, const Operand& y) {
+    return logical_xor(x, y);
+  }
+  [[nodiscard]] friend Tensor operator-(const Operand& x) { return negative(x); }
+  [[nodiscard]] friend Tensor operator~(const Operand& x) { return logical_not(x); }
+  [[nodiscard]] friend Tensor operator!(const Operand& x) { return logical_not(x); }
 
  private:
   friend struct detail::Access;
@@ -203,26 +246,29 @@ class Tensor {
 /// row-major, and so is `tensor<float>({{1, 2}, {3, 4}})`. With complex numbers the inner braces
 /// are a number each: `tensor<std::complex<float>>({{3, 4}, {0, 1}})` is c64[2], 3+4i and i. Throws
 /// TypeError when the counts differ.
-POSTERN_API Tensor make_tensor(const Type& type, const void* data, std::size_t elements);
+[[nodiscard]] POSTERN_API Tensor make_tensor(const Type& type, const void* data,
+                                             std::size_t elements, Place place = Place::current());
 template <Element T>
-Tensor tensor(const std::vector<T>& values, Dims dims) {
+[[nodiscard]] Tensor tensor(const std::vector<T>& values, Dims dims,
+                            Place place = Place::current()) {
   if constexpr (std::is_same_v<T, bool>) {
     const std::vector<unsigned char> bytes(values.begin(), values.end());
-    return make_tensor(type<T>(std::move(dims)), bytes.data(), bytes.size());
+    return make_tensor(type<T>(std::move(dims), place), bytes.data(), bytes.size(), place);
   } else {
-    return make_tensor(type<T>(std::move(dims)), values.data(), values.size());
+    return make_tensor(type<T>(std::move(dims), place), values.data(), values.size(), place);
   }
 }
 template <Element T>
-Tensor tensor(const std::vector<T>& values) {
+[[nodiscard]] Tensor tensor(const std::vector<T>& values) {
   return tensor<T>(values, {static_cast<std::int64_t>(values.size())});
 }
 template <Element T>
-Tensor tensor(std::initializer_list<T> values, Dims dims) {
-  return make_tensor(type<T>(std::move(dims)), values.begin(), values.size());
+[[nodiscard]] Tensor tensor(std::initializer_list<T> values, Dims dims,
+                            Place place = Place::current()) {
+  return make_tensor(type<T>(std::move(dims), place), values.begin(), values.size(), place);
 }
 template <Element T>
-Tensor tensor(std::initializer_list<T> values) {
+[[nodiscard]] Tensor tensor(std::initializer_list<T> values) {
   return make_tensor(type<T>({static_cast<std::int64_t>(values.size())}), values.begin(),
                      values.size());
 }
@@ -233,25 +279,28 @@ inline constexpr bool pair_of_numbers = dtype_of<T>() == DType::c64 || dtype_of<
 
 /// Of lists in a list, whose lengths must be one.
 template <class Lists>
-std::int64_t common_length(const Lists& lists) {
+std::int64_t common_length(const Lists& lists, const Place& place) {
   const std::size_t first = lists.size() ? lists.begin()->size() : 0;
   for (const auto& list : lists)
-    if (list.size() != first) wrong_lists(first, list.size());
+    if (list.size() != first) wrong_lists(first, list.size(), place);
   return static_cast<std::int64_t>(first);
 }
 }  // namespace detail
 
 /// A list of rows, or of blocks of rows, that are equally long: TypeError otherwise.
 template <Element T>
-requires(!detail::pair_of_numbers<T>) Tensor
-    tensor(std::initializer_list<std::initializer_list<T>> rows) {
+requires(!detail::pair_of_numbers<T>) [[nodiscard]] Tensor
+    tensor(std::initializer_list<std::initializer_list<T>> rows,
+           Caller caller = Caller(Place::current())) {
   std::vector<T> values;
   for (const auto& row : rows) values.insert(values.end(), row.begin(), row.end());
-  return tensor<T>(values, {static_cast<std::int64_t>(rows.size()), detail::common_length(rows)});
+  return tensor<T>(
+      values, {static_cast<std::int64_t>(rows.size()), detail::common_length(rows, caller.place)});
 }
 template <Element T>
-requires(!detail::pair_of_numbers<T>) Tensor
-    tensor(std::initializer_list<std::initializer_list<std::initializer_list<T>>> blocks) {
+requires(!detail::pair_of_numbers<T>) [[nodiscard]] Tensor
+    tensor(std::initializer_list<std::initializer_list<std::initializer_list<T>>> blocks,
+           Caller caller = Caller(Place::current())) {
   if (blocks.size() == 0) return tensor<T>(std::vector<T>());  // `tensor<T>({})`
   std::vector<T> values;
   std::int64_t columns = -1;
@@ -259,12 +308,13 @@ requires(!detail::pair_of_numbers<T>) Tensor
     for (const auto& row : rows) {
       const auto length = static_cast<std::int64_t>(row.size());
       if (columns >= 0 && length != columns)
-        detail::wrong_lists(static_cast<std::size_t>(columns), row.size());
+        detail::wrong_lists(static_cast<std::size_t>(columns), row.size(), caller.place);
       columns = length;
       values.insert(values.end(), row.begin(), row.end());
     }
-  return tensor<T>(values, {static_cast<std::int64_t>(blocks.size()), detail::common_length(blocks),
-                            columns < 0 ? 0 : columns});
+  return tensor<T>(values,
+                   {static_cast<std::int64_t>(blocks.size()),
+                    detail::common_length(blocks, caller.place), columns < 0 ? 0 : columns});
 }
 
 namespace detail {
@@ -275,7 +325,7 @@ using TensorFunction = Function<Tensors(std::span<const Tensor>)>;
 
 /// A tensor of which only the type is known, for templates of results and for lowering without
 /// data. Throws TypeError for a type that make_type refuses.
-POSTERN_API Tensor abstract(const Type& type);
+[[nodiscard]] POSTERN_API Tensor abstract(const Type& type, Place place = Place::current());
 
 /// What operations take: a Tensor, or a C++ number, which is then weakly typed (`x * 2.0f` keeps
 /// bf16). Remembers where it was written. No member throws.
@@ -298,14 +348,30 @@ class Operand {
   Place place_;
 };
 
-inline Tensor& Tensor::operator+=(const Operand& y) { return *this = add(*this, y); }
-inline Tensor& Tensor::operator-=(const Operand& y) { return *this = subtract(*this, y); }
-inline Tensor& Tensor::operator*=(const Operand& y) { return *this = multiply(*this, y); }
-inline Tensor& Tensor::operator/=(const Operand& y) { return *this = divide(*this, y); }
-inline Tensor& Tensor::operator%=(const Operand& y) { return *this = remainder(*this, y); }
-inline Tensor& Tensor::operator&=(const Operand& y) { return *this = logical_and(*this, y); }
-inline Tensor& Tensor::operator|=(const Operand& y) { return *this = logical_or(*this, y); }
-inline Tensor& Tensor::operator^=(const Operand& y) { return *this = logical_xor(*this, y); }
+inline Tensor& Tensor::operator+=(const Operand& y) & {
+  return *this = add(Operand(*this, y.place()), y);
+}
+inline Tensor& Tensor::operator-=(const Operand& y) & {
+  return *this = subtract(Operand(*this, y.place()), y);
+}
+inline Tensor& Tensor::operator*=(const Operand& y) & {
+  return *this = multiply(Operand(*this, y.place()), y);
+}
+inline Tensor& Tensor::operator/=(const Operand& y) & {
+  return *this = divide(Operand(*this, y.place()), y);
+}
+inline Tensor& Tensor::operator%=(const Operand& y) & {
+  return *this = remainder(Operand(*this, y.place()), y);
+}
+inline Tensor& Tensor::operator&=(const Operand& y) & {
+  return *this = logical_and(Operand(*this, y.place()), y);
+}
+inline Tensor& Tensor::operator|=(const Operand& y) & {
+  return *this = logical_or(Operand(*this, y.place()), y);
+}
+inline Tensor& Tensor::operator^=(const Operand& y) & {
+  return *this = logical_xor(Operand(*this, y.place()), y);
+}
 
 /// What stands in the brackets of a tensor. Negative numbers count from the end. No member throws:
 /// the brackets do.

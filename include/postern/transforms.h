@@ -67,7 +67,9 @@ class HostVjp {
   std::shared_ptr<const HostVjp> next_;
 };
 /// A function for a derivative that has a derivative itself, by `vjp_fn`: see call_with_vjp.
-inline HostVjp with_vjp(Callee fn, HostVjp vjp_fn) { return {std::move(fn), std::move(vjp_fn)}; }
+[[nodiscard]] inline HostVjp with_vjp(Callee fn, HostVjp vjp_fn) {
+  return {std::move(fn), std::move(vjp_fn)};
+}
 
 }  // namespace postern
 
@@ -84,7 +86,7 @@ namespace postern {
 ///                                pn::tensor<float>({1, 2}), pn::tensor<float>({1, 0}));
 ///   const pn::Tensor tangent = dy;  // [2 0]
 template <class F, class X, class T>
-auto jvp(F f, const X& primals, const T& tangents, Place place = Place::current()) {
+[[nodiscard]] auto jvp(F f, const X& primals, const T& tangents, Place place = Place::current()) {
   return detail::jvp_at(std::move(f), primals, tangents, place);
 }
 
@@ -96,7 +98,7 @@ auto jvp(F f, const X& primals, const T& tangents, Place place = Place::current(
 ///   const auto [da, db] = pullback(pn::ones_like(y));
 ///   const pn::Tensor by_a = da;  // [3 4]
 template <class F, class... A>
-auto vjp(F f, A&&... arguments) {
+[[nodiscard]] auto vjp(F f, A&&... arguments) {
   return detail::linear_at<detail::Pullback>("vjp", std::move(f), std::forward<A>(arguments)...);
 }
 
@@ -106,7 +108,7 @@ auto vjp(F f, A&&... arguments) {
 ///   const auto [y, map] = pn::linearize([](pn::Tensor x) { return pn::square(x); }, 3.0f);
 ///   const pn::Tensor dy = map(pn::Tensor(1.0f)), twice = map(pn::Tensor(2.0f));  // 12
 template <class F, class... A>
-auto linearize(F f, A&&... arguments) {
+[[nodiscard]] auto linearize(F f, A&&... arguments) {
   return detail::linear_at<detail::Pushforward>("linearize", std::move(f),
                                                 std::forward<A>(arguments)...);
 }
@@ -126,7 +128,7 @@ auto linearize(F f, A&&... arguments) {
 ///   const auto [x] = transposed(pn::tensor<float>({1, 10}));
 ///   const pn::Tensor y = x;  // [-1 -9 10]
 template <class F, class... T>
-auto linear_transpose(F f, const T&... like) {
+[[nodiscard]] auto linear_transpose(F f, const T&... like) {
   return detail::linear_transpose_at(std::move(f), detail::abstract_tree(like)...);
 }
 
@@ -139,8 +141,8 @@ auto linear_transpose(F f, const T&... like) {
 ///   const pn::Tensor by_w = pn::grad(loss)(w, x);     // [18 64]
 ///   const pn::Tensor by_x = pn::grad<1>(loss)(w, x);  // [6 32]
 template <std::size_t... argnums, class F>
-detail::Gradient<F, false, argnums...> grad(F f, GradOptions options = {},
-                                            Place place = Place::current()) {
+[[nodiscard]] detail::Gradient<F, false, argnums...> grad(F f, GradOptions options = {},
+                                                          Place place = Place::current()) {
   return {std::move(f), options, place};
 }
 /// pair{f(...), gradient}, computed together; f's result may be std::pair{scalar, aux}.
@@ -151,8 +153,8 @@ detail::Gradient<F, false, argnums...> grad(F f, GradOptions options = {},
 ///   });
 ///   const pn::Tensor w = step(pn::tensor<float>({2, 4})).first;  // [1 2]
 template <std::size_t... argnums, class F>
-detail::Gradient<F, true, argnums...> value_and_grad(F f, GradOptions options = {},
-                                                     Place place = Place::current()) {
+[[nodiscard]] detail::Gradient<F, true, argnums...> value_and_grad(F f, GradOptions options = {},
+                                                                   Place place = Place::current()) {
   return {std::move(f), options, place};
 }
 
@@ -163,19 +165,19 @@ detail::Gradient<F, true, argnums...> value_and_grad(F f, GradOptions options = 
 ///   auto f = [](pn::Tensor x) { return pn::stack({x[0] * x[1], pn::square(x[0])}); };
 ///   const pn::Tensor j = pn::jacfwd(f)(pn::tensor<float>({2, 3}));  // [[3 2] [4 0]]
 template <std::size_t... argnums, class F>
-detail::Jacobian<F, true, argnums...> jacfwd(F f, GradOptions options = {},
-                                             Place place = Place::current()) {
+[[nodiscard]] detail::Jacobian<F, true, argnums...> jacfwd(F f, GradOptions options = {},
+                                                           Place place = Place::current()) {
   return {std::move(f), options, place};
 }
 /// The same in reverse mode: one run for each number in the result.
 template <std::size_t... argnums, class F>
-detail::Jacobian<F, false, argnums...> jacrev(F f, GradOptions options = {},
-                                              Place place = Place::current()) {
+[[nodiscard]] detail::Jacobian<F, false, argnums...> jacrev(F f, GradOptions options = {},
+                                                            Place place = Place::current()) {
   return {std::move(f), options, place};
 }
 /// Second derivatives: jacfwd of jacrev.
 template <std::size_t... argnums, class F>
-auto hessian(F f, GradOptions options = {}, Place place = Place::current()) {
+[[nodiscard]] auto hessian(F f, GradOptions options = {}, Place place = Place::current()) {
   return jacfwd<argnums...>(jacrev<argnums...>(std::move(f), options, place), options, place);
 }
 
@@ -195,7 +197,8 @@ auto hessian(F f, GradOptions options = {}, Place place = Place::current()) {
 ///   const pn::Tensor x = pn::tensor<float>({{1, 2}, {3, 4}}), y = pn::tensor<float>({1, 10});
 ///   const pn::Tensor each = pn::vmap(dot, {.in_axes = {0, pn::unmapped}})(x, y);  // [21 43]
 template <class F>
-detail::Batched<F> vmap(F f, VmapOptions options = {}, Place place = Place::current()) {
+[[nodiscard]] detail::Batched<F> vmap(F f, VmapOptions options = {},
+                                      Place place = Place::current()) {
   return {std::move(f), std::move(options), place};
 }
 
@@ -207,7 +210,8 @@ detail::Batched<F> vmap(F f, VmapOptions options = {}, Place place = Place::curr
 ///   const pn::Tensor x = pn::tensor<float>({{1, 2}, {3, 4}}), y = pn::tensor<float>({1, 10});
 ///   const pn::Tensor each = pn::vectorize(dot, "(n),(n)->()")(x, y);  // [21 43]
 template <class F>
-detail::Vectorized<F> vectorize(F f, std::string signature, Place place = Place::current()) {
+[[nodiscard]] detail::Vectorized<F> vectorize(F f, std::string signature,
+                                              Place place = Place::current()) {
   return {std::move(f), std::move(signature), place};
 }
 
@@ -215,7 +219,7 @@ detail::Vectorized<F> vectorize(F f, std::string signature, Place place = Place:
 
 /// x, whose derivative is zero on purpose.
 template <class Tree>
-Tree stop_gradient(const Tree& x, Place place = Place::current()) {
+[[nodiscard]] Tree stop_gradient(const Tree& x, Place place = Place::current()) {
   return map_leaves([&](const Tensor& leaf) { return detail::stop_gradient(leaf, place); }, x);
 }
 
@@ -232,7 +236,8 @@ Tree stop_gradient(const Tree& x, Place place = Place::current()) {
 ///       });
 ///   const pn::Tensor g = pn::grad(log1pexp)(pn::Tensor(100.0f));  // 1
 template <class F, class Rule>
-detail::CustomJvp<F, Rule> custom_jvp(F f, Rule rule, Place place = Place::current()) {
+[[nodiscard]] detail::CustomJvp<F, Rule> custom_jvp(F f, Rule rule,
+                                                    Place place = Place::current()) {
   return {std::move(f), std::move(rule), place};
 }
 
@@ -249,8 +254,9 @@ detail::CustomJvp<F, Rule> custom_jvp(F f, Rule rule, Place place = Place::curre
 ///   auto loss = [clipped](pn::Tensor x) { return pn::sum(3.0f * clipped(x)); };
 ///   const pn::Tensor g = pn::grad(loss)(pn::tensor<float>({5, 6}));  // [1 1]
 template <class F, class Forward, class Backward>
-detail::CustomVjp<F, Forward, Backward> custom_vjp(F f, Forward forward, Backward backward,
-                                                   Place place = Place::current()) {
+[[nodiscard]] detail::CustomVjp<F, Forward, Backward> custom_vjp(F f, Forward forward,
+                                                                 Backward backward,
+                                                                 Place place = Place::current()) {
   return {std::move(f), std::move(forward), std::move(backward), place};
 }
 
@@ -357,8 +363,8 @@ typename detail::tensors_of<Out>::type call_with_vjp(const Out& out, Callee fn, 
 ///   auto loss = [layer](pn::Tensor x) { return pn::sum(layer(layer(x))); };
 ///   const pn::Tensor g = pn::grad(loss)(pn::tensor<float>({0, 0}));  // [1 1]
 template <class F>
-detail::Checkpointed<F> checkpoint(F f, RecomputeOptions options = {},
-                                   Place place = Place::current()) {
+[[nodiscard]] detail::Checkpointed<F> checkpoint(F f, RecomputeOptions options = {},
+                                                 Place place = Place::current()) {
   return {std::move(f), std::move(options), place};
 }
 

@@ -257,7 +257,7 @@ std::string structure_of(const Tree& tree) {
 
 /// The leaves of a container, in order. Throws nothing.
 template <class Tree>
-std::vector<Tensor> leaves(const Tree& tree) {
+[[nodiscard]] std::vector<Tensor> leaves(const Tree& tree) {
   return detail::leaves_of(tree);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <postern/detail/api.h>
 #include <postern/dtype.h>
+#include <postern/place.h>
 
 #include <cstdint>
 #include <span>
@@ -21,20 +22,20 @@ struct Type {
   Dims dims;
   bool weak = false;
 
-  /// How many axes, elements, and bytes. Only `size` and `byte_size` throw.
+  /// How many axes, elements, and bytes. Only `size` and `byte_size` throw: TypeError when they
+  /// exceed 63 bits.
   std::int64_t rank() const { return static_cast<std::int64_t>(dims.size()); }
-  POSTERN_API std::int64_t size()
-      const;  // number of elements; throws TypeError when it exceeds 63 bits
-  POSTERN_API std::size_t byte_size() const;  // on the host; likewise a TypeError
+  POSTERN_API std::int64_t size(Place place = Place::current()) const;
+  POSTERN_API std::size_t byte_size(Place place = Place::current()) const;  // on the host
   bool operator==(const Type&) const = default;
 };
 
 /// `type<float>({2, 3})` is f32[2,3]. Throws TypeError for a negative extent, for more bytes than
 /// 63 bits count, and for DType::token.
-POSTERN_API Type make_type(DType dtype, Dims dims);
+POSTERN_API Type make_type(DType dtype, Dims dims, Place place = Place::current());
 template <Element T>
-Type type(Dims dims = {}) {
-  return make_type(dtype_v<T>, std::move(dims));
+Type type(Dims dims = {}, Place place = Place::current()) {
+  return make_type(dtype_v<T>, std::move(dims), place);
 }
 
 /// As types, lists of them and extents are written in errors and prints. They throw nothing.

@@ -57,7 +57,7 @@ class View {
 };
 
 namespace detail {
-[[noreturn]] POSTERN_API void wrong_view(DType has, DType asked);
+[[noreturn]] POSTERN_API void wrong_view(DType has, DType asked, Place place);
 }
 
 /// A view whose element type is known at run time only. `Byte` is const std::byte for operands. No
@@ -85,8 +85,8 @@ class BasicAnyView {
   /// The same elements as `View<const T>` (or `View<T>`); throws TypeError when the dtype is
   /// another.
   template <Element T>
-  View<Like<T>> as() const {
-    if (dtype_ != dtype_v<T>) detail::wrong_view(dtype_, dtype_v<T>);
+  View<Like<T>> as(Place place = Place::current()) const {
+    if (dtype_ != dtype_v<T>) detail::wrong_view(dtype_, dtype_v<T>, place);
     return {reinterpret_cast<Like<T>*>(data_), dims_, rank_, size_};
   }
 

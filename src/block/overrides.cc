@@ -233,7 +233,8 @@ bool detail::read_dtype(std::string_view name, DType& dtype) {
 std::string detail::block_type_name(const std::type_info& type) { return readable_name(type); }
 
 BlockPath detail::block_path(const BlockConfig& config, std::span<const Type> operands,
-                             const std::string& platform) {
+                             const std::string& platform, const Place& place) {
+  PlaceScope at(place);
   std::vector<std::string> why;
   const auto chosen = blocks::choose(
       {config, operands, {}, false, &platforms::named(platform, "block_path")}, &why);

@@ -20,7 +20,9 @@ FieldChain<3> TargetParams::fields(Fields sink) const {
     if (!target->attributes.items().empty()) s("attributes", target->attributes);
   };
   const auto tell_rest = [&](FieldSink& s) {
-    const auto& [name, attributes, operand_layouts, result_layouts, aliases, side_effect] = *target;
+    const auto& [name, attributes, operand_layouts, result_layouts, aliases, side_effect, place] =
+        *target;
+    static_cast<void>(place);  // says nothing of what it does
     for (const Dims& d : operand_layouts) s("operand_layout", d);
     for (const Dims& d : result_layouts) s("result_layout", d);
     if (side_effect) s("side_effect", true);
@@ -236,6 +238,7 @@ using namespace internal;
 
 Tensors ffi_call(const FfiTarget& target, const std::vector<Type>& out, const Tensors& operands,
                  std::optional<VmapMethod> vmap) {
+  PlaceScope at(target.place);
   check(!target.name.empty(), "ffi_call: the target has no name");
   check(
       !out.empty() || target.side_effect,

@@ -101,7 +101,8 @@ Tensor postern::from_dlpack(DLManagedTensor* managed) {
   return made;
 }
 
-DLManagedTensor* postern::to_dlpack(const Tensor& tensor) {
+DLManagedTensor* postern::to_dlpack(const Tensor& tensor, Place place) {
+  PlaceScope at(place);
   auto shown = std::make_unique<Shown>();
   shown->tensor = tensor;
   const Type& type = shown->tensor.type();

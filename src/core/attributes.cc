@@ -64,15 +64,19 @@ void throw_attribute_number(std::uint64_t number) {
 void throw_attribute_null() { throw_type_error("an attribute's text is a null pointer"); }
 }  // namespace detail
 
-const Attribute& Attributes::find(std::string_view name) const {
+const Attribute& Attributes::find(std::string_view name, Place place) const {
   const auto found = items_.find(name);
-  if (found == items_.end())
+  if (found == items_.end()) {
+    PlaceScope at(place);
     throw_type_error(
         fmt::format("attribute '{}' is not there; there are {}", name, to_string(*this)));
+  }
   return found->second;
 }
 
-void Attributes::wrong_type(std::string_view name, const Attribute& has, const Attribute& asked) {
+void Attributes::wrong_type(std::string_view name, const Attribute& has, const Attribute& asked,
+                            Place place) {
+  PlaceScope at(place);
   throw_type_error(fmt::format("attribute '{}' is a {}, asked for as {}", name,
                                type_names[has.index()], type_names[asked.index()]));
 }

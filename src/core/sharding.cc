@@ -58,10 +58,12 @@ std::string part_text(const std::vector<std::string>& names) {
 
 }  // namespace
 
-Mesh::Mesh(std::vector<MeshAxis> axes) : Mesh(axes, first_devices(axes)) {}
+Mesh::Mesh(std::vector<MeshAxis> axes, Caller caller)
+    : Mesh(axes, first_devices(axes), caller.place) {}
 
-Mesh::Mesh(std::vector<MeshAxis> axes, std::vector<int> devices)
+Mesh::Mesh(std::vector<MeshAxis> axes, std::vector<int> devices, Place place)
     : axes_(std::move(axes)), devices_(std::move(devices)) {
+  PlaceScope at(place);
   std::int64_t count = 1, rows = 1;
   std::set<std::string> names;
   for (const MeshAxis& a : axes_) {
@@ -87,7 +89,8 @@ std::int64_t Mesh::size() const {
   return count;
 }
 
-std::int64_t Mesh::size(const std::string& axis) const {
+std::int64_t Mesh::size(const std::string& axis, Place place) const {
+  PlaceScope at(place);
   return axes_[axis_number(*this, axis)].size;
 }
 
@@ -135,7 +138,9 @@ std::string to_string(const P& spec) {
   return fmt::format("P({})", fmt::join(parts, ", "));
 }
 
-Sharding::Sharding(Mesh mesh, P spec) : mesh_(std::move(mesh)), spec_(std::move(spec)) {
+Sharding::Sharding(Mesh mesh, P spec, Place place)
+    : mesh_(std::move(mesh)), spec_(std::move(spec)) {
+  PlaceScope at(place);
   std::set<std::string> used;
   for (const auto& names : spec_.parts())
     for (const std::string& name : names) {
@@ -155,7 +160,8 @@ bool Sharding::is_replicated() const {
   });
 }
 
-Type Sharding::part_type(const Type& whole) const {
+Type Sharding::part_type(const Type& whole, Place place) const {
+  PlaceScope at(place);
   check(spec_.parts().size() <= whole.dims.size(), "{} names {} axes, {} has {}", to_string(spec_),
         spec_.parts().size(), to_string(whole), whole.dims.size());
   Type out = whole;
@@ -186,7 +192,9 @@ std::vector<IndexRange> internal::index_ranges(const Sharding& sharding, const D
   return out;
 }
 
-std::vector<IndexRange> Sharding::part(const Dims& whole, std::int64_t position) const {
+std::vector<IndexRange> Sharding::part(const Dims& whole, std::int64_t position,
+                                       Place place) const {
+  PlaceScope at(place);
   check(position >= 0 && position < mesh_.size(), "{} has parts 0 to {}, got {}", to_string(*this),
         mesh_.size() - 1, position);
   part_type({DType::f32, whole});
@@ -197,7 +205,8 @@ std::string to_string(const Sharding& sharding) {
   return fmt::format("{} on {}", to_string(sharding.spec()), to_string(sharding.mesh()));
 }
 
-std::string draw(const Sharding& sharding, const Dims& dims) {
+std::string draw(const Sharding& sharding, const Dims& dims, Place place) {
+  PlaceScope at(place);
   check(dims.size() == 1 || dims.size() == 2,
         "draw: only arrays of one or two axes can be drawn, got {}", dims_to_string(dims));
   sharding.part_type({DType::f32, dims});

@@ -70,28 +70,33 @@ DType real_dtype(DType dtype) {
   return dtype;
 }
 
-std::int64_t Type::size() const {
+std::int64_t Type::size(Place place) const {
   std::int64_t n = 1;
   bool empty = false;  // then the others count all the same: XLA multiplies them in any order
   for (std::int64_t d : dims) {
     empty = empty || d == 0;
-    if (d != 0 && __builtin_mul_overflow(n, d, &n)) [[unlikely]]
+    if (d != 0 && __builtin_mul_overflow(n, d, &n)) [[unlikely]] {
+      PlaceScope at(place);
       throw_type_error(fmt::format("a tensor of type {} has more elements than 63 bits count",
                                    to_string(*this)));
+    }
   }
   return empty ? 0 : n;
 }
 
-std::size_t Type::byte_size() const {
+std::size_t Type::byte_size(Place place) const {
   std::int64_t bytes = 0;
-  if (__builtin_mul_overflow(size(), static_cast<std::int64_t>(byte_width(dtype)), &bytes))
-      [[unlikely]]
+  if (__builtin_mul_overflow(size(place), static_cast<std::int64_t>(byte_width(dtype)), &bytes))
+      [[unlikely]] {
+    PlaceScope at(place);
     throw_type_error(
         fmt::format("a tensor of type {} has more bytes than 63 bits count", to_string(*this)));
+  }
   return static_cast<std::size_t>(bytes);
 }
 
-Type make_type(DType dtype, Dims dims) {
+Type make_type(DType dtype, Dims dims, Place place) {
+  PlaceScope at(place);
   check_enum("DType", dtype, last_dtype);
   check(dtype != DType::token, "type: a token holds no data");
   for (std::int64_t d : dims)
@@ -119,7 +124,8 @@ std::string to_string(std::span<const Type> types) {
 }
 
 namespace detail {
-void wrong_view(DType has, DType asked) {
+void wrong_view(DType has, DType asked, Place place) {
+  PlaceScope at(place);
   throw_type_error(fmt::format("as<{}>: the view holds {}", to_string(asked), to_string(has)));
 }
 }  // namespace detail

@@ -63,7 +63,8 @@ Tensor read_npy(const std::filesystem::path& file) {
   return named("read_npy: " + one_line(file.string()), [&] { return npy_in(data); });
 }
 
-void write_npy(const std::filesystem::path& file, const Tensor& value) {
+void write_npy(const std::filesystem::path& file, const Tensor& value, Place place) {
+  PlaceScope at(place);
   const Written array(value);
   host::NewFile out("write_npy", file.string());
   out.write(array.header);
@@ -84,7 +85,8 @@ NamedTensors read_npz(const std::filesystem::path& file) {
   return out;
 }
 
-void write_npz(const std::filesystem::path& file, const NamedTensors& arrays) {
+void write_npz(const std::filesystem::path& file, const NamedTensors& arrays, Place place) {
+  PlaceScope at(place);
   constexpr std::size_t most_arrays = 0xFFFF, longest_name = 4096;
   constexpr std::uint64_t most_bytes = 0xFFFFFFFF;
   check(arrays.size() <= most_arrays, "write_npz: a file holds at most {} arrays, got {}",

@@ -246,8 +246,10 @@ void CheckpointState::see(const TapInfo& info, std::span<const AnyView> leaves) 
                  info.stop);
 }
 
-Checkpoint::Checkpoint(const std::filesystem::path& folder, const CheckpointOptions& options)
+Checkpoint::Checkpoint(const std::filesystem::path& folder, const CheckpointOptions& options,
+                       Place place)
     : state_(std::make_shared<CheckpointState>()) {
+  PlaceScope at(place);
   check(!folder.empty(), "checkpoint: a folder is needed, got none");
   check(options.every > 0, "checkpoint: every must be positive, got {}", options.every);
   check(options.patience.count() > 0, "checkpoint: patience must be positive, got {} ms",

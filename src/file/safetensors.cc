@@ -187,7 +187,8 @@ std::string detail::tensor_name(const std::string& path) {
   return path.starts_with('.') ? path.substr(1) : path;
 }
 
-void save_tensors(const std::filesystem::path& file, const NamedTensors& tensors) {
+void save_tensors(const std::filesystem::path& file, const NamedTensors& tensors, Place place) {
+  PlaceScope at(place);
   std::vector<file::StoredTensor> stored;
   for (const auto& [name, tensor] : tensors) stored.push_back({name, tensor.type()});
   const std::string head = file::safetensors_head(stored);

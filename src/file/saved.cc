@@ -34,6 +34,7 @@ struct detail::LoadedProgram {
   std::vector<SavedSite> sites;
   std::vector<file::SavedBlock> blocks;
   std::vector<std::string> handlers;  // FFI handlers that it calls
+  Place place;                        // where it was loaded
   mutable Once once;
   mutable std::shared_ptr<const run::CompiledProgram> compiled;
 };
@@ -155,7 +156,8 @@ std::vector<Type> whole_types(std::vector<Type> types,
 
 }  // namespace
 
-std::string saved_text(const Lowered& program) {
+std::string saved_text(const Lowered& program, Place place) {
+  PlaceScope here(place);
   const auto module = run::lower_for_file(program);
   refuse_closures(*module);
   Json about = {{"name", program.program().internal()->name},
@@ -183,7 +185,8 @@ std::string saved_text(const Lowered& program) {
                      digest(body), body);
 }
 
-void save(const std::filesystem::path& file, const Lowered& program) {
+void save(const std::filesystem::path& file, const Lowered& program, Place place) {
+  PlaceScope at(place);
   host::write_text_file("save", file.string(), saved_text(program));
 }
 
@@ -195,8 +198,10 @@ SavedSite described(const SiteSpec& s) {
 }
 
 Loaded loaded(std::vector<Type> inputs, run::ProgramModule module,
-              std::vector<file::SavedBlock> blocks, std::vector<std::string> handlers = {}) {
+              std::vector<file::SavedBlock> blocks, std::vector<std::string> handlers,
+              const Place& place) {
   auto program = std::make_shared<detail::LoadedProgram>();
+  program->place = place;
   for (const SitePtr& s : module.sites) program->sites.push_back(described(*s));
   program->inputs = whole_types(std::move(inputs), module.inputs_over);
   program->outputs = whole_types(module.results, module.results_over);
@@ -208,14 +213,15 @@ Loaded loaded(std::vector<Type> inputs, run::ProgramModule module,
 
 }  // namespace
 
-static Loaded load_foreign(std::string_view text, const std::string& name) {
+static Loaded load_foreign(std::string_view text, const std::string& name, const Place& place) {
   foreign::Foreign foreign = foreign::read_foreign(text, name);
   run::ProgramModule module;
   module.text = std::move(foreign.text);
   module.results = std::move(foreign.outputs);
   module.sites = std::move(foreign.sites);
   module.parameters = std::move(foreign.parameters);
-  return loaded(std::move(foreign.inputs), std::move(module), {}, std::move(foreign.handlers));
+  return loaded(std::move(foreign.inputs), std::move(module), {}, std::move(foreign.handlers),
+                place);
 }
 
 /// `first`: the first line's format and who wrote it.
@@ -237,8 +243,8 @@ static void check_format(std::string_view first, const std::string& name) {
 // against itself and is not compiled yet. Throws an Error that names `name`: unimplemented for a
 // later format, data_loss for a file that was changed, invalid_argument for what contradicts
 // itself.
-Loaded load_text(std::string_view text, const std::string& name) {
-  if (!text.starts_with(first_words)) return load_foreign(text, name);
+Loaded load_text(std::string_view text, const std::string& name, Place place) {
+  if (!text.starts_with(first_words)) return load_foreign(text, name, place);
   std::string_view rest = text;
   check_format(take_line(rest).substr(first_words.size()), name);
   const std::string_view sum = after(take_line(rest), checksum_words, name);
@@ -272,11 +278,11 @@ Loaded load_text(std::string_view text, const std::string& name) {
   }
   module.text = rest;
   for (std::size_t i = 0; i < inputs.size(); ++i) module.parameters.push_back(static_cast<int>(i));
-  return loaded(std::move(inputs), std::move(module), std::move(blocks));
+  return loaded(std::move(inputs), std::move(module), std::move(blocks), {}, place);
 }
 
-Loaded load(const std::filesystem::path& file) {
-  return load_text(host::read_file("load", file.string()), file.string());
+Loaded load(const std::filesystem::path& file, Place place) {
+  return load_text(host::read_file("load", file.string()), file.string(), place);
 }
 
 const std::vector<Type>& Loaded::inputs() const { return program_->inputs; }
@@ -343,7 +349,7 @@ const std::shared_ptr<const run::CompiledProgram>& ready(const detail::LoadedPro
 }  // namespace
 
 std::vector<Tensor> Loaded::run(const std::vector<Tensor>& arguments, Place place) const {
-  PlaceScope at(place);
+  PlaceScope at(place.known() ? place : program_->place);
   const auto& compiled = ready(*program_, arguments);
   std::vector<const Tensor*> pointers;
   for (const Tensor& t : arguments) pointers.push_back(&t);

@@ -193,7 +193,8 @@ std::string text_of(const Json& json, std::string_view what) {
 namespace postern {
 using namespace internal;
 
-std::string to_json_text(const Attributes& attributes) {
+std::string to_json_text(const Attributes& attributes, Place place) {
+  PlaceScope at(place);
   if (attributes.items().empty()) return "{}";
   return file::text_of(file::to_json(attributes), "an attribute");
 }

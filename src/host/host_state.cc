@@ -53,7 +53,8 @@ States& states() {
 }  // namespace
 
 RegisteredState register_state(const std::string& name, std::function<std::string()> save,
-                               std::function<void(std::string_view)> load) {
+                               std::function<void(std::string_view)> load, Place place) {
+  PlaceScope at(place);
   check(!name.empty() && is_utf8(name), "register_state: the name must be UTF-8, not empty, got {}",
         internal::quoted(name));
   check(save && load, "register_state {}: save and load must be callable", internal::quoted(name));

@@ -241,7 +241,8 @@ void Listening::off() noexcept {
   if (const auto state = std::move(state_)) host::turn_off(*state, true);
 }
 
-void Listening::change(const LiveOptions& options) const {
+void Listening::change(const LiveOptions& options, Place place) const {
+  PlaceScope at(place);
   if (state_) host::change(*state_, options);
 }
 
@@ -289,7 +290,8 @@ std::size_t LiveHook::listeners() const {
   return s->listeners.size();
 }
 
-void LiveHook::change(const LiveOptions& options) const {
+void LiveHook::change(const LiveOptions& options, Place place) const {
+  PlaceScope at(place);
   check_options("hook", name(), options, "listeners");
   const auto spec = site_->spec.lock();
   if (!spec)

@@ -489,7 +489,8 @@ void keep_until_delivered(const std::shared_ptr<void>& what) {
 namespace postern {
 using namespace internal;
 
-TapQueueStats tap_queue_stats(int device) {
+TapQueueStats tap_queue_stats(int device, Place place) {
+  PlaceScope at(place);
   check(device >= 0, "tap_queue_stats: a device is counted from 0, got {}", device);
   return host::tap_queue(device).stats();
 }

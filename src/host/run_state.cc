@@ -17,8 +17,8 @@
 #include "core/text.h"
 #include "host/loop_tape.h"
 #include "host/pending.h"
-#include "shard/processes.h"
 #include "host/run_end.h"
+#include "shard/processes.h"
 
 namespace postern {
 using namespace internal;

@@ -146,7 +146,8 @@ ZipFile npz_entry(const std::string& name, std::string header, std::span<const s
 namespace postern {
 using namespace internal;
 
-std::string npy_bytes(const AnyView& array) {
+std::string npy_bytes(const AnyView& array, Place place) {
+  PlaceScope at(place);
   const Type type = array.type();
   check(host::npy_dtype(type.dtype) == type.dtype, "npy_bytes: NumPy's files have no dtype for {}",
         to_string(type));

@@ -136,8 +136,9 @@ struct RecordState {
   }
 };
 
-Record::Record(const std::string& file, const RecordOptions& options)
+Record::Record(const std::string& file, const RecordOptions& options, Place place)
     : state_(std::make_shared<RecordState>(file, options)) {
+  PlaceScope at(place);
   auto ends = [&](std::string_view with) {
     return file.size() > with.size() && file.ends_with(with);
   };

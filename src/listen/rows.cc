@@ -157,8 +157,9 @@ struct RowsState {
   }
 };
 
-Rows::Rows(Format format, const fs::path& file, const RowOptions& options)
+Rows::Rows(Format format, const fs::path& file, const RowOptions& options, Place place)
     : state_(std::make_shared<RowsState>(format, file, options)) {
+  PlaceScope at(place);
   check(!file.empty(), "{}: a file is needed, got none", state_->who());
   check(options.max_elements >= 0, "{}: max_elements must not be negative, got {}", state_->who(),
         options.max_elements);

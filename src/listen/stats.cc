@@ -137,7 +137,8 @@ struct HistogramState {
   }
 };
 
-Histogram::Histogram(const HistogramOptions& options) {
+Histogram::Histogram(const HistogramOptions& options, Place place) {
+  PlaceScope at(place);
   check(options.bins > 1 && options.bins % 2 == 0 && options.bins <= 1 << 16,
         "histogram: bins must be even, from 2 to 65536, got {}", options.bins);
   state_ = std::make_shared<HistogramState>(options.bins);

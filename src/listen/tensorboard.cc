@@ -179,7 +179,8 @@ struct TensorBoardState {
   }
 };
 
-TensorBoard::TensorBoard(const fs::path& folder, const TensorBoardOptions& options) {
+TensorBoard::TensorBoard(const fs::path& folder, const TensorBoardOptions& options, Place place) {
+  PlaceScope at(place);
   check(!folder.empty(), "tensorboard: a folder is needed, got none");
   check(options.bins > 0 && options.bins <= 1 << 16,
         "tensorboard: bins must be from 1 to 65536, got {}", options.bins);
@@ -200,7 +201,9 @@ void TensorBoard::operator()(const TapInfo& info, std::span<const AnyView> leave
   });
 }
 
-void TensorBoard::add(const std::string& tag, const Tensor& value, std::int64_t step) const {
+void TensorBoard::add(const std::string& tag, const Tensor& value, std::int64_t step,
+                      Place place) const {
+  PlaceScope at(place);
   const Type& type = value.type();
   std::vector<std::byte> elements(std::max<std::size_t>(type.byte_size(), 1));
   value.read(elements.data());

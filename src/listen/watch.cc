@@ -136,7 +136,8 @@ static void end_with_run(const std::shared_ptr<ProgressState>& state, std::uint6
   });
 }
 
-Progress::Progress(std::int64_t total, const ProgressOptions& options) {
+Progress::Progress(std::int64_t total, const ProgressOptions& options, Place place) {
+  PlaceScope at(place);
   check(total > 0, "progress: the number of steps must be positive, got {}", total);
   check(options.width > 0 && options.width <= 1000 && options.per_second > 0,
         "progress: width must be from 1 to 1000 and per_second positive, got {} and {}",

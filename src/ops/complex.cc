@@ -47,15 +47,15 @@ Tensor part(const Primitive& p, const Operand& x) {
 }  // namespace
 
 Tensor real(const Operand& x) {
-  if (is_complex(x.tensor().dtype())) return part(real_p, x);
+  if (is_complex(x.tensor().dtype(x.place()))) return part(real_p, x);
   return x.tensor();
 }
 Tensor imag(const Operand& x) {
-  if (is_complex(x.tensor().dtype())) return part(imag_p, x);
+  if (is_complex(x.tensor().dtype(x.place()))) return part(imag_p, x);
   return zeros_like(x);
 }
 Tensor conj(const Operand& x) {
-  if (is_complex(x.tensor().dtype())) return complex(real(x), negative(imag(x)));
+  if (is_complex(x.tensor().dtype(x.place()))) return complex(real(x), negative(imag(x)));
   return x.tensor();
 }
 Tensor complex(const Operand& re, const Operand& im) {

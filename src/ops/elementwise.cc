@@ -342,7 +342,7 @@ Tensor analytic(const Primitive& p, const Operand& x) {
 
 /// Integers are whole as they are.
 Tensor whole(const Primitive& p, const Operand& x) {
-  if (integral(x.tensor().dtype())) return x.tensor();
+  if (integral(x.tensor().dtype(x.place()))) return x.tensor();
   return single(p, x);
 }
 
@@ -401,11 +401,12 @@ Tensor maximum(const Operand& x, const Operand& y) { return two(maximum_p, x, y)
 Tensor minimum(const Operand& x, const Operand& y) { return two(minimum_p, x, y); }
 Tensor negative(const Operand& x) { return single(negative_p, x); }
 Tensor abs(const Operand& x) {
-  if (is_unsigned(x.tensor().dtype())) return x.tensor();
+  if (is_unsigned(x.tensor().dtype(x.place()))) return x.tensor();
   return single(abs_p, x);
 }
 Tensor sign(const Operand& x) {  // StableHLO has none of unsigned numbers
-  if (is_unsigned(x.tensor().dtype())) return convert_to(not_equal(x, 0), x.tensor().dtype());
+  if (is_unsigned(x.tensor().dtype(x.place())))
+    return convert_to(not_equal(x, 0), x.tensor().dtype());
   return single(sign_p, x);
 }
 
@@ -454,7 +455,7 @@ Tensor population_count(const Operand& operand) {
 Tensor count_leading_zeros(const Operand& x) { return single(clz_p, x); }
 Tensor shift_left(const Operand& x, const Operand& y) { return two(shift_left_p, x, y); }
 Tensor shift_right(const Operand& x, const Operand& y) {
-  if (is_unsigned(x.tensor().dtype())) return two(shift_right_logical_p, x, y);
+  if (is_unsigned(x.tensor().dtype(x.place()))) return two(shift_right_logical_p, x, y);
   return two(shift_right_p, x, y);
 }
 Tensor shift_right_logical(const Operand& x, const Operand& y) {

@@ -330,7 +330,7 @@ Tensor transpose(const Operand& operand, const Dims& order) {
 }
 
 Tensor transpose(const Operand& x) {
-  Dims order(x.tensor().dims().size());
+  Dims order(x.tensor().dims(x.place()).size());
   std::iota(order.rbegin(), order.rend(), 0);
   return transpose(x, order);
 }
@@ -375,8 +375,8 @@ Tensor full(const Type& type, const Operand& number) {
 
 Tensor zeros(const Type& type, Place place) { return full(type, Operand(0, place)); }
 Tensor ones(const Type& type, Place place) { return full(type, Operand(1, place)); }
-Tensor zeros_like(const Operand& x) { return zeros(x.tensor().type(), x.place()); }
-Tensor ones_like(const Operand& x) { return ones(x.tensor().type(), x.place()); }
+Tensor zeros_like(const Operand& x) { return zeros(x.tensor().type(x.place()), x.place()); }
+Tensor ones_like(const Operand& x) { return ones(x.tensor().type(x.place()), x.place()); }
 
 Tensor iota(const Type& type, std::int64_t axis, Place place) {
   PlaceScope at(place);

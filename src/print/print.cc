@@ -337,17 +337,23 @@ Tensors print_value(const PrintOptions& options, const Shown& value, const Tenso
 
 namespace postern {
 
-std::string to_string(const AnyView& array, const PrintOptions& options) {
+std::string to_string(const AnyView& array, const PrintOptions& options, Place place) {
+  PlaceScope at(place);
   host::check_style("to_string", options);
   return host::text_of(array, "", host::style_of(options, false));
 }
 
-std::string detail::text_of(const Tensor& value, const PrintOptions& options) {
+std::string detail::text_of(const Tensor& value, const PrintOptions& options, const Place& place) {
+  PlaceScope at(place);
   const Type& type = value.type();
   std::vector<std::byte> data(std::max<std::size_t>(type.byte_size(), 1));
   value.read(data.data());
   return to_string(
       AnyView(type.dtype, data.data(), type.dims.data(), type.dims.size(), type.size()), options);
+}
+
+std::ostream& operator<<(std::ostream& out, const Printed& tensor) {
+  return out << detail::text_of(tensor.value, {}, tensor.place);
 }
 
 }  // namespace postern

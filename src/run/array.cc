@@ -366,14 +366,17 @@ void check_type(const Type& type) { make_type(type.dtype, type.dims); }
 
 }  // namespace
 
-Tensor::Tensor(const Type& type, const void* data) {
+Tensor::Tensor(const Type& type, const void* data, Place place) {
+  PlaceScope at(place);
   check_type(type);
   std::shared_ptr<void> bytes = detail::aligned_bytes(type.byte_size());
   if (type.byte_size() > 0) std::memcpy(bytes.get(), data, type.byte_size());
   value_ = std::make_shared<HostValue>(type, std::move(bytes));
 }
 
-Tensor Tensor::borrow(const Type& type, const void* data, std::function<void()> release) {
+Tensor Tensor::borrow(const Type& type, const void* data, std::function<void()> release,
+                      Place place) {
+  PlaceScope at(place);
   check_type(type);
   auto let_go = [r = std::move(release)](const void*) {
     try {
@@ -387,8 +390,11 @@ Tensor Tensor::borrow(const Type& type, const void* data, std::function<void()> 
       std::make_shared<HostValue>(type, std::shared_ptr<const void>(data, std::move(let_go))));
 }
 
-const Type& Tensor::type() const {
-  check(value_ != nullptr, "type: the Tensor is empty, it was never given a value");
+const Type& Tensor::type(Place place) const {
+  if (!value_) [[unlikely]] {
+    PlaceScope at(place);
+    throw_type_error("type: the Tensor is empty, it was never given a value");
+  }
   return value_->type;
 }
 
@@ -449,20 +455,23 @@ void throw_no_memory(std::size_t elements, std::size_t width) {
                           elements, width));
 }
 
-void wrong_lists(std::size_t first, std::size_t other) {
+void wrong_lists(std::size_t first, std::size_t other, Place place) {
+  PlaceScope at(place);
   throw_type_error(
       fmt::format("tensor: lists in a list must have one length, got {} and {}", first, other));
 }
 
 }  // namespace detail
 
-Tensor make_tensor(const Type& type, const void* data, std::size_t elements) {
+Tensor make_tensor(const Type& type, const void* data, std::size_t elements, Place place) {
+  PlaceScope at(place);
   check(static_cast<std::int64_t>(elements) == type.size(),
         "tensor: {} has {} elements, {} values were given", to_string(type), type.size(), elements);
   return Tensor(type, data);
 }
 
-Tensor abstract(const Type& type) {
+Tensor abstract(const Type& type, Place place) {
+  PlaceScope at(place);
   struct AbstractValue final : Value {
     explicit AbstractValue(Type t) : Value(Kind::abstract, std::move(t)) {}
   };

@@ -120,6 +120,7 @@ class JitCore {
 
  private:
   std::shared_ptr<Entry> make(const Key& key) const {
+    PlaceScope here(options->place);
     auto e = std::make_shared<Entry>(options);
     for (const Tensor* t : key.leaves()) {
       check(t->has_value(),
@@ -174,6 +175,7 @@ static const char* word_of(Mode mode) {
 }
 
 std::shared_ptr<JitCore> make_jit(JitOptions options) {
+  PlaceScope at(options.place);
   check_enum("jit: Mode", options.mode, Mode::evaluate);
   const bool may_cut = options.mode == Mode::automatic || options.mode == Mode::staged;
   check(may_cut || (!options.cut && !options.stage_device),
@@ -248,6 +250,7 @@ void trace_entry(Entry& e, const JitCore& core, const Tracer& tracer) {
 }
 
 run::Lowerable lowerable(const Entry& e) {
+  PlaceScope at(e.options->place);
   const std::vector<Sharding>& out = e.options->out_shardings;
   const std::size_t results = e.program->outputs.size();
   check(out.size() <= 1 || out.size() == results,
@@ -293,6 +296,7 @@ Mode chosen_mode(const JitOptions& o, const Program& program) {
 Mode mode_of(const Entry& e) {
   const JitOptions& o = *e.options;
   const Mode mode = chosen_mode(o, *e.program);
+  PlaceScope at(o.place);
   check(mode == Mode::compiled || (o.in_shardings.empty() && o.out_shardings.empty()),
         "jit: in_shardings and out_shardings are for a program that runs as one (Mode::compiled); "
         "the mode is {}",
@@ -386,6 +390,7 @@ void run(const Entry& e, const Key& key, std::span<Tensor> results) {
 }
 
 std::shared_ptr<StartedRun> start(const Entry& e, const Key& key, const RunOptions& options) {
+  PlaceScope at(e.options->place);
   if (e.runs_whole()) return start_run(e.compiled, arguments_of(key), options);
   auto run = driven_run(e);
   const std::vector<SitePtr> sites = e.sites->specs();
@@ -436,7 +441,8 @@ void collect_effects(const Program& program, bool in_loop, std::vector<EffectInf
 
 }  // namespace
 
-std::string TracedProgram::text(const std::string& platform) const {
+std::string TracedProgram::text(const std::string& platform, Place place) const {
+  PlaceScope at(place);
   return to_string(*program_, std::string(platforms::named(platform, "text").name));
 }
 std::vector<Type> TracedProgram::inputs() const { return program_->input_types(); }
@@ -447,7 +453,10 @@ std::vector<EffectInfo> TracedProgram::effects() const {
   collect_effects(*program_, false, out);
   return out;
 }
-void TracedProgram::verify() const { postern::internal::verify(*program_); }
+void TracedProgram::verify(Place place) const {
+  PlaceScope at(place);
+  postern::internal::verify(*program_);
+}
 std::string to_string(const TracedProgram& program) { return program.text(); }
 std::ostream& operator<<(std::ostream& out, const TracedProgram& program) {
   return out << program.text();

@@ -107,7 +107,8 @@ void run_load(const PosternLibrary& library, const std::string& path, LibraryInf
 }  // namespace
 
 void register_ffi_handler(const std::string& name, FfiHandler* handler, const std::string& platform,
-                          bool command_buffer) {
+                          bool command_buffer, Place place) {
+  PlaceScope at(place);
   const char* given = "one";
   if (!handler) given = "null";
   check(!name.empty() && handler != nullptr,
@@ -126,7 +127,8 @@ void register_ffi_handler(const std::string& name, FfiHandler* handler, const st
   if (fresh && recorded) recorded->push_back(name);
 }
 
-std::vector<std::string> ffi_handlers(const std::string& platform) {
+std::vector<std::string> ffi_handlers(const std::string& platform, Place place) {
+  PlaceScope at(place);
   const Platform& on = platforms::named(platform, "ffi_handlers");
   Libraries& l = libraries();
   std::scoped_lock lock(l.guard);

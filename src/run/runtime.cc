@@ -58,7 +58,8 @@ Config settled() {
 
 }  // namespace
 
-void configure(const Config& config) {
+void configure(const Config& config, Place place) {
+  PlaceScope at(place);
   check(config.cpu_devices >= 0 && config.cpu_devices <= 1024,
         "configure: cpu_devices must be from 1 to 1024 (0: default), got {}", config.cpu_devices);
   check(config.max_reentry >= 0 && config.max_reentry <= 1024,

@@ -271,7 +271,8 @@ std::optional<Sharding> sharding_of(const Tensor& x) {
   return std::nullopt;
 }
 
-std::vector<Shard> shards_of(const Tensor& x) {
+std::vector<Shard> shards_of(const Tensor& x, Place place) {
+  PlaceScope at(place);
   check(x.has_value() && !x.is_traced(), "shards_of: the tensor has no data");
   const run::ShardedValue* v = run::sharded(x);
   if (!v) return {{x.device(), index_ranges(on_one_device(x.device()), x.dims(), 0), x}};

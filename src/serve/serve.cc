@@ -91,7 +91,8 @@ ServeOptions options_from(const std::string& wish) {
 
 }  // namespace
 
-Served serve(const ServeOptions& options) {
+Served serve(const ServeOptions& options, Place place) {
+  PlaceScope at(place);
   refuse_forked();
   check(options.port >= 0 && options.port <= 65535, "serve: port must be from 0 to 65535, got {}",
         options.port);

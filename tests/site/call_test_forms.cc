@@ -337,6 +337,7 @@ TEST(Call, OptionsOutOfRangeAreRefused) {
   refused({.name = "odd", .timeout = -1ms}, "timeout");
   refused({.name = "odd", .warn_after = -1ms}, "warn_after");
   refused({.name = "odd", .device = -2}, "device");
+  refused({.name = "odd", .device = 99}, "there is no device 99");
 }
 
 }  // namespace
