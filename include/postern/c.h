@@ -359,7 +359,9 @@ POSTERN_API int pn_register_callee(const char* name, const void* callee, int rep
  * (nanoseconds, 0: none) and `every` are i64; `levels` (string, as "3:TF,2:TT": sizes of batches,
  * outermost first, and which operands have them in front) and `parallel` (i64) are of calls for
  * each element of a batch; `paths` (string) names the operands, a line for each; `transforms`
- * (string, as "jvp,transpose") is of taps that show derivatives; with `axes` (string, as "2 x", a
+ * (string, as "jvp,transpose") is of taps that show derivatives; with `kept` (i64, not 0) the
+ * function is the one that has the name when the program is loaded, as long as the program is; with
+ * `axes` (string, as "2 x", a
  * line for each axis of a mesh) the last operand, a ui32, is the position on that mesh and not the
  * function's. Those that begin with "with_" are the function's own. Tokens among operands and
  * results are passed over. */

@@ -31,7 +31,8 @@ struct NumberAttribute {
 constexpr NumberAttribute number_attributes[] = {{"line", &Asked::line},
                                                  {"timeout", &Asked::timeout},
                                                  {"every", &Asked::every},
-                                                 {"parallel", &Asked::parallel}};
+                                                 {"parallel", &Asked::parallel},
+                                                 {"kept", &Asked::kept}};
 
 /// Files' names for Places, which point at them; as many as a process has files.
 const char* kept_name(std::string_view file) {

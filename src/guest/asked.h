@@ -29,12 +29,14 @@ inline constexpr std::string_view own_prefix = "with_";
 ///   parallel    i64: not 0: for many elements at a time
 ///   paths       string: the operands' names, a line for each
 ///   transforms  string: of a tap that shows derivatives, as "jvp,transpose"
+///   kept        i64: not 0: the function is the one that has the name when the program is loaded,
+///               as long as the program is, also when the name is gone
 ///   axes        string: of the mesh around the call, as "2 x", a line for each: size and name. The
 ///               last operand, a ui32, is then the position on the mesh, and not the function's
 ///   with_...    any: the function's own attributes, without the prefix
 struct Asked {
   std::string function, name, file, kind, levels, paths, transforms, axes;
-  std::int64_t line = 0, timeout = 0, every = 1, parallel = 0;
+  std::int64_t line = 0, timeout = 0, every = 1, parallel = 0, kept = 0;
   Attributes own;
 
   /// Takes one attribute. Throws Error for one that is not in the list, or is of another type.

@@ -23,13 +23,21 @@ void GuestRun::belong_to(std::uint64_t execution) {
   number = execution;
 }
 
+CallSite::CallSite(Asked asked) : asked_(std::move(asked)) {
+  if (asked_.kept) kept_ = host::function_named(asked_.function);
+}
+
+FunctionPtr CallSite::function() const {
+  return kept_ ? kept_ : host::function_named(asked_.function);
+}
+
 CallSite::~CallSite() {
   for (const Spare& spare : spares_) delete spare.run.load(std::memory_order_acquire);
 }
 
 std::unique_ptr<GuestRun> CallSite::make(const Buffers& buffers) {
   const std::uint64_t version = host::registry_version();
-  auto function = host::function_named(asked_.function);
+  auto function = this->function();
   decltype(sites_) gone;  // after the lock: functions may go with them, and their ends may be
                           // anything
   const std::scoped_lock lock(guard_);
@@ -58,7 +66,7 @@ std::unique_ptr<GuestRun> CallSite::make(const Buffers& buffers) {
 bool CallSite::renew(GuestRun& run) {
   const std::uint64_t version = host::registry_version();
   if (run.version == version) return true;
-  if (host::function_named(asked_.function) != run.site->function) return false;
+  if (function() != run.site->function) return false;
   run.version = version;
   return true;
 }

@@ -15,6 +15,7 @@
 namespace postern::internal::guest {
 
 using HostSitePtr = std::shared_ptr<const host::HostSite>;
+using FunctionPtr = std::shared_ptr<const detail::HostFunction>;
 
 /// The buffers of a firing, without tokens.
 struct Buffers {
@@ -46,7 +47,7 @@ class GuestRun final : public host::RunState {
 /// devices share no line of the cache.
 class CallSite {
  public:
-  explicit CallSite(Asked asked) : asked_(std::move(asked)) {}
+  explicit CallSite(Asked asked);
   ~CallSite();
   CallSite(const CallSite&) = delete;
 
@@ -64,6 +65,7 @@ class CallSite {
   }
 
  private:
+  FunctionPtr function() const;
   std::atomic<GuestRun*>& spare(int device) noexcept {
     return spares_[static_cast<std::size_t>(device) % spares_.size()].run;
   }
@@ -72,6 +74,7 @@ class CallSite {
   };
 
   const Asked asked_;
+  FunctionPtr kept_;
   Mutex guard_;
   SitePtr spec_;                               // from the first firing on
   std::map<std::int64_t, HostSitePtr> sites_;  // of the same function, by position

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <random>
+#include <utility>
 #include <vector>
 
 #include "core/check.h"
@@ -161,8 +163,11 @@ void fire(XLA_FFI_CallFrame* frame, CallSite& place) {
 
 struct Failures {
   Mutex guard;
-  std::uint64_t count = 0;
-  std::deque<std::exception_ptr> last;
+  std::random_device numbers;
+  std::deque<std::pair<std::uint64_t, std::exception_ptr>> last;
+
+  /// What no text that a user wrote has in it by chance, and 19 digits can write.
+  std::uint64_t next() { return (std::uint64_t{numbers()} << 31) | (numbers() >> 1); }
 };
 constexpr std::size_t failures_kept = 256, causes_kept = 16;
 Failures& failures() {
@@ -186,12 +191,12 @@ XLA_FFI_Error* keep(const XLA_FFI_CallFrame* frame, std::exception_ptr error) {
   std::exception_ptr gone;  // after the lock: its end may be anything
   std::unique_lock lock(failures().guard);
   auto& last = failures().last;
-  last.push_back(std::move(error));
-  const std::uint64_t number = ++failures().count;
+  const std::uint64_t number = failures().next();
+  last.emplace_back(number, std::move(error));
   if (last.size() > failures_kept) last.pop_front();
   if (last.size() > causes_kept) {
-    gone = last[last.size() - 1 - causes_kept];
-    last[last.size() - 1 - causes_kept] = without_cause(gone);
+    std::exception_ptr& old = last[last.size() - 1 - causes_kept].second;
+    gone = std::exchange(old, without_cause(old));
   }
   lock.unlock();
   return pjrt::make_error(frame, ErrorCode::internal,
@@ -291,9 +296,9 @@ int waiting_device() {
 
 std::exception_ptr failure(std::uint64_t number) {
   const std::scoped_lock lock(failures().guard);
-  const Failures& kept = failures();
-  if (number > kept.count || number + kept.last.size() <= kept.count) return nullptr;
-  return kept.last[kept.last.size() - 1 - static_cast<std::size_t>(kept.count - number)];
+  for (const auto& [known, error] : failures().last)
+    if (known == number) return error;
+  return nullptr;
 }
 
 }  // namespace postern::internal::guest

@@ -30,6 +30,7 @@ if not _postern.supported:
         "that the process began with"
     )
 
+from ._attributes import with_info
 from ._errors import CallbackError, Error, TimeoutError
 from ._functions import (
     configure,
@@ -65,4 +66,5 @@ __all__ = [
     "registered",
     "unregister",
     "version",
+    "with_info",
 ]

@@ -1,8 +1,8 @@
-"""What the module asks of Python about host functions, once for each."""
+"""What Python and the module say to each other about host functions."""
 
 from __future__ import annotations
 
-import inspect
+import functools
 import json
 import typing
 
@@ -19,15 +19,19 @@ def parsed(text: str) -> dict[str, typing.Any]:
     return {name: _value(entry) for name, entry in json.loads(text).items()}
 
 
-def wants_info(function: typing.Callable[..., typing.Any]) -> bool:
-    """Whether a function has a parameter `info` that can be given by name."""
-    code = getattr(function, "__code__", None)
-    # The answer of inspect.signature, a hundred times as fast.
-    if code is not None and not hasattr(function, "__wrapped__"):
-        names = code.co_varnames
-        return "info" in names[code.co_posonlyargcount : code.co_argcount + code.co_kwonlyargcount]
-    try:
-        parameters = inspect.signature(function).parameters
-    except ValueError:  # such as NumPy's own
-        return False
-    return "info" in parameters and parameters["info"].kind is not inspect.Parameter.POSITIONAL_ONLY
+class with_info:
+    """`function`, which is told of each firing by its keyword `info`: a postern.Info, and in calls
+    and taps of postern.jax a postern.jax.Info.
+    """
+
+    def __init__(self, function: typing.Callable[..., typing.Any]) -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+
+    def __call__(self, *args: typing.Any, **kwargs: typing.Any) -> typing.Any:
+        return self.function(*args, **kwargs)
+
+    def __get__(self, instance: typing.Any, owner: typing.Any = None) -> with_info:
+        if instance is None:
+            return self
+        return with_info(self.function.__get__(instance, owner))

@@ -8,6 +8,7 @@ import os
 import typing
 
 from . import _postern
+from ._attributes import with_info
 
 _Path = typing.Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 _Function = typing.TypeVar("_Function", bound=typing.Callable[..., typing.Any])
@@ -66,7 +67,7 @@ def is_native(function: object) -> bool:
 def register(name: str, function: typing.Callable[..., typing.Any], replace: bool = False) -> None:
     """Registers a Python function for programs that call `name`.
     It gets the operands as read-only NumPy arrays, which are gone when it has returned (copy what
-    is kept), the call's attributes by keyword, and an `Info` if it has a parameter `info`; it
+    is kept), and the call's attributes by keyword; one of `with_info` gets an `Info` too. It
     returns an array of the declared dtype and shape (for rank 0 a Python number of its kind or a
     narrower one), or a tuple of them; a tap's function returns nothing.
     Its exceptions end the run.
@@ -75,7 +76,10 @@ def register(name: str, function: typing.Callable[..., typing.Any], replace: boo
     stands for a function that needs no interpreter; so does a listener of postern.listen.
     Raises Error when the name is taken, unless `replace`.
     """
-    _postern.register(name, function, replace)
+    if isinstance(function, with_info):
+        _postern.register(name, function.function, replace, True)
+    else:
+        _postern.register(name, function, replace, False)
 
 
 def unregister(name: str) -> None:

@@ -193,7 +193,7 @@ def jsonl(file: object, *, max_elements: int = 100, on_error: str = 'stop') -> R
     """An object a line, for any taps."""
 
 class Info:
-    """What a function that has a parameter `info` is told of the firing."""
+    """What a function of `with_info` is told of the firing."""
 
     @property
     def function(self) -> str:
@@ -233,7 +233,7 @@ def guard(context: Any, trace: Any) -> tuple[Any, Any]:
     While a function runs that JAX waits for `context`'s trace is `trace`; gives the former.
     """
 
-def register(name: object | None, function: object | None, replace: bool) -> None: ...
+def register(name: object | None, function: object | None, replace: bool, info: bool) -> None: ...
 
 def unregister(name: object | None) -> None: ...
 
@@ -312,6 +312,11 @@ class Bridge:
 def guest() -> dict[str, Any]: ...
 
 def guest_failure(arg: int, /) -> None: ...
+
+def tell_failures(jitted: Any, finder: Any) -> None:
+    """
+    JAX's function `jitted` raises what `finder` makes of the text of a ValueError, if that is not None.
+    """
 
 def inside_device() -> int: ...
 

@@ -224,7 +224,7 @@ const Callee* callee_of(nb::handle function) {
   throw nb::python_error();
 }
 
-void register_function(nb::handle name, nb::object function, bool replace) {
+void register_function(nb::handle name, nb::object function, bool replace, bool info) {
   drop_given_back();
   if (const Callee* const callee = callee_of(function)) {
     check(pn_register_callee(text_of(name).c_str(), callee, replace));
@@ -236,13 +236,10 @@ void register_function(nb::handle name, nb::object function, bool replace) {
   if (!capsule && !PyCallable_Check(entry.function.ptr())) refuse_function(function);
   const std::string text = text_of(name);
   void* lent = nullptr;
-  if (capsule) {
+  if (capsule)
     lent = lend(std::make_unique<Capsule>(std::move(function)));
-  } else {
-    const bool info = nb::cast<bool>(
-        nb::module_::import_("postern._attributes").attr("wants_info")(entry.function));
+  else
     lent = lend(std::make_unique<Function>(std::move(entry), copies, info));
-  }
   const int code =
       pn_register(text.c_str(), capsule ? enter_capsule : enter, lent, give_back, replace);
   if (code != PN_OK) give_back(lent);
@@ -272,7 +269,7 @@ nb::list operands_of(const pn_firing& firing) {
 }
 
 void bind_functions(nb::module_& m) {
-  nb::class_<Info>(m, "Info", "What a function that has a parameter `info` is told of the firing.")
+  nb::class_<Info>(m, "Info", "What a function of `with_info` is told of the firing.")
       .def_ro("function", &Info::function, "The registered name.")
       .def_ro("site", &Info::site, "The call's or tap's own name.")
       .def_ro("device", &Info::device)
@@ -312,7 +309,7 @@ void bind_functions(nb::module_& m) {
       nb::sig("def guard(context: typing.Any, trace: typing.Any) -> tuple[typing.Any, typing.Any]"),
       "While a function runs that JAX waits for `context`'s trace is `trace`; gives the former.");
   m.def("register", &register_function, nb::arg("name").none(), nb::arg("function").none(),
-        nb::arg("replace"));
+        nb::arg("replace"), nb::arg("info"));
   m.def(
       "unregister", [](nb::handle name) { check(pn_unregister(text_of(name).c_str())); },
       nb::arg("name").none());

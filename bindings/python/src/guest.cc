@@ -37,11 +37,45 @@ void load_library(nb::handle path) {
   check(code);
 }
 
+/// What JAX's fast path calls for a jitted function, and what finds the failure that a text tells.
+vectorcallfunc started = nullptr;
+PyObject* failure_of = nullptr;
+
+/// JAX raises what XLA says as ValueError here, where it raises JaxRuntimeError everywhere else.
+PyObject* start(PyObject* function, PyObject* const* arguments, std::size_t count,
+                PyObject* names) {
+  PyObject* const out = started(function, arguments, count, names);
+  if (out || !PyErr_ExceptionMatches(PyExc_ValueError)) return out;
+  nb::python_error error;  // takes it
+  const nb::object found = nb::steal(PyObject_CallOneArg(failure_of, nb::str(error.value()).ptr()));
+  if (!found.is_valid() || found.is_none()) {
+    PyErr_Clear();
+    error.restore();
+  } else {
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(found.ptr())), found.ptr());
+  }
+  return nullptr;
+}
+
+void tell_failures(nb::handle jitted, nb::handle finder) {
+  const Py_ssize_t offset = Py_TYPE(jitted.ptr())->tp_vectorcall_offset;
+  if (offset <= 0) return;
+  auto& entry = *reinterpret_cast<vectorcallfunc*>(reinterpret_cast<char*>(jitted.ptr()) + offset);
+  if (entry == start || (started && entry != started)) return;
+  started = entry;
+  if (!failure_of) failure_of = nb::borrow(finder).release().ptr();
+  entry = start;
+}
+
 }  // namespace
 
 void bind_guest(nb::module_& m) {
   m.def("guest", &guest, nb::sig("def guest() -> dict[str, typing.Any]"));
   m.def("guest_failure", [](std::uint64_t number) { check(pn_guest_failure(number)); });
+  m.def("tell_failures", &tell_failures, nb::arg("jitted"), nb::arg("finder"),
+        nb::sig("def tell_failures(jitted: typing.Any, finder: typing.Any) -> None"),
+        "JAX's function `jitted` raises what `finder` makes of the text of a ValueError, if that "
+        "is not None.");
   m.def("inside_device", &pn_inside_device);
   m.def("guest_device", &pn_guest_device);
   m.def("load_library", &load_library, nb::arg("path").none());

@@ -463,6 +463,7 @@ def test_every():
 def test_a_tap_shows_derivatives():
     seen = []
 
+    @pj.with_info
     def shown(v, info):
         seen.append((info.transforms, {k: np.asarray(x).tolist() for k, x in v.items()}))
 
@@ -702,33 +703,12 @@ def test_a_while_under_vmap_whose_condition_has_effects(effect):
     assert np.array_equal(jax.jit(lambda x: jax.lax.while_loop(cond, lambda v: v + 1, x))(0), 2)
 
 
-def test_a_call_that_was_traced_before_is_known_by_all_that_was_given():
-    def traced(fn, result, x, **options):
-        return jax.make_jaxpr(lambda v: pj.call(fn, result, v, **options))(x).eqns[0].params["site"]
-
-    def one(v):
-        return v
-
-    x, wide = jnp.float32(1), jax.ShapeDtypeStruct((3,), jnp.float32)
-    first = traced(one, F32, x)
-    assert traced(one, F32, x) is first
-    for other in (
-        traced(abs, F32, x),
-        traced(one, wide, x),
-        traced(one, F32, x, effect="ordered"),
-        traced(one, F32, x, timeout=1),
-        traced(one, F32, x, vmap_method="expand_dims"),
-        traced(one, F32, x, name="two"),
-        traced(one, F32, (x, x)),
-    ):
-        assert other != first
-    with pytest.raises(ValueError, match="effect"):  # and is refused by what it must be
-        traced(one, F32, x, effect="never")
-
+def test_one_place_in_the_source_outside_of_shard_map_and_inside():
+    @pj.with_info
     def placed(v, info):
         return v + (info.part or {"i": 10})["i"]
 
-    def both(v):  # one place in the source, outside of shard_map and inside
+    def both(v):
         return pj.call(placed, like(v), v)
 
     mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")[:1]), ("i",))
@@ -743,7 +723,7 @@ def test_several_devices():
 
     def part(x):
         return pj.call(
-            lambda v, info: (seen.append((info.device, float(v[0]))), 2 * v)[1],
+            pj.with_info(lambda v, info: (seen.append((info.device, float(v[0]))), 2 * v)[1]),
             like(x),
             x,
             effect="unordered",
@@ -772,7 +752,7 @@ def test_ordered_calls_on_several_devices(effect):
     def part(x):
         for i in range(3):
             x = pj.call(
-                lambda v, info, i=i: (seen.append((info.device, i)), v + 1)[1],
+                pj.with_info(lambda v, info, i=i: (seen.append((info.device, i)), v + 1)[1]),
                 like(x),
                 x,
                 effect=effect,
@@ -821,8 +801,10 @@ def test_a_function_is_told_its_part():
     )
 
     def part(x):
-        pj.tap(x, lambda v, info: seen.append((info.device, info.part, v.tolist())))
-        return pj.call(lambda v, info: v + 10 * info.part["x"] + info.part["y"], like(x), x)
+        pj.tap(x, pj.with_info(lambda v, info: seen.append((info.device, info.part, v.tolist()))))
+        return pj.call(
+            pj.with_info(lambda v, info: v + 10 * info.part["x"] + info.part["y"]), like(x), x
+        )
 
     f = jax.jit(shard_map(part, mesh=mesh, in_specs=spec, out_specs=spec))
     assert np.array_equal(f(jnp.zeros((2, 2))), [[0, 1], [10, 11]])
@@ -832,7 +814,7 @@ def test_a_function_is_told_its_part():
     ]
     same = jax.sharding.PartitionSpec()
     f = shard_map(
-        lambda x: pj.call(lambda v, info: v + info.part["x"], like(x), x),
+        lambda x: pj.call(pj.with_info(lambda v, info: v + info.part["x"]), like(x), x),
         mesh=mesh,
         in_specs=same,
         out_specs=same,
@@ -846,8 +828,12 @@ def test_pmap():
     seen = []
 
     def part(x):
-        pj.tap(x, lambda v, info: seen.append((info.device, info.part, float(v))), mode="async")
-        return pj.call(lambda v, info: v + 10 * info.device, like(x), x)
+        pj.tap(
+            x,
+            pj.with_info(lambda v, info: seen.append((info.device, info.part, float(v)))),
+            mode="async",
+        )
+        return pj.call(pj.with_info(lambda v, info: v + 10 * info.device), like(x), x)
 
     assert np.array_equal(jax.pmap(part, axis_name="i")(jnp.arange(4.0)), [0, 11, 22, 33])
     pj.barrier()

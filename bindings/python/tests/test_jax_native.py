@@ -127,7 +127,11 @@ def test_vmap_in_parallel_takes_threads():
 def test_elements_are_told():
     seen = []
     f = jax.jit(
-        jax.vmap(lambda x: pj.call(lambda v, info: (seen.append(info.element), v)[1], F32, x))
+        jax.vmap(
+            lambda x: pj.call(
+                pj.with_info(lambda v, info: (seen.append(info.element), v)[1]), F32, x
+            )
+        )
     )
     f(jnp.arange(3.0)).block_until_ready()
     assert seen == [0, 1, 2]
@@ -199,6 +203,7 @@ ZEROS = jnp.zeros((2, 2))
 
 
 def test_a_python_function_by_name_is_told_its_place():
+    @postern.with_info
     def place(x, info):
         return np.float32(int("".join(map(str, info.coordinates)))) if info.coordinates else x - 1
 

@@ -60,6 +60,7 @@ def test_functions_get_operands_attributes_and_info(programs):
     seen, taps = [], []
 
     @postern.function("demo.scale")
+    @postern.with_info
     def scaled(x, *, factor, info):
         seen.append((x.tolist(), factor, info.function, info.site, info.element, x.flags.writeable))
         return np.float32(factor) * x

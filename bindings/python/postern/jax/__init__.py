@@ -28,11 +28,11 @@ import typing
 import jax
 
 from .. import _waits
-from .._attributes import wants_info
+from .._attributes import with_info
 from .. import listen
 from . import _checks, _compat, _failures as _failures, _loops as _loops, _lowering
 from ._blocks import block_path, has, overridden
-from ._calls import arrays, call_p, caller, known, shown_p, site_of, types_of
+from ._calls import Site, arrays, call_p, caller, shown_p, types_of
 from ._functions import Entered, Info, Same, function_of, is_native
 from ._guard import ReentryError, refuse_forked, refuse_inside
 
@@ -48,6 +48,7 @@ __all__ = [
     "print",
     "tap",
     "with_hooks",
+    "with_info",
 ]
 
 Fn = typing.Union[typing.Callable[..., typing.Any], str, "listen.Listener", typing.Any]
@@ -127,40 +128,27 @@ def call(
     """
     refuse_forked()
     operands, structure = jax.tree.flatten(args)
-    place = caller()
-    # A call that was traced before is known: to ask all of it anew takes as long
-    # as what JAX does of it.
-    key = None
-    if attributes is None and type(result_shape_dtypes) is jax.ShapeDtypeStruct:
-        x64 = typing.cast(typing.Any, jax.config).jax_enable_x64
-        key = (fn, result_shape_dtypes, structure, effect, vmap_method, timeout, name, place, x64)
-    site, wanted = known.get(key), _LEAF
-    axes: tuple[str, ...] = ()
-    if site is None:
-        _check("effect", effect, _EFFECTS)
-        _check("vmap_method", vmap_method, _METHODS)
-        told = _named(fn, name)
-        if attributes and not is_native(fn):
-            raise TypeError(
-                "postern.jax: attributes are for registered functions and capsules; "
-                "give others theirs by functools.partial"
-            )
-        types, wanted = types_of("result_shape_dtypes", result_shape_dtypes)
-        axes = _axes(fn)
-        function = function_of(fn, _entered(fn, structure, wanted, axes), told, (structure, wanted))
-        site = site_of(
-            function,
-            told,
-            *place,
-            timeout=_checks.limit_of(timeout),
-            ordered=effect == "ordered",
-            pure=effect == "pure",
-            vmap_method=vmap_method,
-            own=_own(attributes),
-            results=types,
+    _check("effect", effect, _EFFECTS)
+    _check("vmap_method", vmap_method, _METHODS)
+    told = _named(fn, name)
+    if attributes and not is_native(fn):
+        raise TypeError(
+            "postern.jax: attributes are for registered functions and capsules; "
+            "give others theirs by functools.partial"
         )
-        if key is not None and not _wants_place(fn):
-            known.keep(key, site)
+    types, wanted = types_of("result_shape_dtypes", result_shape_dtypes)
+    axes = _axes(fn)
+    site = Site(
+        function_of(fn, _entered(fn, structure, wanted, axes), told),
+        told,
+        *caller(),
+        timeout=_checks.limit_of(timeout),
+        ordered=effect == "ordered",
+        pure=effect == "pure",
+        vmap_method=vmap_method,
+        own=_own(attributes),
+        results=types,
+    )
     given = [*arrays(f"call of '{site.name}'", operands), *_places(axes)]
     return jax.tree.unflatten(wanted, _lowering.vary(call_p.bind(*given, site=site), given))
 
@@ -211,13 +199,9 @@ def block(
     return overridden(name, default, kernel, jax.tree.map(jax.numpy.asarray, args))
 
 
-def _wants_place(fn: typing.Any) -> bool:
-    return not is_native(fn) and wants_info(fn)
-
-
 def _axes(fn: typing.Any) -> tuple[str, ...]:
     """Those of shard_map's mesh, for a function that wants to know its place there."""
-    return _lowering.manual_axes() if _wants_place(fn) else ()
+    return _lowering.manual_axes() if isinstance(fn, with_info) else ()
 
 
 def _places(axes: tuple[str, ...]) -> list[typing.Any]:
@@ -254,9 +238,8 @@ def tap(
     leaves, structure = jax.tree.flatten((value,))
     file, line = caller()
     axes = () if derivatives else _axes(fn)
-    function = function_of(fn, Entered(_of_leaves(fn, structure), axes=axes), told, structure)
-    site = site_of(
-        function,
+    site = Site(
+        function_of(fn, Entered(_of_leaves(fn, structure), axes=axes), told),
         told,
         file,
         line,

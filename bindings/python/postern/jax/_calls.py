@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import operator
 import os
 import sys
@@ -13,7 +14,7 @@ import jax
 import numpy as np
 
 from . import _compat, _lowering
-from ._functions import Function, Living
+from ._functions import Function, Python, Registered, late
 
 _TARGET = "postern_guest"
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -87,9 +88,15 @@ class Site:
 
     @property
     def effect(self) -> typing.Any:
+        """None for a pure call: JAX starts programs without effects by its fast path."""
         if self.pure:
-            return _compat.PURE
+            return None
         return _compat.ORDERED if self.ordered else _compat.UNORDERED
+
+    @property
+    def effects(self) -> set[typing.Any]:
+        """An ordered one is both: of programs compiled ahead of time JAX sees no ordered ones."""
+        return set() if self.pure else {self.effect, _compat.UNORDERED}
 
     def attributes(self, for_export: bool) -> dict[str, typing.Any]:
         """Those of guest/asked; what has its default is left out."""
@@ -100,6 +107,8 @@ class Site:
             "kind": self.kind,
             "line": np.int64(self.line),
         }
+        if isinstance(self.function, Registered) and not for_export:
+            said["kept"] = np.int64(1)
         for key in ("timeout", "every"):
             if getattr(self, key) != getattr(Site, key):
                 said[key] = np.int64(getattr(self, key))
@@ -118,14 +127,18 @@ class Site:
     def batched(self, size: int, mapped: typing.Sequence[bool]) -> Site:
         return dataclasses.replace(self, levels=((size, tuple(mapped)), *self.levels))
 
+    def for_any(self) -> Site:
+        """The same for the function that a last operand says."""
+        return dataclasses.replace(
+            self,
+            function=late[typing.cast(Python, self.function).entered.info],
+            levels=tuple((size, (*mapped, False)) for size, mapped in self.levels),
+            transforms=() if self.of_transforms else self.transforms,
+            of_transforms=None,
+        )
 
-_sites = Living[Site]()
-known = Living[Site]()  # by what a user asked for
 
-
-def site_of(*fields: typing.Any, **named: typing.Any) -> Site:
-    """One for the same fields: JAX asks anew what it is of each that it has not seen."""
-    return _sites.made((*fields, *named.items()), lambda: Site(*fields, **named))
+_compat.held_weakly(Site)
 
 
 def _lower(ctx: typing.Any, operands: typing.Any, results: typing.Any, site: Site) -> typing.Any:
@@ -151,16 +164,36 @@ def _primitive(name: str) -> typing.Any:
     made = _compat.Primitive(name)
     made.multiple_results = True
 
-    @functools.lru_cache(maxsize=256)
-    def jitted(params: tuple[tuple[str, typing.Any], ...]) -> typing.Callable[..., typing.Any]:
-        return jax.jit(lambda *operands: made.bind(*operands, **dict(params)))
+    @_compat.cache(max_size=256)
+    def jitted(site: Site, whole: bool) -> typing.Callable[..., typing.Any]:
+        def program(*operands: typing.Any) -> typing.Any:
+            made_of = made.bind(*operands, site=site)
+            return made_of if whole else (made_of, operands[-1] + 1)
 
-    def impl(*operands: typing.Any, **params: typing.Any) -> typing.Any:
-        compiled = jitted(tuple(params.items()))
+        program.__name__ = program.__qualname__ = name
+        setattr(program, "_apply_primitive", True)  # so that JAX names it where it makes a NaN
+        return jax.jit(program)
+
+    def run(program: typing.Callable[..., typing.Any], *operands: typing.Any) -> typing.Any:
         if not typing.cast(typing.Any, jax.config).jax_disable_jit:
-            return compiled(*operands)
+            return program(*operands)
         with jax.disable_jit(False):  # or it would come here again
-            return compiled(*operands)
+            return program(*operands)
+
+    def impl(*operands: typing.Any, site: Site) -> typing.Any:
+        function = site.function
+        if not isinstance(function, Python) or site.every != 1:  # which counts by function
+            return run(jitted(site, True), *operands)
+        waiting = late[function.entered.info]
+        number = waiting.expect(function.entered, math.prod(size for size, _ in site.levels))
+        try:
+            out, ended = run(jitted(site.for_any(), False), *operands, number)
+            if site.kind != "async":
+                ended.block_until_ready()
+            return out[: len(operands)] if name == "postern_shown" else out
+        finally:
+            if site.kind != "async":
+                waiting.forget(number)
 
     made.def_impl(impl)
     return made
@@ -261,7 +294,7 @@ def tap_whole(
 ) -> None:
     """A synchronous tap in the program's order, which vmap gives the whole batch."""
     file, line = caller()
-    site = site_of(
+    site = Site(
         of_transforms(()), name, file, line, kind="tap", ordered=True, of_transforms=of_transforms
     )
     call_p.bind(*operands, site=site)
@@ -273,22 +306,33 @@ call_p = _primitive("postern_call")
 
 
 def _call_types(*_: typing.Any, site: Site) -> typing.Any:
-    return list(site.results), {site.effect}
+    return list(site.results), site.effects
 
 
 def _call_lower(ctx: typing.Any, *operands: typing.Any, site: Site) -> typing.Any:
     return _lower(ctx, operands, ctx.avals_out, site)
 
 
+def _no_derivative(site: Site) -> str:
+    return (
+        f"postern.jax: {site} has no derivative; "
+        "give it one by jax.custom_jvp or jax.custom_vjp around it"
+    )
+
+
 def _call_jvp(primals: typing.Any, tangents: typing.Any, *, site: Site) -> typing.Any:
     if site.results and not all(isinstance(t, _compat.Zero) for t in tangents):
-        raise ValueError(
-            f"postern.jax: {site} has no derivative; "
-            "give it one by jax.custom_jvp or jax.custom_vjp around it"
-        )
+        raise ValueError(_no_derivative(site))
     return call_p.bind(*primals, site=site), [
         _compat.Zero(t.to_tangent_aval()) for t in site.results
     ]
+
+
+def _call_transpose(cotangents: typing.Any, *operands: typing.Any, site: Site) -> list[typing.Any]:
+    """Of values that nobody has there: a tap shows nothing."""
+    if site.results:
+        raise ValueError(_no_derivative(site))
+    return [None] * len(operands)
 
 
 def _call_batched(operands: typing.Any, axes: typing.Any, *, site: Site) -> typing.Any:
@@ -314,6 +358,7 @@ def _call_batched(operands: typing.Any, axes: typing.Any, *, site: Site) -> typi
 call_p.def_effectful_abstract_eval(_call_types)
 _compat.register_lowering(call_p, _call_lower)
 _compat.primitive_jvps[call_p] = _call_jvp
+_compat.primitive_transposes[call_p] = _call_transpose
 _compat.primitive_batchers[call_p] = _call_batched
 
 # --- a tap that shows derivatives too: a linear function, its operands
@@ -322,7 +367,7 @@ shown_p = _primitive("postern_shown")
 
 
 def _shown_types(*operands: typing.Any, site: Site) -> typing.Any:
-    return list(operands), {site.effect}
+    return list(operands), site.effects
 
 
 def _shown_lower(ctx: typing.Any, *operands: typing.Any, site: Site) -> typing.Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import inspect
 import threading
@@ -30,7 +31,9 @@ ad: typing.Any = importlib.import_module("jax._src.interpreters.ad")
 batching: typing.Any = importlib.import_module("jax._src.interpreters.batching")
 mlir: typing.Any = importlib.import_module("jax._src.interpreters.mlir")
 parallel: typing.Any = importlib.import_module("jax._src.lax.parallel")
+util: typing.Any = importlib.import_module("jax._src.util")
 xla_bridge: typing.Any = importlib.import_module("jax._src.xla_bridge")
+extension: typing.Any = importlib.import_module("jax._src.lib")._jax
 xla_client: typing.Any = importlib.import_module("jaxlib.xla_client")
 
 Primitive = core.Primitive
@@ -52,6 +55,7 @@ TokenSet = mlir.TokenSet
 TYPES_HAVE_IDS = hasattr(xla_client, "register_custom_type_id")  # until 0.8.0
 fancy_primitive_batchers = batching.fancy_primitive_batchers
 jaxpr_as_fun = core.jaxpr_as_fun
+cache = util.cache  # which jax.clear_caches empties
 _effects_barrier: typing.Callable[[], typing.Any] = jax.effects_barrier
 
 
@@ -69,18 +73,12 @@ class Effect(HostEffect):
     """A call that is neither dropped nor made twice."""
 
 
-class PureEffect(HostEffect):
-    """A call that XLA may leave out.
-    Without an effect JAX would raise its failures as ValueError.
-    """
-
-
 class OrderedEffect(HostEffect):
     """A call that comes after those before it."""
 
 
-PURE, UNORDERED, ORDERED = PureEffect(), Effect(), OrderedEffect()
-for kind in (PureEffect, Effect, OrderedEffect):
+UNORDERED, ORDERED = Effect(), OrderedEffect()
+for kind in (Effect, OrderedEffect):
     for allowed in (
         effects.lowerable_effects,
         effects.control_flow_allowed_effects,
@@ -220,5 +218,28 @@ def register_lowering(primitive: typing.Any, rule: typing.Callable[..., typing.A
 def calls_host(primitive: typing.Any, params: dict[str, typing.Any]) -> bool:
     """Whether it is one of ours, or holds some."""
     return primitive.name.startswith("postern_") or any(
-        isinstance(e, HostEffect) for jaxpr in core.jaxprs_in_params(params) for e in jaxpr.effects
+        calls_host(eqn.primitive, eqn.params)
+        for jaxpr in core.jaxprs_in_params(params)
+        for eqn in jaxpr.eqns
     )
+
+
+def held_weakly(kind: type) -> None:
+    """JAX remembers types of what it has traced by such parameters, and is not to hold them."""
+    getattr(util, "weakref_cache_key_types", set()).add(kind)
+
+
+def for_jitted(act: typing.Callable[[typing.Any], None]) -> None:
+    """`act` for all functions that jax.jit has made, and will make."""
+    make = extension.pjit
+
+    def made(*args: typing.Any, **kwargs: typing.Any) -> typing.Any:
+        jitted = make(*args, **kwargs)
+        act(jitted)
+        return jitted
+
+    extension.pjit = made
+    kind = type(jax.jit(lambda: None))
+    for other in gc.get_objects():
+        if type(other) is kind:
+            act(other)

@@ -10,22 +10,28 @@ from jax.errors import JaxRuntimeError
 
 from .. import _postern
 from .._errors import NOT_FOUND, Error
+from . import _compat
 
-_NUMBER = re.compile(r"\[postern failure (\d+)\]")
+_NUMBER = re.compile(r"\[postern failure (\d{1,19})\]")
+
+
+def _told_by(text: str) -> BaseException | None:
+    # What a user's text has of others stands before the failure's own.
+    for number in reversed(_NUMBER.findall(text)):
+        try:
+            _postern.guest_failure(int(number))
+        except Error as e:
+            if e.code != NOT_FOUND:  # any more: too many others came since
+                return as_jax_error(e)
+    return None
 
 
 def _raised(cls: type, *args: typing.Any) -> BaseException:
-    found = _NUMBER.search(str(args[0])) if cls is JaxRuntimeError and args else None
-    if found:
-        try:
-            _postern.guest_failure(int(found.group(1)))
-        except Error as e:
-            if e.code != NOT_FOUND:  # any more: too many others came since
-                return _as_jax_error(e)
-    return RuntimeError.__new__(cls, *args)
+    found = _told_by(str(args[0])) if cls is JaxRuntimeError and args else None
+    return found or RuntimeError.__new__(cls, *args)
 
 
-def _as_jax_error(error: Error) -> BaseException:
+def as_jax_error(error: Error) -> BaseException:
     """The same error as one that `except JaxRuntimeError` finds too."""
     made = _made(type(error), error.code, str(error))
     made.__cause__ = error.__cause__
@@ -51,3 +57,4 @@ def _both(kind: type[Error]) -> typing.Any:
 
 
 JaxRuntimeError.__new__ = _raised
+_compat.for_jitted(lambda jitted: _postern.tell_failures(jitted, _told_by))

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import itertools
 import typing
 import uuid
-import weakref
 import zlib
 
 import numpy as np
 
 from .. import _functions, _postern
-from .._attributes import wants_info
+from .._attributes import with_info
 
 
 @dataclasses.dataclass(frozen=True)
 class Info:
-    """What a function that has a parameter `info` is told of the firing."""
+    """What a function of `with_info` is told of the firing."""
 
     function: str
     site: str
@@ -62,39 +60,37 @@ _counts: dict[str, typing.Iterator[int]] = {}
 
 
 class Registered(Function):
-    """One under a name of its own, as long as a program may call it.
+    """One under a name of its own, from when a program that calls it is lowered, until JAX has
+    let go of the program: a program that is loaded holds its functions itself.
 
     The name is that of the function's place in the source and counts those of one place, so that a
     process that traces the same program finds what JAX's cache kept of another one:
     a program calls by that name what this process has registered there.
     """
 
-    def __init__(self, function: typing.Any, name: str, of: typing.Any = None) -> None:
-        base = f"{name}#{_place_of(of):08x}"
-        self.name = f"{base}.{next(_counts.setdefault(base, itertools.count()))}"
-        self._exported: str | None = None
-        self._function = function
-        _functions.register(self.name, function)
+    def __init__(self, function: typing.Any, name: str, of: typing.Any = None, info: bool = False):
+        self._function, self._info = function, info
+        self._base = f"{name}#{_place_of(of):08x}"
+        self._names: dict[bool, str] = {}  # by whether it is for export
 
     def name_for(self, for_export: bool) -> str:
         """Artifacts have a name that no other process has:
         there is no telling what these meet where they are loaded.
         """
-        if not for_export:
-            return self.name
-        if self._exported is None:
-            self._exported = f"{self.name}#{uuid.uuid4().hex}"
-            _functions.register(self._exported, self._function)
-        return self._exported
+        if for_export not in self._names:
+            count = next(_counts.setdefault(self._base, itertools.count()))
+            name = f"{self._base}.{count}" + (f"#{uuid.uuid4().hex}" if for_export else "")
+            if self._names.setdefault(for_export, name) is name:  # no other thread came first
+                _postern.register(name, self._function, False, self._info)
+        return self._names[for_export]
 
     def derived(self, transforms: tuple[str, ...], given: list[bool]) -> Function:
         return self
 
     def __del__(self) -> None:
         try:
-            _functions.unregister(self.name)
-            if self._exported is not None:
-                _functions.unregister(self._exported)
+            for name in self._names.values():
+                _functions.unregister(name)
         except Exception:  # the interpreter ends
             pass
 
@@ -114,47 +110,12 @@ def _place_of(function: typing.Any) -> int:
     )
 
 
-_T = typing.TypeVar("_T")
-
-
-class Living(typing.Generic[_T]):
-    """The same for the same key, as long as somebody has it:
-    what is traced again is not compiled again.
-    A key with what can't be hashed or compared, as a user's function may be, has nothing.
-    """
-
-    def __init__(self) -> None:
-        self._of: weakref.WeakValueDictionary[typing.Any, _T] = weakref.WeakValueDictionary()
-
-    def get(self, key: typing.Any) -> _T | None:
-        try:
-            return self._of.get(key)
-        except Exception:
-            return None
-
-    def keep(self, key: typing.Any, made: _T) -> None:
-        with contextlib.suppress(Exception):
-            self._of[key] = made
-
-    def made(self, key: typing.Any, make: typing.Callable[[], _T]) -> _T:
-        found = self.get(key)
-        if found is None:
-            found = make()
-            self.keep(key, found)
-        return found
-
-
-_alive = Living[Registered]()
-registered = _alive.made
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Entered:
     """How the library enters a Python function: `enter(*leaves)` with copies of the operands,
     and `info=` if it is to be told.
     `finish` makes a tuple of leaves of what it returned;
     where that is one `leaf`, arrays need none.
-    It knows nothing of the Registered that it is for, which would never go.
     """
 
     enter: typing.Callable[..., typing.Any]
@@ -165,9 +126,9 @@ class Entered:
     transforms: tuple[str, ...] = ()
     given: tuple[bool, ...] | None = None
 
-    def entry(self) -> _postern.Entry:
-        enter = self._told if self.info else self.enter if self.given is None else self._filled
-        return _postern.Entry(enter, self.finish, self.leaf)
+    @property
+    def entered(self) -> typing.Callable[..., typing.Any]:
+        return self._told if self.info else self.enter if self.given is None else self._filled
 
     def _told(self, *arrays: typing.Any, info: typing.Any) -> typing.Any:
         count = len(arrays) - len(self.axes)
@@ -194,33 +155,63 @@ class Python(Registered):
     """A Python function."""
 
     def __init__(self, entered: Entered, name: str, of: typing.Any) -> None:
-        super().__init__(entered.entry(), name, of)
-        self._entered, self._told, self._of = entered, name, of
+        entry = _postern.Entry(entered.entered, entered.finish, entered.leaf)
+        super().__init__(entry, name, of, entered.info)
+        self.entered, self._told, self._of = entered, name, of
 
     def derived(self, transforms: tuple[str, ...], given: list[bool]) -> Function:
-        if self._entered.given is not None:  # of those that are left
+        if self.entered.given is not None:  # of those that are left
             left = iter(given)
-            given = [g and next(left) for g in self._entered.given]
-        entered = dataclasses.replace(self._entered, transforms=transforms, given=tuple(given))
-        return registered(
-            (self, transforms, entered.given), lambda: Python(entered, self._told, self._of)
-        )
+            given = [g and next(left) for g in self.entered.given]
+        entered = dataclasses.replace(self.entered, transforms=transforms, given=tuple(given))
+        return Python(entered, self._told, self._of)
 
 
-def function_of(fn: typing.Any, entered: Entered, name: str, trees: typing.Any) -> Function:
-    """For what a user gives: a name, a capsule, a listener, or a callable that is `entered`.
-    `trees`: what for.
+class Late(Registered):
+    """Stands for any Python function in a program of a call outside of jit, so that one program is
+    for all: a last operand says which it is.
     """
+
+    def __init__(self, info: bool) -> None:
+        super().__init__(_postern.Entry(self._enter, None, False), "late", None, info)
+        self._waiting: dict[int, tuple[Entered, int]] = {}  # and how often it is yet to be entered
+        self._numbers = itertools.count()
+
+    def expect(self, entered: Entered, firings: int) -> np.uint32:
+        number = np.uint32(next(self._numbers) % 2**32)
+        self._waiting[int(number)] = entered, firings
+        return number
+
+    def forget(self, number: np.uint32) -> None:
+        self._waiting.pop(int(number), None)
+
+    def _enter(self, *arrays: typing.Any, **info: typing.Any) -> typing.Any:
+        number = int(np.ravel(arrays[-1])[0])
+        entered, left = self._waiting[number]
+        if left > 1:
+            self._waiting[number] = entered, left - 1
+        else:
+            del self._waiting[number]
+        made = entered.entered(*arrays[:-1], **info)
+        if entered.finish is None or entered.leaf and isinstance(made, (np.ndarray, np.generic)):
+            return made
+        return entered.finish(made)
+
+
+late = {told: Late(told) for told in (False, True)}  # by whether functions are told of the firing
+
+
+def function_of(fn: typing.Any, entered: Entered, name: str) -> Function:
+    """For what a user gives: a name, a capsule, a listener, or a callable that is `entered`."""
     if isinstance(fn, str):
         return Named(fn)
     if _functions.is_native(fn):
-        return registered((Same(fn), name), lambda: Native(fn, name))
-    entered = dataclasses.replace(entered, info=wants_info(fn))
-    return registered((fn, name, trees, entered.axes), lambda: Python(entered, name, fn))
+        return Native(fn, name)
+    return Python(dataclasses.replace(entered, info=isinstance(fn, with_info)), name, fn)
 
 
 class Same:
-    """A key for what has no hash of its own."""
+    """A key that is equal for one object alone, however it compares itself."""
 
     def __init__(self, of: typing.Any) -> None:
         self._of = of

@@ -57,10 +57,10 @@ def lower(
         )
         operands = [*operands, _compat.mesh_position(ctx, axes)]
         avals.append(_compat.POSITION)
-    make = _compat.build_ffi_lowering_function(target, has_side_effect=effect != _compat.PURE)
+    make = _compat.build_ffi_lowering_function(target, has_side_effect=effect is not None)
     if effect != _compat.ORDERED:
         call = make(ctx.replace(avals_in=avals, avals_out=results), *operands, **attributes)
-        if effect != _compat.PURE:  # which each device may call with the whole
+        if effect is not None:  # which each device may call with the whole
             _set_sharding(ctx, call, results, what)
         return call.results
     token = _compat.abstract_token

@@ -17,7 +17,8 @@ import typing
 import jax
 import numpy as np
 
-from .. import CallbackError, _postern
+from .. import CallbackError
+from .._attributes import with_info
 from . import _calls, _functions, barrier, call as _call
 
 __all__ = [
@@ -58,9 +59,9 @@ def _device(info: typing.Any) -> typing.Any:
     return jax.local_devices(backend="cpu")[info.device]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class _Tapped:
-    """The function of an id_tap: equal ones are compiled once, and vmap makes others of it."""
+    """The function of an id_tap, of which vmap makes others."""
 
     function: typing.Callable[..., typing.Any]
     structure: typing.Any
@@ -70,27 +71,18 @@ class _Tapped:
     def name(self) -> str:
         return str(getattr(self.function, "__name__", "id_tap"))
 
-    def __call__(self, transforms: tuple[tuple[str, typing.Any], ...]) -> _functions.Registered:
+    def __call__(self, transforms: tuple[tuple[str, typing.Any], ...]) -> _functions.Function:
         told = tuple((kind, {"batch_dims": axes}) for kind, axes in transforms)
 
-        def shown(*arrays: typing.Any, info: typing.Any) -> None:
+        def shown(*arrays: typing.Any, info: typing.Any = None) -> None:
             self.function(
                 jax.tree.unflatten(self.structure, arrays),
                 told,
                 **({"device": _device(info)} if self.with_device else {}),
             )
 
-        entry = _postern.Entry(shown, None, False)
-        return _functions.registered(
-            (self, transforms), lambda: _functions.Registered(entry, self.name, self.function)
-        )
-
-
-class _TappedOnce(_Tapped):
-    """Of what cannot be hashed: equal to itself alone."""
-
-    __eq__ = object.__eq__
-    __hash__ = object.__hash__
+        entered = _functions.Entered(shown, info=self.with_device)
+        return _functions.Python(entered, self.name, self.function)
 
 
 def id_tap(
@@ -120,10 +112,6 @@ def id_tap(
     del callback_flavor  # all of them tap once, in order
     leaves, structure = jax.tree.flatten(arg)
     tapped = _Tapped(tap_func, structure, tap_with_device)
-    try:
-        hash(tapped)
-    except TypeError:
-        tapped = _TappedOnce(tap_func, structure, tap_with_device)
     _calls.tap_whole(_calls.arrays(f"id_tap of '{tapped.name}'", leaves), tapped, tapped.name)
     return arg if result is None else result
 
@@ -224,22 +212,16 @@ def call(
         raise TypeError(f"call: the first argument must be a function, got {callback_func!r}")
     pure = callback_flavor is CallbackFlavor.PURE
     types, structure = _calls.types_of("result_shape", result_shape, numbers=True)
+    function = callback_func
+    if call_with_device:
+        function = with_info(lambda v, info: callback_func(v, device=_device(info)))
     return _call(
-        _Called(callback_func, call_with_device),
+        function,
         jax.tree.unflatten(structure, types),
         arg,
         effect="pure" if pure else "ordered",
         name=getattr(callback_func, "__name__", "call"),
     )
-
-
-@dataclasses.dataclass(frozen=True)
-class _Called:
-    function: typing.Callable[..., typing.Any]
-    with_device: bool
-
-    def __call__(self, value: typing.Any, info: typing.Any) -> typing.Any:
-        return self.function(value, **({"device": _device(info)} if self.with_device else {}))
 
 
 def barrier_wait(logging_name: str | None = None) -> None:

@@ -1,0 +1,261 @@
+"""How JAX starts programs with calls, checks them, and lets go of them."""
+
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+import weakref
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import postern
+import postern.jax as pj
+from postern.jax import host_callback as hcb
+
+F32 = jax.ShapeDtypeStruct((), jnp.float32)
+
+
+def add_one(x):
+    return np.asarray(x) + np.float32(1)
+
+
+def run(program, **environment):
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert (ended.returncode, ended.stderr) == (0, ""), ended
+    return ended.stdout.splitlines()
+
+
+SHOWN = {
+    "pure": lambda x: pj.call(add_one, F32, x),
+    "unordered": lambda x: pj.call(add_one, F32, x, effect="unordered"),
+    "ordered": lambda x: pj.call(add_one, F32, x, effect="ordered"),
+    "tap": lambda x: pj.tap(x + 1, lambda v: None),
+    "ordered tap": lambda x: pj.tap(x + 1, lambda v: None, ordered=True),
+    "async": lambda x: pj.tap(x + 1, lambda v: None, mode="async"),
+    "async ordered": lambda x: pj.tap(x + 1, lambda v: None, mode="async", ordered=True),
+    "print": lambda x: (pj.print("{}", x, ordered=True), x + 1)[1],
+    "hcb.call": lambda x: hcb.call(add_one, x, result_shape=F32),
+    "hcb.id_tap": lambda x: hcb.id_tap(lambda v, transforms: None, x + 1),
+}
+
+
+@pytest.mark.parametrize("kind", SHOWN)
+def test_programs_compiled_ahead_of_time_run_again(kind):
+    compiled = jax.jit(SHOWN[kind]).lower(jnp.float32(1)).compile()
+    assert [float(compiled(jnp.float32(i))) for i in range(4)] == [1, 2, 3, 4]
+    pj.barrier()
+
+
+@pytest.mark.parametrize("kind", SHOWN)
+def test_exported_programs_run_again(kind):
+    exported = jax.export.export(jax.jit(SHOWN[kind]))(F32)
+    f = jax.jit(exported.call)
+    assert [float(f(jnp.float32(i))) for i in range(3)] == [1, 2, 3]
+    compiled = f.lower(jnp.float32(1)).compile()
+    assert [float(compiled(jnp.float32(i))) for i in range(3)] == [1, 2, 3]
+    pj.barrier()
+
+
+@pytest.mark.parametrize("kind", ["ordered", "ordered tap", "hcb.call"])
+@pytest.mark.skipif(not hasattr(jax, "shard_map"), reason="jax.shard_map is of JAX 0.6.1")
+def test_ordered_programs_compiled_ahead_of_time_on_two_devices(kind):
+    mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")[:2]), ("i",))
+    spec = jax.sharding.PartitionSpec("i")
+    body = lambda x: SHOWN[kind](x[0])[None]
+    f = jax.jit(jax.shard_map(body, mesh=mesh, in_specs=spec, out_specs=spec))
+    x = jax.device_put(jnp.arange(2.0), jax.sharding.NamedSharding(mesh, spec))
+    compiled = f.lower(x).compile()
+    for _ in range(4):
+        assert np.array_equal(compiled(x), [1, 2])
+    pj.barrier()
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_pure_call_is_started_by_jaxs_fast_path(named):
+    test_util = pytest.importorskip("jax._src.test_util")
+    if not hasattr(test_util, "count_pjit_cpp_cache_miss"):
+        pytest.skip("JAX counts no misses")
+    postern.register("programs.add_one", add_one, replace=True)
+    function = "programs.add_one" if named else add_one
+    f = jax.jit(lambda x: pj.call(function, F32, x))
+    x = jnp.float32(1)
+    with test_util.count_pjit_cpp_cache_miss() as misses:
+        for _ in range(10):
+            assert f(x) == 2
+    assert (misses() if callable(misses) else misses[0]) == 1
+
+
+# --- NaN
+
+
+@pytest.mark.parametrize("how", ["jit", "outside", "disable_jit", "fori", "vmap", "infs"])
+def test_a_nan_of_a_call_is_named(how):
+    told = run(
+        f"""
+        import contextlib, io, jax, jax.numpy as jnp, numpy as np, postern.jax as pj
+        F32 = jax.ShapeDtypeStruct((), jnp.float32)
+        how = {how!r}
+        jax.config.update("jax_debug_infs" if how == "infs" else "jax_debug_nans", True)
+        bad = np.float32("inf" if how == "infs" else "nan")
+        call = lambda x: pj.call(lambda v: bad if v > 1 else v, F32, x)
+        f = {{"jit": jax.jit(call), "outside": call, "disable_jit": call, "infs": jax.jit(call),
+             "fori": lambda x: jax.lax.fori_loop(0, 3, lambda i, c: call(c), x),
+             "vmap": jax.jit(lambda x: jax.vmap(call)(jnp.stack([x, x]))[0])}}[how]
+        with jax.disable_jit() if how == "disable_jit" else contextlib.nullcontext():
+            assert f(1.0) == 1
+            try:
+                with contextlib.redirect_stdout(io.StringIO()):
+                    f(2.0)
+            except FloatingPointError as e:
+                print("encountered in" in str(e), how == "fori" or "postern_call" in str(e))
+    """
+    )
+    assert told == ["True True"]
+
+
+# --- derivatives
+
+
+def rule_that(shows):
+    @jax.custom_jvp
+    def square(x):
+        return x * x
+
+    @square.defjvp
+    def _(primals, tangents):
+        shows(tangents[0])
+        return square(*primals), 2 * primals[0] * tangents[0]
+
+    return square
+
+
+SHOWS = {
+    "tap": lambda t: pj.tap(t, lambda v: None),
+    "async": lambda t: pj.tap(t, lambda v: None, mode="async"),
+    "ordered": lambda t: pj.tap(t, lambda v: None, ordered=True),
+    "every": lambda t: pj.tap(t, lambda v: None, every=3),
+    "listener": lambda t: pj.tap(t, pj.listen.stats()),
+    "print": lambda t: pj.print("{}", t),
+    "hook": lambda t: pj.with_hooks(lambda v: pj.hook("t", v), {"t": lambda v: None})(t),
+    "id_tap": lambda t: hcb.id_tap(lambda v, transforms: None, t),
+    "derivatives": lambda t: pj.tap(t, lambda v: None, derivatives=True),
+    "call of nothing": lambda t: pj.call(lambda v: None, None, t, effect="unordered"),
+}
+
+
+@pytest.mark.parametrize("shows", SHOWS)
+def test_what_is_shown_of_a_tangent_has_a_transpose(shows):
+    square = rule_that(SHOWS[shows])
+    assert jax.grad(square)(3.0) == 6
+    assert jax.grad(jax.jit(square))(3.0) == 6 and jax.jit(jax.grad(square))(3.0) == 6
+    assert np.array_equal(jax.vmap(jax.grad(square))(jnp.arange(2.0)), [0, 2])
+    loop = lambda x: jax.lax.scan(lambda c, _: (square(c), None), x, None, length=2)[0]
+    assert jax.grad(loop)(2.0) == 32
+    assert jax.jvp(square, (3.0,), (1.0,)) == (9, 6)
+    linear = lambda t: (SHOWS[shows](t), 2 * t)[1]
+    assert jax.linear_transpose(linear, 1.0)(3.0) == (6.0,)
+    pj.barrier()
+
+
+def test_a_call_on_a_tangent_says_how_it_gets_a_derivative():
+    linear = lambda t: pj.call(lambda v: v, F32, t)
+    with pytest.raises(ValueError, match="has no derivative; give it one by jax.custom_jvp"):
+        jax.linear_transpose(linear, 1.0)(3.0)
+
+
+# --- lives
+
+
+class Held:
+    pass
+
+
+@pytest.mark.parametrize("jit", [True, False])
+@pytest.mark.parametrize(
+    "kind",
+    ["pure", "ordered", "tap", "ordered tap", "async", "vmap", "grad", "id_tap", "timeout", "told"],
+)
+def test_functions_go_with_what_was_traced(kind, jit):
+    def one():
+        held = Held()
+        look = lambda v, *_, **__: (held, v)[1]
+        f = {
+            "pure": lambda x: pj.call(look, F32, x),
+            "ordered": lambda x: pj.call(look, F32, x, effect="ordered"),
+            "timeout": lambda x: pj.call(look, F32, x, timeout=100),
+            "told": lambda x: pj.call(pj.with_info(look), F32, x),
+            "tap": lambda x: pj.tap(x, look),
+            "ordered tap": lambda x: pj.tap(x, look, ordered=True),
+            "async": lambda x: pj.tap(x, look, mode="async"),
+            "vmap": lambda x: jax.vmap(lambda v: pj.call(look, F32, v))(jnp.stack([x, x])),
+            "grad": jax.grad(lambda x: pj.tap(x, look, derivatives=True)),
+            "id_tap": lambda x: hcb.id_tap(look, x),
+        }[kind]
+        jax.block_until_ready((jax.jit(f) if jit else f)(jnp.float32(1)))
+        return weakref.ref(held)
+
+    refs = [one() for _ in range(6)]
+    pj.barrier()
+    gc.collect()
+    postern._postern.lent_count()  # lets go of what was given back
+    assert [ref() for ref in refs] == [None] * 6
+
+
+def test_a_program_under_way_keeps_its_functions():
+    seen = []
+
+    def begin():
+        f = jax.jit(
+            lambda x: jax.lax.fori_loop(
+                0, 300, lambda i, c: pj.call(lambda v: seen.append(1) or v + 1, F32, c), x
+            )
+        )
+        return f(1.0)
+
+    x = begin()
+    gc.collect()
+    assert x == 301 and len(seen) == 300
+
+
+def test_a_call_outside_of_jit_with_a_function_of_its_own_each_time():
+    events = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, *_, **__: events.append(event) if "backend_compile" in event else None
+    )
+    seen = []
+    x = jnp.float32(1)
+    for i in range(20):
+        pj.tap(x, lambda v, i=i: seen.append(i))
+        pj.tap(x, lambda v, i=i: seen.append(i), mode="async")
+        assert pj.call(lambda v, i=i: v + i, F32, x) == 1 + i
+        f = jax.vmap(lambda v, i=i: pj.call(lambda w: w + i, F32, v))
+        assert np.array_equal(f(jnp.stack([x, x])), [1 + i] * 2)
+    jax.monitoring.clear_event_listeners()
+    pj.barrier()
+    assert sorted(seen) == sorted([*range(20)] * 2)
+    assert len(events) < 20
+
+
+def test_nothing_is_said_at_the_end_of_a_process_that_exported():
+    told = run(
+        """
+        import jax, jax.numpy as jnp, numpy as np, jax.export, postern, postern.jax as pj
+        F32 = jax.ShapeDtypeStruct((), jnp.float32)
+        postern.register("e.f", lambda v: v + np.float32(1))
+        e = jax.export.export(jax.jit(\
+lambda x: pj.call("e.f", F32, x) + pj.call(lambda v: v, F32, x)))(F32)
+        pj.tap(1.0, lambda v: None)
+        print(jax.jit(e.call)(1.0))
+    """
+    )
+    assert told == ["3.0"]
