@@ -8,6 +8,7 @@ import textwrap
 import weakref
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest

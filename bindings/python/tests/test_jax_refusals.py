@@ -2,12 +2,14 @@
 before the program runs where that can be known; never a hang.
 """
 
+import functools
 import os
 import subprocess
 import sys
 import textwrap
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -241,3 +243,196 @@ def test_a_function_that_is_gone_when_a_cached_program_runs(tmp_path):
         told[2].startswith("1 call 'price' at <string>:")
         and "no host function is registered under 'shop.price'" in told[2]
     )
+
+
+# --- functions and results
+
+
+async def coroutine(v):
+    return v
+
+
+def generator(v):
+    yield v
+
+
+async def asynchronous_generator(v):
+    yield v
+
+
+class Coroutine:
+    async def __call__(self, v):
+        return v
+
+    async def method(self, v):
+        return v
+
+
+LATE = [
+    coroutine,
+    generator,
+    asynchronous_generator,
+    Coroutine(),
+    Coroutine().method,
+    functools.partial(coroutine),
+    pj.with_info(coroutine),
+]
+
+
+@pytest.mark.parametrize("fn", LATE)
+def test_functions_that_only_begin_are_refused_by_name(fn):
+    name = getattr(fn, "__qualname__", type(fn).__qualname__)
+    for act in (
+        lambda: jax.jit(lambda x: pj.call(fn, F32, x))(1.0),
+        lambda: pj.tap(1.0, fn),
+        lambda: pj.with_hooks(lambda x: pj.hook("late", x), {"late": fn})(1.0),
+    ):
+        with pytest.raises(TypeError, match=f"{name} is a function of kind"):
+            act()
+
+
+@pytest.mark.parametrize("wanted", [(), None, [], {}])
+def test_nothing_is_returned_for_nothing(wanted):
+    got = jax.jit(lambda x: pj.call(lambda v: None, wanted, x, effect="unordered"))(1.0)
+    assert got == wanted
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int64", "uint64", "complex128"])
+def test_results_of_64_bits_without_x64(dtype):
+    for wanted in (jax.ShapeDtypeStruct((), np.dtype(dtype)), np.zeros(2, dtype)):
+        with pytest.raises(ValueError, match=f"64 bits, {dtype}, and jax_enable_x64 is off"):
+            jax.jit(lambda x: pj.call(same, wanted, x))(1.0)
+        with pytest.raises(ValueError, match="jax_enable_x64 is off"):
+            hcb.call(same, 1.0, result_shape=wanted)
+
+
+def test_texts_that_utf8_cannot_write():
+    for act in (
+        lambda: pj.call(same, F32, 1.0, name="a\ud800"),
+        lambda: pj.call("a\ud800", F32, 1.0),
+        lambda: pj.hook("a\ud800", 1.0),
+        lambda: pj.call("a", F32, 1.0, attributes={"a\ud800": 1}),
+        lambda: pj.call("a", F32, 1.0, attributes={"a": "\ud800"}),
+    ):
+        with pytest.raises(ValueError, match="postern.jax: .* UTF-8"):
+            act()
+    assert pj.call(same, F32, 1.0, name="ä😀") == 1
+
+
+def test_attributes_of_numpys():
+    def total(v, **given):
+        assert given["list"] == [1, 2] and given["many"] == [1.5, 2.5]
+        return np.float32(given["f32"] + given["i64"] + given["flag"])
+
+    postern.register("py.total", total, replace=True)
+    given = {
+        "f32": np.float32(1.5),
+        "i64": np.int64(2),
+        "flag": np.bool_(True),
+        "list": np.array([1, 2]),
+        "many": [np.float64(1.5), np.float32(2.5)],
+    }
+    assert jax.jit(lambda x: pj.call("py.total", F32, x, attributes=given))(1.0) == 4.5
+    for wrong, error in [(2**63, ValueError), (1j, TypeError), ([True], TypeError)]:
+        with pytest.raises(error, match="attribute a must"):
+            pj.call("py.total", F32, 1.0, attributes={"a": wrong})
+
+
+def test_hooks_that_nobody_has():
+    def net(x):
+        return pj.hook("py.known", x)
+
+    with pytest.raises(ValueError, match="functions for py.unknown, and no hook of that name"):
+        pj.with_hooks(net, {"py.unknown": same})(1.0)
+    for _ in range(2):  # also where JAX has traced it before
+        assert jax.jit(pj.with_hooks(jax.jit(net), {"py.known": lambda v: None}))(1.0) == 1
+
+
+def test_keywords_go_to_the_function():
+    def scaled(v, *, by, plus):
+        return np.float32(by * v + plus["one"])
+
+    f = lambda x: pj.call(scaled, F32, x, by=x, plus={"one": 1.0})
+    assert jax.jit(f)(3.0) == 10 and f(3.0) == 10
+    assert np.array_equal(jax.vmap(f)(jnp.arange(2.0)), [1, 2])
+    with pytest.raises(TypeError, match="by: keywords are for functions of Python"):
+        pj.call("py.total", F32, 1.0, by=1)
+
+
+def test_a_program_that_calls_what_one_process_knows_is_not_serialized():
+    from jax.experimental import serialize_executable
+
+    def again(f):
+        compiled = jax.jit(f).lower(jnp.float32(1)).compile()
+        parts = serialize_executable.serialize(compiled)
+        loaded = serialize_executable.deserialize_and_load(
+            *parts, execution_devices=jax.devices()[:1]
+        )
+        return loaded(jnp.float32(1))
+
+    postern.register("py.same", same, replace=True)
+    assert again(lambda x: pj.call("py.same", F32, x)) == 1
+    with pytest.raises(TypeError, match="calls 'same', which this process alone knows"):
+        again(lambda x: pj.call(same, F32, x))
+
+
+def test_symbolic_shapes():
+    (b,) = jax.export.symbolic_shape("b")
+
+    def exported(f):
+        e = jax.export.export(jax.jit(f))(jax.ShapeDtypeStruct((b,), jnp.float32))
+        return np.array(jax.jit(e.call)(jnp.arange(3.0)))
+
+    like = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype)
+    assert np.array_equal(exported(lambda x: pj.call(same, like(x), x)), [0, 1, 2])
+    assert np.array_equal(exported(lambda x: pj.tap(x, lambda v: None)), [0, 1, 2])
+    whole = lambda x: jax.vmap(lambda v: pj.call(same, F32, v, vmap_method="expand_dims"))(x)
+    assert np.array_equal(exported(whole), [0, 1, 2])
+    for refused, text in [
+        (lambda x: pj.call(same, like(x), x, effect="ordered"), "ordered, and has arrays of sym"),
+        (lambda x: jax.vmap(lambda v: pj.call(same, F32, v))(x), "vmap whose size is symbolic, b"),
+    ]:
+        with pytest.raises(NotImplementedError, match=text):
+            exported(refused)
+
+
+# --- print
+
+
+def printed(capfd, act):
+    jax.jit(act)(jnp.arange(2.0))
+    pj.barrier()
+    sys.stdout.flush()
+    return capfd.readouterr().out.rstrip("\n")
+
+
+def test_prints_what_jax_prints(capfd):
+    for text, args, kwargs in [
+        ("{}: {}", lambda x: ("loss", x), {}),
+        ("{} {d} {n}", lambda x: (x,), {"d": np.dtype("float32"), "n": None}),
+        ("{0} {0}", lambda x: (x,), {}),
+        ("{a[0]} {a[1]}", lambda x: (), {"a": (1, "two")}),
+        ("{} {}", lambda x: (x[1], len), {}),
+        ("nothing", lambda x: (), {}),
+    ]:
+        ours = printed(capfd, lambda x: (pj.print(text, *args(x), **kwargs), x)[1])
+        jaxs = printed(capfd, lambda x: (jax.debug.print(text, *args(x), **kwargs), x)[1])
+        assert ours == jaxs != ""
+
+
+def test_prints_by_the_options_of_where_it_stands(capfd):
+    def act(x):
+        with np.printoptions(precision=2, suppress=True):
+            pj.print("{}", x / 3)
+        return x
+
+    assert printed(capfd, act) == "[0.   0.33]"
+    assert printed(capfd, lambda x: (pj.print("{}", x / 3), x)[1]) == "[0.         0.33333334]"
+
+
+@pytest.mark.parametrize(
+    "act", [lambda x: pj.print(f"f-string {x}", x=x), lambda x: pj.print("forgotten", x)]
+)
+def test_arguments_that_the_format_does_not_use(act):
+    with pytest.raises(ValueError, match="unused .* is it an f-string?"):
+        jax.jit(lambda x: (act(x), x)[1])(1.0)

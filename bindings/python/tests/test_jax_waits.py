@@ -334,3 +334,64 @@ jax.ShapeDtypeStruct((), jnp.float32), 1.0, timeout=0.1).block_until_ready()
     """
     )
     assert told == ["late"]
+
+
+@pytest.mark.parametrize("fails", ["call", "tap", "late"])
+def test_an_ordered_failure_in_shard_map_is_raised_once(fails):
+    told = run(
+        f"""
+        import jax, jax.numpy as jnp, numpy as np, postern, postern.jax as pj, time
+        mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")), ("x",))
+        spec = jax.sharding.PartitionSpec("x")
+        like = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype)
+
+        def no_fives(x):
+            if (x == 5).any():
+                if {fails!r} == "late":
+                    time.sleep(0.5)
+                raise ValueError("No fives.")
+            return x
+
+        def step(x):
+            if {fails!r} == "tap":
+                return pj.tap(x, lambda v: no_fives(v) is None, ordered=True)
+            limit = 0.1 if {fails!r} == "late" else None
+            return pj.call(no_fives, like(x), x, effect="ordered", timeout=limit)
+
+        cut = jax.jit(jax.shard_map(step, mesh=mesh, in_specs=spec, out_specs=spec))
+        other = jax.jit(lambda x: pj.call(lambda v: v + 1, like(x), x, effect="ordered"))
+        good, bad = jnp.array([1, 2, 3, 4]), jnp.array([3, 4, 5, 6])
+        for use in (True, False, True):
+            cut(good).block_until_ready()
+            try:
+                out = cut(bad)
+                if use:
+                    out.block_until_ready()
+                    print("no failure")
+                del out
+            except postern.CallbackError as e:
+                print(type(e).__name__)
+            cut(good).block_until_ready()
+            print(other(jnp.array([7])))
+            if not use:  # what nobody has seen is the barrier's
+                try:
+                    pj.barrier()
+                except postern.CallbackError as e:
+                    print("barrier", type(e).__name__)
+            print(pj.barrier())
+    """,
+        seconds=100,
+    )
+    kind = "TimeoutError" if fails == "late" else "CallbackError"
+    seen = [kind, "[8]", "True"]
+    assert told == [*seen, "[8]", f"barrier {kind}", "True", *seen]
+
+
+def test_failures_of_asynchronous_taps_are_jaxs_errors_too():
+    for _ in range(2):
+        pj.tap(1.0, lambda v: 1 / 0, mode="async")
+        with pytest.raises(jax.errors.JaxRuntimeError, match="ZeroDivisionError") as caught:
+            pj.barrier()
+        assert isinstance(caught.value, postern.CallbackError)
+        assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    assert pj.barrier()

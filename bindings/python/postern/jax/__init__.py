@@ -21,16 +21,17 @@ import atexit
 import builtins
 import contextlib
 import contextvars
-import dataclasses
 import functools
 import typing
 
 import jax
+import numpy as np
 
 from .. import _waits
 from .._attributes import with_info
 from .. import listen
-from . import _checks, _compat, _failures as _failures, _loops as _loops, _lowering
+from .._errors import CallbackError
+from . import _checks, _compat, _failures, _loops as _loops, _lowering
 from ._blocks import block_path, has, overridden
 from ._calls import Site, arrays, call_p, caller, shown_p, types_of
 from ._functions import Entered, Info, Same, function_of, is_native
@@ -53,15 +54,16 @@ __all__ = [
 
 Fn = typing.Union[typing.Callable[..., typing.Any], str, "listen.Listener", typing.Any]
 
-_EFFECTS = ("pure", "unordered", "ordered")
-_METHODS = ("sequential", "parallel", "expand_dims", "broadcast_all")
-_MODES = ("sync", "async")
+Effect = typing.Literal["pure", "unordered", "ordered"]
+VmapMethod = typing.Literal["sequential", "parallel", "expand_dims", "broadcast_all"]
+Mode = typing.Literal["sync", "async"]
 
 
-def _check(argument: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
+def _check(argument: str, value: str, allowed: typing.Any) -> None:
+    if value not in typing.get_args(allowed):
         raise ValueError(
-            f"postern.jax: {argument} must be one of {', '.join(allowed)}, got {value!r}"
+            f"postern.jax: {argument} must be one of {', '.join(typing.get_args(allowed))}, "
+            f"got {value!r}"
         )
 
 
@@ -70,6 +72,8 @@ def _named(fn: typing.Any, name: str | None) -> str:
         raise TypeError(
             f"postern.jax: the function must be callable, or a registered name, got {fn!r}"
         )
+    if not is_native(fn):
+        _checks.check_function(fn)
     for given in (name, fn):
         if given is not None and (given is name or isinstance(given, str)):
             _checks.check_name(given)
@@ -81,23 +85,37 @@ def _named(fn: typing.Any, name: str | None) -> str:
 _LEAF = jax.tree.structure(0)
 
 
+_NUMBERS = (int, float)
+
+
+def _plain(value: typing.Any) -> typing.Any:
+    """NumPy's numbers and arrays as Python's."""
+    return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else value
+
+
 def _own(
     attributes: typing.Mapping[str, typing.Any] | None
 ) -> tuple[tuple[str, typing.Any, str], ...]:
     """Attributes as XLA takes them."""
     own = []
     for key, value in (attributes or {}).items():
+        _checks.check_name(key)
+        value = _plain(value)
         listed = isinstance(value, (list, tuple))
+        value = tuple(map(_plain, value)) if listed else value
+        numbers = [v for v in (value if listed else [value]) if type(v) in (int, float)]
         if not (
-            all(type(v) in (int, float) for v in value)
-            if listed
-            else isinstance(value, (bool, int, float, str))
+            len(numbers) == len(value) if listed else isinstance(value, (bool, str) + _NUMBERS)
         ):
             raise TypeError(
                 f"postern.jax: attribute {key} must be a bool, number, text, or a list of numbers, "
                 f"got {value!r}"
             )
-        own.append((key, tuple(value) if listed else value, repr(value)))
+        if any(type(v) is int and not -(2**63) <= v < 2**63 for v in numbers):
+            raise ValueError(f"postern.jax: attribute {key} must fit into 64 bits, got {value!r}")
+        if isinstance(value, str):
+            _checks.check_text(f"attribute {key}", value)
+        own.append((key, value, repr(value)))
     return tuple(own)
 
 
@@ -105,13 +123,14 @@ def call(
     fn: Fn,
     result_shape_dtypes: typing.Any,
     *args: typing.Any,
-    effect: str = "pure",
-    vmap_method: str = "sequential",
+    effect: Effect = "pure",
+    vmap_method: VmapMethod = "sequential",
     timeout: float | None = None,
     name: str | None = None,
     attributes: typing.Mapping[str, typing.Any] | None = None,
+    **kwargs: typing.Any,
 ) -> typing.Any:
-    """What `fn(*args)` returns, called with NumPy arrays while the program runs.
+    """What `fn(*args, **kwargs)` returns, called with NumPy arrays while the program runs.
 
     `result_shape_dtypes` is a pytree of what has a shape and a dtype, and what `fn` must return.
     `effect`: "pure" calls may be left out or made again, "unordered" ones happen once each,
@@ -127,15 +146,20 @@ def call(
     At the run: CallbackError, TimeoutError.
     """
     refuse_forked()
-    operands, structure = jax.tree.flatten(args)
-    _check("effect", effect, _EFFECTS)
-    _check("vmap_method", vmap_method, _METHODS)
+    _check("effect", effect, Effect)
+    _check("vmap_method", vmap_method, VmapMethod)
     told = _named(fn, name)
     if attributes and not is_native(fn):
         raise TypeError(
             "postern.jax: attributes are for registered functions and capsules; "
             "give others theirs by functools.partial"
         )
+    if kwargs and is_native(fn):
+        raise TypeError(
+            f"postern.jax: {', '.join(kwargs)}: keywords are for functions of Python; "
+            "registered functions and capsules have `attributes`"
+        )
+    operands, structure = jax.tree.flatten((args, kwargs))
     types, wanted = types_of("result_shape_dtypes", result_shape_dtypes)
     axes = _axes(fn)
     site = Site(
@@ -159,6 +183,8 @@ def _entered(
     """`fn` as a function of leaves, and the check of what it returns."""
 
     def finish(made: typing.Any) -> tuple[typing.Any, ...]:
+        if made is None and wanted.num_leaves == 0:
+            return ()
         leaves, got = jax.tree.flatten(made)
         if got != wanted:
             raise TypeError(f"the function must return {wanted}, it returned {got}")
@@ -168,17 +194,24 @@ def _entered(
 
 
 def _of_leaves(fn: typing.Any, structure: typing.Any) -> typing.Any:
-    """`fn`, which takes `structure`, as a function of its leaves. Trees take a microsecond."""
-    if structure == jax.tree.structure((0,) * structure.num_leaves):
+    """`fn`, which takes `structure`, of what args and kwargs it is, as a function of its leaves.
+    Trees take a microsecond.
+    """
+    if structure == jax.tree.structure(((0,) * structure.num_leaves, {})):
         return fn
-    return lambda *leaves, **info: fn(*jax.tree.unflatten(structure, leaves), **info)
+
+    def of_leaves(*leaves: typing.Any, **info: typing.Any) -> typing.Any:
+        args, kwargs = jax.tree.unflatten(structure, leaves)
+        return fn(*args, **kwargs, **info)
+
+    return of_leaves
 
 
 def block(
     name: str,
     default: typing.Callable[..., typing.Any],
     *args: typing.Any,
-    vmap_method: str = "parallel",
+    vmap_method: VmapMethod = "parallel",
     attributes: typing.Mapping[str, typing.Any] | None = None,
 ) -> typing.Any:
     """`default(*args)`, a step of JAX's operations; or, where a function of that name is registered
@@ -213,7 +246,7 @@ def tap(
     fn: Fn,
     *,
     name: str | None = None,
-    mode: str = "sync",
+    mode: Mode = "sync",
     ordered: bool = False,
     every: int = 1,
     derivatives: bool = False,
@@ -231,11 +264,11 @@ def tap(
     A function that fails ends the program with CallbackError;
     one of mode "async" makes the next `barrier` raise it.
     """
-    _check("mode", mode, _MODES)
+    _check("mode", mode, Mode)
     every = _checks.count_of(every)
     refuse_forked()
     told = _named(fn, name)
-    leaves, structure = jax.tree.flatten((value,))
+    leaves, structure = jax.tree.flatten(((value,), {}))
     file, line = caller()
     axes = () if derivatives else _axes(fn)
     site = Site(
@@ -250,7 +283,7 @@ def tap(
     )
     given = arrays(f"tap of '{told}'", leaves)
     if derivatives:
-        (shown,) = jax.tree.unflatten(structure, shown_p.bind(*given, site=site))
+        ((shown,), _) = jax.tree.unflatten(structure, shown_p.bind(*given, site=site))
         return shown
     call_p.bind(*given, *_places(axes), site=site)
     return value
@@ -272,17 +305,20 @@ def _paths(value: typing.Any) -> tuple[str, ...]:
 
 
 def print(format: str, *args: typing.Any, ordered: bool = False, **kwargs: typing.Any) -> None:
-    """Prints `format.format(*args, **kwargs)` with the values of the run."""
+    """Prints `format.format(*args, **kwargs)` with the values of the run, and what is no array as
+    it is, by the numpy.printoptions of now.
+    Raises ValueError for an argument that the format does not use.
+    """
     _checks.check_format(format, args, kwargs)
-    tap((args, kwargs), _Print(format), name="print", ordered=ordered)
+    arrays_of, filled = _checks.split(args, kwargs)
+    options = typing.cast(typing.Any, np.get_printoptions())
 
+    def show(shown: typing.Any) -> None:
+        given = filled(shown)
+        with np.printoptions(**options):
+            builtins.print(format.format(*given[0], **given[1]))
 
-@dataclasses.dataclass(frozen=True)
-class _Print:
-    format: str
-
-    def __call__(self, given: typing.Any) -> None:
-        builtins.print(self.format.format(*given[0], **given[1]))
+    tap(arrays_of, show, name="print", ordered=ordered)
 
 
 _hooks: contextvars.ContextVar[
@@ -290,6 +326,7 @@ _hooks: contextvars.ContextVar[
 ] = contextvars.ContextVar("hooks", default={})
 
 
+_met: set[str] = set()  # names of hooks
 _traced_with = _compat.user_context()  # hooks are part of what JAX keeps of a function
 
 
@@ -297,6 +334,8 @@ def hook(name: str, value: typing.Any) -> typing.Any:
     """`value`, which a function of `with_hooks` may look at;
     without one it is nothing at all in the program.
     """
+    _checks.check_name(name)
+    _met.add(name)
     fn = _hooks.get().get(name)
     return value if fn is None else tap(value, fn, name=name)
 
@@ -306,6 +345,7 @@ def with_hooks(
 ) -> typing.Callable[..., typing.Any]:
     """`f` with functions for its hooks, by name.
     Hooks are set while `f` is traced: put it outside of `f`, and inside of jax.jit.
+    Raises ValueError for names of which no hook has been traced.
     What JAX has traced without them, or with others, it traces anew (but not JAX 0.6).
     """
     _checks.check_hooks(f, hooks, lambda fn: callable(fn) or is_native(fn))
@@ -313,7 +353,13 @@ def with_hooks(
     @functools.wraps(f)
     def hooked(*args: typing.Any, **kwargs: typing.Any) -> typing.Any:
         with _set(hooks):
-            return f(*args, **kwargs)
+            out = f(*args, **kwargs)
+        if unknown := hooks.keys() - _met:
+            raise ValueError(
+                f"postern.jax: with_hooks has functions for {', '.join(sorted(unknown))}, and no "
+                f"hook of that name was traced; there were {', '.join(sorted(_met)) or 'none'}"
+            )
+        return out
 
     return hooked
 
@@ -347,4 +393,7 @@ def barrier(timeout: float | None = None) -> bool:
     """
     refuse_inside("barrier")
     _compat.barrier()
-    return _waits.barrier(timeout)
+    try:
+        return _waits.barrier(timeout)
+    except CallbackError as e:
+        raise _failures.as_jax_error(e) from e.__cause__

@@ -11,9 +11,10 @@ import sys
 import typing
 
 import jax
+import jax.export
 import numpy as np
 
-from . import _compat, _lowering
+from . import _checks, _compat, _lowering
 from ._functions import Function, Python, Registered, late
 
 _TARGET = "postern_guest"
@@ -112,6 +113,11 @@ class Site:
         for key in ("timeout", "every"):
             if getattr(self, key) != getattr(Site, key):
                 said[key] = np.int64(getattr(self, key))
+        if any(jax.export.is_symbolic_dim(size) for size, _ in self.levels):
+            raise NotImplementedError(
+                f"postern.jax: {self} is under a vmap whose size is symbolic, {self.levels[0][0]}: "
+                "give it vmap_method='expand_dims' or 'broadcast_all'"
+            )
         if self.levels:
             said["levels"] = ",".join(
                 f"{size}:{''.join('FT'[m] for m in mapped)}" for size, mapped in self.levels
@@ -164,7 +170,7 @@ def _primitive(name: str) -> typing.Any:
     made = _compat.Primitive(name)
     made.multiple_results = True
 
-    @_compat.cache(max_size=256)
+    @_compat.cache(256)
     def jitted(site: Site, whole: bool) -> typing.Callable[..., typing.Any]:
         def program(*operands: typing.Any) -> typing.Any:
             made_of = made.bind(*operands, site=site)
@@ -208,8 +214,6 @@ def _in_front(operands: typing.Any, axes: typing.Any) -> tuple[int, list[typing.
 
 # --- what goes in
 
-_NO_NUMBERS = tuple("OSUMm")  # kinds of NumPy's dtypes that programs do not have
-
 
 def arrays(what: str, leaves: typing.Sequence[typing.Any]) -> list[typing.Any]:
     """The leaves as what a program can hand to the host: of keys, their data. Raises TypeError."""
@@ -220,7 +224,7 @@ def arrays(what: str, leaves: typing.Sequence[typing.Any]) -> list[typing.Any]:
             continue
         dtype = getattr(leaf, "dtype", None)
         try:
-            if getattr(dtype, "kind", None) in _NO_NUMBERS:
+            if getattr(dtype, "kind", None) in _checks.NO_NUMBERS:
                 raise TypeError(f"arrays of {dtype} stay in Python")
             array = (
                 jax.random.key_data(leaf)
@@ -269,13 +273,11 @@ def types_of(
         try:
             if numbers and not hasattr(leaf, "dtype"):
                 leaf = np.asarray(leaf, jax.dtypes.canonicalize_dtype(jax.numpy.result_type(leaf)))
-            if np.dtype(leaf.dtype).kind in _NO_NUMBERS or any(
-                operator.index(n) < 0 for n in leaf.shape
+            if np.dtype(leaf.dtype).kind in _checks.NO_NUMBERS or any(
+                not jax.export.is_symbolic_dim(n) and operator.index(n) < 0 for n in leaf.shape
             ):
                 raise TypeError("no type of an array")
-            types.append(
-                _compat.ShapedArray(tuple(leaf.shape), jax.dtypes.canonicalize_dtype(leaf.dtype))
-            )
+            dtype = jax.dtypes.canonicalize_dtype(leaf.dtype)
         except Exception as e:
             needed = "must be either numeric scalars, or must have" if numbers else "must have"
             raise ValueError(
@@ -283,7 +285,13 @@ def types_of(
                 f"of what the function returns. The values {needed} 'shape' and 'dtype' "
                 f"attributes, as jax.ShapeDtypeStruct; got {leaf!r}"
             ) from e
-        _check_bits(what, types[-1].dtype)
+        if dtype != leaf.dtype:
+            raise ValueError(
+                f"postern.jax: {what} has a type of 64 bits, {leaf.dtype}, and jax_enable_x64 is "
+                f"off: switch it on, or ask for {dtype}"
+            )
+        _check_bits(what, dtype)
+        types.append(_compat.ShapedArray(tuple(leaf.shape), dtype))
     return tuple(types), structure
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import operator
+import string
 import typing
 
 import jax
 import numpy as np
 
 from .._postern import nanoseconds
+
+
+NO_NUMBERS = tuple("OSUMm")  # kinds of NumPy's dtypes that programs do not have
 
 
 def limit_of(timeout: typing.Any) -> int:
@@ -44,6 +49,12 @@ def check_name(name: typing.Any) -> None:
         raise TypeError(told)
     if "\0" in name:
         raise ValueError(told)
+    check_text("a name", name)
+
+
+def check_text(what: str, text: str) -> None:
+    if text.encode(errors="replace").decode() != text:
+        raise ValueError(f"postern.jax: {what} must be text that UTF-8 can write, got {text!r}")
 
 
 def check_hooks(
@@ -60,10 +71,66 @@ def check_hooks(
         )
 
 
+def check_function(fn: typing.Any) -> None:
+    """Refuses what returns before it has done anything."""
+    asked = inspect.unwrap(getattr(fn, "func", getattr(fn, "function", fn)))
+    if not inspect.isfunction(asked) and not inspect.ismethod(asked):
+        asked = getattr(type(asked), "__call__", None)
+    for kind, is_such in (
+        ("async def", inspect.iscoroutinefunction),
+        ("generator", inspect.isgeneratorfunction),
+        ("generator", inspect.isasyncgenfunction),
+    ):
+        if is_such(asked):
+            name = getattr(fn, "__qualname__", type(fn).__qualname__)
+            raise TypeError(
+                f"postern.jax: {name} is a function of kind '{kind}', whose call does nothing yet: "
+                "give a function that runs it (asyncio.run, list)"
+            )
+
+
+def split(args: typing.Any, kwargs: typing.Any) -> tuple[list[typing.Any], typing.Any]:
+    """The arrays in them, and what makes `(args, kwargs)` again of such arrays, whose other leaves
+    stay as they are.
+    """
+    leaves, structure = jax.tree.flatten((args, kwargs))
+    shown = [isinstance(x, (jax.Array, np.ndarray)) and not _is_of_python(x) for x in leaves]
+    others = [None if s else x for x, s in zip(leaves, shown)]
+
+    def filled(arrays: typing.Iterable[typing.Any]) -> typing.Any:
+        given = iter(arrays)
+        return jax.tree.unflatten(
+            structure, [next(given) if s else x for x, s in zip(others, shown)]
+        )
+
+    return [x for x, s in zip(leaves, shown) if s], filled
+
+
+def _is_of_python(array: typing.Any) -> bool:
+    return getattr(array.dtype, "kind", None) in NO_NUMBERS
+
+
+class _Strict(string.Formatter):
+    """As jax.debug.print's: every argument is to be used."""
+
+    def check_unused_args(
+        self, used_args: typing.Any, args: typing.Any, kwargs: typing.Any
+    ) -> None:
+        if unused := [a for i, a in enumerate(args) if i not in used_args]:
+            raise ValueError(f"postern.jax: unused positional arguments to print: {unused}; {_F}")
+        if unused := [k for k in kwargs if k not in used_args]:
+            raise ValueError(f"postern.jax: unused keyword arguments to print: {unused}; {_F}")
+
+
+_F = "the format must use them all: is it an f-string?"
+
+
 def check_format(
     format: typing.Any, args: typing.Sequence[typing.Any], kwargs: typing.Mapping[str, typing.Any]
 ) -> None:
-    """With zeros in place of the values of the run; raises what str.format raises."""
+    """With zeros in place of the values of the run; raises what str.format raises, and ValueError
+    for arguments that the format does not use.
+    """
     if not isinstance(format, str):
         raise TypeError(f"postern.jax: the format must be text, got {format!r}")
 
@@ -73,4 +140,4 @@ def check_format(
         return np.zeros(x.shape, x.dtype) if isinstance(x, jax.core.Tracer) else x
 
     given = jax.tree.map(like, (tuple(args), dict(kwargs)))
-    format.format(*given[0], **given[1])
+    _Strict().vformat(format, *given)

@@ -55,7 +55,7 @@ TokenSet = mlir.TokenSet
 TYPES_HAVE_IDS = hasattr(xla_client, "register_custom_type_id")  # until 0.8.0
 fancy_primitive_batchers = batching.fancy_primitive_batchers
 jaxpr_as_fun = core.jaxpr_as_fun
-cache = util.cache  # which jax.clear_caches empties
+_Made = typing.TypeVar("_Made", bound=typing.Callable[..., typing.Any])
 _effects_barrier: typing.Callable[[], typing.Any] = jax.effects_barrier
 
 
@@ -134,11 +134,34 @@ for _name in ("set_output_runtime_token", "set_token_result"):
     setattr(dispatch.RuntimeTokenSet, _name, _noted(getattr(dispatch.RuntimeTokenSet, _name)))
 
 
+_missed: list[Exception] = []  # failures of ordered programs that nobody has seen
+
+
+def _fresh(get_token: typing.Callable[..., typing.Any]) -> typing.Callable[..., typing.Any]:
+    """JAX gives the token of a program that failed to the next one, which then fails as well."""
+
+    def fresh(tokens: typing.Any, effect: typing.Any, devices: typing.Any) -> typing.Any:
+        kept = tokens.current_tokens.get(effect) if effect == ORDERED else None
+        if kept is not None:
+            try:
+                kept.block_until_ready()
+            except Exception as e:
+                _forget(kept)
+                if not getattr(e, "told_before", False):
+                    _missed.append(e)
+        return get_token(tokens, effect, devices)
+
+    return fresh
+
+
+dispatch.RuntimeTokenSet.get_token_input = _fresh(dispatch.RuntimeTokenSet.get_token_input)
+
+
 def barrier() -> None:
     """jax.effects_barrier, which waits for what its own thread has begun, for all threads.
     Each failure is raised once.
     """
-    failed: Exception | None = None
+    failed: Exception | None = _missed.pop(0) if _missed else None
     for key, token in list(_begun.items()):
         try:
             token.block_until_ready()
@@ -215,18 +238,59 @@ def register_lowering(primitive: typing.Any, rule: typing.Callable[..., typing.A
     mlir.register_lowering(primitive, rule, platform="cpu")
 
 
+def equations(jaxpr: typing.Any) -> typing.Iterator[typing.Any]:
+    """Of a program, and of those in it."""
+    for eqn in jaxpr.eqns:
+        yield eqn
+        for inner in core.jaxprs_in_params(eqn.params):
+            yield from equations(inner)
+
+
 def calls_host(primitive: typing.Any, params: dict[str, typing.Any]) -> bool:
     """Whether it is one of ours, or holds some."""
     return primitive.name.startswith("postern_") or any(
-        calls_host(eqn.primitive, eqn.params)
+        eqn.primitive.name.startswith("postern_")
         for jaxpr in core.jaxprs_in_params(params)
-        for eqn in jaxpr.eqns
+        for eqn in equations(jaxpr)
     )
+
+
+def has_batched_predicate(
+    axis: typing.Any,
+    dims: typing.Sequence[typing.Any],
+    cond_nconsts: int,
+    cond_jaxpr: typing.Any,
+    body_nconsts: int,
+    body_jaxpr: typing.Any,
+) -> bool:
+    """Whether elements of a while loop under vmap end at different times: as JAX's rule asks it."""
+    batched = [d is not None for d in dims]
+    inner = cond_nconsts + body_nconsts
+    consts, carry, before = batched[cond_nconsts:inner], batched[inner:], None
+    while carry != before:
+        before = carry
+        _, after = batching.batch_jaxpr(body_jaxpr, axis, consts + carry, instantiate=carry)
+        carry = [a or b for a, b in zip(carry, after)]
+    _, (found,) = batching.batch_jaxpr(
+        cond_jaxpr, axis, batched[:cond_nconsts] + carry, instantiate=False
+    )
+    return bool(found)
+
+
+def names_axis(effects_of: typing.Iterable[typing.Any], name: typing.Any) -> bool:
+    """Whether there is a collective over the axis of that name."""
+    return core.NamedAxisEffect(name) in effects_of
+
+
+def cache(size: int) -> typing.Callable[[_Made], _Made]:
+    """As functools.lru_cache, and jax.clear_caches empties it."""
+    return typing.cast(typing.Callable[[_Made], _Made], util.cache(max_size=size))
 
 
 def held_weakly(kind: type) -> None:
     """JAX remembers types of what it has traced by such parameters, and is not to hold them."""
-    getattr(util, "weakref_cache_key_types", set()).add(kind)
+    kinds: set[type] = getattr(util, "weakref_cache_key_types", set())
+    kinds.add(kind)
 
 
 def for_jitted(act: typing.Callable[[typing.Any], None]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import re
 import typing
@@ -15,6 +16,9 @@ from . import _compat
 _NUMBER = re.compile(r"\[postern failure (\d{1,19})\]")
 
 
+_told: collections.deque[str] = collections.deque(maxlen=256)  # numbers
+
+
 def _told_by(text: str) -> BaseException | None:
     # What a user's text has of others stands before the failure's own.
     for number in reversed(_NUMBER.findall(text)):
@@ -22,7 +26,10 @@ def _told_by(text: str) -> BaseException | None:
             _postern.guest_failure(int(number))
         except Error as e:
             if e.code != NOT_FOUND:  # any more: too many others came since
-                return as_jax_error(e)
+                made = as_jax_error(e)
+                setattr(made, "told_before", number in _told)
+                _told.append(number)
+                return made
     return None
 
 

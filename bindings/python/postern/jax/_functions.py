@@ -70,6 +70,7 @@ class Registered(Function):
 
     def __init__(self, function: typing.Any, name: str, of: typing.Any = None, info: bool = False):
         self._function, self._info = function, info
+        self._called = name
         self._base = f"{name}#{_place_of(of):08x}"
         self._names: dict[bool, str] = {}  # by whether it is for export
 
@@ -86,6 +87,12 @@ class Registered(Function):
 
     def derived(self, transforms: tuple[str, ...], given: list[bool]) -> Function:
         return self
+
+    def __reduce__(self) -> typing.NoReturn:
+        raise TypeError(
+            f"postern.jax: the program calls '{self._called}', which this process alone knows: "
+            "to serialize it, postern.register the function and call it by its name"
+        )
 
     def __del__(self) -> None:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typing
 
 import jax
+import jax.export
 
 from .. import _postern
 from . import _compat
@@ -63,6 +64,11 @@ def lower(
         if effect is not None:  # which each device may call with the whole
             _set_sharding(ctx, call, results, what)
         return call.results
+    if any(jax.export.is_symbolic_dim(n) for a in (*avals, *results) for n in a.shape):
+        raise NotImplementedError(
+            f"postern.jax: {what} is ordered, and has arrays of symbolic shapes, which JAX "
+            "does not refine beside a token: let it be unordered"
+        )
     token = _compat.abstract_token
     inner = ctx.replace(avals_in=[token, *avals], avals_out=[token, *results])
     call = make(inner, ctx.tokens_in.get(effect), *operands, **attributes)
