@@ -177,6 +177,29 @@ TEST(Guest, NamesMeanWhatIsRegisteredNow) {
   expect_failure<CallbackError>(p, {"no host function is registered"}, ErrorCode::unregistered);
 }
 
+TEST(Guest, AProgramKeepsAFunctionThatIsItsOwn) {
+  constexpr std::string_view kept =
+      R"(function = "guest_test.f", name = "f", kind = "call", kept = 1 : i64)";
+  std::weak_ptr<int> life;
+  {
+    std::optional<Executable> p;
+    {
+      const auto held = std::make_shared<int>(1);
+      life = held;
+      const Named_f f([held](View<const float> in, View<float> out) { twice(in, out); });
+      p.emplace(program(kept));
+    }
+    EXPECT_EQ(run(*p), (Floats{2, 4, 6, 8})) << "the name is gone";
+    const Named_f other([](View<const float>, View<float>) {});
+    EXPECT_EQ(run(*p), (Floats{2, 4, 6, 8})) << "the name is another's";
+    EXPECT_FALSE(life.expired());
+  }
+  EXPECT_TRUE(life.expired()) << "with the program";
+  const Executable late = program(kept);  // loaded before there is one
+  const Named_f f(twice);
+  EXPECT_EQ(run(late), (Floats{2, 4, 6, 8}));
+}
+
 TEST(Guest, WhatAFunctionThrowsIsTheFailuresCause) {
   bool fails = true;
   const Named_f f([&](View<const float> in, View<float> out) {
@@ -200,6 +223,8 @@ TEST(Guest, WhatAFunctionThrowsIsTheFailuresCause) {
   for (int i = 0; i < 240; ++i) failure_of(p);
   EXPECT_EQ(guest::failure(number), nullptr);
   EXPECT_EQ(guest::failure(number + 1000), nullptr) << "never given";
+  failure_of(p);
+  for (std::uint64_t i = 0; i < 1000; ++i) EXPECT_EQ(guest::failure(i), nullptr) << "no counts";
   fails = false;
   EXPECT_EQ(run(p), (Floats{2, 4, 6, 8}));
 }

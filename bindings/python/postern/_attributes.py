@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import typing
 
@@ -35,3 +36,22 @@ class with_info:
         if instance is None:
             return self
         return with_info(self.function.__get__(instance, owner))
+
+
+def check_function(package: str, function: typing.Any) -> None:
+    """Refuses what returns before it has done anything."""
+    asked = getattr(function, "func", function)  # of a partial, and of with_info
+    asked = asked.function if isinstance(asked, with_info) else asked
+    if not inspect.isfunction(asked) and not inspect.ismethod(asked):
+        asked = getattr(type(asked), "__call__", None)
+    for kind, is_such in (
+        ("async def", inspect.iscoroutinefunction),
+        ("generator", inspect.isgeneratorfunction),
+        ("generator", inspect.isasyncgenfunction),
+    ):
+        if is_such(asked):
+            name = getattr(function, "__qualname__", type(function).__qualname__)
+            raise TypeError(
+                f"{package}: {name} is a function of kind '{kind}', whose call does nothing yet: "
+                "give a function that runs it (asyncio.run, list)"
+            )

@@ -8,7 +8,7 @@ import os
 import typing
 
 from . import _postern
-from ._attributes import with_info
+from ._attributes import check_function, with_info
 
 _Path = typing.Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 _Function = typing.TypeVar("_Function", bound=typing.Callable[..., typing.Any])
@@ -74,8 +74,10 @@ def register(name: str, function: typing.Callable[..., typing.Any], replace: boo
     A capsule named "postern.pn_function" (its pointer is a pn_function of postern/c.h, its context
     the function's user), or "postern.Callee" (a postern::Callee of C++),
     stands for a function that needs no interpreter; so does a listener of postern.listen.
-    Raises Error when the name is taken, unless `replace`.
+    Raises Error when the name is taken, unless `replace`;
+    TypeError for a coroutine or a generator.
     """
+    check_function("postern", function)
     if isinstance(function, with_info):
         _postern.register(name, function.function, replace, True)
     else:

@@ -285,6 +285,7 @@ def test_functions_that_only_begin_are_refused_by_name(fn):
     for act in (
         lambda: jax.jit(lambda x: pj.call(fn, F32, x))(1.0),
         lambda: pj.tap(1.0, fn),
+        lambda: postern.register("py.late", fn),
         lambda: pj.with_hooks(lambda x: pj.hook("late", x), {"late": fn})(1.0),
     ):
         with pytest.raises(TypeError, match=f"{name} is a function of kind"):

@@ -28,7 +28,7 @@ import jax
 import numpy as np
 
 from .. import _waits
-from .._attributes import with_info
+from .._attributes import check_function, with_info
 from .. import listen
 from .._errors import CallbackError
 from . import _checks, _compat, _failures, _loops as _loops, _lowering
@@ -73,7 +73,7 @@ def _named(fn: typing.Any, name: str | None) -> str:
             f"postern.jax: the function must be callable, or a registered name, got {fn!r}"
         )
     if not is_native(fn):
-        _checks.check_function(fn)
+        check_function("postern.jax", fn)
     for given in (name, fn):
         if given is not None and (given is name or isinstance(given, str)):
             _checks.check_name(given)

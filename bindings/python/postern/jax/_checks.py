@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import operator
 import string
@@ -69,24 +68,6 @@ def check_hooks(
             f"postern.jax: with_hooks takes a function, and a dict of functions by names, "
             f"got {f!r} and {hooks!r}"
         )
-
-
-def check_function(fn: typing.Any) -> None:
-    """Refuses what returns before it has done anything."""
-    asked = inspect.unwrap(getattr(fn, "func", getattr(fn, "function", fn)))
-    if not inspect.isfunction(asked) and not inspect.ismethod(asked):
-        asked = getattr(type(asked), "__call__", None)
-    for kind, is_such in (
-        ("async def", inspect.iscoroutinefunction),
-        ("generator", inspect.isgeneratorfunction),
-        ("generator", inspect.isasyncgenfunction),
-    ):
-        if is_such(asked):
-            name = getattr(fn, "__qualname__", type(fn).__qualname__)
-            raise TypeError(
-                f"postern.jax: {name} is a function of kind '{kind}', whose call does nothing yet: "
-                "give a function that runs it (asyncio.run, list)"
-            )
 
 
 def split(args: typing.Any, kwargs: typing.Any) -> tuple[list[typing.Any], typing.Any]:

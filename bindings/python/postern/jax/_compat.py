@@ -33,7 +33,7 @@ mlir: typing.Any = importlib.import_module("jax._src.interpreters.mlir")
 parallel: typing.Any = importlib.import_module("jax._src.lax.parallel")
 util: typing.Any = importlib.import_module("jax._src.util")
 xla_bridge: typing.Any = importlib.import_module("jax._src.xla_bridge")
-extension: typing.Any = importlib.import_module("jax._src.lib")._jax
+extension: typing.Any = importlib.import_module("jax._src.lib")._jax  # jaxlib's own module
 xla_client: typing.Any = importlib.import_module("jaxlib.xla_client")
 
 Primitive = core.Primitive
