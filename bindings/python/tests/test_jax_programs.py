@@ -92,7 +92,7 @@ def test_a_pure_call_is_started_by_jaxs_fast_path(named):
     x = jnp.float32(1)
     with test_util.count_pjit_cpp_cache_miss() as misses:
         for _ in range(10):
-            assert f(x) == 2
+            assert float(f(x)) == 2
     assert (misses() if callable(misses) else misses[0]) == 1
 
 
@@ -260,3 +260,47 @@ lambda x: pj.call("e.f", F32, x) + pj.call(lambda v: v, F32, x)))(F32)
     """
     )
     assert told == ["3.0"]
+
+
+def test_taps_outside_of_jit_count_for_each_function():
+    class Equal:
+        def __init__(self):
+            self.got = []
+
+        def __eq__(self, other):
+            return isinstance(other, Equal)
+
+        def __hash__(self):
+            return 1
+
+        def __call__(self, v):
+            self.got.append(int(v))
+
+        def method(self, v):
+            self(v)
+
+    for mode in ("sync", "async"):
+        for shown in (lambda e: e, lambda e: e.method):
+            first, second = Equal(), Equal()
+            for i in range(7):
+                for to in (first, second):
+                    assert pj.tap(np.int32(i), shown(to), every=3, mode=mode) == i
+            jax.vmap(lambda v: pj.tap(v, shown(first), every=3, mode=mode))(jnp.arange(7))
+            pj.barrier()
+            assert first.got == [0, 3, 6] * 2 and second.got == [0, 3, 6]
+
+
+def test_a_listener_outside_of_jit_is_compiled_once():
+    stats, other = pj.listen.stats(), pj.listen.stats()
+    events = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, *_, **__: events.append(event) if "backend_compile" in event else None
+    )
+    x = jnp.float32(1)
+    for _ in range(5):
+        pj.tap(x, stats)
+        pj.tap(x, other)
+    jax.monitoring.clear_event_listeners()
+    pj.barrier()
+    assert len(events) == 2
+    assert [s.series()[0]["firings"] for s in (stats, other)] == [5, 5]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import operator
 import os
 import sys
@@ -138,6 +137,7 @@ class Site:
         return dataclasses.replace(
             self,
             function=late[typing.cast(Python, self.function).entered.info],
+            every=1,
             levels=tuple((size, (*mapped, False)) for size, mapped in self.levels),
             transforms=() if self.of_transforms else self.transforms,
             of_transforms=None,
@@ -188,10 +188,10 @@ def _primitive(name: str) -> typing.Any:
 
     def impl(*operands: typing.Any, site: Site) -> typing.Any:
         function = site.function
-        if not isinstance(function, Python) or site.every != 1:  # which counts by function
+        if not isinstance(function, Python):
             return run(jitted(site, True), *operands)
         waiting = late[function.entered.info]
-        number = waiting.expect(function.entered, math.prod(size for size, _ in site.levels))
+        number = waiting.expect(function, site)
         try:
             out, ended = run(jitted(site.for_any(), False), *operands, number)
             if site.kind != "async":

@@ -5,14 +5,18 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import math
+import types
 import typing
 import uuid
+import weakref
 import zlib
 
 import numpy as np
 
 from .. import _functions, _postern
 from .._attributes import with_info
+from . import _compat
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,10 +156,31 @@ class Entered:
         return self.enter(*(next(shown) if g else np.zeros((), np.bool_) for g in given), **info)
 
 
+class Same:
+    """A key that is equal for one object alone, however it compares itself."""
+
+    def __init__(self, of: typing.Any) -> None:
+        # A method is made anew whenever it is asked for.
+        self._of = (of.__self__, of.__func__) if isinstance(of, types.MethodType) else (of,)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Same)
+            and len(self._of) == len(other._of)
+            and all(a is b for a, b in zip(self._of, other._of))
+        )
+
+    def __hash__(self) -> int:
+        return hash(tuple(map(id, self._of)))
+
+
 class Native(Registered):
-    """A capsule, or a listener."""
+    """A capsule, or a listener: one for each, so that a program of it is compiled once."""
 
     placed: typing.ClassVar[bool] = True
+
+
+_natives: weakref.WeakValueDictionary[tuple[Same, str], Native] = weakref.WeakValueDictionary()
 
 
 class Python(Registered):
@@ -173,6 +198,18 @@ class Python(Registered):
         entered = dataclasses.replace(self.entered, transforms=transforms, given=tuple(given))
         return Python(entered, self._told, self._of)
 
+    def counted(self, every: int, place: typing.Any) -> Entered:
+        """As outside of jit a tap at a place shows each so many firings."""
+        firings, enter = _firings(Same(self._of), every, place), self.entered.enter
+        return dataclasses.replace(
+            self.entered, enter=lambda *a, **k: None if next(firings) % every else enter(*a, **k)
+        )
+
+
+@_compat.cache(256)
+def _firings(of: Same, every: int, place: typing.Any) -> typing.Iterator[int]:
+    return itertools.count()
+
 
 class Late(Registered):
     """Stands for any Python function in a program of a call outside of jit, so that one program is
@@ -184,7 +221,10 @@ class Late(Registered):
         self._waiting: dict[int, tuple[Entered, int]] = {}  # and how often it is yet to be entered
         self._numbers = itertools.count()
 
-    def expect(self, entered: Entered, firings: int) -> np.uint32:
+    def expect(self, function: Python, site: typing.Any) -> np.uint32:
+        entered, firings = function.entered, math.prod(size for size, _ in site.levels)
+        if site.every != 1:
+            entered = function.counted(site.every, (site.file, site.line, site.transforms))
         number = np.uint32(next(self._numbers) % 2**32)
         self._waiting[int(number)] = entered, firings
         return number
@@ -213,21 +253,9 @@ def function_of(fn: typing.Any, entered: Entered, name: str) -> Function:
     if isinstance(fn, str):
         return Named(fn)
     if _functions.is_native(fn):
-        return Native(fn, name)
+        made = Native(fn, name)
+        return _natives.setdefault((Same(fn), name), made)
     return Python(dataclasses.replace(entered, info=isinstance(fn, with_info)), name, fn)
-
-
-class Same:
-    """A key that is equal for one object alone, however it compares itself."""
-
-    def __init__(self, of: typing.Any) -> None:
-        self._of = of
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and self._of is other._of
-
-    def __hash__(self) -> int:
-        return id(self._of)
 
 
 def is_native(fn: typing.Any) -> bool:
