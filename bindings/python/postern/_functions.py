@@ -4,12 +4,14 @@ which can be pickled and inspected.
 
 from __future__ import annotations
 
+import datetime
 import os
 import typing
 
 from . import _postern
 from ._attributes import check_function, with_info
 
+_CAPSULE: type = type(getattr(datetime, "datetime_CAPI"))
 _Path = typing.Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 _Function = typing.TypeVar("_Function", bound=typing.Callable[..., typing.Any])
 
@@ -61,7 +63,7 @@ def is_native(function: object) -> bool:
     """Whether `register` takes it as a function of C or C++:
     a capsule, or one of postern.listen.
     """
-    return isinstance(function, _postern.Listener) or type(function).__name__ == "PyCapsule"
+    return isinstance(function, (_postern.Listener, _CAPSULE))
 
 
 def register(name: str, function: typing.Callable[..., typing.Any], replace: bool = False) -> None:

@@ -263,3 +263,33 @@ def test_a_failure_after_runs_that_went_well(effect):
             got = raised_by(lambda: program(2.0))
             assert isinstance(got.__cause__, KeyError)
             assert isinstance(got, jax.errors.JaxRuntimeError) and "[postern" not in str(got)
+
+
+# --- names that were not given for it
+
+
+def test_a_class_called_as_pythons_capsules():
+    class PyCapsule:
+        def __call__(self, x):
+            return x + 1
+
+    PyCapsule.__module__ = "builtins"
+    assert jax.jit(lambda x: pj.call(PyCapsule(), F32, x))(1.0) == 2
+    postern.register("same.capsule", PyCapsule(), replace=True)
+    assert jax.jit(lambda x: pj.call("same.capsule", F32, x))(1.0) == 2
+
+
+def test_names_of_leaves_with_several_lines():
+    stats = pj.listen.stats()
+    tree = {"a\nb": jnp.float32(1), "c": jnp.float32(2), "d\ud800": jnp.float32(3)}
+    jax.jit(lambda x: pj.tap(x, stats, name="t"))(tree)
+    got = {s["path"]: s["points"][-1][1]["mean"] for s in stats.series()}
+    assert got == {".a\\nb": 1, ".c": 2, ".d\\ud800": 3}
+
+
+def test_names_of_functions_that_utf8_cannot_write():
+    def odd(x):
+        return x + 1
+
+    odd.__name__ = "o\ud800d"
+    assert jax.jit(lambda x: pj.call(odd, F32, x))(1.0) == 2

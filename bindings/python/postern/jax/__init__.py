@@ -79,7 +79,9 @@ def _named(fn: typing.Any, name: str | None) -> str:
             _checks.check_name(given)
     if fn == "":
         raise ValueError("postern.jax: the registered name of a function must not be empty")
-    return name or str(fn if isinstance(fn, str) else getattr(fn, "__name__", type(fn).__name__))
+    if name or isinstance(fn, str):
+        return name or fn
+    return _checks.printable(str(getattr(fn, "__name__", type(fn).__name__)))
 
 
 _LEAF = jax.tree.structure(0)
@@ -300,7 +302,8 @@ def _paths(value: typing.Any) -> tuple[str, ...]:
         )
 
     return tuple(
-        "".join(step(k) for k in path) for path, _ in jax.tree_util.tree_flatten_with_path(value)[0]
+        _checks.printable("".join(step(k) for k in path))
+        for path, _ in jax.tree_util.tree_flatten_with_path(value)[0]
     )
 
 

@@ -169,6 +169,7 @@ _compat.before_exported(_TARGET, _register_handlers)
 def _primitive(name: str) -> typing.Any:
     made = _compat.Primitive(name)
     made.multiple_results = True
+    _compat.ours.add(made)
 
     @_compat.cache(256)
     def jitted(site: Site, whole: bool) -> typing.Callable[..., typing.Any]:

@@ -51,6 +51,11 @@ def check_name(name: typing.Any) -> None:
     check_text("a name", name)
 
 
+def printable(text: str) -> str:
+    """What UTF-8 can write, in one line."""
+    return text.replace("\n", "\\n").encode(errors="backslashreplace").decode()
+
+
 def check_text(what: str, text: str) -> None:
     if text.encode(errors="replace").decode() != text:
         raise ValueError(f"postern.jax: {what} must be text that UTF-8 can write, got {text!r}")

@@ -238,6 +238,9 @@ def register_lowering(primitive: typing.Any, rule: typing.Callable[..., typing.A
     mlir.register_lowering(primitive, rule, platform="cpu")
 
 
+ours: set[typing.Any] = set()  # primitives
+
+
 def equations(jaxpr: typing.Any) -> typing.Iterator[typing.Any]:
     """Of a program, and of those in it."""
     for eqn in jaxpr.eqns:
@@ -248,10 +251,8 @@ def equations(jaxpr: typing.Any) -> typing.Iterator[typing.Any]:
 
 def calls_host(primitive: typing.Any, params: dict[str, typing.Any]) -> bool:
     """Whether it is one of ours, or holds some."""
-    return primitive.name.startswith("postern_") or any(
-        eqn.primitive.name.startswith("postern_")
-        for jaxpr in core.jaxprs_in_params(params)
-        for eqn in equations(jaxpr)
+    return primitive in ours or any(
+        eqn.primitive in ours for jaxpr in core.jaxprs_in_params(params) for eqn in equations(jaxpr)
     )
 
 
