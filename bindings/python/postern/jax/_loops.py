@@ -17,12 +17,12 @@ def _batched_while(
     """
     both = [params["cond_jaxpr"], params["body_jaxpr"]]
     effects = set().union(*(jaxpr.effects for jaxpr in both))
-    if (
-        not {_compat.ORDERED, _compat.UNORDERED} & effects
-        or any(_shows_batches(jaxpr) for jaxpr in both)
-        or not _compat.has_batched_predicate(axis, dims, **params)
+    if not {_compat.ORDERED, _compat.UNORDERED} & effects or not _compat.has_batched_predicate(
+        axis, dims, **params
     ):
         return _jax_batched_while(axis, args, dims, **params)
+    if any(_shows_batches(jaxpr) for jaxpr in both):
+        return _whole(axis, args, dims, **params)
     if _compat.names_axis(effects, axis.name):
         raise NotImplementedError(
             "postern.jax: a call or tap with an effect is in a while_loop whose elements end at "
@@ -31,6 +31,31 @@ def _batched_while(
         )
     moved = [x if d is None else jax.numpy.moveaxis(x, d, 0) for x, d in zip(args, dims)]
     out = _one_by_one(moved, [d is not None for d in dims], axis.size, **params)
+    return out, [0] * len(out)
+
+
+def _whole(
+    axis: typing.Any, args: typing.Any, dims: typing.Any, **params: typing.Any
+) -> typing.Any:
+    """JAX lets elements that have ended go on where the condition has ordered effects, and computes
+    it twice where it has others; here that is computed in the body.
+    """
+    if not {_compat.ORDERED, _compat.UNORDERED} & set(params["cond_jaxpr"].effects):
+        return _jax_batched_while(axis, args, dims, **params)
+    cond, body = map(_compat.jaxpr_as_fun, (params["cond_jaxpr"], params["body_jaxpr"]))
+    consts, inner = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
+
+    def loop(*given: typing.Any) -> typing.Any:
+        def step(state: typing.Any) -> typing.Any:
+            carry = body(*given[consts:inner], *state[1])
+            return cond(*given[:consts], *carry)[0], carry
+
+        start = cond(*given[:consts], *given[inner:])[0], list(given[inner:])
+        return jax.lax.while_loop(lambda state: state[0], step, start)[1]
+
+    out = jax.vmap(
+        loop, tuple(dims), axis_name=axis.name, axis_size=axis.size, spmd_axis_name=axis.spmd_name
+    )(*args)
     return out, [0] * len(out)
 
 
