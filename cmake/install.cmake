@@ -19,8 +19,12 @@ if(TARGET postern_nif)  # an application as the BEAM looks for it, in /usr or wh
   install(DIRECTORY ${PROJECT_BINARY_DIR}/bindings/elixir/ebin DESTINATION ${application})
 endif()
 install(DIRECTORY include/postern DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-# The library looks for the plug-in in the folder `postern` beside itself.
+# The library looks in the folder `postern` beside itself for the plug-in, and for the kernels of
+# linear algebra.
 install(FILES ${plugin} DESTINATION ${CMAKE_INSTALL_LIBDIR}/postern)
+if(POSTERN_LAPACK AND BUILD_SHARED_LIBS)
+  install(TARGETS postern_lapack LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/postern)
+endif()
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 if(SKBUILD)  # a wheel brings the headers that ours include

@@ -4,7 +4,7 @@
 #include "block/target.h"
 #include "host/loop_tape.h"
 #include "host/process_call.h"
-#include "linalg/overrides.h"
+#include "linalg/open_lapack.h"
 #include "run/evaluator.h"
 #include "run/library.h"
 #include "run/loop_tape.h"
@@ -25,10 +25,7 @@ constinit const OwnFunctions own_functions{host::loop_tape_function, host::proce
 namespace blocks {
 
 constinit const HandlerAccess handler_access{run::require_handler};
-constinit const OwnOverrides own_overrides{[] {
-  linear_algebra::add_linalg_overrides();
-  linear_algebra::add_cumulative_overrides();
-}};
+constinit const OwnOverrides own_overrides{linear_algebra::open_lapack_for_block};
 
 }  // namespace blocks
 

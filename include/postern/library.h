@@ -12,6 +12,7 @@
 #include <postern/place.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -52,13 +53,28 @@ struct LibraryInfo {
   std::vector<std::string> handlers;  // that it registered
 };
 
-/// Opens a shared object and runs its load function; once: again it gives back what is there. It
-/// stays until the process ends. Throws PluginError, and undoes the overrides that were added, when
-/// the file is missing or cannot be opened (the text is the dynamic loader's), has no entry point,
-/// was built for another version of the interface, or its load function throws.
+/// Opens a shared object and runs its load function; once: again it gives back what is there, and
+/// who asks for it meanwhile waits. It stays until the process ends. Throws PluginError, and undoes
+/// the overrides that were added, when the file is missing or cannot be opened (the text is the
+/// dynamic loader's), has no entry point, was built for another version of the interface, or its
+/// load function throws or asks for the library itself.
 POSTERN_API LibraryInfo load_library(const std::string& path);
 /// In the order in which they were loaded. Throws nothing.
 POSTERN_API std::vector<LibraryInfo> loaded_libraries();
+
+/// Runs body(0) ... body(n - 1) on this thread and on others of Postern's, which kernels share;
+/// returns when all are done. Throws what `body` throws, of several the failure of the lowest
+/// number.
+///
+///   std::vector<float> x(1000, 2);
+///   const std::int64_t parts = pn::core_count(), n = std::ssize(x);
+///   pn::parallel_for(parts, [&](std::int64_t p) {
+///     for (std::int64_t i = n * p / parts; i < n * (p + 1) / parts; ++i) x[i] *= x[i];
+///   });
+POSTERN_API void parallel_for(std::int64_t n, const std::function<void(std::int64_t)>& body);
+/// Returns how many cores the process was allowed when somebody first asked; at least 1. Throws
+/// nothing.
+POSTERN_API std::int64_t core_count();
 
 }  // namespace postern
 

@@ -3,6 +3,10 @@
 // `override_block` can bring another. Results have a's dtype, but where it is said; integers become
 // f32; f16 and bf16 are computed in f32. What is real of a complex a has the dtype of its parts.
 //
+// What LAPACK computes is in a library of its own, libpostern_lapack. It is opened when such a
+// program is first compiled or run for a CPU, or `eigvals` is first called; a PluginError says
+// where it was looked for if it, or LAPACK, is missing. `keep_default` does without.
+//
 // Every function throws TypeError for operands of rank below 2, of a dtype that is neither an
 // integer, f16, bf16, f32, f64, c64 nor c128, not square where [n,n] is said, and for two that do
 // not go together. A matrix that cannot be decomposed is no TypeError: see Failure.
@@ -49,6 +53,11 @@ struct Triangular {  // a[n,n], b -> x with op(a) x = b, or x op(a) = b; only th
                      // read
   static constexpr std::string_view name = "linalg.triangular_solve";
   bool left = true, lower = true, transpose = false, conjugate = false, unit_diagonal = false;
+};
+
+struct Eigvals {  // a[n,n] -> w[n], complex; not a block, but a kernel of it is what `eigvals`
+                  // calls
+  static constexpr std::string_view name = "linalg.eigvals";
 };
 
 // The defaults of those that follow are made of the blocks above, so that on CPU they are LAPACK's

@@ -7,6 +7,7 @@
 #include <set>
 #include <typeindex>
 #include <unordered_map>
+#include <utility>
 
 #include "core/check.h"
 #include "core/mutex.h"
@@ -28,16 +29,16 @@ Overrides& overrides() {
 }
 std::atomic<std::uint64_t> generation_count{0};
 
-thread_local bool adding_builtin = false;
+thread_local bool adding_own = false;
 
-/// They come first, so that any other override is a later one, and change no decision.
-void ensure_builtin() {
-  if (adding_builtin) return;
+void ensure_cumulative() {
+  if (adding_own) return;
   static Once once;
   once([] {
-    adding_builtin = true;
-    own_overrides.add();
-    adding_builtin = false;
+    const OwnScope own;
+    auto* const list = std::exchange(recorded(), nullptr);  // of a library that is being loaded
+    add_cumulative_overrides();
+    recorded() = list;
   });
 }
 
@@ -82,7 +83,7 @@ std::string refusal(const Override& o, const Question& q) {
   if (o.only_on && o.only_on != q.platform) return fmt::format("it is for {}", o.platform);
   if (o.when && !o.when(q.config.object.get(), q.operands)) return "its condition declines";
   if (o.keeps_default) return "";
-  if (!o.program && !native_calls.load(std::memory_order_relaxed))
+  if (!o.program && !q.called && !native_calls.load(std::memory_order_relaxed))
     return "the plug-in cannot enter native code";
   if (q.batched && !o.program && !o.batch)
     return "the block is batched and it has no batching method";
@@ -107,9 +108,14 @@ std::string describe(const Override& o) {
   return what;
 }
 
-OverridePtr choose(const Question& q, std::vector<std::string>* why) {
-  ensure_builtin();
+OwnScope::OwnScope() { adding_own = true; }
+OwnScope::~OwnScope() { adding_own = false; }
+bool OwnScope::here() { return adding_own; }
+
+/// The latest that accepts, null where the default is kept; none: nobody does.
+static std::optional<OverridePtr> latest(const Question& q, std::vector<std::string>* why) {
   const std::vector<OverridePtr> all = overrides_of(*q.config.type);
+  if (why) why->clear();
   for (std::size_t i = all.size(); i-- > 0;) {
     const std::string refused = refusal(*all[i], q);
     if (why) {
@@ -118,16 +124,24 @@ OverridePtr choose(const Question& q, std::vector<std::string>* why) {
       why->push_back(fmt::format("{} {}", describe(*all[i]), answer));
     }
     if (!refused.empty()) continue;
-    if (all[i]->keeps_default) return nullptr;
+    if (all[i]->keeps_default) return OverridePtr();
     return all[i];
   }
   if (why && all.empty()) why->push_back("no override is registered");
-  return nullptr;
+  return std::nullopt;
 }
 
-std::optional<detail::BlockConfig> config_named(const std::string& name,
-                                                const Attributes& attributes) {
-  ensure_builtin();
+OverridePtr choose(const Question& q, std::vector<std::string>* why) {
+  ensure_cumulative();
+  std::optional<OverridePtr> found = latest(q, why);
+  const bool enters = q.called || native_calls.load(std::memory_order_relaxed);
+  if (!found && q.platform && enters && own_overrides.open(q.config.name, *q.platform))
+    found = latest(q, why);
+  return found.value_or(nullptr);
+}
+
+static std::optional<detail::BlockConfig> known_config(const std::string& name,
+                                                       const Attributes& attributes) {
   std::vector<OverridePtr> named;
   {
     Overrides& all = overrides();
@@ -141,6 +155,15 @@ std::optional<detail::BlockConfig> config_named(const std::string& name,
   for (const OverridePtr& o : named)
     if (auto config = o->config_from(attributes)) return config;
   return {};
+}
+
+std::optional<detail::BlockConfig> config_named(const std::string& name,
+                                                const Attributes& attributes,
+                                                const platforms::Platform& platform) {
+  ensure_cumulative();
+  auto config = known_config(name, attributes);
+  if (!config && own_overrides.open(name, platform)) config = known_config(name, attributes);
+  return config;
 }
 
 void note_used(const detail::BlockConfig& config) {
@@ -184,15 +207,17 @@ std::uint64_t detail::add_override(ErasedOverride o) {
         "override_block '{}': the batching method of a target is sequential, expand_dims or "
         "broadcast_all",
         o.block);
-  blocks::ensure_builtin();
+  blocks::ensure_cumulative();
   auto& all = overrides();
   std::scoped_lock lock(all.guard);
   auto added = std::make_shared<Override>();
   static_cast<ErasedOverride&>(*added) = std::move(o);
   added->id = all.next++;
   added->only_on = only_on;
-  all.by_type[*added->type].push_back(added);
-  if (!blocks::adding_builtin) blocks::generation_count.fetch_add(1, std::memory_order_release);
+  auto& list = all.by_type[*added->type];
+  const bool own = blocks::OwnScope::here();
+  list.insert(own ? list.begin() : list.end(), added);
+  if (!own) blocks::generation_count.fetch_add(1, std::memory_order_release);
   if (blocks::recorded()) blocks::recorded()->push_back(added->id);
   return added->id;
 }

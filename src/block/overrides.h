@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "platform/platform.h"
@@ -25,15 +26,18 @@ struct Question {
   std::span<const Type> operands, results;  // of one element
   bool batched = false;
   const platforms::Platform* platform = nullptr;  // null: to be kept for all, no override is taken
+  bool called = false;  // by `call`, which programs make do with where a plug-in enters no kernels
 };
 
 /// The latest override that accepts, null for the default. `why`, when given, gets a sentence for
-/// each that was asked.
+/// each that was asked. Throws PluginError where the library with our own is missing.
 OverridePtr choose(const Question& question, std::vector<std::string>* why = nullptr);
 
 /// The config of that name with these fields, as the latest override makes it whose config it is.
+/// Throws like `choose`.
 std::optional<detail::BlockConfig> config_named(const std::string& name,
-                                                const Attributes& attributes);
+                                                const Attributes& attributes,
+                                                const platforms::Platform& platform);
 
 /// In words: `kernel at attention.cc:12`.
 std::string describe(const Override& override);
@@ -54,11 +58,25 @@ std::vector<std::uint64_t>*& recorded();
 /// Whether the plug-in can enter kernels and targets; the runtime says so.
 extern std::atomic<bool> native_calls;
 
-/// The overrides that come with the library. A room further down has them: `src/wiring.cc` names
-/// it.
+/// While it lives, what this thread adds is Postern's own: it comes before whatever others have
+/// added, and changes no decision.
+class OwnScope {
+ public:
+  OwnScope();
+  ~OwnScope();
+  OwnScope(const OwnScope&) = delete;
+  static bool here();
+};
+
+/// Kernels of Postern's own that are in a library beside it. A room further down opens it:
+/// `src/wiring.cc` names it.
 struct OwnOverrides {
-  void (*add)();  // called once
+  /// Opens it where it has something for this block. Whether it is open and has. Throws
+  /// PluginError.
+  bool (*open)(std::string_view block, const platforms::Platform& platform);
 };
 extern const OwnOverrides own_overrides;
+
+void add_cumulative_overrides();
 
 }  // namespace postern::internal::blocks

@@ -132,7 +132,7 @@ Module with_overrides(Module module, std::span<const SavedBlock> blocks,
                       const platforms::Platform& platform) {
   for (std::size_t i = blocks.size(); i-- > 0;) {  // from the last on, so that places stay right
     const SavedBlock& b = blocks[i];
-    auto config = blocks::config_named(b.config.name, b.config.attributes);
+    auto config = blocks::config_named(b.config.name, b.config.attributes, platform);
     if (!config) continue;
     blocks::BlockParams params = b.params;
     params.config = std::make_shared<const detail::BlockConfig>(std::move(*config));

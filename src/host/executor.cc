@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <postern/error.h>
+#include <postern/library.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include <atomic>
 #include <chrono>
 #include <deque>
+#include <exception>
 #include <memory>
 #include <new>
 #include <system_error>
@@ -185,3 +187,27 @@ std::int64_t core_count() {
 }
 
 }  // namespace postern::internal::host
+
+namespace postern {
+using namespace internal;
+
+void parallel_for(std::int64_t n, const std::function<void(std::int64_t)>& body) {
+  Mutex guard;
+  std::int64_t lowest = n;
+  std::exception_ptr failure;
+  host::parallel_for(n, [&](std::int64_t i) {
+    try {
+      body(i);
+    } catch (...) {
+      std::exception_ptr thrown = std::current_exception();  // the other goes without the lock
+      std::scoped_lock lock(guard);
+      if (i < lowest) std::swap(failure, thrown);
+      lowest = std::min(lowest, i);
+    }
+  });
+  if (failure) std::rethrow_exception(failure);
+}
+
+std::int64_t core_count() { return host::core_count(); }
+
+}  // namespace postern

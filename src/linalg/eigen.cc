@@ -129,4 +129,27 @@ Tensor svdvals(const Operand& a, Failure failure) {
   return p.restore(bind_svd({false, false, failure}, p.a)[0]);
 }
 
+Tensor eigvals(const Operand& operand) {
+  PlaceScope at(operand.place());
+  const Tensor& t = operand.tensor();
+  DType dtype = DType::f32;
+  if (is_complex(t.dtype()) || t.dtype() == DType::f64) dtype = t.dtype();
+  const Tensor a = convert(t, dtype);
+  check(a.rank() >= 2 && a.dims().back() == a.dims()[a.dims().size() - 2],
+        "eigvals: square matrices are needed, got {}", to_string(t.type()));
+  const Type out{complex_dtype(real_dtype(dtype)), Dims(a.dims().begin(), a.dims().end() - 1)};
+  const detail::BlockConfig config = detail::erase_config(Eigvals{});
+  const blocks::OverridePtr kernel = blocks::choose({.config = config,
+                                                     .operands = {&a.type(), 1},
+                                                     .results = {},
+                                                     .platform = &platforms::current(),
+                                                     .called = true});
+  if (!kernel || !kernel->kernel)
+    throw Error(ErrorCode::unimplemented,
+                "eigvals: a kernel for linalg::Eigvals is needed, there is none: Postern was built "
+                "with POSTERN_LAPACK=OFF");
+  return call(CallOptions{.name = "linalg.eigvals", .vmap = VmapMethod::broadcast_all}, out,
+              kernel->kernel(config.object), a);
+}
+
 }  // namespace postern::linalg

@@ -13,7 +13,7 @@
 #include "core/mutex.h"
 #include "core/once.h"
 #include "core/text.h"
-#include "linalg/lapack_targets.h"
+#include "linalg/open_lapack.h"
 #include "pjrt/ffi.h"
 #include "run/runtime.h"
 
@@ -27,11 +27,14 @@ namespace {
 struct Handler {
   FfiHandler* function;
   int traits;
-  bool known_to_xla;
+  bool own;                // Postern's, which is not listed, and which another one replaces
+  bool asked_for = false;  // by a program: from then on it is not replaced
+  bool known_to_xla = false;
 };
+using Handlers = std::map<std::pair<const Platform*, std::string>, Handler>;
 struct Libraries {
-  Mutex guard;
-  std::map<std::pair<const Platform*, std::string>, Handler> handlers;  // by platform and name
+  Mutex guard;        // not held while somebody else's code runs
+  Handlers handlers;  // by platform and name
   std::vector<LibraryInfo> loaded;
   std::map<std::string, Once> loading;  // by path
 };
@@ -43,15 +46,27 @@ Libraries& libraries() {
   return *l;
 }
 
-constexpr int command_buffer_compatible = 1;  // XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE
+/// Puts a value in the place of another one while it lives.
+template <class T>
+class Replaced {
+ public:
+  Replaced(T& place, T value) : place_(place), before_(std::exchange(place, value)) {}
+  ~Replaced() { place_ = before_; }
+  Replaced(const Replaced&) = delete;
 
-/// Under the guard.
-std::vector<std::string> handlers_of(const Libraries& l, const Platform& on) {
+ private:
+  T& place_;
+  const T before_;
+};
+
+std::vector<std::string> names_of(const Handlers& handlers, const Platform& on) {
   std::vector<std::string> out;
-  for (const auto& [key, handler] : l.handlers)
-    if (key.first == &on) out.push_back(key.second);
+  for (const auto& [key, handler] : handlers)
+    if (key.first == &on && !handler.own) out.push_back(key.second);
   return out;
 }
+
+constexpr int command_buffer_compatible = 1;  // XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE
 
 [[noreturn]] void refuse(ErrorCode code, const std::string& path, const std::string& why) {
   throw PluginError(code, fmt::format("load_library: {}: {}", path, why));
@@ -81,17 +96,12 @@ const PosternLibrary& entry_of(void* object, const std::string& path) {
 /// Runs the load function; what it added is taken back when it throws.
 void run_load(const PosternLibrary& library, const std::string& path, LibraryInfo& info) {
   std::vector<std::uint64_t> overrides;
-  auto* const outer = std::exchange(blocks::recorded(), &overrides);
-  auto* const outer_handlers = std::exchange(recorded, &info.handlers);
-  const auto ends = [&] {
-    blocks::recorded() = outer;
-    recorded = outer_handlers;
-  };
   auto failed = [&](const std::string& what) {
-    ends();
     for (const std::uint64_t id : overrides) detail::remove_override(id);
     refuse(ErrorCode::threw, path, fmt::format("its load function failed: {}", what));
   };
+  const Replaced into(blocks::recorded(), &overrides);
+  const Replaced handlers_into(recorded, &info.handlers);
   enters_users_code();
   try {
     library.load();
@@ -100,7 +110,6 @@ void run_load(const PosternLibrary& library, const std::string& path, LibraryInf
   } catch (...) {
     failed("an exception that is not a std::exception");
   }
-  ends();
   info.overrides = overrides.size();
 }
 
@@ -119,10 +128,16 @@ void register_ffi_handler(const std::string& name, FfiHandler* handler, const st
   const Platform& on = platforms::named(platform, fmt::format("register_ffi_handler '{}'", name));
   Libraries& l = libraries();
   std::scoped_lock lock(l.guard);
-  Handler added{handler, 0, false};
+  Handler added{handler, 0, blocks::OwnScope::here()};
   if (command_buffer) added.traits = command_buffer_compatible;
-  const auto [found, fresh] = l.handlers.try_emplace({&on, name}, added);
-  check(fresh || found->second.function == handler,
+  auto [found, fresh] = l.handlers.try_emplace({&on, name}, added);
+  Handler& there = found->second;
+  if (!fresh && added.own) return;
+  if (!fresh && there.own && !there.asked_for) {
+    there = added;
+    fresh = true;
+  }
+  check(there.function == handler,
         "register_ffi_handler: '{}' is registered for {} with another handler", name, platform);
   if (fresh && recorded) recorded->push_back(name);
 }
@@ -132,32 +147,39 @@ std::vector<std::string> ffi_handlers(const std::string& platform, Place place) 
   const Platform& on = platforms::named(platform, "ffi_handlers");
   Libraries& l = libraries();
   std::scoped_lock lock(l.guard);
-  return handlers_of(l, on);
+  return names_of(l.handlers, on);
 }
 
 namespace internal {
 
-bool run::has_handler(const std::string& name, const Platform& platform) {
+static bool registered(const std::string& name, const Platform& platform) {
   Libraries& l = libraries();
   std::scoped_lock lock(l.guard);
-  return l.handlers.contains({&platform, name}) ||
-         (platform.on_host && linear_algebra::lapack_target(name));
+  return l.handlers.contains({&platform, name});
+}
+
+bool run::has_handler(const std::string& name, const Platform& platform) {
+  return registered(name, platform) ||
+         (platform.on_host && linear_algebra::open_lapack_for_target(name) &&
+          registered(name, platform));
 }
 
 void run::require_handler(const std::string& name, const Platform& platform) {
+  static_cast<void>(has_handler(name, platform));  // opens what has it
   Libraries& l = libraries();
-  std::scoped_lock lock(l.guard);
+  std::unique_lock lock(l.guard);
   const auto found = l.handlers.find({&platform, name});
-  if (found == l.handlers.end() && platform.on_host)
-    if (FfiHandler* const own = linear_algebra::lapack_target(name))
-      return pjrt::register_handler(run::Runtime::get().plugin(), name, own, platform.xla_name);
   check(found != l.handlers.end(),
         "the FFI target '{}' is not registered for {}; see register_ffi_handler and load_library. "
         "Registered: [{}]",
-        name, platform.name, fmt::join(handlers_of(l, platform), ", "));
-  if (found->second.known_to_xla) return;
-  pjrt::register_handler(run::Runtime::get().plugin(), name, found->second.function,
-                         platform.xla_name, found->second.traits);
+        name, platform.name, fmt::join(names_of(l.handlers, platform), ", "));
+  found->second.asked_for = true;
+  const Handler handler = found->second;
+  if (handler.known_to_xla) return;
+  lock.unlock();  // two threads may say it twice
+  pjrt::register_handler(run::Runtime::get().plugin(), name, handler.function, platform.xla_name,
+                         handler.traits);
+  lock.lock();
   found->second.known_to_xla = true;
 }
 
@@ -172,10 +194,6 @@ void show_own_symbols() {
   if (dladdr(reinterpret_cast<const void*>(&load_library), &own) && own.dli_fname)
     static_cast<void>(dlopen(own.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL));
 }
-
-}  // namespace
-
-namespace {
 
 /// What it adds is its own: other threads may load others.
 LibraryInfo load_now(const std::string& path, const std::string& canonical) {
@@ -205,11 +223,19 @@ LibraryInfo load_library(const std::string& path) {
   std::unique_lock lock(l.guard);
   Once& once = l.loading[canonical];
   lock.unlock();
-  once([&] {
-    LibraryInfo info = load_now(path, canonical);
-    const std::scoped_lock adding(l.guard);
-    l.loaded.push_back(std::move(info));
-  });
+  try {
+    once([&] {
+      LibraryInfo info = load_now(path, canonical);
+      const std::scoped_lock adding(l.guard);
+      l.loaded.push_back(std::move(info));
+    });
+  } catch (const PluginError&) {
+    throw;
+  } catch (const Error& e) {
+    if (e.code() == ErrorCode::reentry)
+      refuse(ErrorCode::reentry, path, "its load function asks for the library itself");
+    throw;
+  }
   lock.lock();
   return *std::ranges::find(l.loaded, canonical, &LibraryInfo::path);
 }

@@ -1,6 +1,7 @@
 // Libraries: shared objects that bring FFI handlers and overrides, and what is wrong with some.
 #include <postern/library.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 
@@ -90,6 +91,31 @@ TEST(Library, ThatThrowsWhileLoadingLeavesNothingBehind) {
                               {"throws.so", "no licence found"});
   EXPECT_EQ(library_scale(Tensor(2.0), 3).item<double>(), 6);
   for (const LibraryInfo& info : loaded_libraries()) EXPECT_NE(info.name, "throws");
+}
+
+TEST(Library, ThatAsksForItselfIsRefused) {
+  expect_error<PluginError>([] { load_library(library("asks_for_itself")); },
+                            {"asks_for_itself.so", "its load function asks for the library itself"},
+                            ErrorCode::threw);
+}
+
+/// Kernels share the threads of the library.
+TEST(Library, ParallelForThrowsTheLowestFailure) {
+  std::vector<int> seen(1000);
+  parallel_for(1000, [&](std::int64_t i) { ++seen[static_cast<std::size_t>(i)]; });
+  EXPECT_EQ(seen, std::vector<int>(1000, 1));
+  parallel_for(0, [&](std::int64_t) { FAIL(); });
+  EXPECT_GE(core_count(), 1);
+  std::atomic<int> done{0};
+  expect_error<std::runtime_error>(
+      [&] {
+        parallel_for(100, [&](std::int64_t i) {
+          if (i % 10 == 3) throw std::runtime_error(std::to_string(i) + "th part");
+          ++done;
+        });
+      },
+      {"3th part"});
+  EXPECT_EQ(done, 90) << "the others are done all the same";
 }
 
 }  // namespace

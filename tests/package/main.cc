@@ -1,5 +1,5 @@
-// A user's program: runs on the plug-in that was installed with the library, not on the build
-// tree's.
+// A user's program: runs on the plug-in and the kernels that were installed with the library, not
+// on the build tree's.
 #include <postern/postern.h>
 
 #include <fstream>
@@ -9,11 +9,17 @@
 int main(int, char** argv) {
   auto twice = postern::jit([](postern::Tensor x) { return x * 2.0f; });
   if (twice(postern::Tensor(21.0f)).item<float>() != 42.0f) return 1;
+  const postern::Tensor a = postern::tensor<float>({{4, 2}, {2, 5}});
+  if (postern::linalg::cholesky(a).to_vector<float>()[3] != 2.0f) return 1;
 
   const std::string prefix = argv[1];
-  std::ifstream maps("/proc/self/maps");
-  for (std::string line; std::getline(maps, line);)
-    if (line.find(prefix + "/") != std::string::npos && line.ends_with("xla_cpu_pjrt.so")) return 0;
-  std::cerr << "the plug-in in use is not beneath " << prefix << '\n';
-  return 1;
+  for (const char* file : {"xla_cpu_pjrt.so", "libpostern_lapack.so"}) {
+    bool there = false;
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);)
+      there = there || (line.find(prefix + "/") != std::string::npos && line.ends_with(file));
+    if (there) continue;
+    std::cerr << "the " << file << " in use is not beneath " << prefix << '\n';
+    return 1;
+  }
 }

@@ -5,6 +5,7 @@
 #include <complex>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 #define LAPACK_COMPLEX_CUSTOM
@@ -13,9 +14,12 @@
 #include <cblas.h>
 #include <lapacke.h>
 
-#include "core/lists.h"
+namespace postern_lapack {
 
-namespace postern::internal::linear_algebra::lapack {
+/// A count or a place that is not negative, as lists have it.
+inline std::size_t size_of(std::int64_t n) { return static_cast<std::size_t>(n); }
+
+namespace lapack {
 
 using Int = lapack_int;
 template <class T>
@@ -265,4 +269,5 @@ void trsm(bool left, bool lower, CBLAS_TRANSPOSE op, bool unit, Int m, Int n, co
   }
 }
 
-}  // namespace postern::internal::linear_algebra::lapack
+}  // namespace lapack
+}  // namespace postern_lapack

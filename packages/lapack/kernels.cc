@@ -1,6 +1,8 @@
 // LAPACK kernels of the linear algebra blocks: one matrix after another. Views are row-major: to
 // LAPACK they are the transposes, which svd and triangular_solve use as they are; the other
 // routines are slower on those than a transposed copy costs.
+#include <fmt/format.h>
+#include <postern/library.h>
 #include <postern/linalg.h>
 
 #include <algorithm>
@@ -9,18 +11,24 @@
 #include <memory>
 #include <numeric>
 
-#include "block/overrides.h"
-#include "core/check.h"
-#include "core/versions.h"
-#include "host/executor.h"
-#include "linalg/lapack.h"
-#include "linalg/layout.h"
-#include "linalg/overrides.h"
-#include "linalg/small.h"
-#include "ops/family.h"
-#include "platform/cpu/cpu.h"
+#include "lapack.h"
+#include "layout.h"
+#include "library.h"
+#include "small.h"
 
-namespace postern::internal::linear_algebra {
+// Before a function of plain numbers: also in a version for wider vectors, chosen when the library
+// is loaded, for which sanitizers come too late. Results are the same to the bit, since neither
+// fuses multiplications and additions.
+#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__) && \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define LAPACK_VERSIONS [[gnu::target_clones("avx2", "default")]]
+#else
+#define LAPACK_VERSIONS
+#endif
+
+namespace postern_lapack {
+
+using namespace postern;
 
 namespace {
 
@@ -91,18 +99,10 @@ std::unique_ptr<T[]> scratch(std::size_t n) {
 template <class Run>
 void over_batch(std::int64_t count, std::size_t elements, Run run) {
   constexpr std::size_t worth = 16384;  // elements for each core
-  const std::int64_t cores = std::min(count, host::core_count());
+  const std::int64_t cores = std::min(count, core_count());
   if (cores < 2 || size_of(count) * elements < worth * size_of(cores)) return run(0, count);
-  std::vector<std::exception_ptr> failures(size_of(cores));
-  host::parallel_for(cores, [&](std::int64_t part) {
-    try {
-      run(count * part / cores, count * (part + 1) / cores);
-    } catch (...) {
-      failures[size_of(part)] = std::current_exception();
-    }
-  });
-  for (const std::exception_ptr& failure : failures)
-    if (failure) std::rethrow_exception(failure);
+  parallel_for(cores,
+               [&](std::int64_t part) { run(count * part / cores, count * (part + 1) / cores); });
 }
 
 /// Row by row, for a matrix so small that calling LAPACK is most of the work. Whether it is
@@ -176,10 +176,10 @@ template <class T>
 void small_lu(T* a, std::size_t m, std::size_t n, Int* pivots) {
   eliminate(a, m, n, pivots);
 }
-POSTERN_VERSIONS void small_lu(float* a, std::size_t m, std::size_t n, Int* pivots) {
+LAPACK_VERSIONS void small_lu(float* a, std::size_t m, std::size_t n, Int* pivots) {
   eliminate(a, m, n, pivots);
 }
-POSTERN_VERSIONS void small_lu(double* a, std::size_t m, std::size_t n, Int* pivots) {
+LAPACK_VERSIONS void small_lu(double* a, std::size_t m, std::size_t n, Int* pivots) {
   eliminate(a, m, n, pivots);
 }
 
@@ -353,47 +353,8 @@ void triangular(const linalg::Triangular& c, In in, Out out) {
   }
 }
 
-/// A kernel that exists for f32, f64, c64 and c128, where the leading axes are its own loop.
-template <class Config, class Kernel>
-void add(Kernel kernel) {
-  override_block<Config>({.platform = std::string(platforms::cpu.name),
-                          .when =
-                              [](const Config&, std::span<const Type> x) {
-                                const DType d = x[0].dtype;
-                                return d == DType::f32 || d == DType::f64 || d == DType::c64 ||
-                                       d == DType::c128;
-                              },
-                          .kernel = BlockKernel<Config>(std::move(kernel), Place{}),
-                          .batch = VmapMethod::broadcast_all});
-}
-
-}  // namespace
-
-void add_linalg_overrides() {
-  add<linalg::Cholesky>([](const linalg::Cholesky& c, In in, Out out) {
-    by_dtype(in[0].dtype(), [&]<class T>() { cholesky<T>(c, in, out); });
-  });
-  add<linalg::Lu>([](const linalg::Lu&, In in, Out out) {
-    by_dtype(in[0].dtype(), [&]<class T>() { lu<T>(in, out); });
-  });
-  add<linalg::Qr>([](const linalg::Qr& c, In in, Out out) {
-    by_dtype(in[0].dtype(), [&]<class T>() { qr<T>(c, in, out); });
-  });
-  add<linalg::Eigh>([](const linalg::Eigh& c, In in, Out out) {
-    by_dtype(in[0].dtype(), [&]<class T>() { eigh<T>(c, in, out); });
-  });
-  add<linalg::Svd>([](const linalg::Svd& c, In in, Out out) {
-    by_dtype(in[0].dtype(), [&]<class T>() { svd<T>(c, in, out); });
-  });
-  add<linalg::Triangular>([](const linalg::Triangular& c, In in, Out out) {
-    by_dtype(in[0].dtype(), [&]<class T>() { triangular<T>(c, in, out); });
-  });
-}
-
-namespace {
-
 template <class T>
-void general(In in, Out out) {
+void eigvals(In in, Out out) {
   const Int n = extent(in[0], 1);
   const std::size_t size = step(in[0]);
   std::vector<T> work(size);
@@ -406,28 +367,44 @@ void general(In in, Out out) {
   }
 }
 
-}  // namespace
-}  // namespace postern::internal::linear_algebra
-
-namespace postern::linalg {
-using namespace internal;
-
-Tensor eigvals(const Operand& operand) {
-  PlaceScope at(operand.place());
-  const Tensor& t = operand.tensor();
-  DType dtype = DType::f32;
-  if (is_complex(t.dtype()) || t.dtype() == DType::f64) dtype = t.dtype();
-  const Tensor a = convert(t, dtype);
-  check(a.rank() >= 2 && a.dims().back() == a.dims()[a.dims().size() - 2],
-        "eigvals: square matrices are needed, got {}", to_string(t.type()));
-  const Type out{complex_dtype(real_dtype(dtype)), Dims(a.dims().begin(), a.dims().end() - 1)};
-  return call(
-      CallOptions{.name = "linalg.eigvals", .vmap = VmapMethod::broadcast_all}, out,
-      [](linear_algebra::In in, linear_algebra::Out result) {
-        linear_algebra::by_dtype(in[0].dtype(),
-                                 [&]<class T>() { linear_algebra::general<T>(in, result); });
-      },
-      a);
+/// A kernel that exists for f32, f64, c64 and c128, where the leading axes are its own loop.
+template <class Config, class Kernel>
+void add(const char* platform, Kernel kernel) {
+  override_block<Config>({.platform = platform,
+                          .when =
+                              [](const Config&, std::span<const Type> x) {
+                                const DType d = x[0].dtype;
+                                return d == DType::f32 || d == DType::f64 || d == DType::c64 ||
+                                       d == DType::c128;
+                              },
+                          .kernel = BlockKernel<Config>(std::move(kernel), Place{}),
+                          .batch = VmapMethod::broadcast_all});
 }
 
-}  // namespace postern::linalg
+}  // namespace
+
+void add_kernels() {
+  add<linalg::Cholesky>("cpu", [](const linalg::Cholesky& c, In in, Out out) {
+    by_dtype(in[0].dtype(), [&]<class T>() { cholesky<T>(c, in, out); });
+  });
+  add<linalg::Lu>("cpu", [](const linalg::Lu&, In in, Out out) {
+    by_dtype(in[0].dtype(), [&]<class T>() { lu<T>(in, out); });
+  });
+  add<linalg::Qr>("cpu", [](const linalg::Qr& c, In in, Out out) {
+    by_dtype(in[0].dtype(), [&]<class T>() { qr<T>(c, in, out); });
+  });
+  add<linalg::Eigh>("cpu", [](const linalg::Eigh& c, In in, Out out) {
+    by_dtype(in[0].dtype(), [&]<class T>() { eigh<T>(c, in, out); });
+  });
+  add<linalg::Svd>("cpu", [](const linalg::Svd& c, In in, Out out) {
+    by_dtype(in[0].dtype(), [&]<class T>() { svd<T>(c, in, out); });
+  });
+  add<linalg::Triangular>("cpu", [](const linalg::Triangular& c, In in, Out out) {
+    by_dtype(in[0].dtype(), [&]<class T>() { triangular<T>(c, in, out); });
+  });
+  add<linalg::Eigvals>("", [](const linalg::Eigvals&, In in, Out out) {  // on any
+    by_dtype(in[0].dtype(), [&]<class T>() { eigvals<T>(in, out); });
+  });
+}
+
+}  // namespace postern_lapack

@@ -1,9 +1,9 @@
 // By Eigen, in matrices on the stack.
-#include "linalg/small.h"
+#include "small.h"
 
 #include <Eigen/Eigenvalues>
 
-namespace postern::internal::linear_algebra::small {
+namespace postern_lapack::small {
 
 namespace {
 
@@ -33,4 +33,4 @@ template bool eigh(const double*, lapack::Int, bool, double*, double*);
 template bool eigh(const std::complex<float>*, lapack::Int, bool, float*, std::complex<float>*);
 template bool eigh(const std::complex<double>*, lapack::Int, bool, double*, std::complex<double>*);
 
-}  // namespace postern::internal::linear_algebra::small
+}  // namespace postern_lapack::small

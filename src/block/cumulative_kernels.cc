@@ -14,10 +14,9 @@
 
 #include "block/overrides.h"
 #include "host/executor.h"
-#include "linalg/overrides.h"
 #include "platform/cpu/cpu.h"
 
-namespace postern::internal::linear_algebra {
+namespace postern::internal::blocks {
 
 namespace {
 
@@ -275,4 +274,4 @@ void add_cumulative_overrides() {
                                   Place{})});
 }
 
-}  // namespace postern::internal::linear_algebra
+}  // namespace postern::internal::blocks

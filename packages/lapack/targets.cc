@@ -1,18 +1,17 @@
 // jaxlib's LAPACK targets: operands, results and attributes are theirs. Matrices lie column after
 // column, leading axes are batches. Such calls come from files, so each buffer is checked before it
 // is touched.
-#include "linalg/lapack_targets.h"
-
-#include <postern/type.h>
+#include <postern/library.h>
 
 #include <algorithm>
 #include <array>
-#include <map>
 
-#include "core/check.h"
-#include "linalg/lapack_call.h"
+#include "call.h"
+#include "library.h"
 
-namespace postern::internal::linear_algebra {
+namespace postern_lapack {
+
+using namespace postern;
 
 namespace {
 
@@ -151,7 +150,7 @@ void svd(const XLA_FFI_CallFrame* frame) {
   const Int m = call.extent(0, 2), n = call.extent(0, 1), k = std::min(m, n);
   const char mode = call.letter("mode", "ASN");
   // Without vectors there is room for them all the same, as much as all or as the first would take.
-  const auto u_dims = pjrt::dims_of(pjrt::results(frame)[2]);
+  const auto u_dims = ffi::dims_of(ffi::results(frame)[2]);
   const bool all = mode == 'A' || (mode == 'N' && !u_dims.empty() && u_dims.back() == m);
   Int u_columns = k, v_rows = k;
   if (all) {
@@ -349,64 +348,57 @@ void gtsv(const XLA_FFI_CallFrame* frame) {
 
 template <void (*target)(const XLA_FFI_CallFrame*)>
 XLA_FFI_Error* enter(XLA_FFI_CallFrame* frame) noexcept {
-  if (frame->extension_start && pjrt::answer_metadata(frame)) return nullptr;
+  if (frame->extension_start && ffi::answer_metadata(frame)) return nullptr;
   try {
     target(frame);
     return nullptr;
   } catch (const Error& e) {
-    return pjrt::make_error(frame, e.code(), e.what());
+    return ffi::make_error(frame, e.code(), e.what());
   } catch (const std::bad_alloc&) {
-    return pjrt::make_error(frame, ErrorCode::resource_exhausted,
-                            "LAPACK's work does not fit into memory");
+    return ffi::make_error(frame, ErrorCode::resource_exhausted,
+                           "LAPACK's work does not fit into memory");
   } catch (const std::exception& e) {
-    return pjrt::make_error(frame, ErrorCode::internal, e.what());
+    return ffi::make_error(frame, ErrorCode::internal, e.what());
   }
 }
 
 }  // namespace
 
-FfiHandler* lapack_target(std::string_view name) {
-  static const auto* const all = [] {
-    auto* const out = new std::map<std::string, FfiHandler*, std::less<>>;
-    auto add = [&](const char* real, const char* complex,
-                   const std::array<FfiHandler*, 4>& handlers) {
-      for (std::size_t i = 0; i < 4; ++i)
-        out->emplace(fmt::format("lapack_{}{}_ffi", "sdcz"[i], i < 2 ? real : complex),
-                     handlers[i]);
-    };
-    using C = std::complex<float>;
-    using Z = std::complex<double>;
-    add("potrf", "potrf",
-        {enter<potrf<float>>, enter<potrf<double>>, enter<potrf<C>>, enter<potrf<Z>>});
-    add("trsm", "trsm", {enter<trsm<float>>, enter<trsm<double>>, enter<trsm<C>>, enter<trsm<Z>>});
-    add("getrf", "getrf",
-        {enter<getrf<float>>, enter<getrf<double>>, enter<getrf<C>>, enter<getrf<Z>>});
-    add("geqrf", "geqrf",
-        {enter<geqrf<float>>, enter<geqrf<double>>, enter<geqrf<C>>, enter<geqrf<Z>>});
-    add("geqp3", "geqp3",
-        {enter<geqp3<float>>, enter<geqp3<double>>, enter<geqp3<C>>, enter<geqp3<Z>>});
-    add("orgqr", "ungqr",
-        {enter<ungqr<float>>, enter<ungqr<double>>, enter<ungqr<C>>, enter<ungqr<Z>>});
-    add("ormqr", "unmqr",
-        {enter<unmqr<float>>, enter<unmqr<double>>, enter<unmqr<C>>, enter<unmqr<Z>>});
-    add("gesdd", "gesdd",
-        {enter<gesdd<float>>, enter<gesdd<double>>, enter<gesdd<C>>, enter<gesdd<Z>>});
-    add("gesvd", "gesvd",
-        {enter<gesvd<float>>, enter<gesvd<double>>, enter<gesvd<C>>, enter<gesvd<Z>>});
-    add("syevd", "heevd",
-        {enter<heevd<float>>, enter<heevd<double>>, enter<heevd<C>>, enter<heevd<Z>>});
-    add("geev", "geev", {enter<geev<float>>, enter<geev<double>>, enter<geev<C>>, enter<geev<Z>>});
-    add("gees", "gees", {enter<gees<float>>, enter<gees<double>>, enter<gees<C>>, enter<gees<Z>>});
-    add("gehrd", "gehrd",
-        {enter<gehrd<float>>, enter<gehrd<double>>, enter<gehrd<C>>, enter<gehrd<Z>>});
-    add("sytrd", "hetrd",
-        {enter<hetrd<float>>, enter<hetrd<double>>, enter<hetrd<C>>, enter<hetrd<Z>>});
-    add("gtsv", "gtsv", {enter<gtsv<float>>, enter<gtsv<double>>, enter<gtsv<C>>, enter<gtsv<Z>>});
-    return out;
-  }();
-  const auto found = all->find(name);
-  if (found == all->end()) return nullptr;
-  return found->second;
+void add_targets() {
+  const auto add = [](const char* real, const char* complex,
+                      const std::array<FfiHandler*, 4>& handlers) {
+    for (std::size_t i = 0; i < 4; ++i)
+      register_ffi_handler(fmt::format("lapack_{}{}_ffi", "sdcz"[i], i < 2 ? real : complex),
+                           handlers[i]);
+  };
+  using C = std::complex<float>;
+  using Z = std::complex<double>;
+  add("potrf", "potrf",
+      {enter<potrf<float>>, enter<potrf<double>>, enter<potrf<C>>, enter<potrf<Z>>});
+  add("trsm", "trsm", {enter<trsm<float>>, enter<trsm<double>>, enter<trsm<C>>, enter<trsm<Z>>});
+  add("getrf", "getrf",
+      {enter<getrf<float>>, enter<getrf<double>>, enter<getrf<C>>, enter<getrf<Z>>});
+  add("geqrf", "geqrf",
+      {enter<geqrf<float>>, enter<geqrf<double>>, enter<geqrf<C>>, enter<geqrf<Z>>});
+  add("geqp3", "geqp3",
+      {enter<geqp3<float>>, enter<geqp3<double>>, enter<geqp3<C>>, enter<geqp3<Z>>});
+  add("orgqr", "ungqr",
+      {enter<ungqr<float>>, enter<ungqr<double>>, enter<ungqr<C>>, enter<ungqr<Z>>});
+  add("ormqr", "unmqr",
+      {enter<unmqr<float>>, enter<unmqr<double>>, enter<unmqr<C>>, enter<unmqr<Z>>});
+  add("gesdd", "gesdd",
+      {enter<gesdd<float>>, enter<gesdd<double>>, enter<gesdd<C>>, enter<gesdd<Z>>});
+  add("gesvd", "gesvd",
+      {enter<gesvd<float>>, enter<gesvd<double>>, enter<gesvd<C>>, enter<gesvd<Z>>});
+  add("syevd", "heevd",
+      {enter<heevd<float>>, enter<heevd<double>>, enter<heevd<C>>, enter<heevd<Z>>});
+  add("geev", "geev", {enter<geev<float>>, enter<geev<double>>, enter<geev<C>>, enter<geev<Z>>});
+  add("gees", "gees", {enter<gees<float>>, enter<gees<double>>, enter<gees<C>>, enter<gees<Z>>});
+  add("gehrd", "gehrd",
+      {enter<gehrd<float>>, enter<gehrd<double>>, enter<gehrd<C>>, enter<gehrd<Z>>});
+  add("sytrd", "hetrd",
+      {enter<hetrd<float>>, enter<hetrd<double>>, enter<hetrd<C>>, enter<hetrd<Z>>});
+  add("gtsv", "gtsv", {enter<gtsv<float>>, enter<gtsv<double>>, enter<gtsv<C>>, enter<gtsv<Z>>});
 }
 
-}  // namespace postern::internal::linear_algebra
+}  // namespace postern_lapack

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
-namespace postern::internal::linear_algebra::layout {
+namespace postern_lapack::layout {
 
 inline constexpr std::size_t tile = 16;
 
@@ -126,4 +126,4 @@ void make_row_major(T* a, std::size_t n, bool lower) {
   });
 }
 
-}  // namespace postern::internal::linear_algebra::layout
+}  // namespace postern_lapack::layout

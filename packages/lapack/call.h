@@ -1,16 +1,19 @@
 // Reading the call frame of one of jaxlib's LAPACK targets.
 #pragma once
+#include <fmt/format.h>
+#include <postern/error.h>
 #include <postern/type.h>
 
 #include <algorithm>
 #include <limits>
 #include <numeric>
 
-#include "core/check.h"
-#include "linalg/lapack.h"
-#include "pjrt/ffi_frame.h"
+#include "frame.h"
+#include "lapack.h"
 
-namespace postern::internal::linear_algebra::lapack {
+namespace postern_lapack::lapack {
+
+using namespace postern;
 
 using Extents = std::initializer_list<Int>;
 
@@ -21,13 +24,12 @@ class Call {
  public:
   Call(const XLA_FFI_CallFrame* frame, std::size_t operands, std::size_t results, std::size_t inner)
       : frame_(frame) {
-    require(pjrt::operands(frame).size() == operands && pjrt::results(frame).size() == results,
-            [&] {
-              return fmt::format(
-                  "it has {} operands and {} results, LAPACK's target takes {} and gives {}",
-                  pjrt::operands(frame).size(), pjrt::results(frame).size(), operands, results);
-            });
-    const auto dims = pjrt::dims_of(pjrt::operands(frame)[0]);
+    require(ffi::operands(frame).size() == operands && ffi::results(frame).size() == results, [&] {
+      return fmt::format("it has {} operands and {} results, LAPACK's target takes {} and gives {}",
+                         ffi::operands(frame).size(), ffi::results(frame).size(), operands,
+                         results);
+    });
+    const auto dims = ffi::dims_of(ffi::operands(frame)[0]);
     require(dims.size() >= inner, [&] {
       return fmt::format("operand 0 has {} axes, {} are needed", dims.size(), inner);
     });
@@ -39,7 +41,7 @@ class Call {
 
   /// An extent of operand i, counted from its end.
   Int extent(std::size_t i, std::size_t from_end) const {
-    const auto dims = pjrt::dims_of(pjrt::operands(frame_)[i]);
+    const auto dims = ffi::dims_of(ffi::operands(frame_)[i]);
     require(dims.size() >= from_end, [&] {
       return fmt::format("operand {} has {} axes, {} are needed", i, dims.size(), from_end);
     });
@@ -59,11 +61,11 @@ class Call {
 
   template <class T>
   const T* operand(std::size_t i, Extents extents) const {
-    return buffer<T>("operand", i, pjrt::operands(frame_)[i], extents);
+    return buffer<T>("operand", i, ffi::operands(frame_)[i], extents);
   }
   template <class T>
   T* result(std::size_t i, Extents extents) const {
-    return buffer<T>("result", i, pjrt::results(frame_)[i], extents);
+    return buffer<T>("result", i, ffi::results(frame_)[i], extents);
   }
   /// Result i begins as operand j, in whose memory it may lie.
   template <class T>
@@ -88,7 +90,7 @@ class Call {
     return static_cast<char>(value);
   }
   std::int64_t number(std::string_view name) const {
-    const auto value = pjrt::small_attribute(frame_, name);
+    const auto value = ffi::small_attribute(frame_, name);
     require(value.has_value(),
             [&] { return fmt::format("integer attribute '{}' is missing", name); });
     return *value;
@@ -104,14 +106,13 @@ class Call {
   T* buffer(const char* what, std::size_t i, const XLA_FFI_Buffer* b, Extents extents) const {
     Dims wanted(leading_.begin(), leading_.end());
     wanted.insert(wanted.end(), extents.begin(), extents.end());
-    DType dtype = DType::token;
-    const auto dims = pjrt::dims_of(b);
-    require(pjrt::dtype_of(b, dtype) && dtype == dtype_v<T> && std::ranges::equal(dims, wanted),
-            [&] {
-              return fmt::format("{} {} must be {}, got {}[{}]", what, i,
-                                 to_string(Type{dtype_v<T>, wanted}), to_string(dtype),
-                                 fmt::join(dims, ","));
-            });
+    const std::optional<DType> dtype = ffi::dtype_of(b);
+    const auto dims = ffi::dims_of(b);
+    require(dtype == dtype_v<T> && std::ranges::equal(dims, wanted), [&] {
+      return fmt::format("{} {} must be {}, got {}[{}]", what, i,
+                         to_string(Type{dtype_v<T>, wanted}),
+                         dtype ? to_string(*dtype) : "another element type", fmt::join(dims, ","));
+    });
     return static_cast<T*>(b->data);
   }
 
@@ -125,4 +126,4 @@ void each(const Call& call, Run run) {
   for (std::int64_t i = 0; i < call.count; ++i) run(size_of(i));
 }
 
-}  // namespace postern::internal::linear_algebra::lapack
+}  // namespace postern_lapack::lapack

@@ -1,8 +1,8 @@
 // Decompositions of matrices so small that entering LAPACK is most of the work.
 #pragma once
-#include "linalg/lapack.h"
+#include "lapack.h"
 
-namespace postern::internal::linear_algebra::small {
+namespace postern_lapack::small {
 
 inline constexpr lapack::Int most_rows = 16;
 
@@ -11,4 +11,4 @@ inline constexpr lapack::Int most_rows = 16;
 template <class T>
 bool eigh(const T* a, lapack::Int n, bool vectors, lapack::Real<T>* w, T* v);
 
-}  // namespace postern::internal::linear_algebra::small
+}  // namespace postern_lapack::small
