@@ -19,9 +19,21 @@ if(TARGET postern_nif)  # an application as the BEAM looks for it, in /usr or wh
   install(DIRECTORY ${PROJECT_BINARY_DIR}/bindings/elixir/ebin DESTINATION ${application})
 endif()
 install(DIRECTORY include/postern DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-# The library looks in the folder `postern` beside itself for the plug-in, and for the kernels of
-# linear algebra.
-install(FILES ${plugin} DESTINATION ${CMAKE_INSTALL_LIBDIR}/postern)
+# The library looks in the folder `postern` beside itself for the plug-in, which goes there without
+# the symbols that are for debuggers, and for the kernels of linear algebra.
+set(installed_plugin ${plugin})
+if(CMAKE_STRIP)
+  set(installed_plugin ${PROJECT_BINARY_DIR}/xla_cpu_pjrt.so)
+  # By another name first: several installations may go on at once.
+  install(
+    CODE "if(\"${plugin}\" IS_NEWER_THAN \"${installed_plugin}\")
+  string(RANDOM name)
+  execute_process(COMMAND \"${CMAKE_STRIP}\" -o \"${installed_plugin}.\${name}\" \"${plugin}\"
+                  COMMAND_ERROR_IS_FATAL ANY)
+  file(RENAME \"${installed_plugin}.\${name}\" \"${installed_plugin}\")
+endif()")
+endif()
+install(FILES ${installed_plugin} DESTINATION ${CMAKE_INSTALL_LIBDIR}/postern)
 if(POSTERN_LAPACK AND BUILD_SHARED_LIBS)
   install(TARGETS postern_lapack LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/postern)
 endif()
