@@ -27,8 +27,8 @@ enum class VmapMethod : std::uint8_t { sequential, parallel, expand_dims, broadc
 /// Where a function finds its leaves. host: in memory of the process; a program on a GPU brings
 /// them there and back. device: where they are: on a GPU the views then hold device pointers, to be
 /// used in work on CallInfo::stream and not read here; on a CPU there is no difference. Such a
-/// function fills its results in place, takes no plain numbers and has no time limit, for that
-/// would need copies.
+/// function fills its results in place, those of pred with 0 and 1 alone, takes no plain numbers
+/// and has no time limit, for that would need copies.
 enum class Memory : std::uint8_t { host, device };
 
 struct CallOptions {

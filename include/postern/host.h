@@ -141,7 +141,8 @@ struct HostFunction {
 /// TapInfo&`; then one for each leaf of the operands: `View<const T>`, `AnyView`, or a plain number
 /// for a leaf of rank 0 (or one `std::span<const AnyView>` for all of them); then, in the in-place
 /// form, which returns void, one for each leaf of the results: `View<T>` or `AnyMutableView` (or
-/// one `std::span<const AnyMutableView>`). In the by-value form it returns a number, a
+/// one `std::span<const AnyMutableView>`), to be filled whole: what is left out has whatever the
+/// memory held before. In the by-value form it returns a number, a
 /// `std::vector`, an `Array`, a `Tensor`, or a tuple of them, checked against the declaration at
 /// the run.
 class Callee;

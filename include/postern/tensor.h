@@ -90,8 +90,8 @@ class Tensor {
   template <Element T>
   Tensor(T number) : Tensor(make_type(dtype_v<T>, {}), &number) {}
 
-  /// A copy of `type.byte_size()` row-major bytes at `data`. Throws TypeError for a type that
-  /// make_type refuses.
+  /// A copy of `type.byte_size()` row-major bytes at `data`; of pred any but 0 are true. Throws
+  /// TypeError for a type that make_type refuses, and null data of a type that has some.
   POSTERN_API Tensor(const Type& type, const void* data, Place place = Place::current());
 
   /// A copy of what a host function was shown, so that it can be kept. Throws
@@ -104,8 +104,8 @@ class Tensor {
 
   /// Row-major memory of the caller used as it is; `release` is called once when nothing needs it
   /// any more (from any thread), and must not throw. XLA wants 64-byte alignment; memory with less
-  /// is copied when a program needs it. Throws TypeError for a type that make_type refuses, and
-  /// then does not call `release`.
+  /// is copied when a program needs it. Of pred, bytes other than 0 and 1 are copied at once.
+  /// Throws TypeError as the constructor does, and then does not call `release`.
   ///
   ///   auto numbers = std::make_shared<std::vector<float>>(4, 0.5f);
   ///   const pn::Tensor x = pn::Tensor::borrow(pn::type<float>({4}), numbers->data(),

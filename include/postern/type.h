@@ -13,6 +13,10 @@ namespace postern {
 
 using Dims = std::vector<std::int64_t>;
 
+/// How many axes a tensor may have: as many as NumPy's arrays. XLA's time to compile grows with
+/// their square.
+inline constexpr std::int64_t max_rank = 64;
+
 /// Element type and extents; `dims` empty is a scalar (rank 0). Prints as "f32[2,3]". May be read
 /// by several threads at once.
 /// A weak type comes from a C++ number in an expression: it gives way to the other operand's dtype,
@@ -30,8 +34,8 @@ struct Type {
   bool operator==(const Type&) const = default;
 };
 
-/// `type<float>({2, 3})` is f32[2,3]. Throws TypeError for a negative extent, for more bytes than
-/// 63 bits count, and for DType::token.
+/// `type<float>({2, 3})` is f32[2,3]. Throws TypeError for a negative extent, for more axes than
+/// max_rank, for more bytes than 63 bits count (extents of 0 left out), and for DType::token.
 POSTERN_API Type make_type(DType dtype, Dims dims, Place place = Place::current());
 template <Element T>
 Type type(Dims dims = {}, Place place = Place::current()) {

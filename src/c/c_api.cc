@@ -139,8 +139,8 @@ Callee callee_of(std::string name, pn_function function, std::shared_ptr<const U
 Type type_of(const pn_array& array) {
   check(array.dtype >= 0 && array.dtype <= PN_F4E2M1FN,
         "an array's dtype must be a pn_dtype, got {}", array.dtype);
-  check(array.rank >= 0 && array.rank <= 64 && (array.rank == 0 || array.dims),
-        "an array's rank must be from 0 to 64, with dims, got {}", array.rank);
+  check(array.rank >= 0 && array.rank <= max_rank && (array.rank == 0 || array.dims),
+        "an array's rank must be from 0 to {}, with dims, got {}", max_rank, array.rank);
   Type type = make_type(static_cast<DType>(array.dtype), Dims(array.dims, array.dims + array.rank));
   check(array.bytes == type.byte_size(), "an array of type {} has {} bytes, {} were given",
         to_string(type), type.byte_size(), array.bytes);

@@ -21,6 +21,18 @@ std::shared_ptr<void> aligned_bytes(std::size_t bytes) {
   return {memory, [](void* p) { ::operator delete (p, std::align_val_t{64}); }};
 }
 
+bool are_booleans(const void* bytes, std::size_t count) {
+  const auto* const b = static_cast<const unsigned char*>(bytes);
+  unsigned char all = 0;
+  for (std::size_t i = 0; i < count; ++i) all |= b[i];
+  return all <= 1;
+}
+
+void make_booleans(void* bytes, std::size_t count) {
+  auto* const b = static_cast<unsigned char*>(bytes);
+  for (std::size_t i = 0; i < count; ++i) b[i] = b[i] != 0;
+}
+
 void refuse_donated(const Value& value) {
   if (!value.donated.load()) [[likely]]
     return;  // the text is made only for the error: this is on the way to each run

@@ -1,14 +1,15 @@
 // What an equation makes: the one place where types come into programs from rules.
 #pragma once
 #include "core/primitive.h"
+#include "core/value.h"
 
 namespace postern::internal {
 
-/// The types of a primitive's results. Throws TypeError when they may not be, or have more bytes
-/// than 63 bits count.
+/// The types of a primitive's results. Throws TypeError when they may not be, or are none that
+/// make_type would make.
 inline Types result_types(const Primitive& primitive, const Params* params, TypeSpan operands) {
   Types types = primitive.type(params, operands);
-  for (const Type& t : types) static_cast<void>(t.byte_size());  // throws
+  for (const Type& t : types) check_type(t);
   return types;
 }
 

@@ -2,8 +2,11 @@
 #include <postern/type.h>
 #include <postern/view.h>
 
+#include <algorithm>
+
 #include "core/enum.h"
 #include "core/text.h"
+#include "core/value.h"
 
 namespace postern {
 using namespace internal;
@@ -70,40 +73,50 @@ DType real_dtype(DType dtype) {
   return dtype;
 }
 
-std::int64_t Type::size(Place place) const {
-  std::int64_t n = 1;
-  bool empty = false;  // then the others count all the same: XLA multiplies them in any order
-  for (std::int64_t d : dims) {
+namespace {
+
+/// `each` times the extents. Beside an extent of 0 the others count all the same: XLA multiplies
+/// them in any order.
+std::int64_t counted(const Type& type, std::size_t each, const char* what, Place place) {
+  auto n = static_cast<std::int64_t>(each);
+  bool empty = false;
+  for (std::int64_t d : type.dims) {
     empty = empty || d == 0;
     if (d != 0 && __builtin_mul_overflow(n, d, &n)) [[unlikely]] {
       PlaceScope at(place);
-      throw_type_error(fmt::format("a tensor of type {} has more elements than 63 bits count",
-                                   to_string(*this)));
+      throw_type_error(
+          fmt::format("a tensor of type {} has more {} than 63 bits count", to_string(type), what));
     }
   }
   return empty ? 0 : n;
 }
 
+}  // namespace
+
+std::int64_t Type::size(Place place) const { return counted(*this, 1, "elements", place); }
+
 std::size_t Type::byte_size(Place place) const {
-  std::int64_t bytes = 0;
-  if (__builtin_mul_overflow(size(place), static_cast<std::int64_t>(byte_width(dtype)), &bytes))
-      [[unlikely]] {
-    PlaceScope at(place);
-    throw_type_error(
-        fmt::format("a tensor of type {} has more bytes than 63 bits count", to_string(*this)));
-  }
-  return static_cast<std::size_t>(bytes);
+  return static_cast<std::size_t>(counted(*this, byte_width(dtype), "bytes", place));
 }
+
+namespace internal {
+
+void check_type(const Type& type) {
+  check_enum("DType", type.dtype, last_dtype);
+  check(type.dtype != DType::token, "type: a token holds no data");
+  check(type.rank() <= max_rank, "type: a tensor has at most {} axes, got {}", max_rank,
+        type.rank());
+  if (std::ranges::any_of(type.dims, [](std::int64_t d) { return d < 0; }))
+    throw_type_error(fmt::format("type: every extent must be 0 or more, got {}", to_string(type)));
+  static_cast<void>(type.byte_size());  // throws where it cannot be counted
+}
+
+}  // namespace internal
 
 Type make_type(DType dtype, Dims dims, Place place) {
   PlaceScope at(place);
-  check_enum("DType", dtype, last_dtype);
-  check(dtype != DType::token, "type: a token holds no data");
-  for (std::int64_t d : dims)
-    check(d >= 0, "type: every extent must be 0 or more, got {}{}", to_string(dtype),
-          dims_to_string(dims));
   Type type{dtype, std::move(dims), false};
-  static_cast<void>(type.byte_size());  // throws where it cannot be counted
+  check_type(type);
   return type;
 }
 

@@ -69,6 +69,11 @@ struct Access {
 /// `bytes` bytes aligned for XLA's zero-copy.
 std::shared_ptr<void> aligned_bytes(std::size_t bytes);
 
+/// Elements of pred are 0 or 1: XLA computes with their bytes. Others have masks of 0 and 255, and
+/// mean true by them.
+bool are_booleans(const void* bytes, std::size_t count);
+void make_booleans(void* bytes, std::size_t count);
+
 /// Throws TypeError if a program has taken the value's memory.
 void refuse_donated(const Value& value);
 
@@ -85,6 +90,9 @@ Tensor map_value(const Tensor& x, F&& f) {
 
 /// Whether several elements share a byte on a device.
 inline bool is_packed(DType dtype) { return bit_width(dtype) < 8; }
+
+/// Throws TypeError for what make_type would not make.
+void check_type(const Type& type);
 
 /// Of one dtype and shape; whether they are weak does not count.
 inline bool alike(const Type& a, const Type& b) { return a.dtype == b.dtype && a.dims == b.dims; }

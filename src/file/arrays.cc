@@ -39,7 +39,7 @@ Tensor npy_in(std::string_view data) {
   if (data.size() != type.byte_size())
     refuse(ErrorCode::data_loss, fmt::format("an array of {} has {} bytes, the file has {}",
                                              to_string(type), type.byte_size(), data.size()));
-  return file::tensor_of(type, data.data());
+  return {type, data.data()};
 }
 
 /// A tensor's elements on the host as NumPy's, and their header.

@@ -115,10 +115,10 @@ void place(const Part& part, const Type& whole, std::byte* to) {
 }
 
 Tensor assemble(const std::vector<Part>& parts, const Type& whole) {
-  if (parts.size() == 1) return file::tensor_of(whole, parts[0].bytes);
+  if (parts.size() == 1) return {whole, parts[0].bytes};
   std::vector<std::byte> bytes(std::max<std::size_t>(whole.byte_size(), 1));
   for (const Part& part : parts) place(part, whole, bytes.data());
-  return file::tensor_of(whole, reinterpret_cast<const char*>(bytes.data()));
+  return {whole, bytes.data()};
 }
 
 /// What the checkpoint has for this process: its own, where as many take it up as kept it, else

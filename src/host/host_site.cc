@@ -18,6 +18,19 @@ namespace postern::internal::host {
 
 using detail::Parameter;
 
+namespace {
+
+/// What a function fills in may be a mask of other bytes.
+void enter_and_make_booleans(void* plain, const detail::Firing& f) {
+  const auto& entry = *static_cast<const HostSite::Entry*>(plain);
+  entry.invoke(entry.object, f);
+  for (std::size_t i = f.operands; i < f.operands + f.results; ++i)
+    if (f.leaves[i].dtype == DType::pred)
+      detail::make_booleans(f.data[i], size_of(f.leaves[i].size));
+}
+
+}  // namespace
+
 // Works out all that a firing needs and that no firing changes, in this order: what each device of
 // the mesh is told of itself, and which of them repeat a tap that another fires; whether the
 // function can be entered on the spot; the leaves of one firing with their sizes; by how many bytes
@@ -95,6 +108,14 @@ void HostSite::serve(std::shared_ptr<const detail::HostFunction> found) {
   function = std::move(found);
   invoke = function->invoke;
   object = function->object.get();
+  const auto is_pred = [](const Type& t) { return t.dtype == DType::pred; };
+  const bool gives =
+      std::ranges::any_of(spec->results, is_pred) || std::ranges::any_of(spec->later, is_pred);
+  if (gives && spec->memory == Memory::host) {
+    plain = std::make_shared<Entry>(Entry{invoke, object});
+    invoke = enter_and_make_booleans;
+    object = plain.get();
+  }
   of_loop_tapes = is_of_loop_tapes(*function);
   of_processes = is_of_processes(*function);
   awake = spec->live && function == asleep() ? &spec->live->on : nullptr;

@@ -45,7 +45,12 @@ struct HostSite {
   std::vector<detail::LeafLayout> leaves;  // of one firing: operands, then results
   void (*invoke)(void* object, const detail::Firing& firing) = nullptr;  // of the function
   void* object = nullptr;
-  detail::Declared declared;  // members of the spec
+  struct Entry {
+    void (*invoke)(void* object, const detail::Firing& firing);
+    void* object;
+  };
+  std::shared_ptr<Entry> plain;  // of a function that gives pred: `invoke` enters it by this one
+  detail::Declared declared;     // members of the spec
   std::shared_ptr<const detail::HostFunction>
       function;  // null: a name that is looked up when a run starts
   // Of a started call: what its function is given, and the number by which tickets know it.

@@ -52,18 +52,21 @@ auto entry(const PJRT_Api* api, std::string_view what) {
   return *place;
 }
 
+/// What a function of the plug-in reports.
+template <class Function, class Args>
+PJRT_Error* enter(Function function, Args& args, std::string_view what) {
+  try {
+    return function(&args);
+  } catch (...) {
+    throw_thrown(what);
+  }
+}
+
 /// Calls an entry; what it reports becomes an Error that says `what` was attempted ("to compile a
 /// program").
 template <auto Entry, class Args>
 void call(const PJRT_Api* api, Args& args, std::string_view what) {
-  const auto function = entry<Entry>(api, what);
-  PJRT_Error* error = nullptr;
-  try {
-    error = function(&args);
-  } catch (...) {
-    throw_thrown(what);
-  }
-  if (error) [[unlikely]]
+  if (PJRT_Error* error = enter(entry<Entry>(api, what), args, what)) [[unlikely]]
     throw_error(api, error, what);
 }
 

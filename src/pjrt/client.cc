@@ -137,9 +137,9 @@ Executable Client::compile(std::string_view stablehlo, const CompileOptions& opt
   args.program = &program;
   args.compile_options = proto.data();
   args.compile_options_size = proto.size();
-  const auto enter = entry<&PJRT_Api::PJRT_Client_Compile>(api(), what);
+  const auto function = entry<&PJRT_Api::PJRT_Client_Compile>(api(), what);
   PJRT_Error* error = nullptr;
-  with_stack_for(nesting_of(stablehlo), [&] { error = enter(&args); });
+  with_stack_for(nesting_of(stablehlo), [&] { error = enter(function, args, what); });
   if (error) {
     Failure failure = take_failure(api(), error);
     throw CompileError(failure.code, "XLA failed " + std::string(what) + " for " + platform_name() +

@@ -361,23 +361,27 @@ using namespace internal;
 
 namespace {
 
-/// A Type may have been written down field by field.
-void check_type(const Type& type) { make_type(type.dtype, type.dims); }
+/// The type may have been written down field by field.
+void check_given(const char* what, const Type& type, const void* data) {
+  check_type(type);
+  check(data || type.byte_size() == 0, "{}: the data of {} is null", what, to_string(type));
+}
 
 }  // namespace
 
 Tensor::Tensor(const Type& type, const void* data, Place place) {
   PlaceScope at(place);
-  check_type(type);
+  check_given("Tensor", type, data);
   std::shared_ptr<void> bytes = detail::aligned_bytes(type.byte_size());
   if (type.byte_size() > 0) std::memcpy(bytes.get(), data, type.byte_size());
+  if (type.dtype == DType::pred) detail::make_booleans(bytes.get(), type.byte_size());
   value_ = std::make_shared<HostValue>(type, std::move(bytes));
 }
 
 Tensor Tensor::borrow(const Type& type, const void* data, std::function<void()> release,
                       Place place) {
   PlaceScope at(place);
-  check_type(type);
+  check_given("Tensor::borrow", type, data);
   auto let_go = [r = std::move(release)](const void*) {
     try {
       if (r) r();
@@ -386,8 +390,10 @@ Tensor Tensor::borrow(const Type& type, const void* data, std::function<void()> 
           host::describe(std::current_exception()));
     }
   };
-  return Tensor(
-      std::make_shared<HostValue>(type, std::shared_ptr<const void>(data, std::move(let_go))));
+  std::shared_ptr<const void> bytes(data, std::move(let_go));
+  if (type.dtype == DType::pred && !detail::are_booleans(data, type.byte_size()))
+    return Tensor(type, data);
+  return Tensor(std::make_shared<HostValue>(type, std::move(bytes)));
 }
 
 const Type& Tensor::type(Place place) const {

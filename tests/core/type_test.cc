@@ -405,6 +405,13 @@ TEST(Type, SizesBeyond63BitsAreRefused) {
                           "result", "temporary", "used", "call", "call_limited", "call_staged",
                           "call_at_once", "concatenated", "padded", "tiled", "c_copy", "c_borrow"})
     for (const int bits : {61, 62}) expect_size_error(way, bits, ErrorCode::invalid_argument);
+  // Also where another extent is 0: XLA multiplies them in any order.
+  for (const char* way : {"empty", "empty_borrowed", "empty_zeros", "empty_at_once", "empty_run",
+                          "empty_widened", "empty_grown"}) {
+    for (const int bits : {61, 62}) expect_size_error(way, bits, ErrorCode::invalid_argument);
+    for (const int bits : {31, 45, 60}) expect_size_error(way, bits, ErrorCode::ok);
+  }
+  expect_size_error("empty_text", 62, ErrorCode::internal);  // what the plug-in throws
   for (const char* way : {"squared", "concatenated", "padded", "tiled"})
     expect_size_error(way, 59, ErrorCode::invalid_argument);
   expect_error<TypeError>(
@@ -413,6 +420,28 @@ TEST(Type, SizesBeyond63BitsAreRefused) {
       },
       {"f64[2147483648,536870912]", "63 bits"});
   EXPECT_EQ(type<std::int8_t>({std::int64_t{1} << 62}).byte_size(), std::size_t{1} << 62);
+}
+
+TEST(Type, MoreAxesThanThereMayBeAreRefused) {
+  const auto ones_of = [](std::int64_t rank) { return Dims(static_cast<std::size_t>(rank), 1); };
+  const Tensor x = ones(type<float>(ones_of(max_rank)));
+  EXPECT_EQ(sum(x + x).item<float>(), 2);
+  EXPECT_EQ(jit([](Tensor v) { return sum(sin(v)); })(zeros(x.type())).item<float>(), 0);
+  for (const std::int64_t rank : {max_rank + 1, std::int64_t{1000}, std::int64_t{1'000'000}}) {
+    const auto start = std::chrono::steady_clock::now();
+    const std::string got = "at most 64 axes, got " + std::to_string(rank);
+    expect_error<TypeError>([&] { type<float>(ones_of(rank)); }, {got});
+    const float one = 1;
+    expect_error<TypeError>([&] { Tensor({DType::f32, ones_of(rank)}, &one); }, {got});
+    expect_error<TypeError>([&] { Tensor::borrow({DType::f32, ones_of(rank)}, &one, {}); }, {got});
+    expect_error<TypeError>([&] { reshape(Tensor(1.0f), ones_of(rank)); }, {got});
+    expect_error<TypeError>([&] { broadcast_to(Tensor(1.0f), ones_of(rank)); }, {got});
+    expect_error<TypeError>([&] { zeros({DType::f32, ones_of(rank)}); }, {got});
+    EXPECT_LT(test::seconds_since(start), 10) << rank;
+  }
+  expect_error<TypeError>([&] { expand_dims(x, 0); }, {"at most 64 axes, got 65"});
+  expect_error<TypeError>([&] { vmap([&](Tensor v) { return v + x; })(ones(type<float>({2}))); },
+                          {"at most 64 axes, got 65"});
 }
 
 TEST(Type, SizesBeyondTheMemoryAreErrors) {  // more than a process can address

@@ -27,14 +27,12 @@ pn::Tensor called(const pn::CallOptions& options, const pn::Tensor& x) {
       options, big(), [](pn::View<const float>, pn::View<float>) {}, x);
 }
 
+alignas(64) float few[16];
+
 /// As if somebody had so much.
-pn::Tensor borrowed() {
-  alignas(64) static float few[16];
-  return pn::Tensor::borrow(big(), few, {});
-}
+pn::Tensor borrowed() { return pn::Tensor::borrow(big(), few, {}); }
 
 void by_c(bool borrow) {
-  float few[16] = {};
   const std::int64_t dims[] = {n};
   const pn_array array{PN_F32, 1, dims, few, static_cast<std::size_t>(n) * 4};
   pn_tensor* out = nullptr;
@@ -44,13 +42,51 @@ void by_c(bool borrow) {
   if (code != PN_OK) throw pn::Error(static_cast<pn::ErrorCode>(code), pn_last_error());
 }
 
+/// Of no elements, whose other axis is as long.
+pn::Tensor empty() { return pn::Tensor({pn::DType::f32, {n, 0}}, few); }
+
 const std::map<std::string, std::function<void()>> cases = {
+    {"empty", [] { empty(); }},
+    {"empty_borrowed",
+     [] {
+       pn::Tensor::borrow({pn::DType::f32, {0, n}}, few, {});
+     }},
+    {"empty_zeros",
+     [] {
+       pn::zeros({pn::DType::f32, {n, 0}}).block_until_ready();
+     }},
+    {"empty_at_once", [] { (empty() + empty()).block_until_ready(); }},
+    {"empty_run", [] { pn::jit([](pn::Tensor x) { return x + x; })(empty()).block_until_ready(); }},
+    {"empty_widened",  // from a dtype of which there could be so many
+     [] {
+       pn::convert(pn::Tensor({pn::DType::s8, {n, 0}}, few), pn::DType::f32).block_until_ready();
+     }},
+    {"empty_grown",
+     [] {
+       pn::jit([](pn::Tensor x) {
+         return pn::broadcast_to(pn::expand_dims(x, 0), {n, 0});
+       })(pn::Tensor(pn::type<float>({0}), few))
+           .block_until_ready();
+     }},
+    {"empty_text",
+     [] {
+       const std::string type = "tensor<" + std::to_string(n) + "x0xf32>";
+       pn::load_text(
+           "module @m {\n  func.func public @main(%a: tensor<f32>) -> tensor<f32> {\n"
+           "    %0 = stablehlo.constant dense<0.0> : " +
+           type +
+           "\n"
+           "    %1 = stablehlo.add %0, %0 : " +
+           type +
+           "\n"
+           "    return %a : tensor<f32>\n  }\n}\n")(pn::Tensor(1.0f));
+     }},
     {"type", [] { pn::type<float>({n}); }},
     {"squared",
      [] {
        pn::type<float>({n, n, 0});
      }},
-    {"made", [] { pn::Tensor(big(), nullptr); }},
+    {"made", [] { pn::Tensor(big(), few); }},
     {"borrowed", [] { borrowed(); }},
     {"full", [] { pn::full(big(), 1.0f).block_until_ready(); }},
     {"iota", [] { pn::iota<float>(n).block_until_ready(); }},
