@@ -7,8 +7,8 @@
 #include "core/check.h"
 #include "run/array.h"
 
-using namespace postern;
-using namespace postern::internal;
+namespace postern {
+using namespace internal;
 
 namespace {
 
@@ -81,14 +81,14 @@ struct Shown {
 
 }  // namespace
 
-Tensor postern::from_dlpack(DLManagedTensor* managed) {
+Tensor from_dlpack(DLManagedTensor* managed) {
   check(managed != nullptr, "DLPack: the array is null");
   const DLTensor& t = managed->dl_tensor;
   check(t.device.device_type == kDLCPU || t.device.device_type == kDLCUDAHost,
         "DLPack: the tensor is on device type {}, not on the CPU",
         static_cast<int>(t.device.device_type));
-  check(t.ndim >= 0 && t.ndim <= 64 && (t.ndim == 0 || t.shape), "DLPack: the tensor's rank is {}",
-        t.ndim);
+  check(t.ndim >= 0 && t.ndim <= max_rank && (t.ndim == 0 || t.shape),
+        "DLPack: the tensor's rank is {}", t.ndim);
   const Type type = make_type(dtype_of(t.dtype), Dims(t.shape, t.shape + t.ndim));
   check(t.data || type.byte_size() == 0, "DLPack: the tensor's data is NULL");
   if (row_major(t))
@@ -96,12 +96,12 @@ Tensor postern::from_dlpack(DLManagedTensor* managed) {
                           [managed] { end(managed); });
   std::shared_ptr<void> bytes = detail::aligned_bytes(type.byte_size());
   if (type.size() > 0) gather_rows(t, byte_width(type.dtype), static_cast<std::byte*>(bytes.get()));
-  Tensor made = detail::Access::make(std::make_shared<detail::HostValue>(type, std::move(bytes)));
+  Tensor made = Tensor::borrow(type, bytes.get(), [bytes] {});
   end(managed);
   return made;
 }
 
-DLManagedTensor* postern::to_dlpack(const Tensor& tensor, Place place) {
+DLManagedTensor* to_dlpack(const Tensor& tensor, Place place) {
   PlaceScope at(place);
   auto shown = std::make_unique<Shown>();
   shown->tensor = tensor;
@@ -121,6 +121,11 @@ DLManagedTensor* postern::to_dlpack(const Tensor& tensor, Place place) {
   };
   return &shown.release()->managed;
 }
+
+}  // namespace postern
+
+using namespace postern;
+using namespace postern::internal;
 
 int pn_tensor_from_dlpack(DLManagedTensor* managed, pn_tensor** out) {
   return c::guarded([&] {
