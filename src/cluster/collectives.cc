@@ -317,6 +317,33 @@ bool reduces(DType dtype, Operation operation) {
   return can_reduce(dtype) && !(complex && compares);
 }
 
+Type result_type(const Collective& c, Type x, std::int64_t n) {
+  using enum Operation;
+  const Operation op = c.operation;
+  const Type given = x;
+  const auto extent = [&](std::int64_t axis) -> std::int64_t& {
+    check(axis >= 0 && axis < x.rank(), "{} over processes: {} has no axis {}", to_string(op),
+          to_string(given), axis);
+    return x.dims[size_of(axis)];
+  };
+  const auto grow = [&](std::int64_t& e) {
+    check(!__builtin_mul_overflow(e, n, &e), "{} over processes: {} is too large", to_string(op),
+          to_string(given));
+  };
+  const bool reduced = op == sum || op == max || op == min || op == scatter;
+  check(bit_width(x.dtype) >= 8 && (!reduced || reduces(x.dtype, op)),
+        "{} over processes: {} is of a dtype that it does not take", to_string(op),
+        to_string(given));
+  if (op == scatter || op == exchange || op == scatter_from) {
+    check(extent(c.axis) % n == 0, "{} over processes: axis {} of {} is not cut by {}",
+          to_string(op), c.axis, to_string(given), n);
+    extent(c.axis) /= n;
+  }
+  if (op == gather || op == gather_to) grow(extent(c.axis));
+  if (op == exchange) grow(extent(c.other));
+  return x;
+}
+
 void run_collective(const Collective& c, const Collective::Group& group, const Type& x_type,
                     const void* x, void* y, Meeting& meeting, std::int32_t device) {
   const Step step{

@@ -59,6 +59,10 @@ struct Collective {
 /// Whether elements of this dtype can be summed (`sum`, `scatter`) or compared (`max`, `min`) here.
 bool reduces(DType dtype, Operation operation);
 
+/// What each of `n` processes has of one that takes an array alone. Throws TypeError where `x` has
+/// not the axes, or cannot be cut, reduced or sent.
+Type result_type(const Collective& c, Type x, std::int64_t n);
+
 /// `x`, row-major, is this process's; the result goes to `y`. `device`: its number, of `relay`.
 /// Throws as Meeting does.
 void run_collective(const Collective& c, const Collective::Group& group, const Type& x_type,

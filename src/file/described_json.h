@@ -56,7 +56,7 @@ T value_from(const Json& json) {
     for (const Json& d : json) list.push_back(number_from(d.get<std::string>()));
     return list;
   } else {
-    return json.get<T>();
+    return exactly<T>(json);
   }
 }
 
@@ -114,7 +114,7 @@ inline void read(const Json& json, std::optional<P>& v) {
 }
 template <class T>
 void read(const Json& json, T& v) {
-  v = json.get<T>();
+  v = exactly<T>(json);
 }
 template <class... T>
 void read(const Json& json, std::variant<T...>& v) {

@@ -5,6 +5,7 @@
 #include "core/described.h"
 #include "core/digest.h"
 #include "core/log.h"
+#include "core/value.h"
 #include "file/site_json.h"
 #include "host/text_file.h"
 
@@ -42,7 +43,7 @@ CborJson cbor_of(const std::vector<std::string>& values) {
 
 template <class T>
 void read_cbor(const CborJson& json, T& v) {
-  v = json.get<T>();
+  v = exactly<T>(json);
 }
 void read_cbor(const CborJson& json, std::vector<Type>& types) {
   for (const CborJson& t : json) types.push_back(parse_type(t.get<std::string>()));
@@ -67,8 +68,11 @@ RecordedFiring firing_from(const CborJson& j) {
       [&](const auto& each) { read_cbor(j.at(next++), f.*each.member); });
   const bool gave_nothing = f.values.empty() && (!f.failure.empty() || f.ended);
   bool fits = gave_nothing || f.values.size() == f.types.size();
-  for (std::size_t i = 0; i < f.values.size() && fits; ++i)
+  for (std::size_t i = 0; i < f.values.size() && fits; ++i) {
     fits = f.values[i].size() == f.types[i].byte_size();
+    if (f.types[i].dtype == DType::pred)
+      detail::make_booleans(f.values[i].data(), f.values[i].size());
+  }
   if (!fits)
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("values of '{}' are not of their types", f.name));

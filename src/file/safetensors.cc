@@ -74,7 +74,7 @@ Type type_in(const HeadJson& entry) {
   if (found == std::end(spellings))
     refuse(ErrorCode::unimplemented,
            fmt::format("tensors of dtype {} cannot be read", internal::quoted(name)));
-  return make_type(found->dtype, entry.at("shape").get<Dims>());
+  return make_type(found->dtype, exactly<Dims>(entry.at("shape")));
 }
 
 /// The tensors as the head lists them, their offsets from the end of the head.
@@ -86,7 +86,7 @@ std::vector<StoredTensor> tensors_in(const HeadJson& head) {
   for (const auto& [name, entry] : head.items()) {
     if (name == metadata) continue;
     Type type = type_in(entry);
-    const auto ends = entry.at("data_offsets").get<std::vector<std::uint64_t>>();
+    const auto ends = exactly<std::vector<std::uint64_t>>(entry.at("data_offsets"));
     if (ends.size() != 2 || ends[1] < ends[0] || ends[1] - ends[0] != type.byte_size())
       refuse(ErrorCode::invalid_argument,
              fmt::format("tensor {} of {} has not the bytes of its type", internal::quoted(name),
@@ -170,13 +170,6 @@ std::vector<StoredTensor> read_safetensors_head(std::string_view file) {
   return tensors;
 }
 
-Tensor tensor_of(const Type& type, const char* bytes) {
-  if (type.dtype != DType::pred) return Tensor(type, bytes);
-  std::string booleans(bytes, type.byte_size());
-  for (char& b : booleans) b = b != 0;
-  return Tensor(type, booleans.data());
-}
-
 }  // namespace postern::internal::file
 
 namespace postern {
@@ -208,7 +201,7 @@ NamedTensors load_tensors(const std::filesystem::path& file) {
   try {
     NamedTensors out;
     for (const file::StoredTensor& t : file::read_safetensors_head(bytes))
-      out.emplace_back(t.name, file::tensor_of(t.type, bytes.data() + t.offset));
+      out.emplace_back(t.name, Tensor(t.type, bytes.data() + t.offset));
     return out;
   } catch (const Error& e) {
     throw Error(e.code(), fmt::format("load_tensors: {}: {}", one_line(file.string()), e.what()));

@@ -28,7 +28,4 @@ std::string safetensors_head(std::vector<StoredTensor>& tensors, std::size_t mul
 /// for a dtype that Postern lacks.
 std::vector<StoredTensor> read_safetensors_head(std::string_view file);
 
-/// A tensor of a file's bytes, where any boolean but 0 is true.
-Tensor tensor_of(const Type& type, const char* bytes);
-
 }  // namespace postern::internal::file

@@ -98,11 +98,11 @@ Json over_devices(const Module& module) {
 /// Which devices the module runs on and how its arguments lie there: each mesh must be of all of
 /// them.
 void read_over_devices(Module& module, const Json& json, std::size_t inputs) {
-  module.devices = json.at("devices").get<std::vector<int>>();
+  module.devices = file::exactly<std::vector<int>>(json.at("devices"));
   module.mesh = file::mesh_from(json.at("mesh"));
   module.parameter_shardings = file::shardings_from(json.at("inputs"));
   module.result_shardings = file::shardings_from(json.at("outputs"));
-  module.result_ends = json.at("output_ends").get<std::vector<std::size_t>>();
+  module.result_ends = file::exactly<std::vector<std::size_t>>(json.at("output_ends"));
   const std::size_t outputs = module.results.size();
   check(module.devices.size() > 1 && module.parameter_shardings.size() == inputs &&
             module.result_shardings.size() == outputs && module.result_ends.size() == outputs,

@@ -18,7 +18,7 @@ Mesh mesh_from(const Json& json) {
   std::vector<MeshAxis> axes;
   std::int64_t size = 1;
   for (const Json& a : json.at("axes")) {
-    const auto count = a.at(1).get<std::int64_t>();
+    const auto count = exactly<std::int64_t>(a.at(1));
     check(count > 0, "a mesh is out of range");
     if (a.size() > 2)
       axes.emplace_back(a.at(0).get<std::string>(),
@@ -28,7 +28,7 @@ Mesh mesh_from(const Json& json) {
     check(axes.back().size > 0 && axes.back().size <= most / size, "a mesh is out of range");
     size *= axes.back().size;
   }
-  auto devices = json.at("devices").get<std::vector<int>>();
+  auto devices = exactly<std::vector<int>>(json.at("devices"));
   for (const int d : devices) check(d >= 0, "a mesh has a device {}", d);
   return {std::move(axes), std::move(devices)};
 }

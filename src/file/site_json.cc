@@ -148,7 +148,10 @@ SiteSpec site_from(const Json& from) {
   check_sizes(s);
   s.function = host::loop_tape_function(s.named.name);
   if (s.function) check_loop_tape_site(s);
-  if (s.named.name == process_call) s.function = host::process_function(s.named.attributes);
+  if (s.named.name == process_call) {
+    s.function = host::process_function(s.named.attributes);
+    host::check_process_site(s);
+  }
   if (s.live && s.named.name.empty()) s.function = asleep();
   if (!print.is_null()) {
     check(s.is_tap() && s.named.name.empty(), "a site is a print and not a tap");
@@ -172,11 +175,11 @@ SiteSpec site_from(const Json& from) {
 
 Json written(const Place& v) { return {{"file", v.file}, {"line", v.line}}; }
 void read(const Json& json, Place& v) {
-  v = place_in_file(json.at("file").get<std::string>(), json.at("line").get<std::uint32_t>());
+  v = place_in_file(json.at("file").get<std::string>(), exactly<std::uint32_t>(json.at("line")));
 }
 
 void read(const Json& json, std::chrono::nanoseconds& v) {
-  v = std::chrono::nanoseconds(json.get<std::int64_t>());
+  v = std::chrono::nanoseconds(exactly<std::int64_t>(json));
   check(v.count() >= 0, "a time limit is negative");
 }
 

@@ -2,6 +2,8 @@
 #pragma once
 #include <nlohmann/json.hpp>
 
+#include <utility>
+
 #include "core/check.h"
 #include "core/site_spec.h"
 
@@ -12,6 +14,27 @@ struct PrintJob;
 namespace postern::internal::file {
 
 using Json = nlohmann::ordered_json;
+
+/// A value of a file, or a list of such: whole numbers are not cut to fit, as the library does it.
+template <class T, class J>
+T exactly(const J& json) {
+  if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+    const bool fits =
+        json.is_number_unsigned()
+            ? std::in_range<T>(json.template get<std::uint64_t>())
+            : json.is_number_integer() && std::in_range<T>(json.template get<std::int64_t>());
+    check(fits, "{} is no whole number in range", json.dump());
+  } else if constexpr (requires(T list) {
+                         list.push_back(exactly<typename T::value_type>(json));
+                       } &&
+                       !std::is_same_v<T, std::string>) {
+    check(json.is_array(), "a list was to come");
+    T out;
+    for (const J& each : json) out.push_back(exactly<typename T::value_type>(each));
+    return out;
+  }
+  return json.template get<T>();
+}
 
 /// Its text. Throws TypeError for what is no UTF-8, which `what` may be: "save: a name".
 std::string text_of(const Json& json, std::string_view what);

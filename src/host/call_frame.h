@@ -87,9 +87,11 @@ struct Asked {
 inline Asked find_asked(XLA_FFI_CallFrame* frame) {
   const RunState* const run = run_of(frame);
   const auto results = pjrt::results(frame);
-  if (run && results.size() == 1 && results[0]->data) return {run, results[0]->data, nullptr};
+  if (run && results.size() == 1 && results[0]->dtype == XLA_FFI_DataType_PRED && results[0]->data)
+    return {run, results[0]->data, nullptr};
   return {.error = pjrt::make_error(frame, ErrorCode::failed_precondition,
-                                    "postern_goes_on: the program was not started by Postern")};
+                                    "postern_goes_on: the program was not started by Postern, or "
+                                    "asks for no pred")};
 }
 
 /// What ends a run that must not go on.

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <span>
 #include <system_error>
 
@@ -34,6 +35,16 @@ std::optional<std::uint64_t> number_of(double ticket) {
 }
 
 constexpr std::size_t first_bytes = 256, most_bytes = std::size_t{64} << 20;
+
+/// More than there can be, where it cannot be counted.
+std::size_t size_of_entries(std::int64_t entries, std::size_t bytes) {
+  constexpr auto most = static_cast<std::size_t>(PTRDIFF_MAX);
+  std::size_t out = 0;
+  if (__builtin_mul_overflow(static_cast<std::size_t>(entries), std::max<std::size_t>(bytes, 1),
+                             &out))
+    return most;
+  return std::min(out, most);
+}
 
 std::string reason(int error) { return std::error_code(error, std::generic_category()).message(); }
 
@@ -71,7 +82,7 @@ LoopTapeBudget::Room LoopTapeBudget::room(std::size_t bytes, std::int64_t wanted
                             "rest goes there, with keep_every less is kept)",
                             after(steps), used_, limit, one));
   }
-  Room out{nullptr, entries, static_cast<std::size_t>(entries * one), false};
+  Room out{nullptr, entries, size_of_entries(entries, bytes), false};
   out.data = static_cast<std::byte*>(std::calloc(out.size, 1));
   if (!out.data)
     throw Error(ErrorCode::resource_exhausted,
@@ -84,7 +95,7 @@ LoopTapeBudget::Room LoopTapeBudget::room(std::size_t bytes, std::int64_t wanted
 
 LoopTapeBudget::Room LoopTapeBudget::room_in_file(std::size_t bytes, std::int64_t wanted,
                                                   std::int64_t steps) {
-  const std::size_t size = std::max<std::size_t>(bytes, 1) * static_cast<std::size_t>(wanted);
+  const std::size_t size = size_of_entries(wanted, bytes);
   int error = 0;
   std::byte* const data = file_->room(size, error);
   if (!data)
@@ -116,13 +127,16 @@ const LoopTape::Part* LoopTape::part_of(std::int64_t k) const {
   return &*std::prev(after);
 }
 
+// A step far ahead, as of who goes backwards, has all before it in one part: a file may name any
+// step, and what there is no memory for is refused as one piece.
 LoopTape::Part* LoopTape::room_for(std::int64_t k) {
   const std::size_t bytes = std::max<std::size_t>(bytes_, 1);
   while (k >= end_) {
     const std::size_t most = std::max(most_bytes / bytes, std::size_t{1}),
                       first = std::max(first_bytes / bytes, std::size_t{1});
-    const auto wanted =
-        static_cast<std::int64_t>(std::min(std::max(static_cast<std::size_t>(end_), first), most));
+    const auto wanted = std::max(
+        static_cast<std::int64_t>(std::min(std::max(static_cast<std::size_t>(end_), first), most)),
+        k - end_ + 1);
     Part part{end_, budget_->room(bytes_, wanted, steps_)};
     part.written.resize(static_cast<std::size_t>(part.room.entries));
     parts_.push_back(std::move(part));
@@ -208,6 +222,14 @@ LoopTape& found(LoopTapes& tapes, double ticket) {
               "once only: of the sum of two pullbacks there is no second derivative");
 }
 
+/// Of steps of so many bytes: a program from a file may mix its tapes.
+LoopTape& found(LoopTapes& tapes, double ticket, std::size_t bytes) {
+  LoopTape& tape = found(tapes, ticket);
+  if (tape.bytes() == bytes) return tape;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("its tape has steps of {} bytes, not of {}", tape.bytes(), bytes));
+}
+
 /// The tickets of a leaf, and how much of it each of them stands for.
 struct Leaf {
   std::span<const double> tickets;
@@ -236,7 +258,8 @@ Steps steps_of(const detail::Firing& f) {
     out.count = *static_cast<const std::int64_t*>(f.data[1]);
     out.operands = 2;
   }
-  if (out.first < 0 || out.count < 0 || out.count > out.room)
+  if (out.first < 0 || out.count < 0 || out.count > out.room ||
+      out.first >= std::numeric_limits<std::int64_t>::max() - out.count)
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("{} steps from step {} on have no place in a block of {}", out.count,
                             out.first, out.room));
@@ -272,7 +295,7 @@ void write(void*, const detail::Firing& f) {
     for (std::size_t j = 0; j < of.tickets.size(); ++j) {
       out[j] = of.tickets[j];
       if (out[j] == 0) out[j] = tapes.add(std::make_unique<LoopTape>(bytes, budget_of_loop()));
-      all.push_back({&found(tapes, out[j]), of.data + j * of.bytes});
+      all.push_back({&found(tapes, out[j], bytes), of.data + j * of.bytes});
     }
   }
   // Where memory is limited a step goes on all tapes before the next one does, so that none takes
@@ -290,13 +313,13 @@ void read(void*, const detail::Firing& f) {
   const Steps steps = steps_of(f);
   for (std::size_t i = 0; i < f.results; ++i) {
     const Leaf leaf = leaf_of(f, steps.operands + i, f.operands + i);
-    const std::size_t bytes =
-        leaf.bytes / static_cast<std::size_t>(steps.room) * static_cast<std::size_t>(steps.count);
+    const std::size_t one = leaf.bytes / static_cast<std::size_t>(steps.room),
+                      bytes = one * static_cast<std::size_t>(steps.count);
     for (std::size_t j = 0; j < leaf.tickets.size(); ++j) {
       std::byte* const to = leaf.data + j * leaf.bytes;
       std::size_t there = 0;
       if (leaf.tickets[j] != 0) {
-        found(tapes, leaf.tickets[j]).read(steps.first, steps.count, to);
+        found(tapes, leaf.tickets[j], one).read(steps.first, steps.count, to);
         there = bytes;
       }
       std::memset(to + there, 0, leaf.bytes - there);

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -44,6 +45,9 @@ int LoopTapeFile::open() {
 /// Maps a piece of the file that has so many bytes. Reserved first: on a full disk a write to
 /// mapped memory would end the process.
 int LoopTapeFile::grow(std::size_t bytes) {
+  struct statvfs about {};  // what has no room is not to fill the disk first
+  if (::fstatvfs(descriptor_, &about) == 0 && bytes / about.f_frsize > about.f_bavail)
+    return ENOSPC;
   int error = 0;
   do error = ::posix_fallocate(descriptor_, static_cast<off_t>(size_), static_cast<off_t>(bytes));
   while (error == EINTR);

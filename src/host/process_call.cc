@@ -11,6 +11,7 @@
 #include "core/lists.h"
 #include "core/once.h"
 #include "core/text.h"
+#include "core/value.h"
 #include "host/run_state.h"
 #include "host/timeline.h"
 #include "shard/processes.h"
@@ -150,6 +151,34 @@ void invoke(void* object, const detail::Firing& f) {
 }
 
 }  // namespace
+
+void check_process_site(const SiteSpec& s) {
+  using enum clusters::Operation;
+  const Collective c = collective_from(s.named.attributes);
+  const Type number{DType::s32, {}};
+  const auto types_are = [](const std::vector<Type>& types, std::initializer_list<Type> wanted) {
+    return std::ranges::equal(types, wanted, alike);
+  };
+  bool fits = !s.is_tap() && s.role == SiteSpec::Role::whole && s.levels.empty() && !s.masked;
+  if (c.operation == end) {
+    fits = fits && s.operands.empty() && s.results.empty();
+  } else if (c.operation == index || c.operation == count) {
+    fits = fits && s.operands.empty() && types_are(s.results, {number});
+  } else if (c.operation == pass) {
+    fits = fits && (s.results.empty() || types_are(s.results, {number}));
+  } else if (c.operation == relay) {
+    fits = fits && s.operands.size() == 2 && alike(s.operands[1], number) &&
+           s.operands[0].rank() > 0 && s.operands[0].dims[0] == c.other &&
+           bit_width(s.operands[0].dtype) >= 8;
+    const Dims row = fits ? tail(s.operands[0].dims, 1) : Dims();
+    fits = fits && types_are(s.results, {{s.operands[0].dtype, row}});
+  } else {
+    const auto n = static_cast<std::int64_t>(c.group(clusters::rank_now()).ranks.size());
+    fits = fits && s.operands.size() == 1 &&
+           types_are(s.results, {clusters::result_type(c, s.operands[0], n)});
+  }
+  check(fits, "a site of a collective over processes does not fit {}", to_string(c.operation));
+}
 
 bool is_of_processes(const detail::HostFunction& function) {
   return function.invoke == invoke &&

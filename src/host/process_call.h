@@ -5,10 +5,15 @@
 
 #include <memory>
 
+#include "core/site_spec.h"
+
 namespace postern::internal::host {
 
 /// Throws TypeError for attributes that are no collective's: see shard/processes.h.
 std::shared_ptr<const detail::HostFunction> process_function(const Attributes& attributes);
+
+/// Throws TypeError where a site of one, from a file, has not the types that it reads and writes.
+void check_process_site(const SiteSpec& site);
 
 bool is_of_processes(const detail::HostFunction& function);
 

@@ -79,15 +79,8 @@ Tensor meet(Collective c, const char* name, const Tensor& x, MeetAt at) {
   c.axis = at.axis;
   c.other = at.other;
   c.root = at.root;
-  Type y{dtype, x.dims()};
-  const std::int64_t n = count_of(c);
-  const auto axis = static_cast<std::size_t>(at.axis), other = static_cast<std::size_t>(at.other);
-  const Operation op = c.operation;
-  if (!is_for_any_number(op)) NumberScope::fix();
-  if (op == Operation::gather || op == Operation::gather_to) y.dims[axis] *= n;
-  if (op == Operation::scatter || op == Operation::exchange || op == Operation::scatter_from)
-    y.dims[axis] /= n;
-  if (op == Operation::exchange) y.dims[other] *= n;
+  if (!is_for_any_number(c.operation)) NumberScope::fix();
+  const Type y = clusters::result_type(c, {dtype, x.dims()}, count_of(c));
   return process_access.call(c, name, std::span(&x, 1), {y}).front();
 }
 

@@ -104,8 +104,9 @@ void check_loop_tape_site(const SiteSpec& s) {
     if (!fits || frees) continue;
     const Type& leaf = writes ? s.operands[first + leaves + i] : s.results[i];
     if (writes) fits = alike(s.results[i], ticket);
-    const std::int64_t values = ticket.size() * room;
-    fits = fits && (values == 0 || leaf.size() % values == 0);
+    std::int64_t values = 0;
+    fits = fits && !__builtin_mul_overflow(ticket.size(), room, &values) &&
+           (values == 0 || leaf.size() % values == 0);
   }
   check(fits, "a site of a loop's tape does not fit {}", s.named.name);
 }

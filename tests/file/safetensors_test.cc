@@ -84,6 +84,24 @@ TEST(Safetensors, WhatIsNoneIsRefused) {
   refused(with_head(entry(R"({"dtype":"F32","shape":[4611686018427387904],"data_offsets":[0,4]})"),
                     "abcd"),
           "", invalid);
+  for (const char* extent : {"1.5", "1.0", "1e0", "-1", "9223372036854775808", "\"1\"", "[1]"})
+    refused(with_head(entry((R"({"dtype":"F32","shape":[)" + std::string(extent) +
+                             R"(],"data_offsets":[0,4]})")
+                                .c_str()),
+                      "abcd"),
+            "", invalid);
+  for (const char* offset : {"4.5", "-4", "18446744073709551620", "null"})
+    refused(with_head(entry((R"({"dtype":"F32","shape":[1],"data_offsets":[0,)" +
+                             std::string(offset) + "]}")
+                                .c_str()),
+                      "abcd"),
+            "", invalid);
+  std::string axes = "1";
+  for (int i = 1; i < 100'000; ++i) axes += ",1";
+  refused(
+      with_head(entry((R"({"dtype":"U8","shape":[)" + axes + R"(],"data_offsets":[0,1]})").c_str()),
+                "a"),
+      "at most 64 axes, got 100000", invalid);
   refused(with_head(entry(R"({"dtype":"F32","shape":[2],"data_offsets":[0,4]})"), "abcd"),
           "has not the bytes", invalid);
   refused(with_head(entry(R"({"dtype":"F32","shape":[1],"data_offsets":[0,4]})"), "abc"),
