@@ -60,8 +60,11 @@ std::optional<Json> object_in(std::string_view line) {
 /// Calls f(event) for each event of the file; what it says of itself.
 template <class F>
 Timeline read(const std::string& file, const F& f) {
-  std::ifstream in(file);
-  if (!in) refuse(file, "cannot be read");
+  std::error_code none;
+  const auto kind = std::filesystem::status(file, none).type();
+  std::ifstream in;
+  if (kind == std::filesystem::file_type::regular) in.open(file);
+  if (!in.is_open()) refuse(file, "cannot be read");
   std::string line;
   if (!std::getline(in, line) || line + '\n' != begin_of_all)
     refuse(file, "is no timeline that Postern wrote");

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -82,11 +83,16 @@ std::string checked_file(const fs::path& folder, const Json& entry) {
   const std::string name = entry.at("name").get<std::string>();
   if (name.empty() || name.find('/') != std::string::npos)
     refuse_at(ErrorCode::invalid_argument, folder, "its manifest names a file elsewhere");
+  const auto size = exactly<std::uint64_t>(entry.at("bytes"));
+  const auto check_size = [&](std::uintmax_t has) {
+    if (has != size)
+      refuse_at(ErrorCode::data_loss, folder / name,
+                fmt::format("it has {} bytes, {} were written", has, size));
+  };
+  std::error_code ignored;  // before it is read, which tells what is wrong with it
+  if (fs::is_regular_file(folder / name, ignored)) check_size(fs::file_size(folder / name));
   std::string bytes = host::read_file("checkpoint", (folder / name).string());
-  const auto size = entry.at("bytes").get<std::uint64_t>();
-  if (bytes.size() != size)
-    refuse_at(ErrorCode::data_loss, folder / name,
-              fmt::format("it has {} bytes, {} were written", bytes.size(), size));
+  check_size(bytes.size());
   if (crc_text(bytes) != entry.at("crc32").get<std::string>())
     refuse_at(ErrorCode::data_loss, folder / name, "its checksum does not fit: it was changed");
   return bytes;
@@ -113,16 +119,17 @@ Json json_of_mark(const host::TapeMark& mark) {
 }
 
 host::TapeMark mark_from(const Json& json) {
-  host::TapeMark out{json.at("name").get<std::string>(), json.at("run").get<std::uint64_t>(), {}};
+  host::TapeMark out{
+      json.at("name").get<std::string>(), exactly<std::uint64_t>(json.at("run")), {}};
   for (const Json& s : json.at("sites"))
-    out.sites.push_back({s.at(0).get<std::int64_t>(), s.at(1).get<int>(),
-                         s.at(2).get<std::int64_t>(), s.at(3).get<std::uint64_t>()});
+    out.sites.push_back({exactly<std::int64_t>(s.at(0)), exactly<int>(s.at(1)),
+                         exactly<std::int64_t>(s.at(2)), exactly<std::uint64_t>(s.at(3))});
   return out;
 }
 
 /// A number that is smaller than `limit`.
 std::size_t index_from(const Json& json, std::size_t limit) {
-  const auto out = json.get<std::size_t>();
+  const auto out = exactly<std::size_t>(json);
   if (out >= limit) throw std::out_of_range("index");
   return out;
 }
@@ -130,7 +137,7 @@ std::size_t index_from(const Json& json, std::size_t limit) {
 }  // namespace
 
 void sync_folder(const fs::path& folder) {
-  const int handle = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int handle = host::open_stream(folder.string(), O_RDONLY | O_DIRECTORY);
   if (handle < 0) refuse_at(ErrorCode::unavailable, folder, std::strerror(errno));
   const int failed = ::fsync(handle) == 0 ? 0 : errno;
   ::close(handle);
@@ -238,7 +245,7 @@ Json joined(std::span<const Json> pieces) {
     const Json& piece = pieces[rank];
     const std::size_t before = out.at("files").size();
     const auto moved = [&](Json entry) {
-      entry.at("file") = entry.at("file").get<std::size_t>() + before;
+      entry.at("file") = exactly<std::size_t>(entry.at("file")) + before;
       return entry;
     };
     const auto same = [&](const char* key) { return piece.at(key) == out.at(key); };
@@ -283,7 +290,7 @@ StoredCheckpoint read_checkpoint(const fs::path& checkpoint) try {
         entry.at("name").get<std::string>(), parse_type(entry.at("type").get<std::string>()), {}};
     for (const Json& part : entry.at("parts"))
       whole.parts.push_back(
-          {index_from(part.at("file"), out.files.size()), part.at("begin").get<Dims>()});
+          {index_from(part.at("file"), out.files.size()), exactly<Dims>(part.at("begin"))});
     out.tensors.push_back(std::move(whole));
   }
   for (const Json& process : json.at("processes")) {
@@ -331,22 +338,23 @@ void make_folder(const fs::path& folder) {
 FolderLock::FolderLock(const fs::path& folder) {
   make_folder(folder);
   const fs::path file = folder / "lock";
-  handle_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  handle_ = host::open_file("checkpoint", file.string(), O_RDWR | O_CREAT);
   if (handle_ < 0) refuse_at(ErrorCode::unavailable, file, std::strerror(errno));
-  struct flock lock {};
-  lock.l_type = F_WRLCK;
-  lock.l_whence = SEEK_SET;
-  if (::fcntl(handle_, F_SETLK, &lock) == 0) return;
+  // Of this open file, and not of the process, which would lose it with any other handle that it
+  // closes. The holder's number is what the file says, as far as the disk has room for it.
+  if (::flock(handle_, LOCK_EX | LOCK_NB) == 0) {
+    if (::ftruncate(handle_, 0) == 0) static_cast<void>(::dprintf(handle_, "%d", ::getpid()));
+    return;
+  }
   const int failed = errno;
-  struct flock holder = lock;
-  static_cast<void>(::fcntl(handle_, F_GETLK, &holder));
+  char holder[16] = "";
+  static_cast<void>(::pread(handle_, holder, sizeof holder - 1, 0));
   ::close(handle_);
-  if (failed != EACCES && failed != EAGAIN)
-    refuse_at(ErrorCode::unavailable, file, std::strerror(failed));
+  if (failed != EWOULDBLOCK) refuse_at(ErrorCode::unavailable, file, std::strerror(failed));
   refuse_at(
       ErrorCode::failed_precondition, folder,
       fmt::format("another process ({}) writes checkpoints there; give each a folder of its own",
-                  holder.l_pid));
+                  std::atoi(holder)));
 }
 
 FolderLock::~FolderLock() { ::close(handle_); }

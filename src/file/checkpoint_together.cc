@@ -2,11 +2,12 @@
 // to a folder that may lie on another machine, so who waits looks, less and less often.
 #include "file/checkpoint_together.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
 #include <system_error>
 #include <thread>
 
@@ -85,7 +86,12 @@ class Gathering {
         if (entry.path().filename().string().find(of_mine) != std::string::npos)
           fs::remove(entry.path());
       fs::remove(file("piece", together_.rank));
-      std::ofstream(file("failed", together_.rank)) << why;  // empty, where the disk is full
+      const std::string failed = file("failed", together_.rank).string();
+      const int handle = host::open_file("checkpoint", failed, O_WRONLY | O_CREAT | O_TRUNC);
+      if (handle < 0) return;
+      // Empty, where the disk is full.
+      static_cast<void>(::write(handle, why.data(), why.size()));
+      ::close(handle);
     } catch (const std::exception&) {
     }  // the others wait no longer than their patience
   }

@@ -50,7 +50,14 @@ void CheckpointWriter::open_folder() {
   lock_.emplace(folder_);
   sweep(folder_);
   if (const auto numbers = checkpoint_numbers(folder_); !numbers.empty())
-    next_ = std::max(next_, numbers.front() + 1);
+    next_ = std::max(next_, numbers.front() + (numbers.front() < none_follows));
+}
+
+fs::path CheckpointWriter::next_path() {
+  if (next_ == none_follows)
+    refuse_at(ErrorCode::failed_precondition, checkpoint_path(folder_, next_),
+              "no number can follow this one; write to another folder");
+  return checkpoint_path(folder_, next_++);
 }
 
 AlignedMemory CheckpointWriter::room(std::size_t size) {
@@ -144,7 +151,7 @@ void CheckpointWriter::recycle(Snapshot& snapshot) {
 }
 
 void CheckpointWriter::write_alone(const Snapshot& snapshot) {
-  const fs::path path = checkpoint_path(folder_, next_++);
+  const fs::path path = next_path();
   try {
     write_checkpoint(path, snapshot);
   } catch (...) {
@@ -164,7 +171,7 @@ void CheckpointWriter::write(const Job& job) {
   else
     make_folder(folder_);
   if (together)
-    write_together(folder_, job.snapshot, [&] { return checkpoint_path(folder_, next_++); });
+    write_together(folder_, job.snapshot, [&] { return next_path(); });
   else
     write_alone(job.snapshot);
   ++*job.written;

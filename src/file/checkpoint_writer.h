@@ -42,6 +42,7 @@ class CheckpointWriter : public host::Background,
  private:
   using Lock = std::unique_lock<Mutex>;
   void open_folder();
+  std::filesystem::path next_path();
   void work() noexcept;
   void write(const Job& job);
   void write_alone(const Snapshot& snapshot);
@@ -51,6 +52,7 @@ class CheckpointWriter : public host::Background,
   const std::filesystem::path folder_;
   Mutex opening_;  // of what follows
   std::optional<FolderLock> lock_;
+  static constexpr std::uint64_t none_follows = UINT64_MAX;
   std::uint64_t next_ = 1;
 
   Mutex guard_;  // of what follows

@@ -21,20 +21,54 @@
 
 namespace postern::internal::host {
 
+int open_stream(const std::string& file, int how) {
+  int handle = -1;
+  do handle = ::open(file.c_str(), how | O_CLOEXEC | O_NOCTTY, 0666);
+  while (handle < 0 && errno == EINTR);
+  return handle;
+}
+
+int open_file(const char* who, const std::string& file, int how) {
+  const int handle = open_stream(file, how | O_NONBLOCK), reason = errno;
+  struct stat about {};
+  if (handle >= 0 && ::fstat(handle, &about) == 0 && S_ISREG(about.st_mode)) return handle;
+  if (handle >= 0) ::close(handle);
+  if (handle >= 0 || reason == ENXIO)  // a pipe that nobody reads
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{}: {} is no regular file", who, one_line(file)));
+  errno = reason;
+  return -1;
+}
+
 std::string read_file(const char* who, const std::string& file) {
+  const auto refuse = [&](ErrorCode code, const char* why) {
+    throw Error(code, fmt::format("{}: {}: {}", who, one_line(file), why));
+  };
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> in(
-      std::fopen(file.c_str(), "rb"), [](std::FILE* f) { return f ? std::fclose(f) : 0; });
+      [&] {
+        const int handle = open_file(who, file, O_RDONLY);
+        return handle < 0 ? nullptr : ::fdopen(handle, "rb");
+      }(),
+      [](std::FILE* f) { return f ? std::fclose(f) : 0; });
   std::string text;
   struct stat about {};
-  if (in && ::fstat(::fileno(in.get()), &about) == 0 && S_ISREG(about.st_mode))
-    text.reserve(size_of(about.st_size));
-  char part[1 << 16];
-  for (std::size_t n = 0; in && (n = std::fread(part, 1, sizeof part, in.get())) > 0;)
-    text.append(part, n);
+  try {
+    if (in && ::fstat(::fileno(in.get()), &about) == 0) text.reserve(size_of(about.st_size));
+    char part[1 << 16];
+    for (std::size_t n = 0; in && (n = std::fread(part, 1, sizeof part, in.get())) > 0;)
+      text.append(part, n);
+  } catch (const std::exception&) {
+    refuse(ErrorCode::resource_exhausted, "there is no memory for what it holds");
+  }
   if (!in || std::ferror(in.get()))
-    throw Error(errno == ENOENT ? ErrorCode::not_found : ErrorCode::unavailable,
-                fmt::format("{}: {}: {}", who, file, std::strerror(errno)));
+    refuse(errno == ENOENT ? ErrorCode::not_found : ErrorCode::unavailable, std::strerror(errno));
   return text;
+}
+
+std::string read_if_there(const std::string& file) noexcept try {
+  return read_file("", file);
+} catch (const Error&) {
+  return {};
 }
 
 std::filesystem::path settled(const std::filesystem::path& folder) {
@@ -48,7 +82,7 @@ NewFile::NewFile(const char* who, std::string file)
   struct stat about {};
   const bool there = ::stat(file_.c_str(), &about) == 0;
   if (there && !S_ISREG(about.st_mode)) {
-    handle_ = ::open(file_.c_str(), O_WRONLY | O_CLOEXEC);
+    handle_ = open_stream(file_, O_WRONLY);
     if (handle_ < 0) fail(errno);
     return;
   }
@@ -60,7 +94,7 @@ NewFile::NewFile(const char* who, std::string file)
   static std::atomic<unsigned> counter{0};
   while (handle_ < 0) {
     beside_ = fmt::format("{}.postern-{}-{}", file_.substr(0, slash), ::getpid(), counter++);
-    handle_ = ::open(beside_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    handle_ = open_file(who_, beside_, O_WRONLY | O_CREAT | O_EXCL);
     if (handle_ < 0 && errno != EEXIST) fail(errno);
   }
   if (there) static_cast<void>(::fchmod(handle_, about.st_mode & 07777));

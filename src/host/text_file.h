@@ -6,9 +6,19 @@
 
 namespace postern::internal::host {
 
-/// What `file` holds. Throws Error(not_found) or Error(unavailable) in the name of `who`, with the
-/// system's reason.
+/// ::open, of regular files alone and with no wait: who opens a pipe would wait for its other end,
+/// and who reads a device might never come to an end. Else Error(invalid_argument) in the name of
+/// `who`. All files are opened by this function, which scripts/rooms checks, but for streams that
+/// are written as they come (`open_stream`).
+int open_file(const char* who, const std::string& file, int how);
+int open_stream(const std::string& file, int how);
+
+/// What `file` holds. Throws Error in the name of `who`: not_found or unavailable with the system's
+/// reason, invalid_argument for what is no regular file, resource_exhausted where it is too long.
 std::string read_file(const char* who, const std::string& file);
+
+/// The same; empty where it cannot be read.
+std::string read_if_there(const std::string& file) noexcept;
 
 /// One name for a folder, whether it is there yet or not, and wherever the process goes.
 std::filesystem::path settled(const std::filesystem::path& folder);

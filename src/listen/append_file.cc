@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "core/text.h"
+#include "host/text_file.h"
 
 namespace postern::internal::host {
 
@@ -48,12 +49,10 @@ AppendFile::AppendFile(const char* who, fs::path file, Open open, const char* cu
   if (file_.has_parent_path()) fs::create_directories(file_.parent_path(), error);
   struct stat about {};
   const bool there = ::stat(file_.c_str(), &about) == 0;
-  // Whoever could also read a pipe would be a reader of it, for whom it stays open.
-  int how = there && !S_ISREG(about.st_mode) ? O_WRONLY : O_RDWR | O_CREAT | O_APPEND;
-  if (fresh_) how |= O_CREAT | O_EXCL;
-  do {
-    handle_ = ::open(file_.c_str(), how | O_CLOEXEC, 0666);
-  } while (handle_ < 0 && errno == EINTR);
+  if (open == Open::stream && there && !S_ISREG(about.st_mode))
+    handle_ = open_stream(file_, O_WRONLY);  // who could also read a pipe would keep it open
+  else
+    handle_ = open_file(who_, file_, O_RDWR | O_CREAT | O_APPEND | (fresh_ ? O_EXCL : 0));
   if (handle_ < 0 && errno == EEXIST)
     throw Error(ErrorCode::already_exists,
                 fmt::format("{}: '{}' is there already", who_, one_line(file_.string())));
@@ -148,7 +147,8 @@ std::string AppendFile::first_line() const {
 }
 
 bool AppendFile::is_held(const fs::path& file) {
-  const int handle = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  if (!fs::is_regular_file(file)) return false;
+  const int handle = open_file("tensorboard", file, O_RDONLY);
   if (handle < 0) return false;
   const bool held = ::flock(handle, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
   ::close(handle);

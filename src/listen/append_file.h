@@ -6,15 +6,16 @@
 
 namespace postern::internal::host {
 
-/// A file that one process at a time appends to, while this lives. What is no regular file (a pipe,
-/// a terminal) is written as it comes; opening a pipe waits for its reader. Errors are in the name
-/// of `who`: failed_precondition when another process (or another of these) has the file,
-/// unavailable with the system's reason.
+/// A file that one process at a time appends to, while this lives. Errors are in the name of `who`:
+/// failed_precondition when another process (or another of these) has the file, invalid_argument
+/// for what is no regular file, unavailable with the system's reason.
 class AppendFile {
  public:
-  enum class Open { continued, fresh };
-  /// `continued`: behind what is there, if anything is; `fresh`: throws Error(already_exists) when
-  /// anything is, and what nothing was written to goes again. Makes the folders in which the file
+  enum class Open { continued, stream, fresh };
+  /// `continued`: behind what is there, if anything is; `stream`: likewise, and what is no regular
+  /// file (a pipe, a terminal) is written as it comes, where opening a pipe waits for its reader;
+  /// `fresh`: throws Error(already_exists) when anything is, and what nothing was written to goes
+  /// again. Makes the folders in which the file
   /// lies. `cure`: what errors of writing add.
   AppendFile(const char* who, std::filesystem::path file, Open open,
              const char* cure = ", or have the program go on without (OnError::go_on)");

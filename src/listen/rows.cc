@@ -135,7 +135,7 @@ struct RowsState {
     if (std::exchange(file, nullptr))
       log(LogLevel::warning, "{}: '{}' was removed, and is begun anew", who(),
           one_line(path.string()));
-    auto made = std::make_unique<host::AppendFile>(who(), path, host::AppendFile::Open::continued);
+    auto made = std::make_unique<host::AppendFile>(who(), path, host::AppendFile::Open::stream);
     if (const std::size_t half = made->cut_half_line(); half > 0)
       log(LogLevel::warning, "{}: '{}' ended in the middle of a line, whose {} bytes are removed",
           who(), one_line(path.string()), half);

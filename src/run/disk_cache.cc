@@ -8,9 +8,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <optional>
+#include <sstream>
 
 #include "core/digest.h"
 #include "core/log.h"
@@ -28,19 +28,13 @@ std::string header_of(std::string_view key, std::string_view payload) {
   return fmt::format("{}\n{}\n{}\n{}\n", format_version, key, payload.size(), digest(payload));
 }
 
-/// What the entry holds. One that is no file would keep its reader waiting.
+/// What the entry holds.
 std::optional<std::string> read_entry(const std::filesystem::path& path) {
-  std::error_code error;
-  const std::filesystem::file_status status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status)) return {};
-  if (!std::filesystem::is_regular_file(status)) {
-    log(LogLevel::warning, "cache file {} is no regular file; the program is compiled anew",
-        path.string());
-    return {};
-  }
   try {
     return host::read_file("cache", path.string());
-  } catch (const Error&) {
+  } catch (const Error& e) {
+    if (e.code() == ErrorCode::invalid_argument)
+      log(LogLevel::warning, "{}; the program is compiled anew", e.what());
     return {};
   }
 }
@@ -82,12 +76,9 @@ void save(const std::filesystem::path& path, const std::string& key, const std::
 /// name, and the instructions that this machine has.
 std::string surroundings() {
   std::string out, line;
-  if (const char* flags = std::getenv("XLA_FLAGS")) {
-    out = flags;
-    std::ifstream file(flags);
-    while (std::getline(file, line)) out += '\n' + line;
-  }
-  std::ifstream cpu("/proc/cpuinfo");
+  if (const char* flags = std::getenv("XLA_FLAGS"))
+    out = fmt::format("{}\n{}", flags, host::read_if_there(flags));
+  std::istringstream cpu(host::read_if_there("/proc/cpuinfo"));
   while (std::getline(cpu, line) && !line.starts_with("flags") && !line.starts_with("Features")) {
   }
   return out + '\0' + line;

@@ -4,9 +4,10 @@
 #include <unistd.h>
 
 #include <ctime>
-#include <fstream>
 #include <sstream>
 #include <vector>
+
+#include "host/text_file.h"
 
 namespace postern::internal::live {
 
@@ -15,9 +16,8 @@ ProcessNow process_now() {
   out.pid = ::getpid();
   char name[256] = {};
   if (::gethostname(name, sizeof name - 1) == 0) out.host = name;
-  std::ifstream file("/proc/self/stat");
-  std::string text, word;
-  std::getline(file, text);
+  const std::string text = host::read_if_there("/proc/self/stat");
+  std::string word;
   // The second field is a name in brackets, in which there may be anything.
   std::istringstream rest(text.substr(std::min(text.rfind(')') + 1, text.size())));
   std::vector<std::string> fields;

@@ -456,6 +456,9 @@ TEST(Checkpoint, OneProcessWritesToAFolder) {
   EXPECT_EQ(other.code, 1);
   EXPECT_TRUE(has(other.err, "another process (" + std::to_string(::getpid()) + ")")) << other.err;
   EXPECT_EQ(step_in(folder.path()), 0);
+  const TemporaryFolder copy;  // for which this process opens and closes all files
+  fs::copy(folder.path(), copy.path(), fs::copy_options::recursive);
+  EXPECT_EQ(run_program("checkpoint_loop", {folder.path(), "10"}).code, 1);
 }
 
 TEST(Checkpoint, KilledAtAnyMomentItEndsAsUndisturbed) {

@@ -187,6 +187,9 @@ TEST_F(Journal, WhatDoesNotBelongTogetherIsRefused) {
                         ErrorCode::failed_precondition);
     expect_error<Error>([&] { static_cast<void>(record(file, {.resumable = true})); },
                         {"another process"}, ErrorCode::failed_precondition);
+    static_cast<void>(contents(file));  // which opens and closes it
+    expect_error<Error>([&] { static_cast<void>(record(file, {.resumable = true})); },
+                        {"another process"}, ErrorCode::failed_precondition);
     recording.close();
     expect_error<Error>([&] { resume(kept, start, recording); }, {"is over"},
                         ErrorCode::failed_precondition);
