@@ -5,7 +5,8 @@
 //
 // Arrays are row-major and little-endian, of pred, s8 to s64, u8 to u64, f16, f32, f64, c64 or
 // c128. Of other dtypes they are written as what NumPy knows and holds all of them: bf16 and the
-// floats of 8 and 4 bits as f32, integers of 4 and 2 bits as those of 8.
+// floats of 8 and 4 bits as f32, integers of 4 and 2 bits as those of 8. Of ml_dtypes' arrays those
+// of bfloat16 and float8_e5m2 are read; of the others a file does not say which they are.
 //
 // Every function throws errors that name the file: Error(not_found) or Error(unavailable) when it
 // cannot be read or written, Error(invalid_argument) when it is no array, Error(data_loss) when it

@@ -92,6 +92,13 @@ std::string npy_header(DType dtype, std::int64_t rows, const Dims& row) {
 namespace {
 
 DType dtype_from(const std::string& descriptor) {
+  // As NumPy writes arrays of ml_dtypes, whose types it does not know.
+  if (descriptor == "<V2" || descriptor == "|V2") return DType::bf16;
+  if (descriptor == "<f1") return DType::f8e5m2;
+  if (descriptor == "<V1" || descriptor == "|V1")
+    throw Error(ErrorCode::unimplemented,
+                "it does not say which of ml_dtypes' types of one byte its elements are; write it "
+                "as a .safetensors file, or as another dtype");
   for (int d = 0; d < static_cast<int>(DType::token); ++d)
     if (const auto dtype = static_cast<DType>(d);
         npy_dtype(dtype) == dtype && descriptor == npy_descriptor(dtype))

@@ -67,7 +67,13 @@ TEST(Npy, WhatIsNoArrayIsRefused) {
   const std::string file = folder.path() + "/x.npy";
   const std::string start("\x93NUMPY\x01\x00", 8);
   auto refused = [&](const std::string& header, ErrorCode code, const std::string& told) {
-    put(file, start + static_cast<char>(header.size()) + '\0' + header);
+    std::string length{static_cast<char>(header.size()), static_cast<char>(header.size() >> 8)};
+    std::string version = start;
+    if (header.size() > 0xFFFF) {
+      version[6] = 2;
+      length += {static_cast<char>(header.size() >> 16), '\0'};
+    }
+    put(file, version + length + header);
     try {
       read_npy(file);
       ADD_FAILURE() << header;
@@ -88,6 +94,14 @@ TEST(Npy, WhatIsNoArrayIsRefused) {
       "{'descr': '<f8', 'fortran_order': False, "
       "'shape': (4611686018427387904, 4611686018427387904), }",
       invalid_argument, "");
+  std::string axes;
+  for (int i = 0; i < 150'000; ++i) axes += "1,";
+  refused("{'descr': '<f4', 'fortran_order': False, 'shape': (" + axes + "), }", invalid_argument,
+          "at most 64 axes, got 150000");
+  refused("{'descr': '<f4', 'fortran_order': False, 'shape': (1.5,), }", invalid_argument,
+          "describes no array");
+  refused("{'descr': '<V1', 'fortran_order': False, 'shape': (3,), }", unimplemented,
+          "does not say which of ml_dtypes'");
   refused("{", invalid_argument, "describes no array");
   put(file, "text");
   expect_error<Error>([&] { read_npy(file); }, {"cut short"});
@@ -99,6 +113,26 @@ TEST(Npy, WhatIsNoArrayIsRefused) {
 }
 
 /// Whatever happens to a file: an error, or arrays.
+TEST(Npy, ArraysOfMlDtypesAreRead) {
+  const TemporaryFolder folder;
+  const std::string file = folder.path() + "/x.npy";
+  const auto with = [&](const std::string& descriptor, const std::string& bytes) {
+    std::string header =
+        "{'descr': '" + descriptor + "', 'fortran_order': False, 'shape': (3,), }\n";
+    put(file, std::string("\x93NUMPY\x01\x00", 8) + static_cast<char>(header.size()) + '\0' +
+                  header + bytes);
+    return read_npy(file);
+  };
+  for (const char* descriptor : {"<V2", "|V2"}) {  // 1, -2, 0.5
+    const Tensor x = with(descriptor, std::string("\x80\x3f\x00\xc0\x00\x3f", 6));
+    EXPECT_EQ(x.dtype(), DType::bf16);
+    EXPECT_EQ(convert(x, DType::f32).to_vector<float>(), (std::vector<float>{1, -2, 0.5f}));
+  }
+  const Tensor y = with("<f1", std::string("\x3c\xc0\x38", 3));
+  EXPECT_EQ(y.dtype(), DType::f8e5m2);
+  EXPECT_EQ(convert(y, DType::f32).to_vector<float>(), (std::vector<float>{1, -2, 0.5f}));
+}
+
 TEST(Npy, DamagedArchivesAreErrors) {
   const TemporaryFolder folder;
   const std::string file = folder.path() + "/x.npz";
