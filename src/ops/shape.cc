@@ -46,6 +46,12 @@ void convert_lower(Lowering& out, const Equation& e) {
     const Ssa part = out.op("real", {out.operand(e, 0)}, {&out.operand_type(e, 0)}, real);
     return out.define(e, 0, out.op("convert", {part}, {&real}, out.result_type(e)));
   }
+  // XLA takes the greatest numbers of f4e2m1fn for infinities.
+  if (is_float(from) && bit_width(from) <= 8 && is_integer(to)) {
+    const Type wide{DType::f32, out.operand_type(e, 0).dims};
+    const Ssa exact = out.op("convert", {out.operand(e, 0)}, {&out.operand_type(e, 0)}, wide);
+    return out.define(e, 0, out.op("convert", {exact}, {&wide}, out.result_type(e)));
+  }
   out.simple(e, "convert");
 }
 

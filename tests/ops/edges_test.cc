@@ -5,6 +5,7 @@
 #include <cmath>
 #include <complex>
 #include <limits>
+#include <numeric>
 
 #include "support.h"
 
@@ -218,6 +219,51 @@ TEST(Edges, NumbersOfAByteOrLess) {
     EXPECT_EQ(floats(y), (Floats{1, 2, 3})) << to_string(dtype);
   }
   EXPECT_EQ(floats(take(convert(x, DType::f4e2m1fn), tensor<int>({2, 0}))), (Floats{2, 1}));
+}
+
+std::vector<std::byte> bytes_of(const Tensor& x) {
+  std::vector<std::byte> out(x.type().byte_size());
+  x.read(out.data());
+  return out;
+}
+
+/// All finite numbers of a float of at most a byte.
+Tensor finite_numbers(DType dtype) {
+  std::vector<std::uint8_t> all(std::size_t{1} << bit_width(dtype)), finite;
+  std::iota(all.begin(), all.end(), std::uint8_t{0});
+  const auto count = static_cast<std::int64_t>(all.size());
+  const Floats values = floats(Tensor(make_type(dtype, {count}), all.data()));
+  for (std::size_t i = 0; i < all.size(); ++i)
+    if (std::isfinite(values[i])) finite.push_back(all[i]);
+  return Tensor(make_type(dtype, {static_cast<std::int64_t>(finite.size())}), finite.data());
+}
+
+TEST(Edges, NarrowFloatsBecomeTheNumbersThatTheyAre) {
+  std::vector<DType> all;
+  for (int d = 0; d < static_cast<int>(DType::token); ++d) all.push_back(static_cast<DType>(d));
+  for (const DType from : all) {
+    if (!is_float(from) || bit_width(from) > 8) continue;
+    const Tensor x = finite_numbers(from);
+    const auto by = [&](const Tensor& v) {
+      std::vector<Tensor> out;
+      for (const DType to : all) out.push_back(convert(v, to));
+      return out;
+    };
+    const std::vector<Tensor> want = by(convert(x, DType::f32));
+    for (const Mode mode : test::both_modes) {
+      const std::vector<Tensor> got = jit(by, {.mode = mode})(x);
+      for (std::size_t i = 0; i < all.size(); ++i)
+        EXPECT_EQ(bytes_of(got[i]), bytes_of(want[i]))
+            << to_string(from) << " to " << to_string(all[i]);
+    }
+    const std::vector<Tensor> folded = jit([&] { return by(x); })();
+    for (std::size_t i = 0; i < all.size(); ++i)
+      EXPECT_EQ(bytes_of(folded[i]), bytes_of(want[i]))
+          << to_string(from) << " to " << to_string(all[i]) << ", a constant";
+  }
+  const Tensor ends = convert(tensor<float>({6, -6}), DType::f4e2m1fn);
+  for (const DType to : {DType::s4, DType::s8, DType::s16, DType::s32, DType::s64})
+    EXPECT_EQ(ints(convert(ends, to)), (Ints{6, -6})) << to_string(to);
 }
 
 TEST(Edges, ExtentsOfNoneAreRefusedByName) {
