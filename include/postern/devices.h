@@ -29,7 +29,8 @@ struct Config {
   std::size_t tap_queue_bytes = 0;
   /// In bytes: JitOptions::gather_limit where that is 0; default: none.
   std::size_t gather_limit = 0;
-  /// How long the end of the process waits for runs in flight. 0: not at all.
+  /// How long the end of the process waits for runs in flight. 0: not at all. With those that are
+  /// left the process leaves by _Exit, with its code: they go on until then, so statics stay.
   std::chrono::milliseconds exit_limit{5000};
   /// How long a thread that waits for another one (an answer of a bridge, a function with a time
   /// limit, the end of a run) looks for it before it sleeps, as long as such looks succeed: woken

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <optional>
@@ -26,7 +27,7 @@ namespace postern::internal::run {
 namespace {
 
 std::chrono::milliseconds exit_limit;
-std::atomic<bool> drained{false}, given_up{false};
+std::atomic<bool> drained{false}, given_up{false}, runs_left{false};
 std::terminate_handler earlier_handler = nullptr;
 
 struct Pending {
@@ -73,6 +74,7 @@ void settle() {
     // exit() inside a host function: what called it can't end, all others can.
     const Pending left = wait_for_all_but(host::surrounding_runs(), exit_limit);
     given_up = left.count() > 0;
+    runs_left = left.runs > 0;
     if (left.runs > 0)
       log(LogLevel::warning, "the process ends with {} runs still in flight after {} ms", left.runs,
           exit_limit.count());
@@ -87,11 +89,20 @@ void settle() {
   }
 }
 
+void leave(int code, void*) {
+  // A function that does not return may hold it.
+  if (::ftrylockfile(stdout) == 0) ::fflush_unlocked(stdout);
+  std::_Exit(code);
+}
+
 void drain() {
   if (forked() || drained.exchange(true)) return;  // what is under way is the other process's
   settle();
   host::print_unseen();
   host::timeline::write_for_environment();
+  // What is under way would go on among statics that are gone, XLA's and the user's. A handler that
+  // is registered by another comes next, and this kind is told the code.
+  if (runs_left) static_cast<void>(::on_exit(leave, nullptr));
 }
 
 // A thread that calls exit() loses its own variables before the first static of the process goes,

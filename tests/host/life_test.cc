@@ -361,6 +361,14 @@ TEST(Life, ExitInsideAHostFunction) {
   }
 }
 
+TEST(Life, WhatIsInFlightBehindTheLimitIsLeftAlone) {
+  RecordProperty("covers", "LIFE-03");
+  const auto ended = run_program("life_exit", {"beside"});
+  EXPECT_EQ(ended.code, 7) << ended.err;
+  EXPECT_EQ(ended.out, "said before");
+  EXPECT_TRUE(has(ended.err, "1 runs still in flight after 300 ms")) << ended.err;
+}
+
 TEST(Life, FailuresThatNobodySawArePrintedAtTheEnd) {
   RecordProperty("covers", "ERR-03");
   auto ended = run_program("life_exit", {"unseen"});

@@ -1,6 +1,7 @@
 // Ends in the way that its argument says, with code 7, while runs are in flight or have failed.
 #include <postern/postern.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -40,6 +41,46 @@ struct Statics {
 };
 Statics statics;
 
+/// Looked at by a function that goes on while the process ends.
+struct Ended {
+  std::atomic<bool> gone{false};
+  ~Ended() {
+    gone = true;
+    std::this_thread::sleep_for(300ms);
+  }
+};
+Ended ended;
+
+/// Ends inside of a call, behind the limit, while another run computes and calls.
+int beside() {
+  pn::configure({.exit_limit = 300ms});
+  auto busy = pn::jit([](pn::Tensor m) {
+    return pn::fori_loop(
+        0, 20'000,
+        [m](pn::Tensor, pn::Tensor v) {
+          pn::call({.effect = pn::Effect::ordered}, std::tuple<>(), [] {
+            if (ended.gone) std::abort();
+          });
+          return pn::matmul(v, m);
+        },
+        m);
+  });
+  auto run = busy.start(pn::full(pn::type<float>({300, 300}), 0.01f));
+  std::this_thread::sleep_for(50ms);
+  std::fputs("said before", stdout);
+  auto leave = pn::jit([](pn::Tensor x) {
+    return pn::call(
+        x.type(),
+        [](float v) {
+          std::exit(7);
+          return v;
+        },
+        x);
+  });
+  leave(pn::Tensor(1.0f)).block_until_ready();
+  return 1;
+}
+
 int inside(bool limited) {
   auto f = pn::jit([=](pn::Tensor x) {
     return pn::call(
@@ -62,6 +103,7 @@ int main(int argc, char** argv) {
   if (how == "exit") std::exit(7);
   if (how == "inside") return inside(false);
   if (how == "inside limited") return inside(true);
+  if (how == "beside") return beside();
   if (how == "stuck") {
     pn::configure({.exit_limit = 300ms});
     auto f = pn::jit([](pn::Tensor x) {
