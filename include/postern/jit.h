@@ -45,7 +45,8 @@ struct JitOptions {
 /// program wait for one compilation (if `f`, being traced, waits for one of them, that one traces
 /// it too after a second). Inside a trace it is simply `f`. Numbers given for Tensor parameters are
 /// scalars; parameters of `f` that are no containers (int, std::string, enums) are static: their
-/// values are part of the cache's key.
+/// values are part of the cache's key. A call returns when the host functions of the program have,
+/// but for those of asynchronous taps and what start_call began; without any it may return before.
 ///
 ///   auto power = pn::jit([](pn::Tensor x, int n) {  // n is static: one program for each value
 ///     pn::Tensor y = x;

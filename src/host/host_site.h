@@ -24,6 +24,13 @@ struct HostSite {
   /// Of a live hook: nobody listens. Then a firing does nothing but take its turn, if it has one.
   bool sleeps() const { return awake && !awake->load(std::memory_order_relaxed) && !one_order; }
 
+  /// Whether a function of the user's is entered while XLA waits for it. What a program does that
+  /// has no such site concerns nobody but who waits for its results.
+  bool enters_at_once() const {
+    const bool asleep = awake && !awake->load(std::memory_order_relaxed);
+    return !spec->async && !of_loop_tapes && !of_processes && !asleep;
+  }
+
   SitePtr spec;
   bool quick =
       false;  // the handler may take its short way: direct, few buffers, and none of the following

@@ -463,6 +463,7 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
                          .number = record->mark,
                          .keep = buffers.donation.kept()});
     buffers.donation.stands();
+    record->await_functions({&complete, 1});
   } catch (...) {
     const RunRecord::Owner owner = record->release();
     buffers.rethrow(*this, arguments);

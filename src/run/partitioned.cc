@@ -278,6 +278,7 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
                                .number = record->mark,
                                .keep = donation.kept()});
     donation.stands();
+    record->await_functions(complete);
   } catch (...) {
     const RunRecord::Owner owner = record->release();
     rethrow_failure(pending);

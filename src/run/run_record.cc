@@ -14,6 +14,7 @@
 #include "core/log.h"
 #include "host/executor.h"
 #include "host/handler.h"
+#include "host/lookout.h"
 #include "host/registry.h"
 #include "host/sanitizer.h"
 #include "host/tape.h"
@@ -103,9 +104,15 @@ void RunRecord::prepare(std::shared_ptr<const CompiledProgram> program) {
   open();
 }
 
-namespace {
-
-void await_all(std::span<const pjrt::Event> complete) noexcept {
+void RunRecord::await_functions(std::span<const pjrt::Event> complete) const {
+  const auto ready = [&] { return std::ranges::all_of(complete, &pjrt::Event::is_ready); };
+  const auto calls = [](const host::HostSite& s) { return s.enters_at_once(); };
+  if (ready()) return;
+  if (!part_of && (Runtime::existing().platform().calls_inline ||
+                   std::none_of(sites, sites + site_count, calls)))
+    return;
+  static thread_local host::Lookout lookout;
+  if (lookout.look(ready)) return;
   for (const pjrt::Event& e : complete) {
     try {
       e.await();
@@ -115,11 +122,8 @@ void await_all(std::span<const pjrt::Event> complete) noexcept {
   }
 }
 
-}  // namespace
-
 RunRecord::Finish RunRecord::finish(std::shared_ptr<RunRecord>& record,
                                     std::span<const pjrt::Event> complete) {
-  if (record->part_of) await_all(complete);
   const bool ready = std::ranges::all_of(complete, &pjrt::Event::is_ready);
   if (ready && record->has_calls_under_way()) {
     if (std::ranges::any_of(complete, [](const pjrt::Event& e) { return e.error().has_value(); }))

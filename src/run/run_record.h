@@ -41,6 +41,10 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
     bool ended;
     Owner owner;
   };
+  /// Waits for `complete`, of each device, if host functions may be at work until then that the
+  /// caller must not leave behind, or if the run is a part of another. To XLA's mind they cost
+  /// nothing, so whether it runs a program on this thread says nothing of them.
+  void await_functions(std::span<const pjrt::Event> complete) const;
   /// Ends the run when `complete`, of each device, says so: now if it is ready, else from XLA's
   /// thread. A record whose run has ended well, and that nobody else has, goes to its lane for the
   /// next run: `record` is then null. `awaited`: waits for a run that is alone, until what it

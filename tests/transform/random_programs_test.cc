@@ -13,6 +13,8 @@
 #include <mutex>
 #include <random>
 #include <sstream>
+#include <thread>
+#include <utility>
 
 namespace pn = postern;
 using pn::Tensor;
@@ -378,6 +380,59 @@ TEST(RandomPrograms, BatchedFormsAgreeInEveryModeAndWhenSaved) {
   }
   EXPECT_GT(masked, count / 5);
   EXPECT_GT(batched, count / 5);
+}
+
+// However heavy XLA thinks a program, from whichever thread it is asked for, called or started: to
+// the bit, and what was shown is there when the call has returned.
+TEST(RandomPrograms, GiveAndShowTheSameHoweverTheyAreRun) {
+  register_functions();
+  using Numbers = std::vector<double>;
+  const auto run_and_show = [](const auto& run) {
+    shown.clear();
+    const std::vector<Tensor> results = run();
+    Numbers out = [] {
+      const std::scoped_lock lock(shown_guard);
+      return std::exchange(shown, {});
+    }();
+    std::ranges::sort(out);
+    const Numbers given = numbers(results);
+    out.insert(out.end(), given.begin(), given.end());
+    return out;
+  };
+  const Tensor heavy = pn::ones(pn::type<float>({512, 512}));
+  const Tensor light = pn::ones(pn::type<float>({2, 2}));
+  std::size_t shows = 0;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  constexpr unsigned count = 8;
+#else
+  constexpr unsigned count = 20;
+#endif
+  for (unsigned seed = 0; seed < count; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const Nest::F f = Nest(seed).make(3, 1);
+    auto g = pn::jit([=](Tensor x, Tensor w) {
+      return std::vector{pn::vmap(pn::vmap(f))(x), pn::vmap(pn::vmap(f))(x * 1e-38f),
+                         pn::sum(pn::matmul(w, w))};
+    });
+    std::vector<float> v;
+    for (int i = 0; i < 12; ++i)
+      v.push_back(std::sin(1.7f * static_cast<float>(i) + static_cast<float>(seed)));
+    const Tensor x = pn::tensor<float>(v, {2, 3, 2});
+    const auto head = [](std::vector<Tensor> all) {
+      all.pop_back();  // the weight
+      return all;
+    };
+    const Numbers want = run_and_show([&] { return head(g(x, light)); });
+    shows += want.size() > 24;
+    for (int round = 0; round < 3; ++round)
+      EXPECT_EQ(run_and_show([&] { return head(g(x, heavy)); }), want) << "heavy";
+    EXPECT_EQ(run_and_show([&] { return head(g.start(x, heavy).result()); }), want) << "started";
+    Numbers other;
+    std::jthread([&] { other = run_and_show([&] { return head(g(x, light)); }); }).join();
+    EXPECT_EQ(other, want) << "from another thread";
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(shows, count / 5);
 }
 
 }  // namespace
