@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "host/float_state.h"
 #include "host/handler.h"
 #include "host/run_state.h"
 #include "pjrt/ffi_frame.h"
@@ -17,11 +18,12 @@ struct Called {
   XLA_FFI_Error* error = nullptr;
 };
 
-/// The run of this thread's last call. XLA looks for a run's state in a hash table, which takes as
-/// long as all that the handler does.
+/// The run of this thread's last call, and how XLA computes on the thread meanwhile. XLA looks for
+/// a run's state in a hash table, which takes as long as all that the handler does.
 struct LastRun {
-  std::int64_t id = 0;
+  std::int64_t id = 0;  // 0: of a run that XLA may call as it calls another
   RunState* state = nullptr;
+  FloatState floats;
 };
 extern constinit thread_local LastRun last_run;
 
@@ -31,7 +33,8 @@ extern constinit thread_local LastRun last_run;
   if (id > 0 && id == last_run.id) [[likely]]
     return last_run.state;
   auto* const run = static_cast<RunState*>(pjrt::user_data(frame, run_state_type));
-  if (run && id > 0 && run->mark == id) last_run = {id, run};
+  const bool known = run && id > 0 && run->mark == id;
+  last_run = {known ? id : 0, run, FloatState::now()};
   return run;
 }
 
@@ -54,6 +57,12 @@ extern constinit thread_local LastRun last_run;
                                  "postern_call: the call's buffers are not those of its site")};
   return {run, &site, nullptr};
 }
+
+/// For a call of a run of which this thread's last frame was: the thread computes as the one that
+/// asked for the run, as long as this lives.
+struct AsCaller : FloatScope {
+  explicit AsCaller(const RunState& run) : FloatScope(run.floats, last_run.floats) {}
+};
 
 /// Where the operands, the mask and the results of a call are; `otherwise` stands for those that
 /// are empty. Buffers of a site that is `unchecked` are compared with it: `error` is set when they

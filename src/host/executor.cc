@@ -20,6 +20,7 @@
 #include "core/fork.h"
 #include "core/lists.h"
 #include "core/mutex.h"
+#include "host/float_state.h"
 #include "host/lookout.h"
 
 namespace postern::internal::host {
@@ -32,7 +33,11 @@ using namespace std::chrono_literals;
 struct Pool {
   Mutex guard;
   Condition wake;
-  std::deque<std::function<void()>> jobs;
+  struct Job {
+    std::function<void()> act;
+    FloatState floats;
+  };
+  std::deque<Job> jobs;
   int idle = 0, sleeping = 0, threads = 0;
   std::atomic<std::size_t> waiting{0};  // jobs, for who looks without the lock
   Lookout lookout;
@@ -49,12 +54,13 @@ struct Pool {
       --sleeping;
       --idle;
       if (!got) break;
-      std::function<void()> job = std::move(jobs.front());
+      Job job = std::move(jobs.front());
       jobs.pop_front();
       waiting.store(jobs.size(), std::memory_order_release);
       lock.unlock();
-      job();
-      job = nullptr;
+      job.floats.set();
+      job.act();
+      job.act = nullptr;
       lock.lock();
     }
     --threads;
@@ -72,7 +78,7 @@ void run_on_host_thread(std::function<void()> job) {
   refuse_forked();
   Pool& p = pool();
   std::unique_lock lock(p.guard);
-  p.jobs.push_back(std::move(job));
+  p.jobs.push_back({std::move(job), FloatState::now()});
   p.waiting.store(p.jobs.size(), std::memory_order_release);
   if (size_of(p.idle) >= p.jobs.size()) {
     const int looking = p.idle - p.sleeping;
@@ -108,6 +114,7 @@ struct Shares {
   Shares(std::int64_t n, const std::function<void(std::int64_t)>& work) : count(n), body(work) {}
   const std::int64_t count;
   const std::function<void(std::int64_t)>& body;
+  const FloatState floats = FloatState::now();
   std::atomic<std::int64_t> next{0}, done{0};
   Mutex guard;
   Condition all_done;
@@ -161,6 +168,7 @@ void compute_for(std::int64_t n, const std::function<void(std::int64_t)>& body) 
   const auto task = [](void* data) {
     const std::unique_ptr<std::shared_ptr<Shares>> mine(
         static_cast<std::shared_ptr<Shares>*>(data));
+    const FloatScope as_caller((*mine)->floats);
     (*mine)->take();
   };
   for (std::int64_t t = 1; t < threads; ++t) {

@@ -6,8 +6,9 @@
 
 namespace postern::internal::host {
 
-/// Runs `job` on a thread of its own at once: an idle one, else a new one. `job` must not throw.
-/// Throws Error(resource_exhausted) when the system has no thread.
+/// Runs `job` on a thread of its own at once: an idle one, else a new one, which computes as the
+/// caller's does (host/float_state). `job` must not throw. Throws Error(resource_exhausted) when
+/// the system has no thread.
 void run_on_host_thread(std::function<void()> job);
 /// For who has brought a job and goes on computing, and holds no lock that the job takes: sees to
 /// it that the job's thread has a core.

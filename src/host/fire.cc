@@ -107,6 +107,7 @@ void keep_failure(RunState& run, const HostSite& site, int device, const std::ex
 bool enter_at_once(RunState& run, const HostSite& site, void* const* data, int device,
                    std::int64_t element, std::span<const bool> mask,
                    void* stream = nullptr) noexcept {
+  run.floats.set();  // the function before it, of a batch, may have left others
   if (!site.wants_info) return enter_here(run, site, data, device, nullptr);
   TapInfo info = make_info(run, site, &run, device, element, mask);
   info.stream = stream;

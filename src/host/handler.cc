@@ -142,6 +142,7 @@ XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
     return called.error;
   RunState* const run = called.run;
   const HostSite& site = *called.site;
+  const AsCaller floats(*run);
   if (!site.quick || !run->quick || run->stop.load(std::memory_order_relaxed)) [[unlikely]]
     return handle_specially(frame, *run, site);
   if (run->poison) [[unlikely]]

@@ -224,6 +224,7 @@ void PendingCalls::work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job
         const Beginning nested{{nullptr, nullptr, job->site, job->device, job->depth}, job->inside};
         NestingScope scope(&nested);
         WorkingFor of(calls.get());
+        job->floats.set();
         const timeline::Span span(timeline::Kind::call, spec.name, job->device, job->info.run);
         ok = enter_function(*job->site,
                             {job->site->called.data(), job->data.data(), job->site->operands,

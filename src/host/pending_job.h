@@ -20,6 +20,7 @@ struct PendingCalls::Job : detail::StopState {
         owner(of.owner),
         under_way(of.under_way),
         device(on_device),
+        floats(of.floats),
         info(given_info) {}
 
   const HostSite* site;  // as long as there is the owner
@@ -27,6 +28,7 @@ struct PendingCalls::Job : detail::StopState {
   std::shared_ptr<const void> owner;
   std::shared_ptr<void> under_way;  // let go when the function has returned
   const int device;
+  const FloatState floats;
   int depth = 0;
   std::uint64_t number = 0;     // of all started functions
   std::vector<RunName> inside;  // what its function is inside of, itself too

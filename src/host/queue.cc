@@ -397,6 +397,7 @@ void TapQueue::deliver(Item& item) noexcept {
     const timeline::Span span(timeline::Kind::delivery, spec.name, device_, source.number);
     const Beginning here{{nullptr, nullptr, &site, item.device, 1, true}, {}};
     NestingScope scope(&here);
+    source.floats.set();  // the thread has no other use of its own
     const TapInfo info{
         {spec.name, item.device, spec.place, source.number, StopToken(&source), source.context,
          source.sink, item.element, &source, site.spot(item.device).coordinates,

@@ -92,6 +92,7 @@ TapSource& RunState::tap_source() {
       tap_source_->number = number;
       tap_source_->context = context;
       tap_source_->sink = sink;
+      tap_source_->floats = floats;
       tap_source_->stop = stop.load();
       has_tap_source_.store(true, std::memory_order_release);
     }

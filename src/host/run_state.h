@@ -14,6 +14,7 @@
 
 #include "core/lists.h"
 #include "core/mutex.h"
+#include "host/float_state.h"
 #include "host/host_site.h"
 #include "host/turns.h"
 #include "host/waits.h"
@@ -45,6 +46,7 @@ struct TapSource : detail::StopState, std::enable_shared_from_this<TapSource> {
   std::uint64_t number = 0;
   void* context = nullptr;
   std::ostream* sink = nullptr;
+  FloatState floats;
 };
 
 class RunState : public detail::StopState {
@@ -66,6 +68,7 @@ class RunState : public detail::StopState {
   std::vector<int> ordinals;
   void* context = nullptr;
   std::ostream* sink = nullptr;
+  FloatState floats = FloatState::now();  // of the thread that asked for it
   Clock::time_point deadline = Clock::time_point::max();
   Turns turns;                  // of a run on several devices
   std::shared_ptr<Tape> tape;   // where its firings are recorded, or come from

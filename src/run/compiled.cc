@@ -444,7 +444,7 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
   Lane& lane = runtime.take(home.device, !sites_.empty());
   if (record) lane.started.store(true);
   try {
-    if (!record) record = std::move(lane.idle);
+    if (!record && (record = std::move(lane.idle))) record->floats = host::FloatState::now();
     if (!record) record = std::make_shared<RunRecord>(runtime.plugin());
     record->begin(shared_from_this(), lane);
   } catch (...) {

@@ -128,6 +128,7 @@ void DrivenRun::run_part(const CompiledProgram& program, std::span<const Tensor*
   part->part_of = shared_from_this();
   part->context = context;
   part->sink = sink;
+  part->floats = floats;
   part->deadline = deadline;
   part->tape = tape;
   part->own_functions = own_functions;
@@ -258,6 +259,7 @@ Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, TensorSpan
       alone->number = run->number;
       alone->context = run->context;
       alone->sink = run->sink;
+      alone->floats = run->floats;
       alone->deadline = run->deadline;
       alone->tape = run->tape;
       alone->own_functions = run->own_functions;
@@ -297,6 +299,7 @@ Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, TensorSpan
           detail::Access::make(std::make_shared<detail::HostValue>(t, std::move(bytes))));
     }
   }
+  const host::FloatScope as_caller(run->floats);
   PlaceScope::Replace at({});             // what the function does has places of its own,
   const DrivenRun::Scope apart(nullptr);  // and what it runs is its own affair
   if (!host::fire(*run, *site, buffers.data(), device) ||

@@ -27,6 +27,7 @@ XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
   if (!called.site) return called.error;
   host::RunState& run = *called.run;
   const host::HostSite& site = *called.site;
+  const host::AsCaller floats(run);
   const host::CallBuffers buffers(frame, site, nullptr);
   if (buffers.error) return buffers.error;
   const int device = run.device >= 0 ? run.device : run.device_of(pjrt::device_ordinal(frame));
