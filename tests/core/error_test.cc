@@ -12,23 +12,21 @@ struct OddError : std::runtime_error {
   int code;
 };
 
-/// A program so heavy that XLA runs it on a thread of its own, whose call waits for `go` before it
-/// enters `fn`.
-template <class F>
-auto behind_work(std::atomic<bool>& go, F fn) {
-  return jit([&go, fn](Tensor x) {
-    Tensor work = sum(sin(x) * cos(x) + exp(-abs(x)));
-    Tensor y = call(
-        {.name = "late"}, type<float>(),
-        [&go, fn](float v) {
-          EXPECT_TRUE(test::wait_until([&] { return go.load(); }));
-          return fn(v);
-        },
-        work * 0.0f);
+/// A program of which nothing is known when a call of it returns: work that XLA has a thread of its
+/// own for, and then a hook.
+auto behind_work() {
+  return jit([](Tensor m) {
+    const Tensor work = fori_loop(
+        0, 500, [&](Tensor, Tensor v) { return tanh(matmul(v, m)); }, m);
+    const Tensor y = hook({.name = "late", .live = true}, sum(work) * 0.0f);
     return std::pair(y, y + 1.0f);
   });
 }
-const Type heavy = type<float>({1 << 20});
+const Type heavy = type<float>({300, 300});
+/// From now on its hook throws.
+Listening throws_late(int code) {
+  return live_hooks().back().turn_on([code](float) { throw OddError(code); });
+}
 
 TEST(Error, TheOriginalExceptionArrives) {
   RecordProperty("covers", "ERR-01");
@@ -101,10 +99,9 @@ TEST(Error, ExceptionsOfAnyType) {
 
 TEST(Error, EachOutputGivesTheErrorAndBarrierIsCleanThen) {
   RecordProperty("covers", "ERR-03");
-  std::atomic<bool> go = false;
-  auto f = behind_work(go, [](float) -> float { throw OddError(3); });
+  auto f = behind_work();
   auto [a, b] = f(ones(heavy));  // nothing is known yet
-  go = true;
+  const Listening on = throws_late(3);
   const auto first = error_of<CallbackError>([&] { a.item<float>(); });
   const auto second = error_of<CallbackError>([&] { b.block_until_ready(); });
   const auto again = error_of<CallbackError>([&] { a.to_vector<float>(); });
@@ -116,10 +113,9 @@ TEST(Error, EachOutputGivesTheErrorAndBarrierIsCleanThen) {
 }
 
 TEST(Error, AFailedResultFailsWhatUsesIt) {
-  std::atomic<bool> go = false;
-  auto f = behind_work(go, [](float) -> float { throw OddError(4); });
+  auto f = behind_work();
   auto [a, b] = f(ones(heavy));
-  go = true;
+  const Listening on = throws_late(4);
   const auto e = error_of<CallbackError>([&, t = a] { (t * 2.0f + 1.0f).item<float>(); });
   ASSERT_TRUE(e);
   EXPECT_TRUE(has(e->what(), "odd 4")) << e->what();
@@ -138,10 +134,9 @@ TEST(Error, AFailedResultFailsWhatUsesIt) {
 
 TEST(Error, BarrierReportsWhatNobodyWaitedFor) {
   RecordProperty("covers", "ERR-03 ERR-12");
-  std::atomic<bool> go = false;
-  auto f = behind_work(go, [](float) -> float { throw OddError(5); });
+  auto f = behind_work();
   static_cast<void>(f(ones(heavy)));  // dropped
-  go = true;
+  const Listening on = throws_late(5);
   const auto e = error_of<CallbackError>([] { barrier(); });
   ASSERT_TRUE(e);
   EXPECT_EQ(e->count(), 1u);
@@ -149,9 +144,7 @@ TEST(Error, BarrierReportsWhatNobodyWaitedFor) {
   EXPECT_TRUE(cause_of<OddError>(*e));
   EXPECT_NO_THROW(barrier()) << "reported once";
 
-  go = false;
-  for (int i = 0; i < 12; ++i) static_cast<void>(f(ones(heavy)));
-  go = true;
+  for (int i = 0; i < 12; ++i) static_cast<void>(f.start(ones(heavy)));
   const auto many = error_of<CallbackError>([] { barrier(); });
   ASSERT_TRUE(many);
   EXPECT_EQ(many->count(), 12u);
