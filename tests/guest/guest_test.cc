@@ -9,6 +9,10 @@
 
 #include <fmt/format.h>
 
+#include <cfenv>
+#include <limits>
+#include <thread>
+
 namespace postern::internal {
 namespace {
 
@@ -278,6 +282,28 @@ TEST(Guest, ElementsOfABatchAreEnteredOneByOne) {
     EXPECT_EQ(run(program(fmt::format(R"({}, levels = "4:T"{})", asked, how))),
               (Floats{10, 20, 30, 40}));
     EXPECT_EQ(entered, 4);
+  }
+}
+
+TEST(Guest, FunctionsComputeAsTheProcessDid) {
+  std::atomic<int> right{0};
+  const Named_f f([&](View<const float> in, View<float> out) {
+    volatile double least = std::numeric_limits<double>::min();
+    least = least / 4;
+    right += least > 0 && std::fegetround() == FE_TONEAREST;
+    std::fesetround(FE_DOWNWARD);  // the next one does not see that
+    twice(in, out);
+  });
+  for (const char* more : {"", ", timeout = 20000000000 : i64"}) {
+    right = 0;
+    const Executable p = program(std::string(asked) + more);
+    for (int i = 0; i < 3; ++i)
+      std::jthread([&] {
+        std::fesetround(i == 1 ? FE_UPWARD : FE_TONEAREST);
+        run(p);
+      }).join();
+    barrier();
+    EXPECT_EQ(right, 3) << more;
   }
 }
 

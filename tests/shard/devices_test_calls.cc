@@ -2,9 +2,12 @@
 #include <postern/c.h>
 
 #include <atomic>
+#include <cfenv>
 #include <cmath>
+#include <limits>
 #include <mutex>
 #include <set>
+#include <thread>
 
 #include "devices_test.h"
 
@@ -216,6 +219,23 @@ TEST_F(DevicesCall, StartedOnesAreEachDevicesOwn) {
                               {"third", "device 3", "not here"}, ErrorCode::threw);
   EXPECT_EQ(f(counting({8})).to_vector<float>(), want) << "the next run works";
   barrier();  // the last of each device, for which nobody waits, use what is declared above
+}
+
+TEST_F(DevicesCall, FunctionsOnAllDevicesComputeAsWhoAsks) {
+  std::atomic<int> right = 0;
+  const auto see = [&](const CallInfo&, View<const float> in, View<float> out) {
+    volatile double least = std::numeric_limits<double>::min();
+    least = least / 4;
+    right += least > 0 && std::fegetround() == FE_UPWARD;
+    std::copy(in.begin(), in.end(), out.begin());
+  };
+  const auto part = [&](Tensor v) { return call({.effect = Effect::ordered}, v.type(), see, v); };
+  const auto f = jit(shard_map(part, Mesh({{"x", 8}}), {.in = {P("x")}, .out = {P("x")}}));
+  std::jthread([&] {
+    std::fesetround(FE_UPWARD);
+    f(counting({8}));
+    EXPECT_EQ(right, 8) << "and all have returned";
+  }).join();
 }
 
 TEST_F(DevicesCall, FunctionsOfCAreToldTheirPlaceOnTheMesh) {
