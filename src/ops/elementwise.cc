@@ -81,9 +81,10 @@ Tensor over_square(T t, T x, T y) {
 }
 Tensor atan2_by_x(T x, T y, T) { return over_square(y, x, y); }
 Tensor atan2_by_y(T x, T y, T) { return -over_square(x, x, y); }
-// 0^0 is 1 whatever the base is near 0, so its slope is 0, not 0 * 0^-1.
+// 0^0 is 1 whatever the base is near 0, so its slope is 0, not 0 * 0^-1, nor are its own slopes.
 Tensor pow_by_x(T x, T y, T) {
-  return where(equal(x, 0) & equal(y, 0), zeros_like(x), y * pow(x, y - 1));
+  const Tensor flat = equal(x, 0) & equal(y, 0);
+  return where(flat, zeros_like(x), y * pow(where(flat, ones_like(x), x), y - 1));
 }
 Tensor pow_by_y(T x, T, T z) { return log(where(equal(x, 0), ones_like(x), x)) * z; }
 // Of maximum and minimum, by whether x is the result, which complex numbers tell as well; equal

@@ -313,5 +313,24 @@ TEST(Autodiff, TapsChangeNothing) {
   barrier();
 }
 
+TEST(Autodiff, PowersOfZeroHaveEveryDerivative) {
+  const auto forward = [](auto f) {
+    return [f](Tensor x) { return jvp(f, std::tuple{x}, std::tuple{ones_like(x)}).second; };
+  };
+  for (int power = 0; power <= 4; ++power)
+    for (const bool reverse : {true, false}) {
+      std::function<Tensor(Tensor)> f = [=](Tensor x) { return pow(x, double(power)); };
+      double at_zero = power == 0 ? 1 : 0, at_two = std::pow(2.0, power);
+      for (int order = 0; order <= 6; ++order) {
+        SCOPED_TRACE(fmt::format("derivative {} of x^{}", order, power));
+        EXPECT_EQ(f(Tensor(0.0)).item<double>(), at_zero);
+        EXPECT_NEAR(f(Tensor(2.0)).item<double>(), at_two, 1e-12 * at_two);
+        f = reverse ? std::function<Tensor(Tensor)>(grad(f)) : forward(f);
+        at_two *= (power - order) / 2.0;
+        at_zero = order + 1 == power ? std::tgamma(power + 1.0) : 0;
+      }
+    }
+}
+
 }  // namespace
 }  // namespace postern
