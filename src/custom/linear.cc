@@ -35,27 +35,78 @@ Jvp linear_call_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   return {bind_n(op.primitive, op.params, x), bind_n(op.primitive, op.params, operands)};
 }
 
+/// The cotangents that the transpose gives, empty ones of what has none.
+Tensors transposed(const LinearCallParams& p, TensorSpan residuals_and_ct) {
+  const Types inputs = p.body->input_types(), types = tail(inputs, p.first());
+  Tensors given = call_user(*p.transpose, residuals_and_ct);
+  check(given.size() == types.size(),
+        "linear_call: the transpose returns {} cotangents for {} leaves", given.size(),
+        types.size());
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    if (!is_differentiable(types[i].dtype)) given[i] = Tensor();
+    check(!given[i].has_value() || alike(given[i].type(), types[i]),
+          "linear_call: the transpose's cotangent {} must be {} as its argument, got {}", i,
+          to_string(types[i]), type_text(given[i]));
+  }
+  return given;
+}
+
+/// Whether it calls a function that has no derivative.
+bool calls_bare(const Program& program) {
+  return std::ranges::any_of(program.equations, [](const Equation& e) {
+    const Primitive& p = *e.primitive;
+    if (const SiteSpec* site = site_of(e)) return !site->is_tap();
+    if (p.transparent && !p.split) return false;  // it has rules in the place of its program's
+    return e.params && std::ranges::any_of(programs_of(*e.params), [](const ProgramPtr& inner) {
+             return calls_bare(*inner);
+           });
+  });
+}
+
+// What the transpose is made of has derivatives of its own. Where it calls a function that has
+// none, it is a linear call in its turn, and the transpose of that is the function.
 Tensors linear_call_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types) {
   const auto& p = op.as<LinearCallParams>();
-  const Types results = p.body->output_types();
-  Tensors in = between(x, p.captures, p.first());
+  Tensors in = head(x, p.first());
   check(std::ranges::all_of(in, [](const Tensor& t) { return t.has_value(); }),
         "linear_call: a residual depends on a tangent");
+  for (std::size_t i = p.first(); i < x.size(); ++i)
+    if (!is_differentiable(types[i].dtype)) in.push_back(x[i]);
+  const std::size_t residuals = in.size();
+  const Types results = p.body->output_types();
   for (std::size_t i = 0; i < ct.size(); ++i) in.push_back(shown_tangent(ct[i], results[i]));
-  Tensors given = call_user(*p.transpose, in);
-  check(given.size() == x.size() - p.first(),
-        "linear_call: the transpose returns {} cotangents for {} leaves", given.size(),
-        x.size() - p.first());
-  Tensors out(p.first());
-  for (std::size_t i = 0; i < given.size(); ++i) {
-    const Type& type = types[p.first() + i];
-    const bool fits =
-        !given[i].has_value() || !is_differentiable(type.dtype) || alike(given[i].type(), type);
-    check(fits, "linear_call: the transpose's cotangent {} must be {} as its argument, got {}", i,
-          to_string(type), type_text(given[i]));
-    out.emplace_back();
-    if (is_differentiable(type.dtype)) out.back() = std::move(given[i]);
+  std::vector<bool> gives;
+  const Closed back = trace_inner("linear_call", types_of(in), [&](TensorSpan all) {
+    Tensors leaves = between(all, p.captures, p.first());
+    append(leaves, all.subspan(residuals));
+    const Tensors given = transposed(p, leaves);
+    gives = present(given);
+    return kept(given);
+  });
+  auto function = [body = p.body, first = p.first(), residuals, gives](TensorSpan all) {
+    Tensors leaves = head(all, first);
+    std::size_t known = first, moved = residuals;
+    for (const bool moves : gives) {
+      const Type& type = body->type(body->inputs[leaves.size()]);
+      if (!is_differentiable(type.dtype))
+        leaves.push_back(all[known++]);
+      else
+        leaves.push_back(moves ? all[moved++] : zeros_of(type));
+    }
+    return internal::apply(*body, leaves);
+  };
+  Tensors operands = back.captures;
+  append(operands, in);
+  Tensors given;
+  if (calls_bare(*back.program)) {
+    LinearCallParams q{back.program, std::make_shared<const TensorFunction>(function),
+                       back.captures.size(), residuals};
+    given = bind_n(op.primitive, make_params(std::move(q)), operands);
+  } else {
+    given = internal::apply(*back.program, operands);
   }
+  Tensors out(p.first());
+  append(out, placed(gives, given));
   return out;
 }
 

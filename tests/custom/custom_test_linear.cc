@@ -1,4 +1,6 @@
 // linear_transpose: values as jax.linear_transpose gives them, and what it refuses.
+#include <postern/file.h>
+
 #include "support.h"
 
 namespace postern {
@@ -165,6 +167,66 @@ TEST(CustomLinear, TapsShowCotangents) {
   EXPECT_TRUE(seen.empty());
   EXPECT_EQ(std::get<0>(jit([&](Tensor ct) { return t(ct); })(5.0f)).item<float>(), 10.0f);
   EXPECT_EQ(seen, (Floats{10}));
+}
+
+/// A matrix on the host, [2 1; 0 3], and its transpose.
+Tensor by_matrix(const char* name, const Tensor& v) { return call(v.type(), Named{name}, v); }
+Tensor host_linear(const Tensor& x) {
+  return linear_call([](std::tuple<>, Tensor v) { return by_matrix("linear.a", v); },
+                     [](std::tuple<>, Tensor ct) { return by_matrix("linear.at", ct); },
+                     std::tuple<>(), x);
+}
+
+TEST(CustomLinear, TransposesOfCallsHaveDerivatives) {
+  register_function("linear.a",
+                    [](View<const float> a, View<float> y) {
+                      y[0] = 2 * a[0] + a[1];
+                      y[1] = 3 * a[1];
+                    },
+                    {.replace = true});
+  register_function("linear.at",
+                    [](View<const float> a, View<float> y) {
+                      y[0] = 2 * a[0];
+                      y[1] = a[0] + 3 * a[1];
+                    },
+                    {.replace = true});
+  using F = std::function<Tensor(Tensor)>;
+  const std::pair<const char*, F> forms[] = {
+      {"alone", host_linear},
+      {"checkpoint", [](Tensor x) { return checkpoint(host_linear)(x); }},
+      {"scan",
+       [](Tensor x) {
+         auto step = [](Tensor, Tensor v) { return std::pair{host_linear(v), Tensor(0.0f)}; };
+         return scan(step, x, reshape(x, {1, 2})).first;
+       }},
+      {"vmap",
+       [](Tensor x) {
+         return reshape(vmap(host_linear)(reshape(x, {1, 2})), {2});
+       }},
+      {"branch of a batch",
+       [](Tensor x) {
+         auto one = [](Tensor v) {
+           return cond(
+               sum(v) > 0.0f, host_linear, [](Tensor u) { return u; }, v);
+         };
+         return slice_axis(reshape(vmap(one)(stack({x, -x})), {4}), 0, 0, 2);
+       }},
+  };
+  const Tensor x = tensor<float>({1, 2});
+  const Floats want{8, 4, 4, 20};  // 2 A^T A
+  for (const auto& [name, apply] : forms) {
+    SCOPED_TRACE(name);
+    auto f = [apply = apply](Tensor v) { return sum(square(apply(v))); };
+    EXPECT_EQ(jit(hessian(f))(x).to_vector<float>(), want);
+    EXPECT_EQ(jit(jacrev(grad(f)))(x).to_vector<float>(), want);
+    EXPECT_EQ(jit(jacfwd(jacfwd(f)))(x).to_vector<float>(), want);
+    EXPECT_EQ(jit(jacrev(grad(f)), {.mode = Mode::evaluate})(x).to_vector<float>(), want);
+    const Loaded saved = load_text(saved_text(jit(jacrev(grad(f))).lower(x)));
+    EXPECT_EQ(std::get<0>(std::tuple{saved(x)})[0].to_vector<float>(), want);
+    auto cube = [apply](Tensor v) { return sum(apply(v) * apply(v) * apply(v)); };
+    const auto third = jit(jacrev(jacrev(grad(cube))))(x).to_vector<float>();
+    EXPECT_EQ(third, (Floats{48, 24, 24, 12, 24, 12, 12, 6 + 162}));  // 6 sum_i a_ij a_ik a_il
+  }
 }
 
 }  // namespace
