@@ -204,10 +204,11 @@ Batched block_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::
   q.body = closed(p.config->name, q.values, operands, [&](TensorSpan in) {
     Tensors inputs(in.begin(), in.end());
     if (mask.has_value()) inputs.erase(nth(inputs, n));
-    auto [y, from] = batch_of(*p.body, inputs, moved, size, at_if(mask.has_value(), in, n));
+    const Tensor alive = at_if(mask.has_value(), in, n);
+    auto [y, from] = batch_of(*p.body, inputs, moved, size, alive);
     for (std::size_t i = 0; i < y.size(); ++i) {
       if (mapped || i >= p.results.size()) {
-        y[i] = move_batch(y[i], from[i], 0, size);
+        y[i] = move_batch(y[i], from[i], 0, size, alive);
       } else {
         y[i] = unmapped_result(y[i], from[i]);
         out_axes[i] = -1;

@@ -215,13 +215,11 @@ Batched select_branches(const CondParams& p, const Tensor& index, TensorSpan x,
   SharedWaits waits;
   for (std::size_t b = 0; b < p.branches.size(); ++b) {
     const Tensor takes = equal(index, full(index.type(), static_cast<std::int32_t>(b)));
-    Tensor alive;
-    if (minds_who_runs(*p.branches[b])) {
-      alive = takes;
-      if (mask.has_value()) alive = logical_and(mask, takes);
-    }
+    Tensor alive = takes;
+    if (mask.has_value()) alive = logical_and(mask, takes);
     const SharedWaits::Branch branch = waits.of(*p.branches[b], x, axes);
-    auto [y, from] = batch_of(branch.program, branch.x, branch.axes, size, alive);
+    auto [y, from] =
+        batch_of(branch.program, shielded(branch.x, branch.axes, alive), branch.axes, size, alive);
     waits.take(std::span(y).last(branch.made));
     y.resize(y.size() - branch.made);
     for (std::size_t i = 0; i < y.size(); ++i) {
@@ -250,7 +248,7 @@ Batched cond_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::i
   auto widen = [&](TensorSpan made, const std::vector<bool>& own) {
     Tensors y(made.begin(), made.end());
     for (std::size_t i = 0; i < y.size(); ++i)
-      if (mapped[i] && !own[i]) y[i] = move_batch(y[i], -1, 0, size);
+      if (mapped[i] && !own[i]) y[i] = move_batch(y[i], -1, 0, size, mask);
     return y;
   };
   std::vector<Closed> branches =

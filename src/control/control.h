@@ -2,15 +2,12 @@
 // equation, and so inputs of the body.
 #pragma once
 #include "ops/family.h"
+#include "transform/alive.h"
 #include "transform/batch.h"
 #include "transform/jvp.h"
 #include "transform/walk.h"
 
 namespace postern::internal {
-
-/// Whether it matters for which elements of a batch it runs: it calls functions, or has a loop that
-/// another element's values may never end.
-bool minds_who_runs(const Program& program);
 
 /// Those that `mask` marks, zeros where there are none.
 inline Tensors or_zeros_like(TensorSpan tensors, const std::vector<bool>& mask,

@@ -220,7 +220,7 @@ Batched scan_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::i
     const int axis = axes[first + p.constants + i];
     mapped.push_back(axis >= 0 || each.has_value());
     carry.push_back(of.carry[i]);
-    if (mapped[i]) carry[i] = move_batch(carry[i], axis, 0, size);
+    if (mapped[i]) carry[i] = move_batch(carry[i], axis, 0, size, mask);
     from.push_back(-1);
   }
   Types slices = x_types(op.as<ScanParams>());
@@ -239,26 +239,28 @@ Batched scan_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::i
     for (std::size_t i = 0; i < p.carries; ++i) {
       if (mapped[i] && carry[i].dims().size() == of.carry[i].dims().size() &&
           axes[first + p.constants + i] < 0)
-        carry[i] = move_batch(carry[i], -1, 0, size);
+        carry[i] = move_batch(carry[i], -1, 0, size, mask);
       from[first_carry + i] = axis_if(mapped[i]);
     }
     again = false;
     body = trace_inner("body", input_types(p, constants, carry, slices), [&](TensorSpan in) {
       Tensors inputs(in.begin(), in.end());
-      Tensor alive;
+      Tensor alive = mask;
       if (each.has_value()) {
         alive = less(convert(in[p.constants], each.dtype()), each);
         if (!was_counted) inputs.erase(nth(inputs, p.constants));
       }
-      Tensor asked = mask;
-      if (alive.has_value() && minds_who_runs(*p.body)) asked = alive;
-      auto [y, to] = batch_of(*p.body, inputs, from, size, asked);
+      // What is on tapes is of one step, so who reads a cotangent there is not alive either.
+      Tensors own = inputs;
+      for (std::size_t i = 0; each.has_value() && i < first_carry + p.carries; ++i)
+        if (from[i] >= 0) own[i] = shielded(own[i], from[i], alive);
+      auto [y, to] = batch_of(*p.body, own, from, size, alive);
       for (std::size_t i = 0; i < y.size(); ++i) {
         std::vector<bool>::reference is = i < p.carries ? mapped[i] : y_mapped[i - p.carries];
         again = again || (i < p.carries && to[i] >= 0 && !is);
         is = is || to[i] >= 0;
-        if (is) y[i] = move_batch(y[i], to[i], 0, size);
-        if (alive.has_value() && i < p.carries)
+        if (is) y[i] = move_batch(y[i], to[i], 0, size, alive);
+        if (each.has_value() && i < p.carries)
           y[i] = select_elements(alive, y[i], inputs[first_carry + i]);
       }
       return std::move(y);

@@ -102,9 +102,10 @@ std::vector<bool> same_in_each_step(const Program& body, std::size_t constants, 
   return same;
 }
 
-/// Values of `body` that depend on its first `constants` inputs alone, computed from them.
+/// Values of `body` that depend on its first `constants` inputs alone, computed from them. Where
+/// there were no `steps` (empty: there are some) they have no cotangent.
 Tensors hoisted(const Program& body, const std::vector<bool>& same,
-                const std::vector<ValueId>& values, const Tensors& constants) {
+                const std::vector<ValueId>& values, Tensors constants, const Tensor& steps) {
   if (values.empty()) return {};
   Program out;
   out.name = "hoisted";
@@ -113,7 +114,12 @@ Tensors hoisted(const Program& body, const std::vector<bool>& same,
   for (const Equation& e : body.equations)
     if (e.results > 0 && same[at(e.first)]) out.equations.push_back(e);
   out.outputs = values;
-  return internal::apply(*simplify(out), constants);
+  const ProgramPtr program = simplify(out);
+  if (steps.has_value() && !std::ranges::all_of(program->equations, keeps_zeros)) {
+    const Tensor some = reshape(greater(steps, step_number(0)), {1});
+    for (Tensor& t : constants) t = shielded(t, -1, some);
+  }
+  return internal::apply(*program, constants);
 }
 
 /// Which input of a program a value is; the number of inputs for none.
@@ -131,6 +137,8 @@ struct Rest {
   std::vector<ValueId> constants, carry, xs;  // inputs of the unknown half
   std::vector<Source> constant_from, carry_from, x_from;
   ValueId number = -1;  // the input that is the step's number, if there is one
+  // What is the same in each step, by the known half, and the inputs that it is for.
+  std::vector<ValueId> early, early_in;
 
   void add_constant(ValueId input, Source from) {
     constants.push_back(input);
@@ -182,7 +190,7 @@ struct Stacked {
 };
 
 /// Gives the residuals of the known half to `rest`, each in the cheapest way: an operand as it is,
-/// the step's number, or, where it is the same in each step, computed once before the loop.
+/// the step's number, or, where it is the same in each step, computed once (give_hoisted).
 /// Returns those for which nothing but one value for each step will do; what comes from a tape is
 /// one of them, for a tape with one reader is freed behind it and has a cotangent that is no sum.
 std::vector<Stacked> give_residuals(const Halves& halves, const Known& known, Rest& rest) {
@@ -191,7 +199,6 @@ std::vector<Stacked> give_residuals(const Halves& halves, const Known& known, Re
                     first_x = first_carry + known.carry.size();
   const std::vector<std::size_t> inputs = input_numbers(body);
   const std::vector<bool> same = same_in_each_step(body, known.constants.size(), known.taped);
-  std::vector<ValueId> early, early_in;
   std::vector<Stacked> stacked;
   for (std::size_t r = 0; r < halves.residuals; ++r) {
     const ValueId v = body.outputs[known.outputs + r], in = halves.unknown->inputs[r];
@@ -203,15 +210,21 @@ std::vector<Stacked> give_residuals(const Halves& halves, const Known& known, Re
     } else if (!known.taped && input >= first_x && input < body.inputs.size()) {
       rest.add_x(in, {known.xs[input - first_x], -1});
     } else if (same[at(v)]) {
-      early.push_back(v);
-      early_in.push_back(in);
+      rest.early.push_back(v);
+      rest.early_in.push_back(in);
     } else {
       stacked.push_back({v, in});
     }
   }
-  const Tensors before = hoisted(body, same, early, known.constants);
-  for (std::size_t i = 0; i < early.size(); ++i) rest.add_constant(early_in[i], {before[i], -1});
   return stacked;
+}
+
+/// Gives `rest` what is the same in each step.
+void give_hoisted(const Halves& halves, const Known& known, const Tensor& steps, Rest& rest) {
+  const std::vector<bool> same =
+      same_in_each_step(*halves.known, known.constants.size(), known.taped);
+  const Tensors once = hoisted(*halves.known, same, rest.early, known.constants, steps);
+  for (std::size_t i = 0; i < once.size(); ++i) rest.add_constant(rest.early_in[i], {once[i], -1});
 }
 
 /// The known half that gives `stacked` in the place of its residuals.
@@ -291,6 +304,7 @@ Primitive::SplitResult scan_split(const Op& op, TensorSpan operands,
                     whole.p.counted,    whole.p.taped};
   Rest rest;
   const std::vector<Stacked> stacked = give_residuals(halves, known, rest);
+  give_hoisted(halves, known, steps, rest);
   const Tensors results = run_known(whole.p, halves, known, stacked, steps);
   for (std::size_t i = 0; i < stacked.size(); ++i)
     rest.add_x(stacked[i].input, {results[known.outputs + i], -1});
@@ -364,6 +378,7 @@ Primitive::SplitResult while_split(const Op& op, TensorSpan x, const std::vector
       bind_while(taped, {condition.known, {}}, {simplify(stacking(halves, known, stacked)), {}},
                  kept(cc), known.constants, known.carry);
   const Tensor& steps = results[known.carry.size()];
+  give_hoisted(halves, known, steps, rest);
   const auto tickets = std::span(results).subspan(known.carry.size() + 1);
 
   std::size_t next = halves.residuals;

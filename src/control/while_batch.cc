@@ -7,11 +7,6 @@
 
 namespace postern::internal {
 
-bool minds_who_runs(const Program& program) {
-  return calls_back(program) ||
-         any_equation(program, [](const Equation& e) { return e.primitive == &while_p; });
-}
-
 namespace {
 
 void refuse_ordered(const Program& condition) {
@@ -83,7 +78,7 @@ class BatchedWhile {
   Types with_carry(TensorSpan constants) const { return joined_types(constants, carry_); }
 
   void map(std::size_t i) {
-    if (!mapped_[i]) carry_[i] = move_batch(carry_[i], -1, 0, size_);
+    if (!mapped_[i]) carry_[i] = move_batch(carry_[i], -1, 0, size_, mask_);
     mapped_[i] = true;
   }
 
@@ -110,19 +105,18 @@ class BatchedWhile {
 
   std::pair<Tensor, int> batch_condition(TensorSpan in, const Tensor& mask) const {
     auto [y, from] = batch_of(*p_.condition, in, axes_with_carry(cc_axes_), size_,
-                              only_if(minds_who_runs(*p_.condition), mask));
+                              only_if(any_equation(*p_.condition, minds_who_runs), mask));
     return {y[0], from[0]};
   }
 
-  /// One step: (constants, carry) -> carry and where its batch axes came from; calls for the
-  /// elements of `alive`.
+  /// One step of the elements of `alive`: (constants, carry) -> carry and where its batch axes came
+  /// from.
   std::pair<Tensors, std::vector<int>> batched_step(TensorSpan in, const Tensor& alive) const {
-    auto [y, from] = batch_of(*p_.body, in, axes_with_carry(bc_axes_), size_,
-                              only_if(minds_who_runs(*p_.body), alive));
+    auto [y, from] = batch_of(*p_.body, in, axes_with_carry(bc_axes_), size_, alive);
     for (std::size_t i = 0; i < y.size(); ++i) {
       bool is_mapped = from[i] >= 0;
       if (i < carry_.size()) is_mapped = mapped_[i];
-      if (is_mapped) y[i] = move_batch(y[i], from[i], 0, size_);
+      if (is_mapped) y[i] = move_batch(y[i], from[i], 0, size_, alive);
     }
     return {std::move(y), std::move(from)};
   }
@@ -152,12 +146,13 @@ class BatchedWhile {
       const auto cc = in.first(cc_.size()), bc = in.subspan(cc_.size(), bc_.size()),
                  mine = in.subspan(constants.size()), old = mine.subspan(own);
       const Tensor now = mine[0];
-      auto [next, from] = batched_step(joined(bc, old), now);
+      const std::vector<int> axes = axes_with_carry(bc_axes_);
+      auto [next, from] = batched_step(shielded(joined(bc, old), axes, now), now);
       for (std::size_t i = 0; i < next.size(); ++i) {
         if (i < old.size())
           next[i] = select_elements(now, next[i], old[i]);
         else if (from[i] < 0)
-          next[i] = move_batch(next[i], -1, 0, size_);
+          next[i] = move_batch(next[i], -1, 0, size_, now);
       }
       const auto after = TensorSpan(next).first(old.size());
       Tensors out{logical_and(now, batch_condition(joined(cc, after), now).first)};

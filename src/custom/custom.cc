@@ -58,9 +58,9 @@ Closed batched_body(const char* what, const Program& body, TensorSpan x, std::sp
 Closed batched_body(const char* what, const Program& body, const Types& types,
                     std::span<const int> axes, std::int64_t size, bool masked) {
   return trace_inner(what, types, [&](TensorSpan in) {
-    auto [y, from] =
-        batch_of(body, in.first(axes.size()), axes, size, at_if(masked, in, in.size() - 1));
-    move_to_front(y, from, size);
+    const Tensor mask = at_if(masked, in, in.size() - 1);
+    auto [y, from] = batch_of(body, in.first(axes.size()), axes, size, mask);
+    move_to_front(y, from, size, mask);
     return std::move(y);
   });
 }
@@ -81,12 +81,13 @@ TensorFunction batched_function(const char* what, TensorFunction f, Types types,
     append(inputs, closed.captures);
     std::vector<int> all = axes;
     all.resize(inputs.size(), -1);
-    const auto [y, from] =
-        batch_of(*closed.program, inputs, all, size, at_if(masked, leaves, axes.size()));
+    const Tensor mask = at_if(masked, leaves, axes.size());
+    const auto [y, from] = batch_of(*closed.program, inputs, all, size, mask);
     Tensors out(there.size());
     for (std::size_t i = 0, next = 0; i < out.size(); ++i) {
       if (!there[i]) continue;
-      const Tensor moved = move_batch(y[next], from[next], std::max(out_axes[i], 0), size);
+      Tensor moved = move_batch(y[next], from[next], std::max(out_axes[i], 0), size, mask);
+      if (out_axes[i] < 0 && masked) moved = zero_if_dead(moved, 0, mask);
       if (out_axes[i] >= 0) {
         out[i] = moved;
       } else if (is_differentiable(moved.dtype())) {

@@ -4,6 +4,7 @@
 #include <postern/transforms.h>
 
 #include "ops/family.h"
+#include "transform/alive.h"
 #include "transform/batch.h"
 #include "transform/jvp.h"
 #include "transform/walk.h"

@@ -218,7 +218,7 @@ ForwardRule batched_forward(const ForwardRule& forward, Types types, std::vector
     const auto results = static_cast<std::ptrdiff_t>(one.results.size());
     Forward out;
     for (std::size_t i = 0; i < one.results.size(); ++i)
-      out.results.push_back(move_batch(y[i], from[i], 0, size));
+      out.results.push_back(move_batch(y[i], from[i], 0, size, mask));
     out.residuals.assign(y.begin() + results, y.end());
     const std::vector<int> kept_axes(from.begin() + results, from.end());
     const Types result_types(types_of(one.results));

@@ -86,7 +86,7 @@ Batched linear_solve_batch(const Op& op, TensorSpan x, std::span<const int> axes
   Tensors operands(x.begin(), x.end());
   std::vector<int> from(axes.begin(), axes.end());
   for (std::size_t i = p.captures; i < x.size(); ++i) {
-    operands[i] = batch_front(x[i], axes[i], size);
+    operands[i] = move_batch(x[i], axes[i], 0, size, mask);
     from[i] = 0;
   }
   std::vector<Closed> bodies;

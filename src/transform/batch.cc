@@ -4,17 +4,20 @@
 #include <postern/ops.h>
 
 #include "core/check.h"
+#include "transform/alive.h"
 #include "transform/axis.h"
 #include "transform/walk.h"
 
 namespace postern::internal {
 
-Tensor move_batch(const Tensor& x, int from, int to, std::int64_t size) {
+Tensor move_batch(const Tensor& x, int from, int to, std::int64_t size, const Tensor& mask) {
   if (from == to) return x;
   if (from < 0) {
     Dims dims = x.dims();
     dims.insert(dims.begin() + to, size);
-    return broadcast_to(expand_dims(x, to), dims);
+    const Tensor each = broadcast_to(expand_dims(x, to), dims);
+    if (mask.has_value()) return shielded(each, to, mask);
+    return each;
   }
   Dims order;
   for (std::int64_t i = 0; i < x.rank(); ++i)
@@ -23,6 +26,55 @@ Tensor move_batch(const Tensor& x, int from, int to, std::int64_t size) {
   return transpose(x, order);
 }
 
+bool minds_who_runs(const Equation& equation) {
+  return any_equation(equation, [](const Equation& e) {
+    const Primitive& p = *e.primitive;
+    return p.site || p.calls || p.may_call || p.control == ControlFlow::while_loop;
+  });
+}
+
+namespace {
+
+/// Operands of an equation with their batch axes, and whether they are shared by all elements and
+/// may have a cotangent.
+struct Operands {
+  Tensors x;
+  std::vector<int> axes;
+  std::vector<bool> shared;
+
+  bool any_shared() const { return std::ranges::find(shared, true) != shared.end(); }
+};
+
+/// Shields what is shared in an equation of shared operands alone, in case no element is alive.
+void shield_once(const Equation& e, Operands& of, const Tensor& mask) {
+  if (keeps_zeros(e)) return;
+  for (std::size_t i = 0; i < of.x.size(); ++i)
+    if (of.shared[i]) of.x[i] = shielded(of.x[i], -1, mask);
+}
+
+/// Shields what is shared where it meets what is of each element. Where the equation is linear in
+/// it a large one stays one, and the others are factors; else each element has its own. Returns
+/// whether the results have yet to be shielded.
+bool shield_mixed(const Primitive& p, Operands& of, std::int64_t size, const Tensor& mask) {
+  int first = -1;
+  bool factors = false;
+  for (std::size_t i = 0; i < of.x.size(); ++i) {
+    if (of.axes[i] < 0) continue;
+    if (first < 0) first = of.axes[i];
+    factors = factors || is_differentiable(of.x[i].dtype());
+  }
+  const bool stays = p.linear == Linear::separately || (p.linear != Linear::no && !factors);
+  for (std::size_t i = 0; i < of.x.size(); ++i) {
+    if (stays && of.axes[i] >= 0) of.x[i] = shielded_factor(of.x[i], of.axes[i], mask);
+    if (stays || !of.shared[i]) continue;
+    of.axes[i] = std::min(first, static_cast<int>(of.x[i].rank()));
+    of.x[i] = move_batch(of.x[i], -1, of.axes[i], size, mask);
+  }
+  return stays;
+}
+
+}  // namespace
+
 std::pair<Tensors, std::vector<int>> batch_of(const Program& program, TensorSpan x,
                                               std::span<const int> axes, std::int64_t size,
                                               const Tensor& mask) {
@@ -30,27 +82,43 @@ std::pair<Tensors, std::vector<int>> batch_of(const Program& program, TensorSpan
   env.set(program.inputs, x);
   std::vector<int> axis_of(program.types.size(), -1);
   for (std::size_t i = 0; i < axes.size(); ++i) axis_of[at(program.inputs[i])] = axes[i];
-  Tensors operands;
-  std::vector<int> operand_axes;
+  std::vector<bool> moves(program.types.size());  // what is made of numbers alone does not
+  for (const ValueId v : program.inputs) moves[at(v)] = is_differentiable(program.type(v).dtype);
+  Operands of;
   const auto& axis = BatchScope::current();
   for (const Equation& e : program.equations) {
     PlaceScope::Replace place(e.place);
-    env.get(e.operands, operands);
-    operand_axes.clear();
-    for (ValueId v : e.operands) operand_axes.push_back(axis_of[at(v)]);
-    const bool mapped = std::ranges::any_of(operand_axes, [](int a) { return a >= 0; });
+    const Primitive& p = *e.primitive;
+    env.get(e.operands, of.x);
+    of.axes.clear();
+    of.shared.clear();
+    bool mapped = false;
+    for (const ValueId v : e.operands) {
+      const int a = axis_of[at(v)];
+      of.axes.push_back(a);
+      of.shared.push_back(a < 0 && moves[at(v)]);
+      mapped = mapped || a >= 0;
+      for (int i = 0; moves[at(v)] && !p.no_derivative && i < e.results; ++i)
+        moves[at(e.first + i)] = is_differentiable(program.type(e.first + i).dtype);
+    }
+    const bool shields = mask.has_value() && of.any_shared();
     // What no element can tell apart is done once; but each element wants its own effects, only
     // live ones may call, and what names the axis tells them apart.
-    const bool inner =
-        e.primitive->site || e.primitive->may_call || (e.params && !programs_of(*e.params).empty());
-    const bool apart = inner && (mask.has_value() || effect_of(e) != Effect::pure);
+    const bool inner = p.site || p.may_call || (e.params && !programs_of(*e.params).empty());
+    const bool apart =
+        inner && ((mask.has_value() && minds_who_runs(e)) || effect_of(e) != Effect::pure);
     if (!mapped && !apart && !(axis && names_axis(e, *axis))) {
-      env.set(e, bind_n(*e.primitive, e.params, operands));
+      if (shields) shield_once(e, of, mask);
+      env.set(e, bind_n(p, e.params, of.x));
       continue;
     }
-    check(e.primitive->batch != nullptr, "vmap: {} has no batching rule", e.primitive->name);
-    auto [results, result_axes] =
-        e.primitive->batch({*e.primitive, e.params}, operands, operand_axes, size, mask);
+    check(p.batch != nullptr, "vmap: {} has no batching rule", p.name);
+    // A program is shielded equation by equation, but for rules in its place.
+    const bool whole = !inner || (p.has_rules && p.has_rules(e.params.get()));
+    const bool after = shields && mapped && whole && shield_mixed(p, of, size, mask);
+    auto [results, result_axes] = p.batch({p, e.params}, of.x, of.axes, size, mask);
+    for (std::size_t i = 0; after && i < results.size(); ++i)
+      if (result_axes[i] >= 0) results[i] = shielded(results[i], result_axes[i], mask);
     env.set(e, std::move(results));
     std::ranges::copy(result_axes, axis_of.begin() + e.first);
   }

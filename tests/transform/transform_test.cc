@@ -8,7 +8,7 @@ namespace {
 using namespace test;
 using Doubles = std::vector<double>;
 
-constexpr std::int64_t n = 3;
+constexpr std::int64_t points = 3;
 
 Tensor point() { return tensor<double>({0.4, -0.7, 1.3}); }
 
@@ -114,10 +114,10 @@ TEST_P(Transform, SecondAndThirdDerivatives) {
 TEST_P(Transform, HessianInAllModes) {
   if (!GetParam().reverse) return;
   const Doubles h = jit(jacrev(grad(total)))(point()).to_vector<double>();
-  for (std::int64_t i = 0; i < n; ++i)
+  for (std::int64_t i = 0; i < points; ++i)
     for (std::int64_t j = 0; j < i; ++j)
-      EXPECT_NEAR(h[static_cast<std::size_t>(i * n + j)], h[static_cast<std::size_t>(j * n + i)],
-                  1e-8);
+      EXPECT_NEAR(h[static_cast<std::size_t>(i * points + j)],
+                  h[static_cast<std::size_t>(j * points + i)], 1e-8);
   if (!GetParam().forward) return;
   expect_close(jit(hessian(total))(point()).to_vector<double>(), h, 1e-9, "jacfwd of jacrev");
   expect_close(jit(jacfwd(jacfwd(total)))(point()).to_vector<double>(), h, 1e-9,
@@ -134,13 +134,14 @@ TEST_P(Transform, JacobiansAgree) {
 }
 
 Tensor batch() {
-  return tensor<double>({0.4, -0.7, 1.3, 1.1, 0.2, -0.3, -1.2, 0.9, 0.6, 0.1, 0.8, -0.4}, {4, n});
+  return tensor<double>({0.4, -0.7, 1.3, 1.1, 0.2, -0.3, -1.2, 0.9, 0.6, 0.1, 0.8, -0.4},
+                        {4, points});
 }
 
 void expect_rows(const Program1& one, const Tensor& batched, double tolerance, const char* what) {
   const Tensor rows = batch();
   for (std::int64_t i = 0; i < 4; ++i) {
-    const Tensor row = reshape(slice_axis(rows, 0, i, i + 1), {n}),
+    const Tensor row = reshape(slice_axis(rows, 0, i, i + 1), {points}),
                  got = slice_axis(batched, 0, i, i + 1);
     expect_close(got.to_vector<double>(), one(row).to_vector<double>(), tolerance, what);
   }
@@ -180,9 +181,9 @@ TEST_P(Transform, VmapAndJvpCommute) {
 }
 
 TEST_P(Transform, NestedVmap) {
-  const Tensor cube = reshape(concatenate({batch(), batch() * 0.5}), {2, 4, n});
+  const Tensor cube = reshape(concatenate({batch(), batch() * 0.5}), {2, 4, points});
   const Tensor got = jit(vmap(vmap(GetParam().f)))(cube),
-               want = jit(vmap(GetParam().f))(reshape(cube, {8, n}));
+               want = jit(vmap(GetParam().f))(reshape(cube, {8, points}));
   expect_close(got.to_vector<double>(), want.to_vector<double>(), 1e-12, "nested");
 }
 
