@@ -184,7 +184,7 @@ bool RunState::batch_failed(const HostSite& site, int on_device) const {
 void RunState::let_others_come(int on_device, std::uint64_t firing) noexcept {
   using namespace std::chrono_literals;
   constexpr std::chrono::milliseconds quiet = 250ms, most = 2s;
-  const auto start = Clock::now(), end = std::min(start + most, deadline);
+  const auto start = Clock::now(), latest = std::min(start + most, deadline);
   std::uint64_t before = 0;
   for (auto moved = start; !stop.load(std::memory_order_acquire);) {
     bool all = true;
@@ -196,7 +196,7 @@ void RunState::let_others_come(int on_device, std::uint64_t firing) noexcept {
     }
     const auto now = Clock::now();
     if (std::exchange(before, sum) != sum) moved = now;
-    if (all || now >= end || now >= moved + quiet) return;
+    if (all || now >= latest || now >= moved + quiet) return;
     std::this_thread::sleep_for(100us);
   }
 }
