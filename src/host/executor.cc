@@ -89,7 +89,7 @@ void run_on_host_thread(std::function<void()> job) {
     std::thread([&p] { p.work(); }).detach();
     ++p.threads;
   } catch (const std::system_error& e) {
-    const std::function<void()> gone = std::move(p.jobs.back());
+    const Pool::Job gone = std::move(p.jobs.back());
     p.jobs.pop_back();
     p.waiting.store(p.jobs.size(), std::memory_order_release);
     const int threads = p.threads;
