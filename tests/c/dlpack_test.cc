@@ -39,7 +39,7 @@ const std::pair<const char*, Damage> damages[] = {
 TEST(Dlpack, WhatIsNoneIsRefusedAtOnceAlsoInATrace) {
   const auto in_each_place = [](const std::function<Tensor()>& take, std::string_view why) {
     const auto with = [&](Tensor x) { return x + sum(take()); };
-    expect_error<TypeError>([&] { static_cast<void>(take()); }, {"DLPack", why});
+    expect_error<TypeError>([&] { static_cast<void>(take()); }, {why});
     expect_error<TypeError>(
         [&] { static_cast<void>(grad([&](Tensor x) { return with(x); })(1.0f)); }, {why});
     expect_error<TypeError>([&] { static_cast<void>(jit(with).lower(1.0f)); }, {why});
