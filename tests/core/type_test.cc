@@ -411,7 +411,6 @@ TEST(Type, SizesBeyond63BitsAreRefused) {
     for (const int bits : {61, 62}) expect_size_error(way, bits, ErrorCode::invalid_argument);
     for (const int bits : {31, 45, 60}) expect_size_error(way, bits, ErrorCode::ok);
   }
-  expect_size_error("empty_text", 62, ErrorCode::internal);  // what the plug-in throws
   for (const char* way : {"squared", "concatenated", "padded", "tiled"})
     expect_size_error(way, 59, ErrorCode::invalid_argument);
   expect_error<TypeError>(
@@ -427,7 +426,7 @@ TEST(Type, MoreAxesThanThereMayBeAreRefused) {
   const Tensor x = ones(type<float>(ones_of(max_rank)));
   EXPECT_EQ(sum(x + x).item<float>(), 2);
   EXPECT_EQ(jit([](Tensor v) { return sum(sin(v)); })(zeros(x.type())).item<float>(), 0);
-  for (const std::int64_t rank : {max_rank + 1, std::int64_t{1000}, std::int64_t{1'000'000}}) {
+  for (const std::int64_t rank : {max_rank + 1, std::int64_t{1000}}) {
     const auto start = std::chrono::steady_clock::now();
     const std::string got = "at most 64 axes, got " + std::to_string(rank);
     expect_error<TypeError>([&] { type<float>(ones_of(rank)); }, {got});

@@ -68,19 +68,6 @@ const std::map<std::string, std::function<void()>> cases = {
        })(pn::Tensor(pn::type<float>({0}), few))
            .block_until_ready();
      }},
-    {"empty_text",
-     [] {
-       const std::string type = "tensor<" + std::to_string(n) + "x0xf32>";
-       pn::load_text(
-           "module @m {\n  func.func public @main(%a: tensor<f32>) -> tensor<f32> {\n"
-           "    %0 = stablehlo.constant dense<0.0> : " +
-           type +
-           "\n"
-           "    %1 = stablehlo.add %0, %0 : " +
-           type +
-           "\n"
-           "    return %a : tensor<f32>\n  }\n}\n")(pn::Tensor(1.0f));
-     }},
     {"type", [] { pn::type<float>({n}); }},
     {"squared",
      [] {
