@@ -89,8 +89,9 @@ std::string checked_file(const fs::path& folder, const Json& entry) {
       refuse_at(ErrorCode::data_loss, folder / name,
                 fmt::format("it has {} bytes, {} were written", has, size));
   };
-  std::error_code ignored;  // before it is read, which tells what is wrong with it
-  if (fs::is_regular_file(folder / name, ignored)) check_size(fs::file_size(folder / name));
+  std::error_code failed;  // before it is read, which tells what is wrong with it
+  const std::uintmax_t has = fs::file_size(folder / name, failed);
+  if (!failed && fs::is_regular_file(folder / name, failed)) check_size(has);
   std::string bytes = host::read_file("checkpoint", (folder / name).string());
   check_size(bytes.size());
   if (crc_text(bytes) != entry.at("crc32").get<std::string>())
@@ -189,10 +190,7 @@ std::vector<std::uint64_t> all_numbers(const fs::path& folder) {
   return out;
 }
 
-bool counts(const fs::path& checkpoint) {
-  std::error_code ignored;
-  return fs::exists(checkpoint / manifest, ignored);
-}
+bool counts(const fs::path& checkpoint) { return host::is_there(checkpoint / manifest); }
 
 }  // namespace
 

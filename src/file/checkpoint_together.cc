@@ -52,7 +52,7 @@ class Gathering {
       bool all = true;
       for (int rank = 1; rank < together_.size; ++rank) {
         refuse_failed(rank);
-        all = all && fs::exists(file("piece", rank));
+        all = all && host::is_there(file("piece", rank));
       }
       return all;
     });
@@ -60,7 +60,8 @@ class Gathering {
     for (int rank = 0; rank < together_.size; ++rank)
       pieces.push_back(read_manifest(file("piece", rank)));
     write_manifest(here_ / "manifest", joined(pieces));
-    for (int rank = 0; rank < together_.size; ++rank) fs::remove(file("piece", rank));
+    std::error_code ignored;  // what is left over is swept with the folder
+    for (int rank = 0; rank < together_.size; ++rank) fs::remove(file("piece", rank), ignored);
     const fs::path to = place();
     std::error_code error;
     fs::remove_all(to, error);  // what a failure left
@@ -73,7 +74,7 @@ class Gathering {
   void wait_for_first() {
     wait([&] {
       refuse_failed(0);
-      return !fs::exists(here_);
+      return !host::is_there(here_);
     });
     if (checkpoint_numbers(folder_).empty())
       refuse_at(ErrorCode::unavailable, here_, "somebody has taken it away");
@@ -102,7 +103,7 @@ class Gathering {
   }
 
   void refuse_failed(int rank) const {
-    if (!fs::exists(file("failed", rank))) return;
+    if (!host::is_there(file("failed", rank))) return;
     const std::string why = host::read_file("checkpoint", file("failed", rank).string());
     refuse_at(ErrorCode::unavailable, folder_,
               fmt::format("process {} could not write its part: {}", rank,
@@ -127,7 +128,7 @@ class Gathering {
     Separator comma(", ");
     std::string out = "nothing is here of process ";
     for (int rank = 1; rank < together_.size; ++rank)
-      if (!fs::exists(file("piece", rank))) out += fmt::format("{}{}", comma(), rank);
+      if (!host::is_there(file("piece", rank))) out += fmt::format("{}{}", comma(), rank);
     return out;
   }
 

@@ -45,7 +45,7 @@ void CheckpointWriter::open() {
 }
 
 void CheckpointWriter::open_folder() {
-  if (lock_ && !fs::exists(folder_)) lock_.reset();  // somebody took it away
+  if (lock_ && !host::is_there(folder_)) lock_.reset();  // somebody took it away
   if (lock_) return;
   lock_.emplace(folder_);
   sweep(folder_);
@@ -156,7 +156,7 @@ void CheckpointWriter::write_alone(const Snapshot& snapshot) {
     write_checkpoint(path, snapshot);
   } catch (...) {
     std::error_code ignored;
-    if (checkpoint_numbers(folder_).empty() || !fs::exists(path / "manifest", ignored))
+    if (checkpoint_numbers(folder_).empty() || !host::is_there(path / "manifest"))
       fs::remove_all(path, ignored);
     throw;
   }

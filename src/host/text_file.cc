@@ -71,8 +71,18 @@ std::string read_if_there(const std::string& file) noexcept try {
   return {};
 }
 
+bool is_there(const std::filesystem::path& path) noexcept {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored);
+}
+
 std::filesystem::path settled(const std::filesystem::path& folder) {
-  auto out = std::filesystem::weakly_canonical(std::filesystem::absolute(folder));
+  std::error_code failed;
+  auto out = std::filesystem::absolute(folder, failed);
+  if (!failed) out = std::filesystem::weakly_canonical(out, failed);
+  if (failed)
+    throw Error(ErrorCode::unavailable,
+                fmt::format("{}: {}", one_line(folder.string()), failed.message()));
   if (!out.has_filename()) return out.parent_path();  // a slash at the end
   return out;
 }

@@ -20,7 +20,11 @@ std::string read_file(const char* who, const std::string& file);
 /// The same; empty where it cannot be read.
 std::string read_if_there(const std::string& file) noexcept;
 
-/// One name for a folder, whether it is there yet or not, and wherever the process goes.
+/// Returns whether something is at the path, as far as can be seen.
+bool is_there(const std::filesystem::path& path) noexcept;
+
+/// Returns one name for a folder, whether it is there yet or not, and wherever the process goes.
+/// Throws Error(unavailable) where that cannot be told.
 std::filesystem::path settled(const std::filesystem::path& folder);
 
 /// A file that is written beside and takes its place in finish(), when all of it is on disk. Until

@@ -227,14 +227,15 @@ std::vector<std::byte> bytes_of(const Tensor& x) {
   return out;
 }
 
-/// All finite numbers of a float of at most a byte.
+/// All finite numbers of a float of at most a byte, but for subnormal ones of f32, which XLA takes
+/// for 0.
 Tensor finite_numbers(DType dtype) {
   std::vector<std::uint8_t> all(std::size_t{1} << bit_width(dtype)), finite;
   std::iota(all.begin(), all.end(), std::uint8_t{0});
   const auto count = static_cast<std::int64_t>(all.size());
   const Floats values = floats(Tensor(make_type(dtype, {count}), all.data()));
   for (std::size_t i = 0; i < all.size(); ++i)
-    if (std::isfinite(values[i])) finite.push_back(all[i]);
+    if (values[i] == 0 || std::isnormal(values[i])) finite.push_back(all[i]);
   return Tensor(make_type(dtype, {static_cast<std::int64_t>(finite.size())}), finite.data());
 }
 

@@ -52,7 +52,7 @@ TEST_F(Devices, ACallInACutProgramSeesTheWholeOnce) {
                 [](const CallInfo& info) { return static_cast<float>(info.device); });
   };
   EXPECT_EQ(outside(2).item<float>(), 2);
-  expect_error<TypeError>([&] { outside(8); }, {"device 8", "8 of devices()"});
+  expect_error<TypeError>([&] { outside(8); }, {"there is no device 8", "devices() has 8"});
   // Taps, prints and hooks too; in order with each other.
   std::string seen;
   const auto f = jit([&](Tensor x) {

@@ -49,11 +49,16 @@ using Started = std::shared_ptr<pn_started>;
 
 constexpr const char* run_is_over = "the run that it was for is over";
 
+/// Whether the owner of a run was sent the message of its end.
+using Told = std::shared_ptr<std::atomic<bool>>;
+
 struct Run {
   Started handle;
   std::size_t results;
   bool quick;  // to take the results
-  Run(Started s, std::size_t n, bool q) : handle(std::move(s)), results(n), quick(q) {}
+  Told told;
+  Run(Started s, std::size_t n, bool q, Told t)
+      : handle(std::move(s)), results(n), quick(q), told(std::move(t)) {}
   pn_started* get() const { return handle.get(); }
 };
 
@@ -89,7 +94,9 @@ class Listener {
         enif_make_tuple2(env, atoms().ended, enif_make_copy(env, reference_));
     enif_send(nullptr, &owner_, env, message);
     enif_free_env(env);
+    *told_ = true;
   }
+  const Told& told() const { return told_; }
   /// These end when what the run's asynchronous taps have shown was delivered.
   void ends(std::vector<std::shared_ptr<Service>> services) { shows_ = std::move(services); }
   void delivered() {
@@ -117,6 +124,7 @@ class Listener {
   const ErlNifPid owner_;
   const ErlNifPid printer_;
   const bool until_end_;
+  const Told told_ = std::make_shared<std::atomic<bool>>(false);
   std::mutex guard_;
   Started run_;  // until it is over
   std::vector<std::shared_ptr<Service>> shows_;
@@ -242,6 +250,7 @@ ERL_NIF_TERM start_now(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
   if (const int code = tensors.add(env, arguments[1]); code != PN_OK)
     return code < 0 ? enif_make_badarg(env) : last_error(env, code);
   auto* const listener = Resource<Listener>::make(self, arguments[2], local ? &printer : nullptr);
+  const Told told = listener->told();
   pn_start_options options = options_of(listener, device, deadline_ns);
   given.put_into(options, *listener);
   pn_started* started = nullptr;
@@ -257,11 +266,12 @@ ERL_NIF_TERM start_now(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
   listener->watch(env, run);
   return ok(env,
             term_of(env, Resource<Run>::make(std::move(run), pn_program_outputs(program->handle),
-                                             program->result_bytes <= quick_bytes)));
+                                             program->result_bytes <= quick_bytes, told)));
 }
 
 ERL_NIF_TERM result_now(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
   const Run* const run = Resource<Run>::get(env, arguments[0]);
+  if (!*run->told) return atoms().wait;  // else the message would come to who does not expect it
   std::vector<pn_tensor*> tensors(run->results);
   const int code = pn_started_wait(run->get(), 0, tensors.data());
   if (code == PN_EMPTY) return atoms().wait;
