@@ -59,8 +59,8 @@ class RunState : public detail::StopState {
   std::uint64_t number = 0;
   int mark = 0;        // what XLA calls it; positive: no other run is ever called so
   bool quick = false;  // the handler may take its short way: no deadline, no timeline
-  bool poison =
-      false;  // several devices: a failure must not return an error to XLA, see docs/design.md
+  // Several devices: a failure must not return an error to XLA, see docs/notes/devices.md.
+  bool poison = false;
   int device = -1;  // of a run on one device; -1: the handler asks XLA
   // Of a run on several devices: what XLA calls the first one, and what users call them from there
   // on; empty: the same.
