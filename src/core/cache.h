@@ -19,8 +19,8 @@ class Cache {
  public:
   explicit Cache(std::size_t limit) : limit_(limit) {}
 
-  /// The value of that key, else what `make` gives. What `make` throws is thrown here, and the next
-  /// who asks makes it again.
+  /// Returns the value of that key, else what `make` gives. What `make` throws is thrown here, and
+  /// the next who asks makes it again.
   template <class Make>
   std::shared_ptr<Value> find(const std::string& key, const Make& make) {
     const std::shared_ptr<Slot> slot = slot_of(key);

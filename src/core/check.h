@@ -29,12 +29,12 @@ class PlaceScope {
   bool outermost_;
 };
 
-/// A place whose file name lives as long as the process: errors may outlive the program.
+/// Returns a place whose file name lives as long as the process: errors may outlive the program.
 Place place_in_file(const std::string& file, std::uint32_t line);
 
 [[noreturn]] void throw_type_error(std::string text);
 
-/// As written in the source: "std::vector<float>".
+/// Spells a name as written in the source: "std::vector<float>".
 std::string readable_name(const std::type_info& type);
 
 /// Throws TypeError "<text> (at file:line)" unless `ok`.

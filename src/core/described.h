@@ -44,14 +44,14 @@ struct Field {
   bool (*condition)(const S&);  // for files to have it; null: they always do
 
   constexpr Field when(bool (*holds)(const S&)) const { return {name, member, say, holds}; }
-  /// Whether a file has it of this struct.
+  /// Returns whether a file has it of this struct.
   bool kept_of(const S& value) const { return kept && (!condition || condition(value)); }
 };
 template <class S, class M>
 constexpr Field<S, M, true> field(const char* name, M S::*member, Say say = Say::changed) {
   return {name, member, say, nullptr};
 }
-/// One that no file has.
+/// Describes one that no file has.
 template <class S, class M>
 constexpr Field<S, M, false> transient(const char* name, M S::*member, Say say = Say::never) {
   return {name, member, say, nullptr};
@@ -71,8 +71,8 @@ template <class E>
 concept HasWords = requires {
   Words<E>::all;
 };
-/// Whether an enum has a name for its value v. The compiler writes one without a name as a cast:
-/// "(E)3".
+/// Returns whether an enum has a name for its value v. The compiler writes one without a name as a
+/// cast: "(E)3".
 template <auto v>
 constexpr bool is_enumerator() {
   constexpr std::string_view text = __PRETTY_FUNCTION__;
@@ -100,7 +100,7 @@ void for_each_field(F&& f) {
   std::apply([&](const auto&... each) { (f(each), ...); }, Described<S>::fields);
 }
 
-/// The place of the field of S that has this name; behind the last one when there is none.
+/// Returns the place of the field of S that has this name; behind the last one when there is none.
 template <class S>
 consteval std::size_t field_named(std::string_view name) {
   constexpr auto names =
@@ -152,7 +152,7 @@ std::string text_of(const std::shared_ptr<const T>& v) {
   return "none";
 }
 
-/// "[2:TF,3:T]": fields and structs one after another.
+/// Writes "[2:TF,3:T]": fields and structs one after another.
 template <IsDescribed S>
 std::string text_of(const std::vector<S>& list) {
   Separator comma(",");
@@ -173,7 +173,7 @@ struct Described<Named> {
       std::tuple(field("name", &Named::name), field("attributes", &Named::attributes));
 };
 
-/// The exact text for keys, of what is shown rounded or in part.
+/// Returns the exact text for keys, of what is shown rounded or in part.
 inline std::string key_of(std::chrono::nanoseconds v) { return fmt::format("{}ns", v.count()); }
 inline std::string key_of(const std::vector<Type>& v) {
   std::string key = to_string(v);

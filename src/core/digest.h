@@ -9,7 +9,7 @@
 namespace postern::internal {
 
 inline constexpr std::uint64_t fnv_start = 0xcbf29ce484222325u;
-/// A byte of FNV-1a, 64 bits.
+/// Adds a byte to FNV-1a, 64 bits.
 constexpr std::uint64_t fnv_1a(char byte, std::uint64_t hash) {
   return (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3u;
 }
@@ -18,8 +18,8 @@ inline std::uint64_t fnv_1a(std::string_view text, std::uint64_t hash = fnv_star
   return hash;
 }
 
-/// 32 hexadecimal digits: from two starting points. Side by side, since each step of one waits for
-/// the step before: half the time of one after the other.
+/// Returns 32 hexadecimal digits: from two starting points. Side by side, since each step of one
+/// waits for the step before: half the time of one after the other.
 inline std::string digest(std::string_view text) {
   std::uint64_t first = fnv_start, second = 0x9e3779b97f4a7c15u;
   for (const char c : text) {

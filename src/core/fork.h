@@ -7,7 +7,7 @@ namespace postern::internal {
 
 extern constinit std::atomic<bool> was_forked;
 
-/// Whether this is such a process.
+/// Returns whether this is such a process.
 inline bool forked() { return was_forked.load(std::memory_order_relaxed); }
 
 [[noreturn]] void throw_forked();
@@ -18,7 +18,7 @@ inline void refuse_forked() {
     throw_forked();
 }
 
-/// From now on, or no longer: the runtime is in use.
+/// Begins to watch, or no longer does: the runtime is in use.
 void watch_forks(bool in_use);
 
 }  // namespace postern::internal

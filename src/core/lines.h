@@ -19,14 +19,14 @@ inline constexpr std::size_t most = 500, longest = 4096;
 
 extern std::atomic<int> watched;  // by so many
 
-/// For who writes. While nobody watches it costs one load.
+/// Adds a line for who writes. While nobody watches it costs one load.
 void add_kept(const char* from, std::string_view text);
 inline void add(const char* from, std::string_view text) {
   if (watched.load(std::memory_order_relaxed) > 0) [[unlikely]]
     add_kept(from, text);
 }
 
-/// Those that are kept of the lines after this one.
+/// Returns those that are kept of the lines after this one.
 std::vector<Line> after(std::uint64_t number);
 
 }  // namespace postern::internal::lines

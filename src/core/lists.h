@@ -7,16 +7,16 @@
 
 namespace postern::internal {
 
-/// A count or a place that is not negative, as lists have it.
+/// Converts a count or a place that is not negative to what lists have.
 inline std::size_t size_of(std::int64_t n) { return static_cast<std::size_t>(n); }
 
-/// The place of an element.
+/// Returns the place of an element.
 template <class List>
 auto nth(List& list, std::size_t i) {
   return list.begin() + static_cast<std::ptrdiff_t>(i);
 }
 
-/// Elements [from, to), the first ones, and those behind: each as a list of its own.
+/// Returns elements [from, to), the first ones, and those behind: each as a list of its own.
 template <class List>
 auto between(const List& list, std::size_t from, std::size_t to) {
   return std::vector<std::remove_cv_t<typename List::value_type>>(nth(list, from), nth(list, to));

@@ -17,7 +17,7 @@ class Living {
     static Living* const l = new Living;  // objects may live as long as the process
     return *l;
   }
-  /// Its number.
+  /// Enters it, and returns its number.
   std::uint64_t enter(T* object) {
     std::scoped_lock lock(guard_);
     entries_.push_back({object, ++entered_});

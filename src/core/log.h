@@ -10,12 +10,12 @@ namespace postern::internal {
 
 enum class LogLevel { off, warning, info, debug };
 
-/// The first level among words between commas or blanks; unknown words say nothing.
+/// Returns the first level among words between commas or blanks; unknown words say nothing.
 LogLevel log_level_in(std::string_view words);
-/// The level of POSTERN_LOG, read once.
+/// Returns the level of POSTERN_LOG, read once.
 LogLevel log_level();
 void log_line(std::string_view text);
-/// Of warnings that may come at every step: each once a second, with how many more there were.
+/// Logs warnings that may come at every step: each once a second, with how many more there were.
 void log_seldom(const std::string& text);
 
 template <class... A>

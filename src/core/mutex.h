@@ -44,7 +44,8 @@ using Mutex = Counted<std::mutex>;
 using SharedMutex = Counted<std::shared_mutex>;
 using Condition = std::condition_variable_any;
 
-/// What is the user's may wait, throw, and come back to the library: it is entered under no lock.
+/// Asserts that no lock is held. What is the user's may wait, throw, and come back to the library:
+/// it is entered under no lock.
 inline void enters_users_code() {
   assert(locks_held == 0 && "a function of the user's is entered under a lock of the library");
 }

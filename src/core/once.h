@@ -29,7 +29,7 @@ class Once {
   };
   static constinit thread_local Thread here;
 
-  /// Whether it is this thread's to do; else it has been done.
+  /// Returns whether it is this thread's to do; else it has been done.
   bool begin();
   void end(bool done);
 

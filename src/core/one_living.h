@@ -10,7 +10,7 @@ namespace postern::internal {
 template <class Key, class T>
 class OneLiving {
  public:
-  /// What lives under the key, or what `make` gives. It lives as long as somebody holds it.
+  /// Returns what lives under the key, or what `make` gives. It lives as long as somebody holds it.
   template <class Make>
   std::shared_ptr<T> of(const Key& key, Make make) {
     const std::scoped_lock lock(guard_);

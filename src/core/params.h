@@ -18,7 +18,7 @@ namespace postern::internal {
 std::string text_of(const std::vector<bool>& bits);         // "TFT"
 std::string text_of(const std::vector<std::string>& list);  // words as they are, others in quotes
 
-/// By attribute, a digit that says which of its types it has: 1 and 1.0 have one text.
+/// Returns by attribute a digit that says which of its types it has: 1 and 1.0 have one text.
 std::string kinds_of(const Attributes& attributes);
 std::string named_text(const std::string& name, const Attributes& attributes);  // "f{n = 1}"
 
@@ -108,12 +108,12 @@ class FieldChain {
     if (sink_.wants_text()) Hidden{sink_}(name, value);
     return Next(sink_);
   }
-  /// One that others determine.
+  /// Leaves out one that others determine.
   template <class T>
   Next left_out(const T&) const {
     return Next(sink_);
   }
-  /// One member, of which `tell` tells the sink.
+  /// Describes one member, of which `tell` tells the sink.
   template <class F>
   Next by(const F& tell) const {
     tell(sink_);
@@ -153,7 +153,7 @@ ParamsPtr make_params(P p) {
   return std::make_shared<const ParamsOf<P>>(std::move(p));
 }
 
-/// The struct behind `params`; the primitive knows which it is.
+/// Returns the struct behind `params`; the primitive knows which it is.
 template <class P>
 const P& as(const Params& params) {
   return static_cast<const ParamsOf<P>&>(params).value;

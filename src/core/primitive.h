@@ -123,19 +123,19 @@ struct Primitive {
   const SiteSpec* (*site)(const Params* params) = nullptr;
 };
 
-/// The place of the call or tap that an equation is; null for all others.
+/// Returns the place of the call or tap that an equation is; null for all others.
 inline const SiteSpec* site_of(const Equation& e) {
   if (!e.primitive->site) return nullptr;
   return e.primitive->site(e.params.get());
 }
 
-/// The same, of an operation that keeps_axes.
+/// Returns the same primitive, of an operation that keeps_axes.
 constexpr Primitive keeping_axes(Primitive p) {
   p.keeps_axes = true;
   return p;
 }
 
-/// Whether every rule that a primitive of an op family needs is there.
+/// Returns whether every rule that a primitive of an op family needs is there.
 constexpr bool complete([[maybe_unused]] const Primitive& p) {
 #ifdef __SANITIZE_ADDRESS__  // g++ with checks for null takes no function's address for non-null in
                              // a constant; other builds do

@@ -16,7 +16,7 @@ namespace postern::internal {
 
 struct Primitive;
 using ValueId = int;
-/// As an index.
+/// Returns it as an index.
 constexpr std::size_t at(ValueId v) { return static_cast<std::size_t>(v); }
 
 /// `results` values, numbered from `first`, made from `operands` by `primitive`.
@@ -43,25 +43,27 @@ struct Program {
   std::vector<Type> output_types() const;
 };
 
-/// The effect of an equation, that of its sub-programs included, and the strongest of a program.
+/// Returns the effect of an equation, that of its sub-programs included, and the strongest of a
+/// program.
 Effect effect_of(const Equation& equation);
 Effect effect_of(const Program& program);
 
-/// Whether `test` holds of an equation, or of one in the programs that it holds.
+/// Returns whether `test` holds of an equation, or of one in the programs that it holds.
 bool any_equation(const Equation& equation, const std::function<bool(const Equation&)>& test);
 bool any_equation(const Program& program, const std::function<bool(const Equation&)>& test);
 
-/// Whether a call or tap is somewhere in it.
+/// Returns whether a call or tap is somewhere in it.
 bool has_site(const Equation& equation);
 bool has_site(const Program& program);
-/// Whether it may call back when it is lowered: it has a site, or a block, which may become one.
+/// Returns whether it may call back when it is lowered: it has a site, or a block, which may become
+/// one.
 bool calls_back(const Program& program);
 
-/// One line for each equation: results with types, primitive, parameters, operands, what becomes of
-/// it on a platform, place.
+/// Writes one line for each equation: results with types, primitive, parameters, operands, what
+/// becomes of it on a platform, place.
 std::string to_string(const Program& program, const std::string& platform);
 
-/// Equal keys mean equal programs (host functions are equal to themselves only).
+/// Appends the key. Equal keys mean equal programs (host functions are equal to themselves only).
 void append_key(std::string& key, const Program& program);
 
 /// Throws TypeError naming equation and rule when a value is used before it is made or a result's

@@ -5,8 +5,8 @@
 
 namespace postern::internal {
 
-/// The types of a primitive's results. Throws TypeError when they may not be, or are none that
-/// make_type would make.
+/// Returns the types of a primitive's results. Throws TypeError when they may not be, or are none
+/// that make_type would make.
 inline Types result_types(const Primitive& primitive, const Params* params, TypeSpan operands) {
   Types types = primitive.type(params, operands);
   for (const Type& t : types) check_type(t);

@@ -156,11 +156,11 @@ struct Described<SiteSpec> {
 /// Throws TypeError when the function's parameters cannot take the site's leaves: counts, dtypes,
 /// ranks; naming site and types.
 void check_signature(const SiteSpec& site, const detail::HostFunction& function);
-/// The same for the site's own function, if it is known.
+/// Checks the site's own function likewise, if it is known.
 void check_signature(const SiteSpec& site);
 
-/// What stands for the function of a live hook that has none of its own: does nothing with any
-/// leaves.
+/// Returns what stands for the function of a live hook that has none of its own: does nothing with
+/// any leaves.
 const std::shared_ptr<const detail::HostFunction>& asleep();
 
 /// Parameters of the one primitive behind call, tap, hook and print.
@@ -170,8 +170,8 @@ struct SiteParams {
     return sink.by([&](FieldSink& of_site) { tell_fields(*site, of_site); });
   }
 };
-/// For a place of its own in a program: each counts and listens for itself, also when a
-/// transformation copies it.
+/// Makes parameters for a place of its own in a program: each counts and listens for itself, also
+/// when a transformation copies it.
 ParamsPtr params_of_own(SiteSpec site);
 
 }  // namespace postern::internal

@@ -6,25 +6,26 @@
 
 namespace postern::internal {
 
-/// How many bytes the well-formed UTF-8 character has with which `text` begins; 0: it begins with
-/// none.
+/// Returns how many bytes the well-formed UTF-8 character has with which `text` begins; 0: it
+/// begins with none.
 std::size_t utf8_size(std::string_view text);
 bool is_utf8(std::string_view text);
 
-/// Valid UTF-8 without control characters but newline and tab: other bytes as \xNN. For messages.
+/// Returns valid UTF-8 without control characters but newline and tab: other bytes as \xNN. For
+/// messages.
 std::string printable(std::string_view text);
 
-/// As `printable`, on one line: \n, \t. For names.
+/// Does as `printable`, on one line: \n, \t. For names.
 std::string one_line(std::string_view text);
 
-/// In double quotes, with quotes and backslashes escaped too, so that different texts read
+/// Puts it in double quotes, with quotes and backslashes escaped too, so that different texts read
 /// differently.
 std::string quoted(std::string_view text);
 
-/// A word as it is, anything else in quotes: for names in lists.
+/// Leaves a word as it is, puts anything else in quotes: for names in lists.
 std::string word_or_quoted(std::string_view text);
 
-/// At most 64 KiB of it, saying how long it was.
+/// Keeps at most 64 KiB of it, saying how long it was.
 std::string limited(std::string_view text);
 
 /// Written before each item of a list: `first` before the first one, `between` before the others.
@@ -38,7 +39,7 @@ class Separator {
   std::string_view next_, between_;
 };
 
-/// "1 value", "2 values".
+/// Returns "1 value", "2 values".
 std::string plural(std::size_t n, std::string_view word);
 
 inline const char* bool_text(bool value) {
@@ -46,7 +47,7 @@ inline const char* bool_text(bool value) {
   return "false";
 }
 
-/// What C gives for a text: `otherwise` where that is null.
+/// Returns what C gives for a text: `otherwise` where that is null.
 inline const char* text_or(const char* text, const char* otherwise) {
   if (text) return text;
   return otherwise;

@@ -66,11 +66,11 @@ struct Access {
   }
 };
 
-/// `bytes` bytes aligned for XLA's zero-copy.
+/// Allocates `bytes` bytes aligned for XLA's zero-copy.
 std::shared_ptr<void> aligned_bytes(std::size_t bytes);
 
-/// Elements of pred are 0 or 1: XLA computes with their bytes. Others have masks of 0 and 255, and
-/// mean true by them.
+/// Checks that elements of pred are 0 or 1: XLA computes with their bytes. Others have masks of 0
+/// and 255, and mean true by them.
 bool are_booleans(const void* bytes, std::size_t count);
 void make_booleans(void* bytes, std::size_t count);
 
@@ -81,27 +81,27 @@ void refuse_donated(const Value& value);
 
 namespace postern::internal {
 
-/// f of a tensor, and of an empty one an empty one.
+/// Applies f to a tensor; gives an empty one for an empty one.
 template <class F>
 Tensor map_value(const Tensor& x, F&& f) {
   if (x.has_value()) return f(x);
   return {};
 }
 
-/// Whether several elements share a byte on a device.
+/// Returns whether several elements share a byte on a device.
 inline bool is_packed(DType dtype) { return bit_width(dtype) < 8; }
 
 /// Throws TypeError for what make_type would not make.
 void check_type(const Type& type);
 
-/// Of one dtype and shape; whether they are weak does not count.
+/// Returns whether they are of one dtype and shape; whether they are weak does not count.
 inline bool alike(const Type& a, const Type& b) { return a.dtype == b.dtype && a.dims == b.dims; }
-/// Whether the tensor has a value, and one like that.
+/// Returns whether the tensor has a value, and one like that.
 inline bool is_of(const Tensor& x, const Type& type) {
   return x.has_value() && alike(x.type(), type);
 }
 
-/// What came, for errors.
+/// Says what came, for errors.
 inline std::string type_text(const Tensor& x) {
   if (x.has_value()) return to_string(x.type());
   return "an empty Tensor";

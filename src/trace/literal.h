@@ -21,28 +21,30 @@ struct LiteralParams {
 };
 extern const Primitive literal_p;  // lowered by Lowering itself, which writes all constants
 
-/// Whether elements of this dtype can be read as a Number (all but the 8-bit floats and smaller).
+/// Returns whether elements of this dtype can be read as a Number (all but the 8-bit floats and
+/// smaller).
 bool is_number(DType dtype);
 Number read_number(DType dtype, const void* from);
 void write_number(const Number& number, DType dtype, void* to);
 
-/// Whether the dtype has the number, or one like it that it is rounded to: integers need an integer
-/// in range, f8e8m0fnu has no zero and no sign, f4e2m1fn no infinity and no nan.
+/// Returns whether the dtype has the number, or one like it that it is rounded to: integers need an
+/// integer in range, f8e8m0fnu has no zero and no sign, f4e2m1fn no infinity and no nan.
 bool holds(DType dtype, const Number& number);
 
-/// The number as StableHLO writes an element of that dtype.
+/// Returns the number as StableHLO writes an element of that dtype.
 std::string literal_text(const Number& number, DType dtype);
 
-/// A tensor of `type` with every element `number`: an equation inside a trace, host memory outside.
+/// Makes a tensor of `type` with every element `number`: an equation inside a trace, host memory
+/// outside.
 Tensor full_of(const Number& number, const Type& type);
 inline Tensor zeros_of(const Type& type) { return full_of({Number::Kind::integer, 0, 0, 0}, type); }
-/// An empty Tensor stands for zeros.
+/// Returns zeros for an empty Tensor, which stands for them.
 inline Tensor or_zeros_of(const Tensor& t, const Type& type) {
   if (t.has_value()) return t;
   return zeros_of(type);
 }
 
-/// The scalar that `tensor` holds in host memory, when it does.
+/// Returns the scalar that `tensor` holds in host memory, when it does.
 const detail::HostValue* host_scalar(const Tensor& tensor);
 
 }  // namespace postern::internal

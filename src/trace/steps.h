@@ -5,7 +5,8 @@
 
 namespace postern::internal {
 
-/// How many operations this thread has ever written down. Another may read it while this one lives.
+/// Counts the operations that this thread has ever written down. Another may read it while this one
+/// lives.
 const std::atomic<std::uint64_t>& traced_steps();
 
 }  // namespace postern::internal

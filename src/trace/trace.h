@@ -27,7 +27,7 @@ class Trace {
   Trace* outer() const { return outer_; }
   const detail::TraceMark* mark() const { return mark_.get(); }
 
-  /// Where a value was waited for here; an unknown place for one that was not.
+  /// Returns where a value was waited for here; an unknown place for one that was not.
   Place& waited(const Tensor& value) {
     kept_.push_back(value);  // so that its address is not another's
     return waited_[detail::Access::value(value)];
@@ -62,7 +62,7 @@ inline Tensor bind1(const Primitive& primitive, ParamsPtr params,
   return bind1(primitive, std::move(params), std::span(operands.begin(), operands.size()));
 }
 
-/// The program of `f` for arguments of these types.
+/// Traces the program of `f` for arguments of these types.
 Closed trace_program(std::string what, std::span<const Type> types, const TensorFunction& f);
 
 /// Writes the equations of `program` into the current trace (or runs them) with `inputs` for its

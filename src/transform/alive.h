@@ -6,20 +6,20 @@
 
 namespace postern::internal {
 
-/// `x`, with the batch axis `axis` (-1: all elements share it), for elements of which those of
-/// `mask` are alive: no cotangent comes back from the others.
+/// Shields `x`, with the batch axis `axis` (-1: all elements share it), for elements of which those
+/// of `mask` are alive: no cotangent comes back from the others.
 Tensor shielded(const Tensor& x, int axis, const Tensor& mask);
-/// The same of those of `x` that have a batch axis.
+/// Shields those of `x` that have a batch axis.
 Tensors shielded(Tensors x, std::span<const int> axes, const Tensor& mask);
 
-/// The same as a factor of what all elements share: in derivatives it is 0 for those that are not
+/// Shields a factor of what all elements share: in derivatives it is 0 for those that are not
 /// alive, since their own number may be infinite.
 Tensor shielded_factor(const Tensor& x, int axis, const Tensor& mask);
 
-/// Whether a cotangent of 0 is 0 behind it, whatever its operands are.
+/// Returns whether a cotangent of 0 is 0 behind it, whatever its operands are.
 bool keeps_zeros(const Equation& equation);
 
-/// `x`, 0 for the elements along that axis that are not alive.
+/// Returns `x`, 0 for the elements along that axis that are not alive.
 Tensor zero_if_dead(const Tensor& x, int axis, const Tensor& mask);
 
 }  // namespace postern::internal

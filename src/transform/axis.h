@@ -20,7 +20,7 @@ class AxisScope {
   explicit AxisScope(BatchAxisPtr axis);
   ~AxisScope();
   AxisScope(const AxisScope&) = delete;
-  /// All that may be named, the innermost first.
+  /// Returns all that may be named, the innermost first.
   static std::vector<BatchAxisPtr> all();
 
  private:
@@ -52,14 +52,15 @@ class BatchScope {
   BatchAxisPtr outer_;
 };
 
-/// Whether the equation, or one in its programs, is about that axis.
+/// Returns whether the equation, or one in its programs, is about that axis.
 bool names_axis(const Equation& equation, const BatchAxis& axis);
 
-/// x of all elements, on a new first axis: the same for all elements.
+/// Gathers x of all elements on a new first axis: the same for all elements.
 Tensor gathered(const BatchAxisPtr& axis, const Tensor& x);
-/// Element i's row j of the result is element j's row i of x, whose first axis has a row for each.
+/// Exchanges rows: element i's row j of the result is element j's row i of x, whose first axis has
+/// a row for each.
 Tensor exchanged(const BatchAxisPtr& axis, const Tensor& x);
-/// Which element it is, s32[].
+/// Computes which element it is, s32[].
 Tensor position_along(const BatchAxisPtr& axis);
 
 }  // namespace postern::internal

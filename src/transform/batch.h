@@ -4,19 +4,19 @@
 
 namespace postern::internal {
 
-/// Outputs of `program`, whose input i has a batch axis of `size` at `axes[i]` (-1: none), and
-/// where their batch axes are; written into the current trace, or run. `mask`: pred[size], the
-/// elements that are alive (empty: all): calls and taps run for them, and what is no element's own
-/// has no cotangent from others. It has from the mapped inputs: see shielded().
+/// Batches `program`, whose input i has a batch axis of `size` at `axes[i]` (-1: none), and where
+/// their batch axes are; written into the current trace, or run. `mask`: pred[size], the elements
+/// that are alive (empty: all): calls and taps run for them, and what is no element's own has no
+/// cotangent from others. It has from the mapped inputs: see shielded().
 std::pair<Tensors, std::vector<int>> batch_of(const Program& program, TensorSpan x,
                                               std::span<const int> axes, std::int64_t size,
                                               const Tensor& mask = {});
 
-/// Whether it matters for which elements of a batch it runs: it calls functions, or has a loop that
-/// another element's values may never end.
+/// Returns whether it matters for which elements of a batch it runs: it calls functions, or has a
+/// loop that another element's values may never end.
 bool minds_who_runs(const Equation& equation);
 
-/// The batch axis of what is mapped, -1 of all else.
+/// Returns the batch axis of what is mapped, -1 of all else.
 inline int axis_if(bool mapped, int axis = 0) {
   if (mapped) return axis;
   return -1;
@@ -27,10 +27,10 @@ inline std::vector<int> axes_where(const std::vector<bool>& mapped, int axis = 0
   return out;
 }
 
-/// `x` with its batch axis moved from `from` to `to`; an axis of `size` is made when it has none
+/// Moves the batch axis of `x` from `from` to `to`; an axis of `size` is made when it has none
 /// (-1), for elements that are alive where `mask` is (empty: all).
 Tensor move_batch(const Tensor& x, int from, int to, std::int64_t size, const Tensor& mask = {});
-/// The same of each, to the front.
+/// Moves that of each to the front.
 inline void move_to_front(Tensors& x, std::span<const int> from, std::int64_t size,
                           const Tensor& mask = {}) {
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = move_batch(x[i], from[i], 0, size, mask);

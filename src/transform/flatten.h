@@ -4,8 +4,8 @@
 
 namespace postern::internal {
 
-/// The program with transparent equations that `which` holds of replaced by what they apply,
-/// recursively.
+/// Returns the program with transparent equations that `which` holds of replaced by what they
+/// apply, recursively.
 Program flattened(const Program& program, const std::function<bool(const Equation&)>& which);
 
 }  // namespace postern::internal

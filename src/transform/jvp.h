@@ -5,20 +5,20 @@
 
 namespace postern::internal {
 
-/// Values and tangents of the outputs, written into the current trace, or run. An empty Tensor is a
-/// zero tangent; what is not differentiable (integers, pred) has none.
+/// Computes values and tangents of the outputs, written into the current trace, or run. An empty
+/// Tensor is a zero tangent; what is not differentiable (integers, pred) has none.
 std::pair<Tensors, Tensors> jvp_of(const Program& program, TensorSpan x, TensorSpan dx);
 
-/// The same for one equation.
+/// Computes those of one equation.
 std::pair<Tensors, Tensors> jvp_of(const Op& op, TensorSpan x, TensorSpan dx);
 
-/// The type of a tangent where a Tensor must be shown: see no_tangent.
+/// Returns the type of a tangent where a Tensor must be shown: see no_tangent.
 Type tangent_type(const Type& type);
 
-/// What stands for the tangent of a value that has none, where a Tensor must be shown: pred zeros
-/// of its shape (JAX's float0).
+/// Returns what stands for the tangent of a value that has none, where a Tensor must be shown: pred
+/// zeros of its shape (JAX's float0).
 Tensor no_tangent(const Type& type);
-/// A tangent or cotangent of a value of that type (empty: zero) as a Tensor.
+/// Shows a tangent or cotangent of a value of that type (empty: zero) as a Tensor.
 Tensor shown_tangent(const Tensor& t, const Type& type);
 
 }  // namespace postern::internal

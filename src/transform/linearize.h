@@ -14,14 +14,15 @@ struct Linearized {
   std::vector<bool> inputs_move, results_move;
   Types input_types;
 
-  /// Tangents of the results (empty: zero) for those of the inputs.
+  /// Computes tangents of the results (empty: zero) for those of the inputs.
   Tensors push(TensorSpan dx) const;
-  /// Cotangents of the inputs (empty: zero) for those of the results.
+  /// Computes cotangents of the inputs (empty: zero) for those of the results.
   Tensors pull(TensorSpan ct) const;
 };
 
-/// `f` at `x`; its known half is written into the current trace, or run. Only inputs that `active`
-/// marks, and that are differentiable, move; of the results only those that `wanted` marks.
+/// Linearizes `f` at `x`; its known half is written into the current trace, or run. Only inputs
+/// that `active` marks, and that are differentiable, move; of the results only those that `wanted`
+/// marks.
 Linearized linearized(const Closed& f, TensorSpan x, const std::vector<bool>& active,
                       const std::vector<bool>& wanted);
 

@@ -4,11 +4,11 @@
 
 namespace postern::internal {
 
-/// Without equations that nobody needs (those with effects are needed), with equal pure equations
-/// made one (calls never are), recursively. Inputs stay as they are.
+/// Leaves out equations that nobody needs (those with effects are needed), with equal pure
+/// equations made one (calls never are), recursively. Inputs stay as they are.
 ProgramPtr simplify(const Program& program);
 
-/// Which inputs some output or effect depends on.
+/// Returns which inputs some output or effect depends on.
 std::vector<bool> used_inputs(const Program& program);
 
 }  // namespace postern::internal

@@ -32,9 +32,9 @@ struct Halves {
   std::size_t residuals = 0;
 };
 
-/// What a split rule gives when the known half has run: its first results are those that `unknown`
-/// does not mark, in order; the rest is `primitive` of `residuals` and of the operands that are
-/// empty in `x`, and makes the others.
+/// Makes what a split rule gives when the known half has run: its first results are those that
+/// `unknown` does not mark, in order; the rest is `primitive` of `residuals` and of the operands
+/// that are empty in `x`, and makes the others.
 Primitive::SplitResult split_result(const Primitive& primitive, ParamsPtr params,
                                     const std::vector<bool>& unknown, TensorSpan known,
                                     TensorSpan residuals, TensorSpan x);

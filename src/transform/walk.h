@@ -25,31 +25,31 @@ inline void append(Types& to, const Types& more) { to.insert(to.end(), more.begi
 inline void append(std::vector<int>& to, const std::vector<int>& more) {
   to.insert(to.end(), more.begin(), more.end());
 }
-/// The tensor where `there`, else an empty one.
+/// Returns the tensor where `there`, else an empty one.
 inline Tensor only_if(bool there, const Tensor& x) {
   if (there) return x;
   return {};
 }
-/// tensors[i] where `there`; they may end before it elsewhere.
+/// Returns tensors[i] where `there`; they may end before it elsewhere.
 inline Tensor at_if(bool there, TensorSpan tensors, std::size_t i) {
   if (there) return tensors[i];
   return {};
 }
-/// Those that have a value.
+/// Returns those that have a value.
 inline Tensors kept(TensorSpan tensors) {
   Tensors out;
   for (const Tensor& t : tensors)
     if (t.has_value()) out.push_back(t);
   return out;
 }
-/// The way back: these tensors, in order, at the places that `mask` marks.
+/// Goes the way back: these tensors, in order, at the places that `mask` marks.
 inline Tensors placed(const std::vector<bool>& mask, TensorSpan tensors) {
   Tensors out(mask.size());
   for (std::size_t i = 0, next = 0; i < mask.size(); ++i)
     if (mask[i]) out[i] = tensors[next++];
   return out;
 }
-/// Those that `mask` marks.
+/// Returns those that `mask` marks.
 template <class List>
 auto where_marked(const List& list, const std::vector<bool>& mask, bool mark = true) {
   std::vector<std::decay_t<decltype(list[0])>> out;
@@ -86,12 +86,12 @@ class Env {
   Tensors values_;
 };
 
-/// The program of a user's function, whose operations have places of their own.
+/// Traces a user's function, whose operations have places of their own.
 Closed trace_user(const char* what, const Types& types, const TensorFunction& f);
 
 /// Traces and simplifies a program to put into an equation: what it captures are its first inputs.
 Closed trace_inner(const char* what, const Types& types, const TensorFunction& f);
-/// Both: of a user's function, to put into an equation.
+/// Does both: of a user's function, to put into an equation.
 Closed trace_user_inner(const char* what, const Types& types, const TensorFunction& f);
 
 }  // namespace postern::internal
