@@ -69,20 +69,20 @@ struct TargetParams {
 };
 extern const Primitive target_p, effect_target_p;  // the latter with an effect
 
-/// What a choice for the block is made by.
+/// Returns what an override is chosen by.
 Question question(const BlockParams& params, const platforms::Platform* platform);
 
-/// What an override puts in the place of the block: from its operands and masks to its results.
-/// Null: the default is used.
+/// Returns what an override puts in the place of the block: from its operands and masks to its
+/// results. Null: the default is used.
 ProgramPtr native_program(const BlockParams& params, const platforms::Platform* platform);
 
-/// The text of a kept function that does what an override does here, with sites from number
+/// Returns the text of a kept function that does what an override does here, with sites from number
 /// `first_site` on; none: it stays as it is.
 std::optional<Module> native_function(const Module::Kept& kept, const platforms::Platform& platform,
                                       std::size_t first_site);
 
-/// `p` for a batch: the inputs that `level` maps have an axis in front, then comes the mask if
-/// there is one; so do all outputs.
+/// Returns `p` for a batch: the inputs that `level` maps have an axis in front, then comes the mask
+/// if there is one; so do all outputs.
 ProgramPtr batched(const Program& p, const Level& level);
 
 /// The part of an override's own derivative that comes after its forward rule: tangents to tangents
@@ -107,10 +107,10 @@ extern const Primitive own_p;
 /// Splits by the override's own derivative where there is one that can be used.
 bool split_own(const BlockParams& params, TensorSpan x, Primitive::SplitResult& out);
 
-/// A bound block; `body` is its default.
+/// Binds a block whose default is `body`.
 Tensors bind_block(const detail::BlockConfig& config, ProgramPtr body, const Rules* rules,
                    TensorSpan x);
-/// The same for a default that config and types determine, which is traced once for each.
+/// Binds one whose default config and types determine; it is traced once for each.
 Tensors bind_cached(const detail::BlockConfig& config, const Rules* rules,
                     const TensorFunction& by_default, TensorSpan x);
 

@@ -29,17 +29,17 @@ struct Question {
   bool called = false;  // by `call`, which programs make do with where a plug-in enters no kernels
 };
 
-/// The latest override that accepts, null for the default. `why`, when given, gets a sentence for
-/// each that was asked. Throws PluginError where the library with our own is missing.
+/// Returns the latest override that accepts, null for the default. `why`, when given, gets a
+/// sentence for each that was asked. Throws PluginError where the library with our own is missing.
 OverridePtr choose(const Question& question, std::vector<std::string>* why = nullptr);
 
-/// The config of that name with these fields, as the latest override makes it whose config it is.
-/// Throws like `choose`.
+/// Returns the config of that name with these fields, as the latest override makes it whose config
+/// it is. Throws like `choose`.
 std::optional<detail::BlockConfig> config_named(const std::string& name,
                                                 const Attributes& attributes,
                                                 const platforms::Platform& platform);
 
-/// In words: `kernel at attention.cc:12`.
+/// Says in words: `kernel at attention.cc:12`.
 std::string describe(const Override& override);
 
 /// Remembers that a block of this type has a default.
@@ -47,12 +47,12 @@ void note_used(const detail::BlockConfig& config);
 
 /// Changes whenever an override comes or goes: what was decided before may be decided otherwise.
 std::uint64_t generation();
-/// How many times this thread has written or looked at a block: whoever traces can tell whether
-/// blocks were met.
+/// Returns how many times this thread has written or looked at a block: whoever traces can tell
+/// whether blocks were met.
 std::uint64_t& met();
 
-/// Ids of the overrides that this thread adds go there while it is not null; for libraries that
-/// fail while loading.
+/// Returns where ids of the overrides that this thread adds go there while it is not null; for
+/// libraries that fail while loading.
 std::vector<std::uint64_t>*& recorded();
 
 /// Whether the plug-in can enter kernels and targets; the runtime says so.

@@ -9,7 +9,7 @@
 
 namespace postern::internal {
 
-/// Those that `mask` marks, zeros where there are none.
+/// Returns those that `mask` marks, zeros where there are none.
 inline Tensors or_zeros_like(TensorSpan tensors, const std::vector<bool>& mask,
                              const Types& types) {
   Tensors out;
@@ -89,7 +89,7 @@ struct ScanParams {
   std::size_t xs() const { return body->inputs.size() - first_x(); }
   std::size_t ys() const { return body->outputs.size() - carries; }
   std::size_t first_operand() const { return taped; }  // that the body is given
-  /// The slice of xs and stacked results that a step of so many is about.
+  /// Returns the slice of xs and stacked results that a step of so many is about.
   std::int64_t slot(std::int64_t step, std::int64_t steps) const {
     if (reverse) return steps - 1 - step;
     return step;
@@ -103,18 +103,18 @@ inline const Primitive& scan_primitive(bool taped) {
   return scan_p;
 }
 
-/// Programs that captured different tensors, brought to the same inputs: all captures, then their
+/// Brings programs that captured different tensors to the same inputs: all captures, then their
 /// own. Gives the captures.
 Tensors join_captures(std::vector<Closed>& programs);
 
-/// The types of both, one after the other.
+/// Returns the types of both, one after the other.
 inline Types joined_types(TensorSpan a, TensorSpan b) {
   Types out = types_of(a);
   append(out, types_of(b));
   return out;
 }
 
-/// Types with an axis of that extent in front, and of one slice along the first axis.
+/// Returns the type with an axis of that extent in front, and of one slice along the first axis.
 Type stacked_type(const Type& type, std::int64_t length);
 Type slice_type_of(const Type& type);
 
@@ -123,7 +123,8 @@ Type slice_type_of(const Type& type);
 bool settle_carry(const char* what, Tensors& carry, const Types& body_gives,
                   const std::vector<std::string>& paths);
 
-/// `x` where `mask` (one pred for each element of the batch, which is x's first axis), else `y`.
+/// Selects `x` where `mask` (one pred for each element of the batch, which is x's first axis), else
+/// `y`.
 Tensor select_elements(const Tensor& mask, const Tensor& x, const Tensor& y);
 
 /// Writes a `case`: `branch(b)` writes the b-th region and gives its values, which have these

@@ -17,16 +17,16 @@ namespace postern::internal {
 inline Type count_type() { return {DType::s64, {}}; }
 Tensor step_number(std::int64_t k);
 
-/// Of tapes on which each step puts a value of this type, of which the first `rank` axes are those
-/// of a batch.
+/// Returns the type of tickets of tapes on which each step puts a value of this type, of which the
+/// first `rank` axes are those of a batch.
 Type ticket_type(const Type& step, int rank);
-/// Of tapes on which nothing is yet.
+/// Makes the tickets of tapes on which nothing is yet.
 Tensors no_tickets(const Types& steps, const std::vector<int>& ranks);
 
 /// Lowers a taped loop as what it expands to.
 void lower_taped(Lowering& out, const Equation& e);
 
-/// The loop over tapes: the same in all else, but its steps call the host.
+/// Returns the loop over tapes: the same in all else, but its steps call the host.
 constexpr Primitive taped(Primitive loop, decltype(Primitive::evaluate) evaluate) {
   loop.lower = lower_taped;
   loop.evaluate = evaluate;
@@ -34,8 +34,8 @@ constexpr Primitive taped(Primitive loop, decltype(Primitive::evaluate) evaluate
   return loop;
 }
 
-/// The program with its taped loops expanded into while loops with calls. A tape that is made and
-/// last read by loops of one program is freed there, others when the run ends.
+/// Returns the program with its taped loops expanded into while loops with calls. A tape that is
+/// made and last read by loops of one program is freed there, others when the run ends.
 ProgramPtr with_tapes_expanded(const ProgramPtr& program);
 
 /// The steps that a call is about: `count` from `first` on, whose values are in blocks with room

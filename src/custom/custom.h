@@ -13,13 +13,13 @@ namespace postern::internal {
 
 extern const Primitive linear_call_p, custom_jvp_p, custom_vjp_tangent_p;
 
-/// The map that `f` is, for leaves of these types (see linear_transpose). Throws TypeError where it
-/// is not linear, beginning with `what`.
+/// Returns the map that `f` is, for leaves of these types (see linear_transpose). Throws TypeError
+/// where it is not linear, beginning with `what`.
 std::shared_ptr<const detail::LinearMap> linear_map(const char* what, const TensorFunction& f,
                                                     TensorSpan like);
 
-/// The cotangents of a call's differentiable operands by a function on the host, from the leaves of
-/// its operands, its results, and their cotangents; see call_with_vjp.
+/// Returns the cotangents of a call's differentiable operands by a function on the host, from the
+/// leaves of its operands, its results, and their cotangents; see call_with_vjp.
 TensorFunction host_cotangents(const CallOptions& options, const HostVjp& vjp_fn,
                                std::size_t operands, std::size_t results);
 
@@ -27,13 +27,13 @@ TensorFunction host_cotangents(const CallOptions& options, const HostVjp& vjp_fn
 /// has no derivative, and that of the call would be quietly zero.
 void refuse_tickets(const char* what, const Program& body);
 
-/// Without what is differentiated by a rule of its own and has no transpose but its program's.
+/// Leaves out what is differentiated by a rule of its own and has no transpose but its program's.
 Program without_rules(const Program& program);
 
 /// Refuses operands that the program's inputs do not fit; the types of its outputs.
 Types program_type(const char* what, const Program& program, TypeSpan operands);
 
-/// For a primitive whose parameters P have the field `body`: the equation is that program.
+/// Serves a primitive whose parameters P have the field `body`: the equation is that program.
 template <class P>
 Types body_type(const Params* params, TypeSpan operands) {
   const auto& p = as<P>(*params);
@@ -59,7 +59,7 @@ ParamsPtr body_with_programs(const Params* params, std::span<const ProgramPtr> p
 /// Binds the operation with another body: `x` behind the body's captures. `again`: the body
 /// computes what was computed before.
 using Rebind = Tensors (*)(const Op& op, const Closed& body, TensorSpan x, bool again);
-// The rules of an equation that means its program: that program's, by the same operation with
+// Gives the rules of an equation that means its program: that program's, by the same operation with
 // another body.
 Jvp body_jvp(const char* what, const Op& op, const Program& body, TensorSpan x, TensorSpan dx,
              Rebind rebind);
@@ -83,31 +83,30 @@ Tensors bind_custom(const Primitive& primitive, const TensorFunction& f, Rule ru
 /// Calls a function that the user wrote: its operations have places of their own.
 Tensors call_user(const TensorFunction& f, TensorSpan x);
 
-/// `body` for a batch: its inputs as `x` with `axes`, then the mask if there is one; all outputs
-/// with the batch axis in front.
+/// Returns `body` for a batch: its inputs as `x` with `axes`, then the mask if there is one; all
+/// outputs with the batch axis in front.
 Closed batched_body(const char* what, const Program& body, TensorSpan x, std::span<const int> axes,
                     std::int64_t size, const Tensor& mask);
-/// The same for inputs of these types, the mask's last if `masked`.
+/// Returns the same for inputs of these types, the mask's last if `masked`.
 Closed batched_body(const char* what, const Program& body, const Types& types,
                     std::span<const int> axes, std::int64_t size, bool masked);
 
-/// A function of leaves of these types for a batch: leaves with these axes, then the mask if
-/// `masked`, to outputs with axis `out_axes[i]`
-/// (-1: summed over the batch).
+/// Returns a function of leaves of these types for a batch: leaves with these axes, then the mask
+/// if `masked`, to outputs with axis `out_axes[i]` (-1: summed over the batch).
 TensorFunction batched_function(const char* what, TensorFunction f, Types types,
                                 std::vector<int> axes, std::int64_t size, bool masked,
                                 std::vector<int> out_axes);
 
-/// Types of one element of a batch.
+/// Returns types of one element of a batch.
 Types element_types(TensorSpan x, std::span<const int> axes);
 
 // --- of custom_linear_solve and custom_root: functions from leaves to leaves of the same types
 
-/// The types of the leaves of what is solved for, all float or complex.
+/// Returns the types of the leaves of what is solved for, all float or complex.
 Types solution_types(const char* caller, const char* name, TensorSpan leaves);
-/// `leaves`, refused unless of these types; numbers adopt them.
+/// Returns `leaves`, refused unless of these types; numbers adopt them.
 Tensors like_solution(const char* caller, const char* name, const Types& types, Tensors leaves);
-/// A traced function as one to be called by what solves.
+/// Returns a traced function as one to be called by what solves.
 TensorFunction function_of(const char* caller, const char* name, const Closed& program,
                            const Types& types);
 

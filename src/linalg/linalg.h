@@ -16,8 +16,8 @@ using blocks::config_of;
 using blocks::Rules;
 using Default = Tensors (*)(const void* config, TensorSpan x);
 
-/// The block for operands with any leading axes, the same for all; `matrices` is the default for
-/// one element. Traced once for each config and types.
+/// Binds the block for operands with any leading axes, the same for all; `matrices` is the default
+/// for one element. Traced once for each config and types.
 Tensors bind_erased(const detail::BlockConfig& config, const Rules& rules, Default matrices,
                     TensorSpan x);
 
@@ -27,8 +27,8 @@ Tensors bind_linalg(const Config& config, const Rules& rules, Default matrices, 
   return bind_erased(detail::erase_config(config), rules, matrices, operands);
 }
 
-/// A function of matrices with any leading axes, made of other blocks, as a block of its own: its
-/// derivatives are its default's.
+/// Binds a function of matrices with any leading axes, made of other blocks, as a block of its own:
+/// its derivatives are its default's.
 template <class Config, class... X>
 Tensors bind_composed(const Config& config, const TensorFunction& by_default, const X&... x) {
   const Tensor operands[] = {x...};
@@ -41,7 +41,7 @@ inline Dims leading(const Tensor& a, std::size_t last = 2) {
   return Dims(a.dims().begin(), a.dims().end() - static_cast<std::ptrdiff_t>(last));
 }
 
-/// Of complex numbers; real ones are their own conjugates and real parts.
+/// Returns the conjugates of complex numbers; real ones are their own conjugates and real parts.
 inline Tensor conj_of(const Tensor& x) {
   if (is_complex(x.dtype())) return conj(x);
   return x;
@@ -50,19 +50,20 @@ inline Tensor real_of(const Tensor& x) {
   if (is_complex(x.dtype())) return real(x);
   return x;
 }
-/// The distance of 1 to the next number in the precision that matrices of `dtype` are worked on in.
+/// Returns the distance of 1 to the next number in the precision that matrices of `dtype` are
+/// worked on in.
 inline double epsilon(DType dtype) {
   if (real_dtype(dtype) == DType::f64) return std::numeric_limits<double>::epsilon();
   return static_cast<double>(std::numeric_limits<float>::epsilon());
 }
 
-/// Of the matrices on the last two axes.
+/// Returns the diagonals of the matrices on the last two axes.
 inline Tensor diagonal_of(const Tensor& a) { return diagonal(a, 0, -2, -1); }
-/// The last two axes swapped; and conjugated.
+/// Swaps the last two axes; and conjugates.
 Tensor swapped(const Tensor& a);
 Tensor adjoint(const Tensor& a);
 Tensor hermitian_part(const Tensor& a);
-/// [n] as the diagonal of [n,n].
+/// Puts [n] on the diagonal of [n,n].
 Tensor diagonal_matrix(const Tensor& d);
 Tensor identity(DType dtype, std::int64_t n);
 
@@ -78,13 +79,13 @@ struct Prepared {
 };
 Prepared prepared(const char* op, const Operand& a, bool square);
 
-/// Matrices a (square) and b that go together, in one dtype, with the same leading axes.
+/// Brings together matrices a (square) and b, in one dtype, with the same leading axes.
 std::pair<Prepared, Tensor> matched_matrices(const char* op, const Operand& a, const Operand& b,
                                              bool left);
-/// A vector as a matrix, whose axis `missing` is of extent one; others as they are.
+/// Makes a vector a matrix, whose axis `missing` is of extent one; others as they are.
 Tensor as_matrix(const Operand& b, std::int64_t missing = -1);
 
-/// The blocks, with their rules.
+/// Binds the blocks, with their rules.
 Tensor bind_cholesky(const linalg::Cholesky& config, const Tensor& a);
 Tensors bind_lu(const Tensor& a);
 Tensors bind_qr(const linalg::Qr& config, const Tensor& a);
@@ -95,17 +96,17 @@ inline Tensor triangular(const Tensor& a, const Tensor& b, const linalg::Triangu
   return bind_triangular(config, a, b);
 }
 
-/// x with a x = b from the factors of a.
+/// Returns x with a x = b from the factors of a.
 Tensor lu_solve(const Tensor& lu, const Tensor& permutation, const Tensor& b);
 
-// Defaults for one matrix; defined in defaults.cc and jacobi.cc.
+// Computes the defaults for one matrix; defined in defaults.cc and jacobi.cc.
 Tensors cholesky_default(const void* config, TensorSpan x);
 Tensors lu_default(const void* config, TensorSpan x);
 Tensors qr_default(const void* config, TensorSpan x);
 Tensors eigh_default(const void* config, TensorSpan x);
 Tensors svd_default(const void* config, TensorSpan x);
 Tensors triangular_default(const void* config, TensorSpan x);
-/// q[m,m] and the m by n matrix that it makes triangular.
+/// Returns q[m,m] and the m by n matrix that it makes triangular.
 std::pair<Tensor, Tensor> householder(const Tensor& a);
 
 }  // namespace postern::internal::linear_algebra

@@ -7,9 +7,9 @@
 
 namespace postern::internal::linear_algebra {
 
-/// See blocks::OwnOverrides.
+/// Opens it as blocks::OwnOverrides says.
 bool open_lapack_for_block(std::string_view block, const platforms::Platform& platform);
-/// The same for a target of jaxlib's, such as "lapack_spotrf_ffi", on CPUs.
+/// Opens it for a target of jaxlib's, such as "lapack_spotrf_ffi", on CPUs.
 bool open_lapack_for_target(std::string_view target);
 
 }  // namespace postern::internal::linear_algebra

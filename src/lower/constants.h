@@ -4,9 +4,10 @@
 
 namespace postern::internal {
 
-/// The same numbers in another shape: XLA may fold that.
+/// Returns whether it gives the same numbers in another shape: XLA may fold that.
 bool moves_only(const Equation& e);
-/// The operand that is nan in every element, as the result then is; else their number.
+/// Returns the operand that is nan in every element, as the result then is; else how many operands
+/// there are.
 std::size_t nan_operand(const Lowering& out, const Equation& e);
 
 }  // namespace postern::internal

@@ -70,8 +70,8 @@ struct CompilerTraits {
   bool rounds_products = false;  // of f32 to fewer bits, unless it is told not to
 };
 
-/// The text of a module whose parts XLA may put back together, for compilers to which a part is a
-/// graph of kernels.
+/// Returns the text of a module whose parts XLA may put back together, for compilers to which a
+/// part is a graph of kernels.
 std::string in_one_piece(std::string text);
 
 struct LoweringOptions {
@@ -92,14 +92,14 @@ class Lowering {
  public:
   explicit Lowering(const LoweringOptions& options) : options_(options) {}
   Module module(const Program& program);
-  /// The functions written so far, for a module that is there.
+  /// Returns the functions written so far, for a module that is there.
   Module functions();
 
   const std::string& platform() const { return options_.platform; }
   const CompilerTraits& compiler() const { return options_.compiler; }
   std::size_t gather_limit() const { return options_.gather_limit; }
 
-  // The equation's operands and results. Each result must be defined once.
+  // Returns the equation's operand or result. Each result must be defined once.
   Ssa operand(const Equation& e, std::size_t i);
   const Type& operand_type(const Equation& e, std::size_t i) const {
     return program_->type(e.operands[i]);
@@ -108,35 +108,35 @@ class Lowering {
     return program_->type(e.first + i);
   }
   void define(const Equation& e, int i, Ssa value) { env_[at(e.first + i)] = value; }
-  // All operands from one on; all results, of which `values` may have more.
+  // Returns all operands from one on; all results, of which `values` may have more.
   std::vector<Ssa> operands(const Equation& e, std::size_t from = 0);
   void define_all(const Equation& e, std::span<const Ssa> values) {
     for (int i = 0; i < e.results; ++i) define(e, i, values[at(i)]);
   }
 
-  /// `%r = "hlo"(ins) <attributes> : (in types) -> result`. `attributes` is the inside of the
-  /// braces.
+  /// Writes `%r = "hlo"(ins) <attributes> : (in types) -> result`. `attributes` is the inside of
+  /// the braces.
   Ssa op(std::string_view hlo, std::initializer_list<Ssa> ins,
          std::initializer_list<const Type*> types, const Type& result,
          std::string_view attributes = "");
-  /// The whole equation as one operation on its operands in order.
+  /// Writes the whole equation as one operation on its operands in order.
   void simple(const Equation& e, std::string_view hlo, std::string_view attributes = "");
-  /// The attribute, with its comma, by which a product is computed in the dtype of its operands;
-  /// empty where it is anyway.
+  /// Returns the attribute, with its comma, by which a product is computed in the dtype of its
+  /// operands; empty where it is anyway.
   std::string_view precision_of(const Equation& e) const;
-  /// Splat constant.
+  /// Writes a splat constant.
   Ssa constant(std::string_view element, const Type& type);
 
-  // XLA folds what has only constants for operands, by rules that are not those of its run time:
-  // nan is lost in maximum, an integer division by zero ends the process. So such operations read
-  // their operands from behind a barrier.
+  // Tells constants. XLA folds what has only constants for operands, by rules that are not those of
+  // its run time: nan is lost in maximum, an integer division by zero ends the process. So such
+  // operations read their operands from behind a barrier.
   bool is_constant(Ssa value) const {
     return at(value.id) < known_.size() && known_[at(value.id)].constant;
   }
-  /// The number that every element of the operand is known to be, or null.
+  /// Returns the number that every element of the operand is known to be, or null.
   const Number* every_element(const Equation& e, std::size_t i) const;
 
-  // Free writing, for operations with regions: text goes out as it is.
+  // Writes freely, for operations with regions: text goes out as it is.
   template <class... A>
   void write(fmt::format_string<A...> format, A&&... args) {
     fmt::format_to(std::back_inserter(out_), format, std::forward<A>(args)...);
@@ -165,7 +165,7 @@ class Lowering {
   /// Writes the equations of a sub-program for these inputs; its outputs.
   std::vector<Ssa> inlined(const Program& program, std::span<const Ssa> inputs);
 
-  // Functions beside main: one that `body` writes, and what a call of it gives.
+  // Adds functions beside main: one that `body` writes, and what a call of it gives.
   void function(const std::string& name, const std::vector<Type>& inputs,
                 const std::vector<Type>& outputs,
                 const std::function<std::vector<Ssa>(std::span<const Ssa>)>& body);
@@ -181,22 +181,23 @@ class Lowering {
   };
   std::vector<Ssa> apart(Apart what, std::vector<Ssa> inputs,
                          const std::function<std::vector<Ssa>(std::span<const Ssa>)>& body);
-  /// What a function gives that calls another with this program, and may do something better when
-  /// the module is loaded.
+  /// Calls a function that calls another with this program, and may do something better when the
+  /// module is loaded.
   std::vector<Ssa> kept(ParamsPtr params, const Program& by_default, std::span<const Ssa> inputs);
 
-  // Ordered effects hang on a chain of tokens; regions with ordered effects take the token in and
-  // give it back.
+  // Returns the token. Ordered effects hang on a chain of tokens; regions with ordered effects take
+  // the token in and give it back.
   Ssa token();
   void set_token(Ssa token) { token_ = token; }
   static constexpr const char* token_type = "!stablehlo.token";
 
-  /// The index by which a custom call names its site.
+  /// Adds a site, and returns the index by which a custom call names it.
   std::size_t add_site(SitePtr site);
 
-  // A custom call that hands an operand on as its own result costs no copy only if XLA sees that
-  // nothing else reads that memory: the value was made here, is no argument or constant, and
-  // nothing before has read it. What comes later reads the result instead.
+  // Returns whether an operand may be forwarded. A custom call that hands an operand on as its own
+  // result costs no copy only if XLA sees that nothing else reads that memory: the value was made
+  // here, is no argument or constant, and nothing before has read it. What comes later reads the
+  // result instead.
   bool may_forward(Ssa value) const;
   bool may_forward(const Equation& e, std::size_t i) const {
     return may_forward(env_[at(e.operands[i])]);
@@ -209,23 +210,23 @@ class Lowering {
     Type type;
   };
   void set_awaited(std::vector<Awaited> awaited) { awaited_ = std::move(awaited); }
-  /// Those that may still be handed on.
+  /// Returns those that may still be handed on.
   std::vector<Awaited> awaited() const;
-  /// What stands for a value now.
+  /// Returns what stands for a value now.
   Ssa latest(Ssa value) const;
-  /// Whether anything reads the equation's result.
+  /// Returns whether anything reads the equation's result.
   bool needed(const Equation& e, int i) const { return needed_[at(e.first + i)]; }
-  /// Whether unordered calls take the token too. They do behind an ordered tap whose value goes on
-  /// beside it, not through it: only the token then keeps the tap before them.
+  /// Sets whether unordered calls take the token too. They do behind an ordered tap whose value
+  /// goes on beside it, not through it: only the token then keeps the tap before them.
   void set_token_orders_calls() { token_orders_calls_ = true; }
   bool token_orders_calls() const { return token_orders_calls_; }
 
-  // A program for several devices: those that it is cut for, and the region in which each works on
-  // its own part.
+  // Returns the devices of a program for several devices: those that it is cut for, and the region
+  // in which each works on its own part.
   const std::vector<int>& devices() const { return options_.devices; }
   bool partitioned() const { return options_.devices.size() > 1; }
-  /// Whether functions are called whose failure on a device leaves zeros, with which the program
-  /// goes on: an error from one device would leave the others waiting for it.
+  /// Returns whether functions are called whose failure on a device leaves zeros, with which the
+  /// program goes on: an error from one device would leave the others waiting for it.
   bool leaves_zeros() const { return leaves_zeros_; }
   const Mesh* mesh() const { return mesh_; }
   Ssa axis_index(const std::string& axis) const;
@@ -238,18 +239,18 @@ class Lowering {
    private:
     Lowering& out_;
   };
-  // A loop that its devices leave when their run fails asks in each step; the step's first call or
-  // tap answers beside its own results.
-  /// Writes a step; whether the run goes on, or nothing (-1) if nobody answers.
+  // Asks whether the run goes on. A loop that its devices leave when their run fails asks in each
+  // step; the step's first call or tap answers beside its own results. Writes a step; whether the
+  // run goes on, or nothing (-1) if nobody answers.
   Ssa asking(const std::function<void()>& step);
   bool asks() const { return asks_ && answer_.id < 0; }
   void answer(Ssa goes_on) { answer_ = goes_on; }
-  /// The channel of one more collective: ", channel_handle = ...".
+  /// Returns the channel of one more collective: ", channel_handle = ...".
   std::string channel();
-  /// The value where XLA is to have it: "{replicated}", "{devices=[2]0,1}".
+  /// Puts the value where XLA is to have it: "{replicated}", "{devices=[2]0,1}".
   Ssa with_sharding(Ssa x, const Type& type, std::string_view sharding);
-  /// What a custom call with an effect says of where it runs: on each device in a MeshRegion, else
-  /// on `device` (-1: the first) for all.
+  /// Returns what a custom call with an effect says of where it runs: on each device in a
+  /// MeshRegion, else on `device` (-1: the first) for all.
   std::string where_it_runs(std::size_t results, int device) const;
 
  private:
@@ -274,7 +275,7 @@ class Lowering {
   /// Writes a program of many effects as calls of functions; false, and nothing, for another.
   bool in_parts(const Program& program);
   void end_function(std::span<const Ssa> results, const std::vector<Type>& types);
-  /// ` = "stablehlo.hlo"(values) {attributes} : (types) -> `.
+  /// Writes ` = "stablehlo.hlo"(values) {attributes} : (types) -> `.
   template <class Value, class TypeOf>
   void write_operation(std::string_view hlo, std::size_t n, const Value& value,
                        std::string_view attributes, const TypeOf& type_of);
@@ -317,7 +318,7 @@ class Lowering {
 
 void append_type(fmt::memory_buffer& out, const Type& type);
 
-/// The name of the function that a kept one calls as long as nothing better is there.
+/// Returns the name of the function that a kept one calls as long as nothing better is there.
 inline std::string default_of(const std::string& function) { return function + "_default"; }
 
 }  // namespace postern::internal

@@ -14,13 +14,13 @@ inline std::int64_t& at(Dims& dims, std::int64_t axis) {
   return dims[static_cast<std::size_t>(axis)];
 }
 
-/// An index or axis that is counted from the end when negative.
+/// Counts an index or axis from the end when negative.
 inline std::int64_t from_front(std::int64_t i, std::int64_t extent) {
   if (i < 0) return i + extent;
   return i;
 }
 
-/// `given`, or where it is empty `count` times `each`.
+/// Returns `given`, or where it is empty `count` times `each`.
 inline Dims or_each(const Dims& given, std::size_t count, std::int64_t each) {
   if (given.empty()) return Dims(count, each);
   return given;
@@ -30,14 +30,14 @@ inline bool contains(const Dims& axes, std::int64_t axis) {
   return std::find(axes.begin(), axes.end(), axis) != axes.end();
 }
 
-/// begin, begin + 1, ... end - 1.
+/// Returns begin, begin + 1, ... end - 1.
 inline Dims range(std::int64_t begin, std::int64_t end) {
   Dims out(static_cast<std::size_t>(std::max<std::int64_t>(end - begin, 0)));
   std::iota(out.begin(), out.end(), begin);
   return out;
 }
 
-/// The axes of a tensor of that rank that are not in `axes`.
+/// Returns the axes of a tensor of that rank that are not in `axes`.
 inline Dims other_axes(std::int64_t rank, const Dims& axes) {
   Dims out;
   for (std::int64_t i = 0; i < rank; ++i)
@@ -45,7 +45,7 @@ inline Dims other_axes(std::int64_t rank, const Dims& axes) {
   return out;
 }
 
-/// dims[axes[0]], dims[axes[1]], ...
+/// Returns dims[axes[0]], dims[axes[1]], ...
 inline Dims pick(const Dims& dims, const Dims& axes) {
   Dims out;
   for (std::int64_t a : axes) out.push_back(at(dims, a));
@@ -61,14 +61,14 @@ inline std::int64_t product(const Dims& dims) {
   return std::accumulate(dims.begin(), dims.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-/// The order that undoes `order`.
+/// Returns the order that undoes `order`.
 inline Dims inverse_order(const Dims& order) {
   Dims out(order.size());
   for (std::size_t i = 0; i < order.size(); ++i) at(out, order[i]) = static_cast<std::int64_t>(i);
   return out;
 }
 
-/// Where an axis is after a batch axis came in at `batch`.
+/// Returns where an axis is after a batch axis came in at `batch`.
 inline std::int64_t past(std::int64_t axis, std::int64_t batch) { return axis + (axis >= batch); }
 inline Dims past(Dims axes, std::int64_t batch) {
   for (std::int64_t& a : axes) a = past(a, batch);

@@ -5,7 +5,7 @@
 
 namespace postern::internal {
 
-/// A value of the module as one of another dtype.
+/// Converts a value of the module to another dtype.
 inline Ssa converted(Lowering& out, Ssa x, const Type& from, const Type& to) {
   if (from.dtype == to.dtype) return x;
   return out.op("convert", {x}, {&from}, to);

@@ -6,13 +6,13 @@
 
 namespace postern::internal {
 
-/// Of Cumulative::kind.
+/// Returns the primitive of Cumulative::kind.
 const Primitive& cumulative_primitive(std::string_view kind);
 Tensor bind_cumulative(const Primitive& p, const Tensor& x, std::int64_t axis, bool reverse);
-/// Of one that is not linear.
+/// Returns the tangent of one that is not linear.
 Tensor cumulative_tangent(const Primitive& p, const Tensor& x, const Tensor& dx, std::int64_t axis,
                           bool reverse);
-/// Dtypes of which one can be larger than another.
+/// Returns whether elements of the dtype can be larger than others.
 bool ordered(DType dtype);
 
 }  // namespace postern::internal

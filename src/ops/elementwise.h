@@ -4,10 +4,10 @@
 
 namespace postern::internal {
 
-/// Integers and pred as f32, floats and complex unchanged.
+/// Converts integers and pred to f32; floats and complex stay.
 Tensor as_float(const Tensor& x);
 
-/// Lowering rules that are more than one operation of StableHLO's.
+/// Lowers it; these are more than one operation of StableHLO's.
 void pow_lower(Lowering& out, const Equation& e);
 void maximum_lower(Lowering& out, const Equation& e);
 void minimum_lower(Lowering& out, const Equation& e);

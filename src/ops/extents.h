@@ -19,13 +19,13 @@ inline std::int64_t extent_product(std::int64_t a, std::int64_t b) {
   return out;
 }
 
-/// How many windows lie in `extent` elements, each begun `stride` behind the one before.
+/// Counts the windows in `extent` elements, each begun `stride` behind the one before.
 inline std::int64_t window_places(std::int64_t extent, std::int64_t window, std::int64_t stride) {
   if (extent < window || extent == 0) return 0;
   return (extent - window) / stride + 1;
 }
 
-/// Of `extent` elements that lie `step` apart.
+/// Returns the extent of `extent` elements that lie `step` apart.
 inline std::int64_t spread_extent(std::int64_t extent, std::int64_t step) {
   if (extent == 0) return 0;
   return extent_sum(extent_product(extent - 1, step), 1);

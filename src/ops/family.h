@@ -18,33 +18,33 @@ using Batched = std::pair<Tensors, std::vector<int>>;
 
 // --- dtypes and shapes ---
 
-/// JAX's promotion table (jax.numpy "type promotion semantics"); weak types give way. Throws
+/// Promotes by JAX's table (jax.numpy "type promotion semantics"); weak types give way. Throws
 /// TypeError when there is no common type.
 Type promote(const char* op, const Type& a, const Type& b);
-/// NumPy's broadcasting of two shapes.
+/// Broadcasts two shapes as NumPy does.
 Dims broadcast_dims(const char* op, const Dims& a, const Dims& b);
-/// `x` with that dtype and shape, by conversion and broadcast where needed; numbers become literals
-/// at once.
+/// Brings `x` to that dtype and shape, by conversion and broadcast where needed; numbers become
+/// literals at once.
 Tensor fit(const Tensor& x, const Type& type);
-/// The same where that dtype is also what promotion gives: `what` of `op` is refused where it is
-/// wider, which would lose some of it.
+/// Does the same where that dtype is also what promotion gives: `what` of `op` is refused where it
+/// is wider, which would lose some of it.
 Tensor fit_within(const char* op, const char* what, const Tensor& x, const Type& type);
-/// Operands promoted and broadcast against each other.
+/// Promotes operands and broadcasts them against each other.
 std::pair<Tensor, Tensor> matched(const char* op, const Tensor& a, const Tensor& b);
-/// An axis counted from the end when negative; checked against `rank`.
+/// Counts an axis from the end when negative; it is checked against `rank`.
 std::int64_t normal_axis(const char* op, std::int64_t axis, std::int64_t rank);
 Dims normal_axes(const char* op, const Dims& axes, std::int64_t rank);  // sorted, no repeats;
-/// Those, or all where none are named.
+/// Returns those, or all where none are named.
 Dims axes_or_all(const char* op, const std::optional<Dims>& axes, std::int64_t rank);
-/// The complex dtype with parts of that float dtype.
+/// Returns the complex dtype with parts of that float dtype.
 DType complex_dtype(DType part);
 
 // --- tangents and cotangents; an empty Tensor is zero ---
 
-/// Sum and product of two, either of which may be empty.
+/// Adds or multiplies two, either of which may be empty.
 Tensor add_any(const Tensor& a, const Tensor& b);
 Tensor product_any(const Tensor& a, const Tensor& b);
-/// In a transpose rule: the operand's cotangent, which a known operand has none of.
+/// Serves in a transpose rule: the operand's cotangent, which a known operand has none of.
 inline Tensor cotangent_for(const Tensor& operand, const Tensor& cotangent) {
   if (operand.has_value()) return {};
   return cotangent;
@@ -57,10 +57,10 @@ Tensor cotangent_for(const Tensor& operand, F&& cotangent) {
 
 // --- batching ---
 
-/// `x` with its batch axis moved to the front; an unmapped one (-1) gets a batch axis of `size`
-/// when `force`.
+/// Moves the batch axis of `x` to the front; an unmapped one (-1) gets a batch axis of `size` when
+/// `force`.
 Tensor batch_front(const Tensor& x, int axis, std::int64_t size, bool force = true);
-/// Rule of operations whose operands have the results' shape: moves all batch axes to one place.
+/// Batches operations whose operands have the results' shape: moves all batch axes to one place.
 Batched elementwise_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
                           const Tensor& mask);
 
@@ -94,7 +94,7 @@ Jvp unary_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   return {{y}, {map_value(dx[0], [&](const Tensor& t) { return t * slope(x[0], y); })}};
 }
 
-/// y = f(x), elementwise, with its derivative.
+/// Makes y = f(x), elementwise, with its derivative.
 template <Slope slope, DTypeTest test = is_differentiable>
 constexpr Primitive unary(const char* name, const char* hlo) {
   return {.name = name,
@@ -104,7 +104,8 @@ constexpr Primitive unary(const char* name, const char* hlo) {
           .batch = elementwise_batch};
 }
 
-/// Elementwise with a derivative that is zero wherever it exists, or with integer results.
+/// Makes one, elementwise, with a derivative that is zero wherever it exists, or with integer
+/// results.
 template <DTypeTest test, auto type = same_type_if<test>>
 constexpr Primitive flat(const char* name, const char* hlo) {
   return {
@@ -122,7 +123,7 @@ Jvp binary_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   return {{z}, {dz}};
 }
 
-/// z = f(x, y), elementwise, with both partial derivatives.
+/// Makes z = f(x, y), elementwise, with both partial derivatives.
 template <Partial by_x, Partial by_y, DTypeTest test = numeric>
 constexpr Primitive binary(const char* name, const char* hlo) {
   return {.name = name,
@@ -138,7 +139,7 @@ using BatchRule = Batched (*)(const Op&, TensorSpan, std::span<const int>, std::
                               const Tensor&);
 using LowerRule = void (*)(Lowering&, const Equation&);
 
-/// Linear in all differentiable operands together.
+/// Makes one that is linear in all differentiable operands together.
 constexpr Primitive linear(const char* name, const char* hlo, TypeRule type, Transpose transpose,
                            BatchRule batch, LowerRule lower = nullptr) {
   return {.name = name,
@@ -149,7 +150,7 @@ constexpr Primitive linear(const char* name, const char* hlo, TypeRule type, Tra
           .batch = batch,
           .lower = lower};
 }
-/// Linear in each differentiable operand alone.
+/// Makes one that is linear in each differentiable operand alone.
 constexpr Primitive multilinear(const char* name, const char* hlo, TypeRule type,
                                 Transpose transpose, BatchRule batch, LowerRule lower = nullptr) {
   return {.name = name,
@@ -161,7 +162,7 @@ constexpr Primitive multilinear(const char* name, const char* hlo, TypeRule type
           .lower = lower};
 }
 
-/// "array<i64: 0, 1>".
+/// Returns "array<i64: 0, 1>".
 std::string array_text(const Dims& values);
 
 }  // namespace postern::internal

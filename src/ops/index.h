@@ -4,12 +4,12 @@
 
 namespace postern::internal {
 
-/// `indices` in an integer dtype that holds every number up to `extent`; others than integers are
-/// refused in the name of `op`.
+/// Widens `indices` to an integer dtype that holds every number up to `extent`; others than
+/// integers are refused in the name of `op`.
 Tensor wide_indices(const char* op, const Tensor& indices, std::int64_t extent);
 
-/// dynamic_slice and dynamic_update_slice with starts as they are: not counted from the end. All of
-/// one dtype.
+/// Does as dynamic_slice and dynamic_update_slice, with starts as they are: not counted from the
+/// end. All of one dtype.
 Tensor slice_from(const Tensor& x, TensorSpan starts, const Dims& sizes);
 Tensor update_from(const Tensor& x, const Tensor& update, TensorSpan starts);
 

@@ -20,17 +20,17 @@ inline auto tell_axes(Fields sink, const IndexAxes& axes) {
 /// Refuses, in the name of `op`, what StableHLO's constraints on a gather's axes refuse.
 void check_axes(const char* op, const IndexAxes& axes, const Type& x, const Type& indices);
 
-/// Axes of x that a slice runs along in the result, in order.
+/// Returns the axes of x that a slice runs along in the result, in order.
 Dims window_axes(const IndexAxes& axes, std::int64_t rank);
 
 /// Slices of these sizes, of which the window keeps `kept`, laid out by index vectors.
 Dims gathered_dims(const IndexAxes& axes, const Dims& kept, const Type& indices);
 
-/// What `updates` of a scatter would be gathered with.
+/// Returns what `updates` of a scatter would be gathered with.
 Dims slice_sizes(const IndexAxes& axes, std::int64_t rank, const Dims& updates);
 
-/// The same with an axis in front of x, of the result and, when `indices`, of the indices as well,
-/// which then go together.
+/// Adds an axis in front of x, of the result and, when `indices`, of the indices as well, which
+/// then go together.
 IndexAxes with_batch(IndexAxes axes, bool x, bool indices);
 
 }  // namespace postern::internal

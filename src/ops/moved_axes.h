@@ -6,8 +6,8 @@
 
 namespace postern::internal {
 
-/// Where the operands' axes are in the result, of what makes each element of those at its place or
-/// puts them elsewhere: elementwise operations, transpose, broadcast; none for all others.
+/// Returns where the operands' axes are in the result, of what makes each element of those at its
+/// place or puts them elsewhere: elementwise operations, transpose, broadcast; none for all others.
 std::optional<Dims> moved_axes(const Equation& equation, std::size_t rank);
 
 }  // namespace postern::internal

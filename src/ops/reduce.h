@@ -5,7 +5,7 @@
 
 namespace postern::internal {
 
-/// The value that leaves others unchanged; of every dtype that the operation takes.
+/// Returns the value that leaves others unchanged; of every dtype that the operation takes.
 Number zero_of(DType dtype);
 Number one_of(DType dtype);
 Number lowest_of(DType dtype);  // -infinity for floats
@@ -21,11 +21,11 @@ struct Reducer {
 };
 /// Sums of floats of less than 4 bytes are kept in f32; all other dtypes are as they are.
 DType sum_dtype(DType dtype);
-/// The dtype that `reducer` works in for elements of `dtype`.
+/// Returns the dtype that `reducer` works in for elements of `dtype`.
 DType working_dtype(const Reducer& reducer, DType dtype);
 
-/// The attributes of a StableHLO compare. Without the type, XLA folds comparisons of constants as
-/// if they were unsigned.
+/// Returns the attributes of a StableHLO compare. Without the type, XLA folds comparisons of
+/// constants as if they were unsigned.
 std::string comparison_text(const char* direction, DType dtype);
 
 /// Throws a TypeError that names the site when `program`, the function of `op`, calls back: XLA has

@@ -7,13 +7,13 @@ namespace postern::internal {
 extern const Primitive convert_p, broadcast_p, reshape_p, transpose_p;
 
 Tensor convert_to(const Tensor& x, DType dtype, bool weak = false);
-/// Numbers of 2 or 4 bits have a byte or more each in what XLA:CPU cannot do with fewer bits; all
-/// other dtypes are as they are.
+/// Returns the dtype to compute in. Numbers of 2 or 4 bits have a byte or more each in what XLA:CPU
+/// cannot do with fewer bits; all other dtypes are as they are.
 DType byte_dtype(DType dtype);
 inline Tensor in_bytes(const Tensor& x) { return convert_to(x, byte_dtype(x.dtype())); }
-/// NumPy's broadcast_to: new axes in front, extents of 1 stretched.
+/// Does as NumPy's broadcast_to: new axes in front, extents of 1 stretched.
 Tensor broadcast_to_dims(const Tensor& x, const Dims& dims);
-/// StableHLO's broadcast_in_dim: axis i of `x` becomes axis `axes[i]`.
+/// Does as StableHLO's broadcast_in_dim: axis i of `x` becomes axis `axes[i]`.
 Tensor broadcast_in_dim(const Tensor& x, const Dims& dims, const Dims& axes);
 
 }  // namespace postern::internal
