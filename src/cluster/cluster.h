@@ -38,11 +38,13 @@
 
 namespace postern::internal::clusters {
 
-/// Of Config, before the cluster is joined. Throws Error(failed_precondition) when another one was.
+/// Takes Config's choice before the cluster is joined. Throws Error(failed_precondition) when
+/// another one was.
 void choose(const std::string& library, std::chrono::milliseconds patience);
 std::chrono::milliseconds patience();
 
-/// The rank and the number of processes, as far as is known: 0 and 1 before the cluster is joined.
+/// Returns the rank and the number of processes, as far as is known: 0 and 1 before the cluster is
+/// joined.
 int rank_now();
 int size_now();
 
@@ -55,12 +57,12 @@ class Cluster {
 
   /// Joins it when it is first asked for.
   static Cluster& get();
-  /// The one that was joined, or null.
+  /// Returns the one that was joined, or null.
   static Cluster* joined();
 
   const Transport* transport() const { return transport_; }  // null where the process is alone
   int rank() const { return transport_ ? transport_->rank : 0; }
-  /// A number that all processes have, and no other job; 0 where the process is alone.
+  /// Returns a number that all processes have, and no other job; 0 where the process is alone.
   std::uint64_t job() const { return job_; }
   int size() const { return transport_ ? transport_->size : 1; }
 
@@ -68,26 +70,26 @@ class Cluster {
   /// to hear of its end; that may be at once.
   using WatchedFor = std::function<std::shared_ptr<Watched>(std::uint64_t run)>;
   std::uint64_t claim(const WatchedFor& watched_for);
-  /// A collective of this run begins on a lane. Throws when the run is over, and when an earlier
+  /// Begins a collective of this run on a lane. Throws when the run is over, and when an earlier
   /// one lives.
   void enter(std::uint64_t run, int lane);
-  /// A device of the run, of so many, has come to its end together with all other processes. With
-  /// the last of them the run is over, although its results may not be there yet.
+  /// Notes that a device of the run, of so many, has come to its end together with all other
+  /// processes. With the last of them the run is over, although its results may not be there yet.
   void came_to_end(std::uint64_t run, std::size_t devices);
-  /// The run has come to an end that needs no meeting.
+  /// Notes that the run has come to an end that needs no rendezvous.
   void ended_well(std::uint64_t run) noexcept;
-  /// If it lives, the run fails here: tells the others why.
+  /// Fails the run here if it lives: tells the others why.
   void run_failed(std::uint64_t run, const std::string& why) noexcept;
 
-  /// Whether a run that was entered is over, and why.
+  /// Returns whether a run that was entered is over, and why.
   bool is_over(std::uint64_t run) const { return active_.load(std::memory_order_acquire) != run; }
   std::string why_over(std::uint64_t run);
-  /// Whether it is one of the last runs that have failed.
+  /// Returns whether it is one of the last runs that have failed.
   bool has_failed(std::uint64_t run);
   /// Reads what others tell, and ends runs by it. The watcher does so every few milliseconds.
   void listen() noexcept;
 
-  /// For the watcher: whether any run lives; the one that meets, or the first one; and the end of
+  /// Tells the watcher: whether any run lives; the one that meets, or the first one; and the end of
   /// all that live, for now or for good.
   bool has_runs();
   std::shared_ptr<Watched> current();
@@ -95,8 +97,9 @@ class Cluster {
   void end_for_good(const std::string& why) noexcept;
   const Machine& machine() const { return *machine_; }
 
-  /// A lane's way to its like on another process. One thread at a time has a lane's links, who has
-  /// taken it: a run that has failed may still be leaving its last meeting when the next begins.
+  /// Returns a lane's way to its like on another process. One thread at a time has a lane's links,
+  /// who has taken it: a run that has failed may still be leaving its last meeting when the next
+  /// begins.
   Link& link(int peer, int lane);
   struct Lane {
     std::atomic_flag taken;
@@ -114,17 +117,18 @@ class Cluster {
   };
   Lane& lane(int number) { return lanes_[static_cast<std::size_t>(number)]; }
 
-  /// Who has the lane has waited for this process for a while; -1: it does not wait.
+  /// Notes that who has the lane has waited for this process for a while; -1: it does not wait.
   void waits(int lane, int peer) {
     waiting_[static_cast<std::size_t>(lane)].store(peer, std::memory_order_relaxed);
   }
   bool waits_for(int peer) const;
-  /// Whether that process has said that it leaves.
+  /// Returns whether that process has said that it leaves.
   bool has_left(int peer);
-  /// " while it waited for process 3", where a device of it does.
+  /// Returns " while it waited for process 3", where a device of it does.
   std::string waiting() const;
 
-  /// What to add to this process's clock to have that of process 0, and how wrong that may be.
+  /// Returns what to add to this process's clock to have that of process 0, and how wrong that may
+  /// be.
   std::chrono::nanoseconds clock_offset() const { return clock_offset_; }
   std::chrono::nanoseconds clock_error() const { return clock_error_; }
 

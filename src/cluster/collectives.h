@@ -32,9 +32,9 @@ enum class Operation : std::uint8_t {
   count,  // how many the group has, s32[]; meets nobody
   pass    // a one; meets nobody
 };
-/// Whether processes meet in it.
+/// Returns whether processes meet in it.
 bool meets(Operation operation);
-/// "sum", ...; and back, with a TypeError for what is none.
+/// Converts to "sum", ...; and back, with a TypeError for what is none.
 const char* to_string(Operation operation);
 Operation operation_named(const std::string& name);
 
@@ -56,21 +56,22 @@ struct Collective {
   Group group(int rank) const;
 };
 
-/// Whether elements of this dtype can be summed (`sum`, `scatter`) or compared (`max`, `min`) here.
+/// Returns whether elements of this dtype can be summed (`sum`, `scatter`) or compared (`max`,
+/// `min`) here.
 bool reduces(DType dtype, Operation operation);
 
-/// What each of `n` processes has of one that takes an array alone. Throws TypeError where `x` has
-/// not the axes, or cannot be cut, reduced or sent.
+/// Returns what each of `n` processes has of one that takes an array alone. Throws TypeError where
+/// `x` has not the axes, or cannot be cut, reduced or sent.
 Type result_type(const Collective& c, Type x, std::int64_t n);
 
-/// `x`, row-major, is this process's; the result goes to `y`. `device`: its number, of `relay`.
-/// Throws as Meeting does.
+/// Runs it on `x`, row-major, this process's; the result goes to `y`. `device`: its number, of
+/// `relay`. Throws as Meeting does.
 void run_collective(const Collective& c, const Collective::Group& group, const Type& x_type,
                     const void* x, void* y, Meeting& meeting, std::int32_t device = 0);
-/// Of what meets nobody.
+/// Runs what meets nobody.
 void run_alone(const Collective& c, const Collective::Group& group, void* y);
 
-/// What processes that meet in it must agree upon: "sum of f32[3] over processes 0, 1".
+/// Returns what processes that meet in it must agree upon: "sum of f32[3] over processes 0, 1".
 std::string detail_of(const Collective& c, const Collective::Group& group, const Type& x_type);
 
 }  // namespace postern::internal::clusters

@@ -6,12 +6,12 @@
 
 namespace postern::internal::clusters {
 
-/// This process is at `done` of it. `what` is a number that all processes have for it, not 0.
-/// Nothing where the process is alone.
+/// Tells that this process is at `done` of it. `what` is a number that all processes have for it,
+/// not 0. Nothing where the process is alone.
 void say_count(std::uint64_t what, std::int64_t done) noexcept;
 
-/// On process 0 what each process said last of it, by rank; 0: nothing yet. Only the last few
-/// things that a process counts are kept.
+/// Returns on process 0 what each process said last of it, by rank; 0: nothing yet. Only the last
+/// few things that a process counts are kept.
 std::vector<std::int64_t> counts_of(std::uint64_t what);
 
 }  // namespace postern::internal::clusters

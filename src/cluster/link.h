@@ -19,14 +19,14 @@ class Link {
   };
   virtual ~Link() = default;
 
-  /// Where the data of the next piece goes, `capacity` bytes; null while there is no room.
+  /// Returns where the data of the next piece goes, `capacity` bytes; null while there is no room.
   virtual std::byte* room() = 0;
   /// Sends what was put there.
   virtual void put(const Head& head) = 0;
-  /// The earliest that has come and was not taken.
+  /// Returns the earliest that has come and was not taken.
   virtual Piece front() = 0;
   virtual void take() = 0;
-  /// Whether nothing that was put needs this side any more.
+  /// Returns whether nothing that was put needs this side any more.
   virtual bool flushed() = 0;
 
   const std::size_t capacity;
@@ -35,9 +35,9 @@ class Link {
   explicit Link(std::size_t bytes) : capacity(bytes) {}
 };
 
-/// Through the machine's memory, or null where that does not reach.
+/// Links through the machine's memory; null where that does not reach.
 std::unique_ptr<Link> link_by_memory(const Machine& machine, int rank, int peer, int lane);
-/// By messages. Its functions throw Error(unavailable) when one cannot be sent.
+/// Links by messages. Its functions throw Error(unavailable) when one cannot be sent.
 std::unique_ptr<Link> link_by_messages(const Transport& transport, int peer, int tag);
 
 }  // namespace postern::internal::clusters

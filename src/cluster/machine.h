@@ -62,11 +62,11 @@ struct Channel {
 
 class Machine {
  public:
-  /// All processes on the machine do it, one after another's `share`.
+  /// Joins the machine's memory, as all its processes do, one after another's `share`.
   explicit Machine(const Transport& transport, bool wanted);
 
   bool shares() const { return memory_ != nullptr; }
-  /// By rank; null: elsewhere.
+  /// Returns the seat by rank; null: elsewhere.
   Seat* seat(int rank) const;
   const std::vector<int>& ranks() const { return ranks_; }
   Channel* channel(int from, int to, int lane) const;

@@ -36,14 +36,15 @@ struct In {
 
 class Meeting {
  public:
-  /// The next collective of a run on a lane, which it has as long as it lives. `stopped`: whether
-  /// the run wants to end. The subject must live as long as this. Throws as Cluster::enter does.
+  /// Begins the next collective of a run on a lane, which it has as long as it lives. `stopped`:
+  /// whether the run wants to end. The subject must live as long as this. Throws as Cluster::enter
+  /// does.
   Meeting(Cluster& cluster, std::uint64_t run, int lane, const Subject& subject,
           const std::function<bool()>& stopped);
   ~Meeting();
   Meeting(const Meeting&) = delete;
 
-  /// How many came before it in the run on its lane, in the group: the same on all of that.
+  /// Counts those before it in the run on its lane, in the group: the same on all of that.
   std::uint64_t number() const { return number_; }
 
   /// Compares with every process that is sent to or received from, which do the same, and moves the
@@ -58,7 +59,7 @@ class Meeting {
   };
   Peer peer(int rank) { return {&cluster_.link(rank, lane_), rank}; }
   using Kind = Head::Kind;
-  /// The earliest piece of this meeting that has come from there and was not taken.
+  /// Returns the earliest piece of this meeting that has come from there and was not taken.
   Link::Piece front(const Peer& from) {
     const Link::Piece piece = from.link->front();
     if (!piece.head || is_of_this(*piece.head)) [[likely]]
@@ -80,7 +81,8 @@ class Meeting {
         pause(waits_for);
     }
   }
-  /// Memory of the lane's for a while, by number; kept for the next meeting unless it is large.
+  /// Lends memory of the lane's for a while, by number; it is kept for the next meeting unless it
+  /// is large.
   std::byte* scratch(int number, std::size_t bytes);
 
  private:
@@ -88,7 +90,7 @@ class Meeting {
     return head.run == run_ && head.fingerprint == subject_.fingerprint &&
            head.number == static_cast<std::uint32_t>(number_) && head.kind != Kind::text;
   }
-  /// The lane, once nobody else has it; and which collective this is.
+  /// Returns the lane, once nobody else has it; and which collective this is.
   Cluster::Lane& take_lane();
   std::uint64_t next_number();
   Link::Piece front_of_another(const Peer& from);

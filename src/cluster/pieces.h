@@ -14,10 +14,10 @@ struct Along {
   Along(const Type& type, std::int64_t axis);
 };
 
-/// The n pieces along an axis of `whole`, one after another.
+/// Cuts `whole` into n pieces along an axis, one after another.
 void cut(const Type& whole, std::int64_t axis, std::size_t n, const std::byte* x,
          std::byte* pieces);
-/// The way back.
+/// Joins the pieces again.
 void join(const Type& whole, std::int64_t axis, std::size_t n, const std::byte* pieces,
           std::byte* y);
 

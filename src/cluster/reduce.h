@@ -8,9 +8,10 @@
 namespace postern::internal::clusters {
 
 enum class Reduction { sum, max, min };
-/// Integers of a byte and more, f16, bf16, f32, f64, complex numbers (sums alone).
+/// Returns whether it can: integers of a byte and more, f16, bf16, f32, f64, complex numbers (sums
+/// alone).
 bool can_reduce(DType dtype);
-/// `count` elements, each of the rows' elements there; `out` may be one of the rows.
+/// Reduces `count` elements, each of the rows' elements there; `out` may be one of the rows.
 void reduce_rows(Reduction reduction, DType dtype, std::span<const void* const> rows,
                  std::size_t count, void* out);
 

@@ -18,7 +18,7 @@ struct Step {
   std::size_t n = group.ranks.size(), me = size_of(group.place), bytes = type.byte_size();
 };
 
-/// Arrays may be of no bytes, and then have no address.
+/// Copies; arrays may be of no bytes, and then have no address.
 inline void copy(std::byte* to, const std::byte* from, std::size_t bytes) {
   if (bytes > 0) std::memcpy(to, from, bytes);
 }
@@ -26,7 +26,7 @@ inline void clear(std::byte* to, std::size_t bytes) {
   if (bytes > 0) std::memset(to, 0, bytes);
 }
 
-/// Collectives that have a root, and relay (rooted.cc).
+/// Runs collectives that have a root, and relay (rooted.cc).
 void run_rooted(const Step& step);
 
 }  // namespace postern::internal::clusters

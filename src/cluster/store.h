@@ -14,12 +14,12 @@ class Cluster;
 /// may use it.
 class Store {
  public:
-  /// Of the cluster, which is joined.
+  /// Returns that of the cluster, which is joined.
   static Store& get();
 
   /// So long process 0 may take to answer. Tests set it, before they ask.
   static inline std::chrono::milliseconds answer_limit{10'000};
-  /// Throw Error(unavailable) when it takes longer.
+  /// Throws Error(unavailable) when it takes longer.
   void put(const std::string& key, const std::string& value);
   std::optional<std::string> try_get(const std::string& key);
   /// Waits for the key. Throws Error(deadline_exceeded) after `limit`.

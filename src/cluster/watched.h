@@ -8,9 +8,9 @@ namespace postern::internal::clusters {
 class Watched {
  public:
   virtual ~Watched() = default;
-  /// It has failed on another process.
+  /// Notes that it has failed on another process.
   virtual void ended_elsewhere(const std::string& why) noexcept = 0;
-  /// The site that it is at; "" when it is at none.
+  /// Returns the site that it is at; "" when it is at none.
   virtual std::string site_now() = 0;
 };
 

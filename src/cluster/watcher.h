@@ -6,9 +6,9 @@ namespace postern::internal::clusters {
 
 class Cluster;
 
-/// Once, of the cluster that was joined.
+/// Begins once, for the cluster that was joined.
 void begin_watching(Cluster& cluster);
-/// A run has begun.
+/// Wakes it: a run has begun.
 void wake_watcher();
 
 }  // namespace postern::internal::clusters

@@ -27,8 +27,8 @@ class Expansion {
   std::vector<Held> on_parts(const Program& program, const Equation& e,
                              std::span<const Held> x) const;
 
-  // What holds programs.
-  /// A program whose inputs lie so, and its outputs as they are wanted (null: as they come).
+  // Returns what holds programs. A program whose inputs lie so, and its outputs as they are wanted
+  // (null: as they come).
   Inner inner(const ProgramPtr& p, const std::vector<Placement>& inputs,
               const std::vector<Placement>* wanted = nullptr) const;
   std::vector<Held> with_programs(const Equation& e, std::span<const Held> x) const;
@@ -37,18 +37,18 @@ class Expansion {
   std::vector<Held> branches(const Equation& e, std::span<const Held> x) const;
   std::vector<Held> loop(const Equation& e, std::span<const Held> x) const;
   std::vector<Held> scan(const Equation& e, std::span<const Held> x) const;
-  /// How the outputs of a loop's body lie, and what its inputs come to.
+  /// Settles how the outputs of a loop's body lie, and what its inputs come to.
   std::vector<Placement> settle(const ProgramPtr& body, std::vector<Placement>& inputs,
                                 std::size_t first, std::size_t carries) const;
 
   const SplitPtr split_;
 };
 
-/// A collective of such a body, along axes of both kinds: inside the process by XLA, between
+/// Does a collective of such a body, along axes of both kinds: inside the process by XLA, between
 /// processes by their meeting.
 Tensors collective_over(const Split& split, const Equation& e, const Tensors& x);
 
-/// What collect and a constraint of a sharding are about.
+/// Returns what collect and a constraint of a sharding are about.
 int collect_rank(const Equation& e);
 Tensor collected(const Tensor& x, int rank);
 

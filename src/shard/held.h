@@ -22,7 +22,7 @@ class NumberScope {
   ~NumberScope();
   NumberScope(const NumberScope&) = delete;
   bool any() const { return any_; }
-  /// It is for the number that the cluster has.
+  /// Fixes it for the number that the cluster has.
   static void fix();
 
  private:
@@ -42,7 +42,7 @@ struct Split {
 };
 using SplitPtr = std::shared_ptr<const Split>;
 
-/// The collective along these axes of processes, and how many meet in it.
+/// Returns the collective along these axes of processes, and how many meet in it.
 clusters::Collective over(const Split& split, clusters::Operation operation, const Names& names);
 std::int64_t count_of(const clusters::Collective& collective);
 
@@ -51,9 +51,10 @@ struct MeetAt {
   std::int64_t axis = 0, other = 0;
   int root = 0;
 };
-/// The collective itself, at this process. Throws TypeError for elements that it does not know.
+/// Does the collective itself, at this process. Throws TypeError for elements that it does not
+/// know.
 Tensor meet(clusters::Collective collective, const char* name, const Tensor& x, MeetAt at = {});
-/// Where this process is along these axes, and how many there are, s32[].
+/// Computes where this process is along these axes, and how many there are, s32[].
 Tensor index_over(const Split& split, const Names& names);
 Tensor count_over(const Split& split, const Names& names);
 
@@ -65,12 +66,12 @@ struct Placement {
   bool on_tape = false;
 
   Placement() = default;
-  /// The whole where the sharding cuts along no axis of processes.
+  /// Means the whole where the sharding cuts along no axis of processes.
   Placement(SplitPtr over, const P& by);
   bool is_cut() const { return split != nullptr; }
   bool operator==(const Placement& other) const;
   Sharding sharding() const { return {split->mesh, spec}; }
-  /// The type of what is held.
+  /// Returns the type of what is held.
   Type held(const Type& whole) const;
 };
 
@@ -79,12 +80,12 @@ struct Held {
   Placement placement = {};
 };
 
-/// Sent to all, or to the process of that rank alone: the others then have zeros.
+/// Sends it to all, or to the process of that rank alone: the others then have zeros.
 Tensor whole_of(const Held& value, int rank = -1);
-/// Cut as `placement` says, without a message. Throws TypeError for one that is cut otherwise.
+/// Cuts it as `placement` says, without a message. Throws TypeError for one that is cut otherwise.
 Tensor part_of(const Held& value, const Placement& placement);
 
-/// "f32[8] lies over processes, P(host) on mesh(host=2 processes)".
+/// Says "f32[8] lies over processes, P(host) on mesh(host=2 processes)".
 std::string placement_text(const Type& whole, const Placement& placement);
 
 }  // namespace postern::internal

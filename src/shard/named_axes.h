@@ -64,7 +64,7 @@ class NamedAxes {
   bool of_batches() const {
     return !names_.empty() && std::ranges::all_of(batches_, [](auto& b) { return !!b; });
   }
-  /// Of the i-th: null for one of the mesh.
+  /// Returns the axis of the i-th: null for one of the mesh.
   const BatchAxisPtr& batch(std::size_t i) const { return batches_[i]; }
   CollectiveParams of_mesh(std::size_t i) const { return {mesh_.value(), {names_[i]}}; }
   CollectiveParams all_of_mesh() const {
@@ -81,7 +81,7 @@ class NamedAxes {
     for (std::size_t i = 0; i < size(); ++i) n *= count(i);
     return n;
   }
-  /// The only one, for what can be done along one axis of a vmap alone.
+  /// Returns the only one, for what can be done along one axis of a vmap alone.
   const BatchAxisPtr& only() const {
     check(size() == 1, "{}: over '{}', of which one is of a vmap; name one alone", op_,
           fmt::join(names_, "', '"));

@@ -30,10 +30,10 @@ struct Expanded {
   bool any_number = false;  // the text is the same for any number of processes
 };
 
-/// The program without axes of processes, the same on all of them. It ends with a call at which all
-/// have come to their end. `inputs` are how the arguments lie, and `outputs` how results are
-/// wanted. Throws TypeError where a mesh is not for this cluster, and for what cannot be done over
-/// processes.
+/// Returns the program without axes of processes, the same on all of them. It ends with a call at
+/// which all have come to their end. `inputs` are how the arguments lie, and `outputs` how results
+/// are wanted. Throws TypeError where a mesh is not for this cluster, and for what cannot be done
+/// over processes.
 Expanded with_processes_expanded(const ProgramPtr& program, Expanded::Shardings inputs,
                                  Expanded::Shardings outputs);
 

@@ -9,7 +9,7 @@ namespace postern::internal {
 
 extern const Primitive shard_map_p, constrain_p, axis_index_p;
 
-/// The mesh whose parts are being traced on this thread; null outside of shard_map.
+/// Returns the mesh whose parts are being traced on this thread; null outside of shard_map.
 const Mesh* current_mesh();
 class MeshScope {
  public:
@@ -38,30 +38,31 @@ struct ShardMapParams {
   }
 };
 
-/// The meshes that a program's own equations are spread over.
+/// Returns the meshes that a program's own equations are spread over.
 std::vector<Mesh> meshes_of(const Program& program);
 
-/// Whether the primitive is somewhere in it.
+/// Returns whether the primitive is somewhere in it.
 bool uses(const Program& program, const Primitive& primitive);
-/// The axes that a collective or axis_index is about.
+/// Returns the axes that a collective or axis_index is about.
 const std::vector<std::string>& collective_axes(const Equation& equation);
 /// Throws where devices meet in a branch or loop of a shard_map's body and may not all come there.
 void refuse_different_ways(const Program& body, const Mesh& mesh, const std::vector<P>& in);
 /// Throws for a place with one order over all devices that they might pass a different number of
 /// times, and then wait for each other for ever. `inside`: what of the program it is in.
 void refuse_one_order(const Program& body, const char* inside = nullptr);
-/// By output of a shard_map's body: the axes along which it may differ from device to device.
+/// Returns by output of a shard_map's body: the axes along which it may differ from device to
+/// device.
 std::vector<std::vector<std::string>> axes_that_differ(const Program& body, const Mesh& mesh,
                                                        const std::vector<P>& in);
-/// What device_put is in a trace, and the sharding that such an equation is about.
+/// Binds what device_put is in a trace, and returns the sharding that such an equation is about.
 const Sharding& constraint_of(const Equation& equation);
 Tensor constrained(const Tensor& x, const Sharding& sharding);
 
-/// The body of a shard_map whose sites say of which whole their first operand is a part
+/// Returns the body of a shard_map whose sites say of which whole their first operand is a part
 /// (SiteSpec::cut), where that can be told.
 ProgramPtr with_parts(const ProgramPtr& body, const Mesh& mesh, const std::vector<P>& in);
 
-/// Sum over mesh axes, inside of that mesh's shard_map; unlike the public one it does not look for
+/// Sums over mesh axes, inside of that mesh's shard_map; unlike the public one it does not look for
 /// the mesh.
 Tensor sum_over(const Mesh& mesh, const std::vector<std::string>& axes, const Tensor& x);
 
