@@ -27,24 +27,24 @@ class Buffer {
   PJRT_Buffer* release();  // gives up ownership
 
   DType dtype() const;
-  /// Valid as long as the buffer.
+  /// Returns the extents, valid as long as the buffer.
   std::span<const std::int64_t> dims() const;
   Device device() const;
   bool is_on_cpu() const;
-  /// The bytes that to_host needs: dense, row-major, sub-byte types one byte an element, of which
-  /// the device packs several into a byte.
+  /// Returns the bytes that to_host needs: dense, row-major, sub-byte types one byte an element, of
+  /// which the device packs several into a byte.
   std::size_t host_bytes() const;
 
-  /// Whether the elements lie on the device as on the host: true unless a program chose another
-  /// layout for a result.
+  /// Returns whether the elements lie on the device as on the host: true unless a program chose
+  /// another layout for a result.
   bool is_row_major() const;
 
-  /// Ready when the contents are computed, or when that failed.
+  /// Returns an event that is ready when the contents are computed, or when that failed.
   Event ready() const;
-  /// The address on the device (on CPU the host address), contents in the device's layout. Await
-  /// ready() before reading; safe to keep only while nobody donates or deletes the buffer (PJRT's
-  /// own count of such users cannot be kept from two threads). It waits for the allocation, not for
-  /// the contents.
+  /// Returns the address on the device (on CPU the host address), contents in the device's layout.
+  /// Await ready() before reading; safe to keep only while nobody donates or deletes the buffer
+  /// (PJRT's own count of such users cannot be kept from two threads). It waits for the allocation,
+  /// not for the contents.
   void* data() const;
 
   /// Copies to `dst` as a dense row-major array; `dst` must stay until the event is ready. Types
@@ -53,7 +53,7 @@ class Buffer {
   Event to_host(void* dst, std::size_t bytes) const;
   Buffer copy_to(const Device& device) const;
 
-  /// Whether a run has taken the memory for a result: the buffer was donated.
+  /// Returns whether a run has taken the memory for a result: the buffer was donated.
   bool is_deleted() const;
 
  private:

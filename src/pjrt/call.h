@@ -11,8 +11,8 @@
 
 namespace postern::internal::pjrt {
 
-/// An argument struct with every byte zero and its size filled in. Zero padding matters: a newer
-/// plug-in may have a field there.
+/// Makes an argument struct with every byte zero and its size filled in. Zero padding matters: a
+/// newer plug-in may have a field there.
 template <class Args>
 Args make_args() {
   Args args;
@@ -27,14 +27,14 @@ Failure take_failure(const PJRT_Api* api, PJRT_Error* error);
 /// Throws Error: "<what>: <XLA's text>". Frees `error`.
 [[noreturn]] void throw_error(const PJRT_Api* api, PJRT_Error* error, std::string_view what);
 
-/// While an exception of the plug-in is handled, which should not let any out: the same as an
-/// Error.
+/// Throws while an exception of the plug-in is handled, which should not let any out: the same as
+/// an Error.
 [[noreturn]] void throw_thrown(std::string_view what);
 
 [[noreturn]] void throw_missing_entry(const PJRT_Api* api, std::string_view entry,
                                       std::string_view what);
 
-/// "PJRT_Client_Compile" for &PJRT_Api::PJRT_Client_Compile.
+/// Returns "PJRT_Client_Compile" for &PJRT_Api::PJRT_Client_Compile.
 template <auto Entry>
 std::string_view entry_name() {
   std::string_view text = __PRETTY_FUNCTION__;
@@ -42,7 +42,8 @@ std::string_view entry_name() {
   return text.substr(0, text.find_first_of(";]"));
 }
 
-/// The function behind an entry. A plug-in that is older than the header has a shorter table.
+/// Returns the function behind an entry. A plug-in that is older than the header has a shorter
+/// table.
 template <auto Entry>
 auto entry(const PJRT_Api* api, std::string_view what) {
   const auto* place = &(api->*Entry);
@@ -52,7 +53,7 @@ auto entry(const PJRT_Api* api, std::string_view what) {
   return *place;
 }
 
-/// What a function of the plug-in reports.
+/// Enters a function of the plug-in and returns what it reports.
 template <class Function, class Args>
 PJRT_Error* enter(Function function, Args& args, std::string_view what) {
   try {
@@ -70,8 +71,8 @@ void call(const PJRT_Api* api, Args& args, std::string_view what) {
     throw_error(api, error, what);
 }
 
-/// For destructors: an error while letting go of something can help nobody, so it is freed and
-/// forgotten.
+/// Calls from destructors: an error while letting go of something can help nobody, so it is freed
+/// and forgotten.
 template <auto Entry, class Args>
 void call_quietly(const PJRT_Api* api, Args& args) noexcept {
   const auto* place = &(api->*Entry);

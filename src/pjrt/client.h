@@ -32,7 +32,7 @@ struct CompileOptions {
   bool tune = true;  // whether a GPU's compiler may try on the device what is quickest
 };
 
-/// CompileOptions as XLA's protobuf.
+/// Writes CompileOptions as XLA's protobuf.
 std::string to_proto(const CompileOptions& options);
 
 /// What a client may do with the host memory that it makes a buffer from.
@@ -55,10 +55,10 @@ class Client {
   const PJRT_Api* api() const;
   const Plugin& plugin() const { return *plugin_; }
 
-  /// As the plug-in says it.
+  /// Returns it as the plug-in says it.
   std::string platform_name() const;
   std::string platform_version() const;
-  /// The devices of this process, in the order of their ids.
+  /// Returns the devices of this process, in the order of their ids.
   const std::vector<Device>& devices() const { return devices_; }
 
   /// Compiles StableHLO (text or a portable artifact). Throws CompileError with XLA's text.
@@ -68,16 +68,16 @@ class Client {
   Executable deserialize(std::string_view serialized,
                          const CompileOptions* options = nullptr) const;
 
-  /// A buffer from dense row-major host memory. `release` is called exactly once, from any thread,
-  /// when XLA needs `data` no more (with HostMemory::alias: when the buffer is freed or, if it
-  /// could not alias, when it is copied); it is not called if this throws.
+  /// Makes a buffer from dense row-major host memory. `release` is called exactly once, from any
+  /// thread, when XLA needs `data` no more (with HostMemory::alias: when the buffer is freed or, if
+  /// it could not alias, when it is copied); it is not called if this throws.
   Buffer buffer_from_host(const void* data, DType dtype, std::span<const std::int64_t> dims,
                           const Device& device, HostMemory memory = HostMemory::copy,
                           std::function<void()> release = {}) const;
 
-  /// A buffer over memory that is already on `device` and stays owned by someone else: no copy, no
-  /// look at its contents. `on_delete`, if any, is called once when the buffer is freed. Donating
-  /// the buffer to a run lets the run write there.
+  /// Makes a buffer over memory that is already on `device` and stays owned by someone else: no
+  /// copy, no look at its contents. `on_delete`, if any, is called once when the buffer is freed.
+  /// Donating the buffer to a run lets the run write there.
   Buffer view_of_device(void* data, DType dtype, std::span<const std::int64_t> dims,
                         const Device& device, void (*on_delete)(void* data, void* user) = nullptr,
                         void* user = nullptr) const;

@@ -5,10 +5,10 @@
 
 namespace postern::internal::pjrt {
 
-/// How deep the regions and lists of a module are nested.
+/// Returns how deep the regions and lists of a module are nested.
 int nesting_of(std::string_view stablehlo);
 
-/// Does it with a stack that holds what XLA needs for a module nested so deep: here when it is
+/// Runs it with a stack that holds what XLA needs for a module nested so deep: here when it is
 /// flat, else on a thread of its own. Throws Error(resource_exhausted) for one that no stack would
 /// hold.
 void with_stack_for(int nesting, const std::function<void()>& compile);

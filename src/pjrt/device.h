@@ -12,13 +12,13 @@ class Device {
   Device() = default;
   Device(const PJRT_Api* api, PJRT_Device* handle) : api_(api), handle_(handle) {}
 
-  /// Unique among the devices of the client; what device assignments name.
+  /// Returns what is unique among the devices of the client, and what device assignments name.
   int id() const;
-  /// The ordinal within this process's hardware, -1 if undefined.
+  /// Returns the ordinal within this process's hardware, -1 if undefined.
   int local_hardware_id() const;
-  /// "cpu", "NVIDIA H100", ...
+  /// Returns "cpu", "NVIDIA H100", ...
   std::string kind() const;
-  /// "CpuDevice(id=0)": terse, for people.
+  /// Returns "CpuDevice(id=0)": terse, for people.
   std::string text() const;
 
   PJRT_Device* handle() const { return handle_; }

@@ -5,8 +5,8 @@
 
 namespace postern::internal::pjrt {
 
-/// PJRT_Buffer_Type of a dtype, and back; the way back throws Error for a code that Postern has no
-/// dtype for.
+/// Returns the PJRT_Buffer_Type of a dtype, and back; the way back throws Error for a code that
+/// Postern has no dtype for.
 int to_buffer_type(DType dtype);
 DType from_buffer_type(int code);
 

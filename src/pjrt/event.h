@@ -28,18 +28,18 @@ class Event {
   explicit operator bool() const { return handle_ != nullptr; }
   PJRT_Event* handle() const { return handle_; }
 
-  /// Finished, well or not.
+  /// Returns whether it has finished, well or not.
   bool is_ready() const;
   /// Waits without a limit; throws Error if the work failed.
   void await() const;
   /// Waits at most that long; true when finished, well or not (then ask error() or await()). From
   /// one thread at a time.
   [[nodiscard]] bool wait_for(std::chrono::nanoseconds limit);
-  /// The error of a finished event; nothing if it ended well or is not ready.
+  /// Returns the error of a finished event; nothing if it ended well or is not ready.
   std::optional<Failure> error() const;
   /// Throws Error when XLA takes no callback; none comes then.
   void on_ready(ReadyCallback callback, void* user) const;
-  /// The callback comes whatever happens: where XLA takes none, this thread waits and calls it.
+  /// Calls back whatever happens: where XLA takes none, this thread waits and calls it.
   void surely_on_ready(ReadyCallback callback, void* user) const noexcept;
 
  private:

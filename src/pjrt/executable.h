@@ -78,19 +78,20 @@ class Executable {
   std::size_t num_outputs() const { return num_outputs_; }  // for each device
   std::vector<DType> output_dtypes() const;
   std::vector<std::vector<std::int64_t>> output_dims() const;  // for each device
-  /// The devices that it was compiled for; empty for a portable executable.
+  /// Returns the devices that it was compiled for; empty for a portable executable.
   std::vector<Device> devices() const;
 
   std::string name() const;
-  /// Equal for equal programs, options and compilers; throws unimplemented where the plug-in has
-  /// none.
+  /// Returns what is equal for equal programs, options and compilers; throws unimplemented where
+  /// the plug-in has none.
   std::string fingerprint() const;
-  /// For Client::deserialize of the same plug-in's build. Throws unimplemented for one that came
-  /// from there itself: XLA:CPU writes it without its code, and says so only when that is run.
+  /// Serializes it for Client::deserialize of the same plug-in's build. Throws unimplemented for
+  /// one that came from there itself: XLA:CPU writes it without its code, and says so only when
+  /// that is run.
   std::string serialize() const;
   OptimizedProgram optimized_program() const;
-  /// How XLA spread the results of a partitioned program. Throws Error when the plug-in does not
-  /// tell.
+  /// Returns how XLA spread the results of a partitioned program. Throws Error when the plug-in
+  /// does not tell.
   std::vector<OutputSharding> output_shardings() const;
   MemoryStats memory_stats() const;
 

@@ -21,7 +21,8 @@ using Handler = XLA_FFI_Error*(XLA_FFI_CallFrame*);
 void register_handler(const Plugin& plugin, std::string_view name, Handler* handler,
                       std::string_view platform, int traits = 0);
 
-/// The id of a type of user data, assigned by XLA; ask once per name and process.
+/// Registers a type of user data, and returns the id that XLA assigned; ask once per name and
+/// process.
 std::int64_t register_type(const Plugin& plugin, std::string_view name);
 
 /// What a run carries to its handlers: at most one pointer per type id. Keep it until the run's
@@ -34,7 +35,7 @@ class ExecuteContext {
   ExecuteContext& operator=(ExecuteContext&& other) noexcept;
   ~ExecuteContext();
 
-  /// The context does not own `data`.
+  /// Adds `data`, which the context does not own.
   void add(std::int64_t type_id, void* data);
 
   explicit operator bool() const { return handle_ != nullptr; }

@@ -20,8 +20,8 @@ namespace postern::internal::pjrt {
 inline constexpr int ffi_api_major = 0;
 inline constexpr int ffi_api_minor = 1;
 
-/// XLA asks each handler once what it is, with a frame that holds nothing else. True if this is
-/// such a frame; it is then answered, and the handler must return null.
+/// Answers what XLA asks each handler once: what it is, with a frame that holds nothing else. True
+/// if this is such a frame; it is then answered, and the handler must return null.
 inline bool answer_metadata(XLA_FFI_CallFrame* frame, XLA_FFI_Handler_Traits traits = 0,
                             XLA_FFI_TypeId state = XLA_FFI_UNKNOWN_TYPE_ID) {
   for (XLA_FFI_Extension_Base* at = frame->extension_start; at; at = at->next) {
@@ -38,7 +38,7 @@ inline bool answer_metadata(XLA_FFI_CallFrame* frame, XLA_FFI_Handler_Traits tra
   return false;
 }
 
-/// The error that a handler returns; XLA copies `text` (null-terminated) and frees the error.
+/// Makes the error that a handler returns; XLA copies `text` (null-terminated) and frees the error.
 inline XLA_FFI_Error* make_error(const XLA_FFI_CallFrame* frame, ErrorCode code, const char* text) {
   XLA_FFI_Error_Create_Args args{};
   args.struct_size = XLA_FFI_Error_Create_Args_STRUCT_SIZE;
@@ -62,7 +62,7 @@ bool ask(const XLA_FFI_CallFrame* frame, XLA_FFI_Error* (*entry)(Args*), Args& a
 }
 }  // namespace detail
 
-/// The pointer that the run's ExecuteContext holds for this type, or null if it holds none.
+/// Returns the pointer that the run's ExecuteContext holds for this type, or null if it holds none.
 inline void* user_data(const XLA_FFI_CallFrame* frame, std::int64_t type_id) {
   XLA_FFI_TypeId id{type_id};
   XLA_FFI_ExecutionContext_Get_Args args{};
@@ -72,7 +72,7 @@ inline void* user_data(const XLA_FFI_CallFrame* frame, std::int64_t type_id) {
   return detail::ask(frame, frame->api->XLA_FFI_ExecutionContext_Get, args) ? args.data : nullptr;
 }
 
-/// The run's id, which is its Launch::number, or 0.
+/// Returns the run's id, which is its Launch::number, or 0.
 inline std::int64_t run_id(const XLA_FFI_CallFrame* frame) {
   XLA_FFI_RunId_Get_Args args{};
   args.struct_size = XLA_FFI_RunId_Get_Args_STRUCT_SIZE;
@@ -80,7 +80,7 @@ inline std::int64_t run_id(const XLA_FFI_CallFrame* frame) {
   return detail::ask(frame, frame->api->XLA_FFI_RunId_Get, args) ? args.run_id : 0;
 }
 
-/// The ordinal of the device that runs the handler, or -1.
+/// Returns the ordinal of the device that runs the handler, or -1.
 inline int device_ordinal(const XLA_FFI_CallFrame* frame) {
   XLA_FFI_DeviceOrdinal_Get_Args args{};
   args.struct_size = XLA_FFI_DeviceOrdinal_Get_Args_STRUCT_SIZE;
@@ -88,8 +88,8 @@ inline int device_ordinal(const XLA_FFI_CallFrame* frame) {
   return detail::ask(frame, frame->api->XLA_FFI_DeviceOrdinal_Get, args) ? args.device_ordinal : -1;
 }
 
-/// The value of the integer attribute at a position of the (name-sorted) attributes. Null if there
-/// is none there, or it is no 64-bit integer, or has another name.
+/// Returns the value of the integer attribute at a position of the (name-sorted) attributes. Null
+/// if there is none there, or it is no 64-bit integer, or has another name.
 inline const std::int64_t* int_attribute(const XLA_FFI_CallFrame* frame, std::int64_t position,
                                          std::string_view name) {
   const XLA_FFI_Attrs& attrs = frame->attrs;
@@ -104,8 +104,8 @@ inline const std::int64_t* int_attribute(const XLA_FFI_CallFrame* frame, std::in
   return static_cast<const std::int64_t*>(scalar->value);
 }
 
-/// The integer attribute of that name, of at most 32 bits or boolean; nothing if there is no such
-/// one.
+/// Returns the integer attribute of that name, of at most 32 bits or boolean; nothing if there is
+/// no such one.
 inline std::optional<std::int64_t> small_attribute(const XLA_FFI_CallFrame* frame,
                                                    std::string_view name) {
   const XLA_FFI_Attrs& attrs = frame->attrs;
@@ -124,9 +124,9 @@ inline std::optional<std::int64_t> small_attribute(const XLA_FFI_CallFrame* fram
   return std::nullopt;
 }
 
-/// Operands and results of a call, in order. All are buffers: version 0.1 knows nothing else. Types
-/// below 8 bits are packed here, several elements a byte, the first in the lowest bits; empty
-/// arrays may have a null pointer.
+/// Returns the operands or results of a call, in order. All are buffers: version 0.1 knows nothing
+/// else. Types below 8 bits are packed here, several elements a byte, the first in the lowest bits;
+/// empty arrays may have a null pointer.
 inline std::span<XLA_FFI_Buffer* const> operands(const XLA_FFI_CallFrame* frame) {
   return {reinterpret_cast<XLA_FFI_Buffer* const*>(frame->args.args),
           static_cast<std::size_t>(frame->args.size)};
@@ -140,7 +140,7 @@ inline std::span<const std::int64_t> dims_of(const XLA_FFI_Buffer* buffer) {
   return {buffer->dims, static_cast<std::size_t>(buffer->rank)};
 }
 
-/// False for an element type that Postern has no dtype for.
+/// Returns false for an element type that Postern has no dtype for.
 inline bool dtype_of(const XLA_FFI_Buffer* buffer, DType& dtype) {
   const auto code = static_cast<std::size_t>(buffer->dtype);
   if (code >= by_ffi_type.size() || by_ffi_type[code] < 0) [[unlikely]]
@@ -200,7 +200,7 @@ To* entry_as(XLA_FFI_Error* (*entry)(Args*)) {
 }
 }  // namespace detail
 
-/// In the instantiate stage: what later stages of this call get. The runtime deletes it, by
+/// Serves the instantiate stage: what later stages of this call get. The runtime deletes it, by
 /// `deleter` or the one of the type's info. False when it refuses, or is one that is not known.
 inline bool set_state(const XLA_FFI_CallFrame* frame, XLA_FFI_TypeId* type, void* state,
                       void (*deleter)(void*)) {
@@ -223,7 +223,7 @@ inline bool set_state(const XLA_FFI_CallFrame* frame, XLA_FFI_TypeId* type, void
   return detail::ask(frame, entry, args);
 }
 
-/// What set_state has given this call; null if it has none.
+/// Returns what set_state has given this call; null if it has none.
 inline void* state_of(const XLA_FFI_CallFrame* frame, XLA_FFI_TypeId* type) {
   const int minor = ffi_minor(frame);
   if (minor < 1 || minor > last_known_ffi_minor) [[unlikely]]
@@ -240,7 +240,7 @@ inline void* state_of(const XLA_FFI_CallFrame* frame, XLA_FFI_TypeId* type) {
   return detail::ask(frame, entry, args) ? args.state : nullptr;
 }
 
-/// The stream of a GPU handler (CUstream), or null.
+/// Returns the stream of a GPU handler (CUstream), or null.
 inline void* stream_of(const XLA_FFI_CallFrame* frame) {
   XLA_FFI_Stream_Get_Args args{};
   args.struct_size = XLA_FFI_Stream_Get_Args_STRUCT_SIZE;

@@ -34,15 +34,16 @@ class Plugin {
   const std::string& path() const { return path_; }
   int api_minor() const;
 
-  /// The extension struct of this type (PJRT_Extension_Type), or null.
+  /// Returns the extension struct of this type (PJRT_Extension_Type), or null.
   const void* extension(int type) const;
-  /// The FFI extension, or null when the plug-in has none.
+  /// Returns the FFI extension, or null when the plug-in has none.
   const FfiExtension* ffi() const { return ffi_; }
 
-  /// What the plug-in says of itself, as text: "xla_version", "stablehlo_current_version", ...
+  /// Returns what the plug-in says of itself, as text: "xla_version", "stablehlo_current_version",
+  /// ...
   const std::vector<std::pair<std::string, std::string>>& attributes() const { return attributes_; }
-  /// All that identifies the plug-in's build (API version, attributes, size and time of the file),
-  /// on one line: part of cache keys.
+  /// Returns all that identifies the plug-in's build (API version, attributes, size and time of the
+  /// file), on one line: part of cache keys.
   const std::string& identity() const { return identity_; }
 
  private:

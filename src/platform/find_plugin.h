@@ -6,14 +6,14 @@
 
 namespace postern::internal::platforms {
 
-/// Null where the variable is not set, or empty.
+/// Returns null where the variable is not set, or empty.
 const char* environment(const char* name);
 
-/// A file that was installed with Postern: in the folder `postern` beside its own binary.
+/// Finds a file that was installed with Postern: in the folder `postern` beside its own binary.
 std::filesystem::path installed_beside(const char* file);
 
-/// Where Python's packages are: of the environment that is active, of PYTHONPATH, of the user, of
-/// the system.
+/// Returns where Python's packages are: of the environment that is active, of PYTHONPATH, of the
+/// user, of the system.
 std::vector<std::filesystem::path> python_folders();
 
 /// Throws PluginError: nothing says where the plug-in for `platform` is, and there is no file

@@ -13,7 +13,7 @@ struct Nodes {
   int number = 0, count = 1;
   const pjrt::KeyValues* store = nullptr;  // lives as long as the process
 
-  /// What the plug-in is told: num_nodes, node_id.
+  /// Returns what the plug-in is told: num_nodes, node_id.
   std::vector<pjrt::ClientOption> options() const;
 };
 
@@ -23,7 +23,7 @@ Nodes nodes_of_cluster();
 /// Has the clients that the platform makes from now on be nodes. Throws TypeError for one whose
 /// plug-in knows nothing of other processes.
 void join_nodes(const Platform& platform);
-/// Null until then.
+/// Returns null until then.
 const Nodes* joined_nodes();
 
 }  // namespace postern::internal::platforms

@@ -34,22 +34,25 @@ struct Platform {
   void (*register_handlers)(const pjrt::Plugin& plugin);
 };
 
-/// Those that there are, the default one first.
+/// Returns those that there are, the default one first.
 std::span<const Platform* const> all();
 
-/// The platform of that name. Throws TypeError that lists those that there are; `what` asked.
+/// Returns the platform of that name. Throws TypeError that lists those that there are; `what`
+/// asked.
 const Platform& named(std::string_view name, std::string_view what);
 
-/// The platform that programs are lowered for: the default one until the runtime has chosen.
+/// Returns the platform that programs are lowered for: the default one until the runtime has
+/// chosen.
 const Platform& current();
 void set_current(const Platform& platform);
-/// Config::tf32, for what is lowered from now on.
+/// Sets Config::tf32, for what is lowered from now on.
 void let_products_be_rounded(bool may);
 
-/// The place of the platform's name in a list from elsewhere.
+/// Returns the place of the platform's name in a list from elsewhere.
 std::optional<std::size_t> position(const Platform& platform, std::span<const std::string> names);
 
-/// The plug-in to use: $POSTERN_PLUGIN, or where the platform finds its own. Throws PluginError.
+/// Returns the plug-in to use: $POSTERN_PLUGIN, or where the platform finds its own. Throws
+/// PluginError.
 std::string plugin_path(const Platform& platform);
 
 /// Has a program lowered for the platform. Null: for none in particular, to be kept for all.

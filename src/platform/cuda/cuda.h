@@ -5,8 +5,8 @@
 
 namespace postern::internal::platforms {
 
-/// Of the machine's NVIDIA driver. Throws PluginError where there is none, or where this build of
-/// Postern has no GPU part.
+/// Loads the functions of the machine's NVIDIA driver. Throws PluginError where there is none, or
+/// where this build of Postern has no GPU part.
 const gpu::Driver& load_cuda_driver();
 
 void require_cuda();

@@ -10,7 +10,7 @@ namespace postern::internal::gpu {
 void register_handlers(const pjrt::Plugin& plugin, const Driver& driver,
                        std::string_view xla_platform);
 
-/// For tests, before the first operation: programs on the CPU call back as those on a GPU do, by
+/// Serves tests, before the first operation: programs on the CPU call back as those on a GPU do, by
 /// these functions. Null: they do not.
 void stand_in(const Driver* driver);
 const Driver* stood_in();

@@ -31,13 +31,13 @@ class Staging {
     Block& operator=(Block&& other) noexcept;
     ~Block();
     std::byte* data() const { return data_; }
-    /// The device uses the memory until all that is queued on `stream` by then is done: the block
-    /// comes back after that.
+    /// Marks the memory as used by the device until all that is queued on `stream` by then is done:
+    /// the block comes back after that.
     void used_by(void* stream) noexcept {
       stream_ = stream;
       in_use_ = true;
     }
-    /// All that was queued is done.
+    /// Notes that all that was queued is done.
     void done() noexcept { in_use_ = false; }
 
    private:
@@ -48,7 +48,7 @@ class Staging {
     bool in_use_ = false;
   };
 
-  /// An event, recorded on a stream.
+  /// Records an event on a stream.
   void* record(void* stream);
   void give_back(void* event);
 
@@ -74,7 +74,7 @@ class Staging {
   std::vector<void*> events_;  // to be used again
 };
 
-/// That of the GPU of a stream; it lives as long as the process.
+/// Returns that of the GPU of a stream; it lives as long as the process.
 Staging& staging_of(const Driver& driver, void* stream);
 
 }  // namespace postern::internal::gpu
