@@ -43,17 +43,18 @@ struct Asked {
   void set(std::string_view attribute, const Attribute& value);
   /// Throws Error unless all that there must be is there, and in range.
   void require() const;
-  /// All of it as text: the same for calls that ask for the same.
+  /// Returns all of it as text: the same for calls that ask for the same.
   std::string key() const;
 
   bool on_mesh() const { return !axes.empty(); }
   std::vector<MeshAxis> mesh_axes() const;
-  /// Where that position is, by axis. Throws Error for one that the mesh does not have.
+  /// Returns the coordinates of that position, by axis. Throws Error for one that the mesh does not
+  /// have.
   std::vector<std::int64_t> coordinates(std::int64_t position) const;
 };
 
-/// The site of a call with buffers of these types, without tokens. Throws Error where the batch
-/// levels do not fit them, or the position on a mesh is missing.
+/// Returns the site of a call with buffers of these types, without tokens. Throws Error where the
+/// batch levels do not fit them, or the position on a mesh is missing.
 std::shared_ptr<SiteSpec> spec_of(const Asked& asked, std::vector<Type> operands,
                                   std::vector<Type> results);
 

@@ -30,9 +30,9 @@ class GuestRun final : public host::RunState {
   static constexpr host::RunName any{0, std::numeric_limits<std::uint64_t>::max()};
 
   GuestRun(HostSitePtr of, std::uint64_t registry_version, std::int64_t at);
-  /// The firing belongs to another execution of the program.
+  /// Makes the invocation belong to another execution of the program.
   void belong_to(std::uint64_t execution);
-  /// Whether the call is on a mesh: then its last operand is the position.
+  /// Returns whether the call is on a mesh: then its last operand is the position.
   bool on_mesh() const { return position >= 0; }
 
   const HostSitePtr site;
@@ -51,14 +51,15 @@ class CallSite {
   ~CallSite();
   CallSite(const CallSite&) = delete;
 
-  /// A run that was given back, if its function is still what the name means.
+  /// Takes a run that was given back, if its function is still what the name means.
   std::unique_ptr<GuestRun> take(int device) noexcept {
     return std::unique_ptr<GuestRun>(spare(device).exchange(nullptr, std::memory_order_acq_rel));
   }
-  /// A run for buffers of these types, which are the same for all firings. Throws CallbackError
-  /// (unregistered), and TypeError when the function cannot take the buffers.
+  /// Makes a run for buffers of these types, which are the same for all invocations. Throws
+  /// CallbackError (unregistered), and TypeError when the function cannot take the buffers.
   std::unique_ptr<GuestRun> make(const Buffers& buffers);
-  /// Whether a run that was taken may be used: its name means the same function, now or still.
+  /// Returns whether a run that was taken may be used: its name means the same function, now or
+  /// still.
   bool renew(GuestRun& run);
   void give_back(std::unique_ptr<GuestRun> run, int device) noexcept {
     delete spare(device).exchange(run.release(), std::memory_order_acq_rel);

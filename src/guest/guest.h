@@ -13,25 +13,24 @@ struct XLA_FFI_Error;
 
 namespace postern::internal::guest {
 
-/// The handler of the stage "instantiate" of custom calls with api_version 4: makes the state that
-/// belongs to a call of a loaded program. Optional: without it the call is looked up at each
-/// firing.
+/// Handles the stage "instantiate" of custom calls with api_version 4: makes the state that belongs
+/// to a call of a loaded program. Optional: without it the call is looked up at each invocation.
 XLA_FFI_Error* handle_instantiate(XLA_FFI_CallFrame* frame);
-/// The handler of the stage "execute".
+/// Handles the stage "execute".
 XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame);
 
-/// The XLA_FFI_TypeId and XLA_FFI_TypeInfo of that state, for that XLA to register before the
-/// handlers.
+/// Returns the XLA_FFI_TypeId and XLA_FFI_TypeInfo of that state, for that XLA to register before
+/// the handlers.
 void* state_type_id();
 void* state_type_info();
 
-/// The device whose guest's program waits for the calling thread, the innermost one; -1 where none
-/// does: outside of functions, and in those of asynchronous taps.
+/// Returns the device whose guest's program waits for the calling thread, the innermost one; -1
+/// where none does: outside of functions, and in those of asynchronous taps.
 int waiting_device();
 
-/// The failure of that number; null when it is too long ago: the last 256 are kept, and of these
-/// the last 16 with their causes, which hold whatever an exception's frames do. A failure's number
-/// stands in the text of XLA's error: "[postern failure 7]".
+/// Returns the failure of that number; null when it is too long ago: the last 256 are kept, and of
+/// these the last 16 with their causes, which hold whatever an exception's frames do. A failure's
+/// number stands in the text of XLA's error: "[postern failure 7]".
 std::exception_ptr failure(std::uint64_t number);
 
 }  // namespace postern::internal::guest

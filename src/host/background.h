@@ -15,10 +15,10 @@ class Background {
   virtual bool settle(std::optional<std::chrono::steady_clock::time_point> until) = 0;
 };
 
-/// From now on, as long as it lives.
+/// Makes barriers wait for it too, from now on, as long as it lives.
 void wait_also_for(const std::shared_ptr<Background>& work);
 
-/// How many were still at work when the limit passed.
+/// Waits, and returns how many were still at work when the limit passed.
 std::size_t wait_for_background(std::optional<std::chrono::steady_clock::time_point> until);
 
 }  // namespace postern::internal::host

@@ -27,7 +27,7 @@ struct LastRun {
 };
 extern constinit thread_local LastRun last_run;
 
-/// The state of the run that a frame is of; null if Postern did not start it.
+/// Returns the state of the run that a frame is of; null if Postern did not start it.
 [[gnu::always_inline]] inline RunState* run_of(const XLA_FFI_CallFrame* frame) {
   const std::int64_t id = pjrt::run_id(frame);
   if (id > 0 && id == last_run.id) [[likely]]
@@ -49,7 +49,7 @@ extern constinit thread_local LastRun last_run;
                 frame, ErrorCode::internal,
                 "postern_call: the program names a site that its run does not have")};
   const HostSite& site = run->sites[*index];
-  // Ordered effects bring a token behind their operands and results.
+  // Allows for a token that ordered effects bring behind their operands and results.
   if (pjrt::operands(frame).size() < site.inputs || pjrt::results(frame).size() < site.results)
       [[unlikely]]
     return {.error =
@@ -77,7 +77,7 @@ struct CallBuffers {
   detail::SmallVector<void*, HostSite::few> list_;
 };
 
-/// Where a call that tells whether its run goes on does so; null for others.
+/// Returns where a call that tells whether its run goes on does so; null for others.
 inline void* answer_in(const XLA_FFI_CallFrame* frame) {
   if (!pjrt::int_attribute(frame, 2, tells_attribute)) [[likely]]
     return nullptr;
@@ -103,7 +103,7 @@ inline Asked find_asked(XLA_FFI_CallFrame* frame) {
                                     "asks for no pred")};
 }
 
-/// What ends a run that must not go on.
+/// Returns what ends a run that must not go on.
 XLA_FFI_Error* stopped(XLA_FFI_CallFrame* frame);
 
 }  // namespace postern::internal::host

@@ -10,8 +10,8 @@ namespace postern::internal::host {
 /// caller's does (host/float_state). `job` must not throw. Throws Error(resource_exhausted) when
 /// the system has no thread.
 void run_on_host_thread(std::function<void()> job);
-/// For who has brought a job and goes on computing, and holds no lock that the job takes: sees to
-/// it that the job's thread has a core.
+/// Serves who has brought a job and goes on computing, and holds no lock that the job takes: sees
+/// to it that the job's thread has a core.
 void let_jobs_begin();
 
 inline constexpr std::int64_t max_host_threads = 64;
@@ -38,12 +38,12 @@ class Helpers {
   Helpers* const outer_;
 };
 
-/// parallel_for on few threads, of the helpers where there are some. `body` must wait for nothing
-/// and must not throw. A helper that comes when all is done, perhaps after the run, finds that out
-/// in memory of its own.
+/// Does as parallel_for on few threads, of the helpers where there are some. `body` must wait for
+/// nothing and must not throw. A helper that comes when all is done, perhaps after the run, finds
+/// that out in memory of its own.
 void compute_for(std::int64_t n, const std::function<void(std::int64_t)>& body);
 
-/// Cores that the process was allowed when somebody first asked.
+/// Returns the cores that the process was allowed when somebody first asked.
 std::int64_t core_count();
 
 }  // namespace postern::internal::host

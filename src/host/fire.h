@@ -42,22 +42,22 @@ bool keep_thread_end(RunState& run, const HostSite& site, int device) noexcept;
 /// before; results are then zeroed if the run is poisoned. Never throws, never waits without a
 /// limit or a waker. Allocates nothing unless the site asks for copies or the function throws.
 bool fire(RunState& run, const HostSite& site, void* const* buffers, int device) noexcept;
-/// The same for buffers that hold elements of less than a byte as XLA does; the function sees one a
+/// Fires on buffers that hold elements of less than a byte as XLA does; the function sees one a
 /// byte.
 bool fire_packed(RunState& run, const HostSite& site, void* const* buffers, int device) noexcept;
-/// An asynchronous tap whose leaves are not in host memory: `fetch` brings them there when the
-/// queue has room.
+/// Fires an asynchronous tap whose leaves are not in host memory: `fetch` brings them there when
+/// the queue has room.
 bool fire_fetched(RunState& run, const HostSite& site, int device, const Fetch& fetch) noexcept;
-/// A call with Memory::device of a program on a GPU: the function is given device pointers. Results
-/// are the caller's to zero.
+/// Fires a call with Memory::device of a program on a GPU: the function is given device pointers.
+/// Results are the caller's to zero.
 bool fire_on_device(RunState& run, const HostSite& site, void* const* buffers, int device,
                     void* stream) noexcept;
-/// What is said of a function that has not returned in time.
+/// Returns what is said of a function that has not returned in time.
 std::string too_late(const SiteSpec& spec, bool by_deadline);
-/// The results of a poisoned run's call that failed.
+/// Zeroes the results of a failing run's call.
 void zero_results(const HostSite& site, void* const* buffers) noexcept;
-/// Whether each element of less than a byte, held one a byte, is in its dtype's range; fails the
-/// run otherwise.
+/// Returns whether each element of less than a byte, held one a byte, is in its dtype's range;
+/// fails the run otherwise.
 bool results_fit(RunState& run, const HostSite& site, void* const* buffers, int device);
 
 }  // namespace postern::internal::host

@@ -27,11 +27,11 @@ class Gate {
     bool open_ = false;
   };
 
-  /// Nobody comes in any more. `waits`: for those that are inside, but where the calling thread is
-  /// one of them, or they wait for it in their turn.
+  /// Closes it: nobody comes in any more. `waits`: for those that are inside, but where the calling
+  /// thread is one of them, or they wait for it in their turn.
   void close(bool waits) noexcept;
 
-  /// Those that the calling thread is inside of.
+  /// Adds those that the calling thread is inside of.
   static void add_surrounding(std::vector<RunName>& names);
 
  private:

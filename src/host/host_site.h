@@ -6,7 +6,7 @@
 namespace postern::internal::host {
 
 struct HostSite {
-  /// `function` is the site's own, or what its name meant when the run started.
+  /// Takes as `function` the site's own, or what its name meant when the run started.
   HostSite(SitePtr spec, std::shared_ptr<const detail::HostFunction> function);
 
   /// Takes the function that serves a site named so far.
@@ -21,11 +21,12 @@ struct HostSite {
   const Spot& spot(int device) const;
   std::vector<IndexRange> part_over_processes(std::size_t device) const;
 
-  /// Of a live hook: nobody listens. Then a firing does nothing but take its turn, if it has one.
+  /// Returns of a live hook: nobody listens. Then an invocation does nothing but take its turn, if
+  /// it has one.
   bool sleeps() const { return awake && !awake->load(std::memory_order_relaxed) && !one_order; }
 
-  /// Whether a function of the user's is entered while XLA waits for it. What a program does that
-  /// has no such site concerns nobody but who waits for its results.
+  /// Returns whether a function of the user's is entered while XLA waits for it. What a program
+  /// does that has no such site concerns nobody but who waits for its results.
   bool enters_at_once() const {
     const bool asleep = awake && !awake->load(std::memory_order_relaxed);
     return !spec->async && !of_loop_tapes && !of_processes && !asleep;

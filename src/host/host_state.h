@@ -9,10 +9,10 @@ namespace postern::internal::host {
 
 using SavedStates = std::vector<std::pair<std::string, std::string>>;  // names, sorted, and bytes
 
-/// As they are now. Under no lock: what saves and loads is the user's.
+/// Saves them as they are now. Under no lock: what saves and loads is the user's.
 SavedStates save_states();
 
-/// What states are registered that these are not, and the other way round, as lines.
+/// Lists the states that are registered and not among these, and the other way round, as lines.
 std::string differences_to_registered(const SavedStates& saved);
 
 /// Hands each its bytes. All must be registered.

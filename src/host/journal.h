@@ -27,9 +27,9 @@ struct JournalPast {
 class JournalFile {
  public:
   virtual ~JournalFile() = default;
-  /// That checkpoints know it by.
+  /// Returns the name that checkpoints know it by.
   virtual const std::string& name() const = 0;
-  /// What earlier processes have left.
+  /// Returns what earlier processes have left.
   virtual JournalPast past() = 0;
   /// Empties it, and gives it another name.
   virtual void start_anew() = 0;
@@ -41,7 +41,7 @@ class Journal final : public Tape {
  public:
   explicit Journal(std::unique_ptr<JournalFile> file) : file_(std::move(file)) {}
 
-  /// From here on gives what the file has after the mark, or, where there is no checkpoint, from
+  /// Gives from here on what the file has after the mark, or, where there is no checkpoint, from
   /// the beginning. Throws Error: failed_precondition when runs have begun, or the mark (none: the
   /// checkpoint has none) is not of this file; data_loss when the file ends before the mark.
   void resume(bool from_checkpoint, const std::optional<TapeMark>& mark);

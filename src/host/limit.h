@@ -4,7 +4,7 @@
 
 namespace postern::internal::host {
 
-/// Now and `limit` later; time_point::max() when no clock gets there.
+/// Adds `limit` to now; time_point::max() when no clock gets there.
 inline std::chrono::steady_clock::time_point after(std::chrono::nanoseconds limit) {
   using Time = std::chrono::steady_clock::time_point;
   const Time now = std::chrono::steady_clock::now();

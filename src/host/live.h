@@ -16,7 +16,7 @@ struct ListenerSite : HostSite, std::enable_shared_from_this<ListenerSite> {
                std::uint64_t number, bool ends_run_there = false);
   const std::uint64_t number;  // of its Listening; 0: of the program's own listener
   const bool ends_run_there;   // it was asked for that, and nothing else
-  /// Whether it has been shown all that it wants.
+  /// Returns whether it has been shown all that it wants.
   bool is_spent() const;
 };
 
@@ -37,20 +37,20 @@ struct Listening {
   LiveOptions options;                                   // under the switch's guard
 };
 
-/// The listeners that were turned on, for one firing; null for none.
+/// Returns the listeners that were turned on, for one invocation; null for none.
 std::shared_ptr<const Switch::Sites> sites_at(const Switch& s);
-/// The program's own listener when its settings were changed, else null.
+/// Returns the program's own listener when its settings were changed, else null.
 std::shared_ptr<const ListenerSite> changed_own(const HostSite& site);
-/// A listener has been shown all that it wants.
+/// Notes that a listener has been shown all that it wants.
 void is_over(Switch& s, std::uint64_t number);
 
 std::shared_ptr<Listening> turn_on(const detail::LiveSite& site, const Callee& fn,
                                    const LiveOptions& options, std::string what);
-/// `waits`: for those that are inside.
+/// Turns it off. `waits`: for those that are inside.
 void turn_off(Listening& listening, bool waits) noexcept;
 void change(Listening& listening, const LiveOptions& options);
 
-/// Of a program that is ready to run.
+/// Adds those of a program that is ready to run.
 void add_live_hooks(const std::string& program, std::span<const SitePtr> sites);
 std::optional<LiveHook> live_hook(std::uint64_t number);
 /// Moves on whenever there is another hook or listener, or one less.

@@ -19,7 +19,7 @@ inline void relax() {
 #endif
 }
 
-/// For locks that are held for less than it takes to put a thread to sleep and wake it.
+/// Acquires locks that are held for less than it takes to put a thread to sleep and wake it.
 inline void acquire(std::unique_lock<Mutex>& lock) {
   for (int i = 0; i < 100; ++i) {
     if (lock.try_lock()) return;
@@ -28,17 +28,17 @@ inline void acquire(std::unique_lock<Mutex>& lock) {
   lock.lock();
 }
 
-/// For who has woken a thread and goes on computing: goes on on another core. Where the cores are
-/// virtual Linux takes those that idle for lost, and gives a woken thread the core of who woke it,
-/// where it waits until that one sleeps: what should go on side by side goes one by one.
+/// Serves who has woken a thread and goes on computing: goes on on another core. Where the cores
+/// are virtual Linux takes those that idle for lost, and gives a woken thread the core of who woke
+/// it, where it waits until that one sleeps: what should go on side by side goes one by one.
 void step_aside();
 
-/// How long a thread looks at most (Config::look); zero where there is one core.
+/// Returns how long a thread looks at most (Config::look); zero where there is one core.
 std::chrono::nanoseconds longest_look();
 void set_longest_look(std::chrono::nanoseconds);
 
-/// For looks in which others may need the core: what `there` says, and when it is false the core is
-/// given to who wants it.
+/// Serves looks in which others may need the core: what `there` says, and when it is false the core
+/// is given to who wants it.
 template <class There>
 auto yielding(const There& there) {
   return [there] {

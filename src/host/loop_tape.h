@@ -56,7 +56,7 @@ class LoopTape {
   ~LoopTape();
   LoopTape(const LoopTape&) = delete;
 
-  /// Of `count` steps from `first` on, one value after another.
+  /// Writes the values of `count` steps from `first` on, one after another.
   void write(std::int64_t first, std::int64_t count, const void* values);
   /// Throws Error(failed_precondition) for a step that nobody has written.
   void read(std::int64_t first, std::int64_t count, void* values) const;
@@ -82,12 +82,12 @@ class LoopTape {
 /// The tapes of a run. Each device of the run writes and reads its own; they share the list.
 class LoopTapes {
  public:
-  /// The ticket of a new tape.
+  /// Adds a tape, and returns its ticket.
   double add(std::unique_ptr<LoopTape> tape);
-  /// Null for a ticket of another run, or of a tape that is gone.
+  /// Returns null for a ticket of another run, or of a tape that is gone.
   LoopTape* find(double ticket);
   void remove(double ticket);
-  /// What the tapes of an execution of a loop share.
+  /// Makes what the tapes of an execution of a loop share.
   std::shared_ptr<LoopTapeBudget> new_budget(const LoopTapeOptions& options);
 
  private:
@@ -96,14 +96,14 @@ class LoopTapes {
   std::unordered_map<std::uint64_t, std::unique_ptr<LoopTape>> tapes_;  // by their tickets' numbers
 };
 
-/// The ticket of a tape that belongs to no run.
+/// Returns the ticket of a tape that belongs to no run.
 double loose_ticket(std::uint64_t number);
 
-/// Whether this is one of the functions that write and read tapes: it waits for nothing, and what
-/// it is given means nothing in another run.
+/// Returns whether this is one of the functions that write and read tapes: it waits for nothing,
+/// and what it is given means nothing in another run.
 bool is_of_loop_tapes(const detail::HostFunction& function);
 
-/// Those of site/loop_tape.h, by name; null for all others.
+/// Returns those of site/loop_tape.h, by name; null for all others.
 std::shared_ptr<const detail::HostFunction> loop_tape_function(std::string_view name);
 
 }  // namespace postern::internal::host

@@ -21,9 +21,9 @@ class LoopTapeFile {
   ~LoopTapeFile();
   LoopTapeFile(const LoopTapeFile&) = delete;
 
-  /// Null, and what `errno` said, when there is no room.
+  /// Returns null, and what `errno` said, when there is no room.
   std::byte* room(std::size_t bytes, int& error);
-  /// What has been given back is given to who wants as much.
+  /// Gives it back, to be given to who wants as much.
   void give_back(std::byte* data, std::size_t bytes);
 
   const std::string& prefix() const { return prefix_; }

@@ -27,10 +27,10 @@ class MemoryPool {
   explicit MemoryPool(const MemorySource& source = heap_memory) : source_(source) {}
   ~MemoryPool() { trim(0); }
 
-  /// The size of the block that `bytes` bytes come in: four sizes for each power of two.
+  /// Returns the size of the block that `bytes` bytes come in: four sizes for each power of two.
   static std::size_t size_for(std::size_t bytes);
 
-  /// `size` is what size_for said.
+  /// Takes a block; `size` is what size_for said.
   void* take(std::size_t size);
   bool has(std::size_t size) const { return free_[index_of(size)] != nullptr; }
   void give_back(void* block, std::size_t size) noexcept;

@@ -9,13 +9,13 @@
 namespace postern::internal::host {
 
 void unpack(DType dtype, const void* packed, void* unpacked, std::size_t elements);
-/// Of elements that all fit the dtype.
+/// Packs elements that all fit the dtype.
 void pack(DType dtype, const void* unpacked, void* packed, std::size_t elements);
 
-/// The least and the largest value of such a dtype.
+/// Returns the least and the largest value of such a dtype.
 std::pair<int, int> range_of(DType dtype);
 int element_of(DType dtype, const void* unpacked, std::size_t i);
-/// The index of the first element that does not fit, or `elements`.
+/// Returns the index of the first element that does not fit, or `elements`.
 std::size_t first_misfit(DType dtype, const void* unpacked, std::size_t elements);
 
 }  // namespace postern::internal::host

@@ -24,7 +24,7 @@ namespace postern::internal::host {
 /// at a time, without those that wait for others; the rest wait for their turn.
 class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
  public:
-  /// `run`: null for those outside of runs.
+  /// Makes them for a run. `run`: null for those outside of runs.
   explicit PendingCalls(RunState* run) : run_(run) {}
   PendingCalls(const PendingCalls&) = delete;
 
@@ -36,15 +36,15 @@ class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
   /// Waits for what the ticket stands for, and copies its results to `data`. False, and the run has
   /// failed, when there is no such call, it failed, is late, or the run stopped.
   bool wait(RunState& run, const HostSite& site, void* const* data, int device);
-  /// The run is to stop: who waits looks again, and functions are told.
+  /// Wakes who waits, since the run is to stop: who waits looks again, and functions are told.
   void wake();
 
-  /// Whether a function has not returned yet.
+  /// Returns whether a function has not returned yet.
   bool under_way() const;
-  /// The end of the run: waits until no function is under way but those that are late, which fail
-  /// it, and forgets all tickets. What was thrown and nobody waited for goes to barrier().
+  /// Ends them with the run: waits until no function is under way but those that are late, which
+  /// fail it, and forgets all tickets. What was thrown and nobody waited for goes to barrier().
   void finish(RunState& run) noexcept;
-  /// Nobody will wait for these tickets, of calls outside of runs.
+  /// Forgets these tickets, of calls outside of runs: nobody will wait for them.
   void forget(std::span<const std::uint64_t> tickets) noexcept;
 
  private:
@@ -70,11 +70,11 @@ class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
   void give_thread(const Lock& lock, std::shared_ptr<Job> job);
   void launch_ready(const Lock& lock);
   void enter_next(Job& job);
-  /// Whether the run, or the one that it is a part of, is to stop.
+  /// Returns whether the run, or the one that it is a part of, is to stop.
   bool is_stopped(const RunState& run) const;
-  /// Or until the run's deadline.
+  /// Waits for a change, or until the run's deadline.
   void wait_for_change(Lock& lock, const RunState& run);
-  /// Until the job is done or abandoned, or the run stops or is late.
+  /// Sleeps until the job is done or abandoned, or the run stops or is late.
   void sleep(Lock& lock, const Job& job, const RunState& run);
   static void work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job> job);
   void leave_list(const Lock& lock, const Job& job);
@@ -86,7 +86,7 @@ class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
   static void watch(const std::shared_ptr<PendingCalls>& calls);
   static std::exception_ptr in_words(ErrorCode code, const Job& job,
                                      const std::exception_ptr& error) noexcept;
-  /// Kept for barrier(); there is nobody else to tell.
+  /// Keeps the failure for barrier(); there is nobody else to tell.
   static void tell_nobody(const Job& job) noexcept;
   std::string unknown(std::uint64_t ticket) const;
   static std::string misfit(const Job& job, const HostSite& site);
@@ -107,7 +107,7 @@ class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
   int sleeping_ = 0;  // in wait()
 };
 
-/// Those that were started outside of any run.
+/// Returns those that were started outside of any run.
 const std::shared_ptr<PendingCalls>& calls_outside();
 
 }  // namespace postern::internal::host

@@ -43,8 +43,7 @@ class TapQueue {
   /// its size have come back. Throws what the system throws when it has no memory or thread.
   bool push(RunState& run, const HostSite& site, int device, std::int64_t element,
             void* const* data, std::span<const bool> mask);
-  /// The same for leaves that are not in host memory yet: `fetch` is called when there is room for
-  /// them.
+  /// Pushes leaves that are not in host memory yet: `fetch` is called when there is room for them.
   bool push(RunState& run, const HostSite& site, int device, const Fetch& fetch);
 
   /// Waits until everything that is in the queue now has been delivered; how many firings were not
@@ -104,13 +103,13 @@ class TapQueue {
   std::atomic<int> waiters_{0};  // for room or for the end
 };
 
-/// The queue of a device; it lives as long as the process.
+/// Returns the queue of a device; it lives as long as the process.
 TapQueue& tap_queue(int device);
 void set_tap_queue_limit(std::size_t bytes);  // 0: the default
 
-/// On all devices: see TapQueue::wait.
+/// Waits on all devices: see TapQueue::wait.
 std::size_t wait_for_taps(std::optional<RunState::Clock::time_point> limit);
-/// See TapQueue::keep_until_delivered. It goes on any thread.
+/// Does as TapQueue::keep_until_delivered. It goes on any thread.
 void keep_until_delivered(const std::shared_ptr<void>& what);
 
 }  // namespace postern::internal::host

@@ -5,11 +5,11 @@
 
 namespace postern::internal::host {
 
-/// Inside a firing that the run of that number waits for: calls `f`, on any thread, when the run
-/// has ended well.
+/// Serves inside an invocation that the run of that number waits for: calls `f`, on any thread,
+/// when the run has ended well.
 void when_run_ends_well(std::uint64_t run, std::function<void()> f);
 
-/// The run is over.
+/// Tells that the run is over.
 void run_has_ended(std::uint64_t run, bool well) noexcept;
 
 }  // namespace postern::internal::host

@@ -77,7 +77,7 @@ class RunState : public detail::StopState {
   std::uint64_t ticket = 0;    // of Runtime::add_started, if it has one; set before others see it
   std::uint64_t lane_run = 0;  // its number on its lane, if it has one
   std::shared_ptr<RunState> part_of;  // who drives that run waits for this one's end
-  /// For Wait.
+  /// Returns its name, for Wait.
   RunName name() const {
     if (part_of) return part_of->name();
     return ticket ? RunName{ticket} : RunName{0, lane_run};
@@ -88,33 +88,34 @@ class RunState : public detail::StopState {
   std::shared_ptr<void> under_way;       // let go when what that started has returned
   std::atomic<bool> never_waits{false};  // for room in a tap queue: a listener waits for this run
 
-  /// Whether it has collectives with other processes: then it gets its number among those that
+  /// Sets whether it has collectives with other processes: then it gets its number among those that
   /// have, and is over for the others when it fails. Said where the run is called or started, in
   /// the order of calls, and before any of its functions is entered; once more does nothing.
   void set_of_processes(bool meets);
-  /// That number, of the whole run for a part of one; 0: none.
+  /// Returns that number, of the whole run for a part of one; 0: none.
   std::uint64_t job_run() const { return part_of ? part_of->job_run() : job_run_.load(); }
-  /// Where it has not failed, and others may wait for it: it goes no further, because of this.
+  /// Ends it early where it has not failed, and others may wait for it: it goes no further, because
+  /// of this.
   void ends_early(const std::string& why) const noexcept;
 
-  /// The run has failed on another process, and so here, if this is still its number.
+  /// Notes that the run has failed on another process, and so here, if this is still its number.
   void fail_elsewhere(std::uint64_t job_run, const std::string& why);
-  /// The site that a device is in, or was in last; "" when it was in none.
+  /// Returns the site that a device is in, or was in last; "" when it was in none.
   std::string site_now() const;
 
-  /// For whoever watches: a device enters a function.
+  /// Tells whoever watches: a device enters a function.
   void enters(const HostSite& site, int device_now) {
     Progress& p = progress_of(device_now);
     p.device.store(device_now, std::memory_order_relaxed);
     p.site.store(&site, std::memory_order_release);
   }
 
-  /// In a run on several devices: one firing more of this device will be seen to its end, whatever
-  /// happens on the others. Counted for sites that all devices come to.
+  /// Notes, in a run on several devices: one invocation more of this device will be seen to its
+  /// end, whatever happens on the others. Counted for sites that all devices come to.
   void passes(const HostSite& site, int device_now) {
     if (!site.spots.empty()) progress_of(device_now).passed.fetch_add(1, std::memory_order_acq_rel);
   }
-  /// Before a run on several devices: what they write down is apart.
+  /// Prepares a run on several devices: what they write down is apart.
   void expect(std::span<const int> devices);
 
   int device_of(int ordinal) const {
@@ -128,66 +129,66 @@ class RunState : public detail::StopState {
   /// elements are called side by side (`element`) the lowest counts, and no other.
   void fail(ErrorCode code, const HostSite& site, int device, std::exception_ptr cause,
             const std::string& what, std::int64_t element = -1);
-  /// Whether an element of such a batch has failed.
+  /// Returns whether an element of such a batch has failed.
   bool batch_failed(const HostSite& site, int device) const;
-  /// The same because the deadline passed, blamed on the call in progress if there is one.
+  /// Fails it because the deadline passed, blamed on the call in progress if there is one.
   void fail_late();
   /// Asks the run to stop; the first reason stays.
   void request(Outcome reason);
-  /// The same by a function that the run started, which wakes who waits for it itself.
+  /// Asks it to stop, by a function that the run started, which wakes who waits for it itself.
   void ask_to_stop(Outcome reason);
-  /// The run is over: done if nothing stopped it. Its sites may go. True when no undelivered firing
-  /// looks at it any more.
+  /// Closes it, since the run is over: done if nothing stopped it. Its sites may go. True when no
+  /// undelivered invocation looks at it any more.
   bool close();
-  /// Nothing can keep it from beginning any more; close() follows.
+  /// Opens it: nothing can keep it from beginning any more, and close() follows.
   void open() { open_.store(true, std::memory_order_relaxed); }
   /// Waits until the run, if it has begun, is over: then it is in no function any more but those
   /// that are late.
   void wait_for_end();
   Outcome outcome() const { return outcome_.load(std::memory_order_acquire); }
   bool failed() const { return outcome() == Outcome::failed; }
-  /// What its first failure said, without where; "" when there is none.
+  /// Returns what its first failure said, without where; "" when there is none.
   std::string first_failure() const;
 
   /// Throws the failure (CallbackError, TimeoutError), or that the run was cancelled or stopped;
   /// the error counts as seen.
   [[noreturn]] void rethrow();
-  /// The failure if nobody has seen it yet.
+  /// Takes the failure if nobody has seen it yet.
   std::exception_ptr take_unseen();
 
   /// Makes the state of a run that went well ready for another.
   void reset();
 
-  /// The functions that the run has started; made when they are first asked for.
+  /// Returns the functions that the run has started; made when they are first asked for.
   PendingCalls& calls();
-  /// Those of another run, which this one is a part of.
+  /// Shares the calls of another run, which this one is a part of.
   void share_calls(RunState& whole);
-  /// Whether some have not returned, and the end of them: see PendingCalls::finish.
+  /// Returns whether some have not returned, and the end of them: see PendingCalls::finish.
   bool has_calls_under_way() const;
-  /// Those that work are told to stop, others do not begin.
+  /// Tells those that work to stop; others do not begin.
   void stop_calls();
   void finish_calls() noexcept;
 
-  /// What the undelivered firings of this run share; made when it is first asked for.
+  /// Returns what the undelivered invocations of this run share; made when it is first asked for.
   TapSource& tap_source();
   virtual std::weak_ptr<RunState> handle() { return {}; }
-  /// Whether to stop, or not to wait, has changed: for runs that have parts.
+  /// Tells its parts that whether to stop, or not to wait, has changed: for runs that have parts.
   virtual void tell_parts() {}
 
-  /// What its loops have put aside for their derivatives; of the whole run, for a part of one. Gone
-  /// with close().
+  /// Returns what its loops have put aside for their derivatives; of the whole run, for a part of
+  /// one. Gone with close().
   LoopTapes& loop_tapes();
 
-  /// The calling thread is about to wait for this run. Throws CallbackError(reentry) when it is
-  /// inside a host function of this very run.
+  /// Refuses it where the calling thread is about to wait for its own run. Throws
+  /// CallbackError(reentry) when it is inside a host function of this very run.
   void refuse_own_wait();
 
   RunState() = default;
   virtual ~RunState();
 
  protected:
-  /// While it is held the run does not fail. Who waits for a run that is late may fail it while it
-  /// begins.
+  /// Holds the run: as long as it is held the run does not fail. Who waits for a run that is late
+  /// may fail it while it begins.
   std::unique_lock<Mutex> hold() const { return std::unique_lock(guard_); }
 
  private:
@@ -258,7 +259,7 @@ struct Beginning : Nesting {
 };
 extern constinit thread_local const Nesting* current_nesting;
 inline const Nesting* nesting() { return current_nesting; }
-/// Whether the thread is inside a listener of an asynchronous tap.
+/// Returns whether the thread is inside a listener of an asynchronous tap.
 bool in_delivery();
 /// Makes `nesting` the thread's for a scope: for threads that work on behalf of a firing.
 class NestingScope {
@@ -273,13 +274,13 @@ class NestingScope {
   const Nesting* before_;
 };
 
-/// The failure of one firing as barrier() and the run's end throw it.
+/// Returns the failure of one invocation as barrier() and the run's end throw it.
 std::exception_ptr callback_error(ErrorCode code, const HostSite& site, int device,
                                   const std::exception_ptr& cause);
 
-/// "call 'fetch' at main.cc:12": how errors name a site.
+/// Returns "call 'fetch' at main.cc:12": how errors name a site.
 std::string describe(const SiteSpec& site);
-/// The text of any exception: what() or its type's name.
+/// Returns the text of any exception: what() or its type's name.
 std::string describe(const std::exception_ptr& error);
 
 }  // namespace postern::internal::host

@@ -8,7 +8,7 @@
 
 namespace postern::internal::host {
 
-/// A call of the run is over, and later: the run is.
+/// Tells that a call of the run is over, and later: the run is.
 inline void call_is_over([[maybe_unused]] void* run) {
 #ifdef __SANITIZE_THREAD__
   __tsan_release(run);

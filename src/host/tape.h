@@ -28,15 +28,15 @@ struct TapeMark {
 class Tape {
  public:
   Tape() = default;  // that records
-  /// That replays. `programs`: digests of the runs' programs.
+  /// Makes one that replays. `programs`: digests of the runs' programs.
   Tape(std::vector<std::string> programs, std::vector<RecordedFiring> firings);
   virtual ~Tape() = default;
   Tape(const Tape&) = delete;
 
   bool replays() const { return replays_; }
 
-  /// The next run, of the program with this text. Throws Error(failed_precondition) when another
-  /// one was recorded.
+  /// Begins the next run, of the program with this text. Throws Error(failed_precondition) when
+  /// another one was recorded.
   virtual std::uint64_t begin_run(std::string_view program);
 
   /// Records a firing whose function has been entered, or (of an asynchronous tap) will be.
@@ -47,21 +47,20 @@ class Tape {
   /// because it did so or the call differs.
   bool replay(RunState& run, const HostSite& site, void* const* data, int device,
               std::int64_t element);
-  /// The same of a tape that gives what it has and else records; none: the function is to be
-  /// entered.
+  /// Gives what a tape has that else records; none: the function is to be entered.
   virtual std::optional<bool> give(RunState&, const HostSite&, void* const*, int, std::int64_t) {
     return {};
   }
-  /// Where the run is, on a tape for resume().
+  /// Returns where the run is, on a tape for resume().
   virtual std::optional<TapeMark> mark(const RunState&) { return {}; }
 
   const std::vector<std::string>& programs() const { return programs_; }
   const std::vector<RecordedFiring>& firings() const { return firings_; }
-  /// Whether it gives what another process has recorded, and then goes on.
+  /// Returns whether it gives what another process has recorded, and then goes on.
   virtual bool is_resumed() const { return false; }
-  /// Nothing is recorded from here on.
+  /// Closes it: nothing is recorded from here on.
   void close();
-  /// Whether its firings are to be written when it is closed.
+  /// Returns whether its invocations are to be written when it is closed.
   virtual bool is_to_be_written() const { return !replays_; }
 
  protected:
@@ -70,8 +69,8 @@ class Tape {
   static Key key_of(const RunState& run, const HostSite& site, int device, std::int64_t element);
   static RecordedFiring firing_of(const RunState& run, const HostSite& site, void* const* data,
                                   int device, std::int64_t element, bool went_well);
-  /// What `recorded` gave, if the operands are the same and it did not fail; `where` names the
-  /// call.
+  /// Gives what `recorded` gave, if the operands are the same and it did not fail; `where` names
+  /// the call.
   static bool give(const RecordedFiring& recorded, RunState& run, const HostSite& site,
                    void* const* data, int device, const std::string& where);
 
@@ -87,15 +86,15 @@ class Tape {
   std::map<Key, std::uint64_t> replayed_;
 };
 
-/// "call 3 of run 0, element 2", for errors.
+/// Returns "call 3 of run 0, element 2", for errors.
 std::string call_text(const RunState& run, std::uint64_t number, std::int64_t element);
 
-/// Whether such a run enters its functions: not when a tape gives their results.
+/// Returns whether such a run enters its functions: not when a tape gives their results.
 inline bool enters_functions(const std::shared_ptr<Tape>& tape) {
   return !tape || !tape->replays();
 }
 
-/// What this thread's runs are taped on, or null: also null inside host functions.
+/// Returns what this thread's runs are taped on, or null: also null inside host functions.
 std::shared_ptr<Tape> current_tape();
 /// Throws Error(failed_precondition) when there is one already.
 void set_current_tape(std::shared_ptr<Tape> tape);

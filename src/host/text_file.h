@@ -6,18 +6,19 @@
 
 namespace postern::internal::host {
 
-/// ::open, of regular files alone and with no wait: who opens a pipe would wait for its other end,
-/// and who reads a device might never come to an end. Else Error(invalid_argument) in the name of
-/// `who`. All files are opened by this function, which scripts/rooms checks, but for streams that
-/// are written as they come (`open_stream`).
+/// Opens as ::open does, of regular files alone and with no wait: who opens a pipe would wait for
+/// its other end, and who reads a device might never come to an end. Else Error(invalid_argument)
+/// in the name of `who`. All files are opened by this function, which scripts/rooms checks, but for
+/// streams that are written as they come (`open_stream`).
 int open_file(const char* who, const std::string& file, int how);
 int open_stream(const std::string& file, int how);
 
-/// What `file` holds. Throws Error in the name of `who`: not_found or unavailable with the system's
-/// reason, invalid_argument for what is no regular file, resource_exhausted where it is too long.
+/// Reads what `file` holds. Throws Error in the name of `who`: not_found or unavailable with the
+/// system's reason, invalid_argument for what is no regular file, resource_exhausted where it is
+/// too long.
 std::string read_file(const char* who, const std::string& file);
 
-/// The same; empty where it cannot be read.
+/// Reads it likewise; empty where it cannot be read.
 std::string read_if_there(const std::string& file) noexcept;
 
 /// Returns whether something is at the path, as far as can be seen.
@@ -39,8 +40,8 @@ class NewFile {
 
   void write(std::string_view text);
   void write_at(std::size_t offset, std::string_view text);
-  /// Whole blocks go past the kernel's cache where the file system and their place in memory and in
-  /// the file allow; it saves a copy, and the time that the cache takes for long files.
+  /// Writes whole blocks past the kernel's cache where the file system and their place in memory
+  /// and in the file allow; it saves a copy, and the time that the cache takes for long files.
   void write_past_cache(std::string_view bytes);
   static constexpr std::size_t block = 4096;
   /// Has the disk begin with what has been written, and does not wait.

@@ -7,11 +7,11 @@
 
 namespace postern::internal::host {
 
-/// One that no other call of the process has, for one that the site starts.
+/// Makes one that no other call of the process has, for one that the site starts.
 std::uint64_t new_ticket(const HostSite& site);
-/// "call 'name' at file:line", of the start that gave the ticket.
+/// Returns "call 'name' at file:line", of the start that gave the ticket.
 std::string started_at(std::uint64_t ticket);
-/// The number under which tickets of a site know its place; 0 when there are too many.
+/// Returns the number under which tickets of a site know its place; 0 when there are too many.
 std::uint64_t place_number(const SiteSpec& spec);
 
 }  // namespace postern::internal::host

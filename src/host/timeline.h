@@ -17,7 +17,7 @@ inline bool on() { return recording.load(std::memory_order_relaxed); }
 
 using Clock = std::chrono::steady_clock;
 
-/// Whether all events are to be kept, for write_timeline.
+/// Sets whether all events are to be kept, for write_timeline.
 void keep_all(bool on);
 
 /// Keeps an event of this thread; beyond a million of them only their sums are kept.
@@ -79,10 +79,10 @@ struct Event {
 };
 inline constexpr std::size_t most_recent = 2048;
 void watch(bool on);  // one more who does, or one less
-/// Those that ended after this moment.
+/// Returns those that ended after this moment.
 std::vector<Event> recent(Clock::time_point after);
 
-/// The name that a StableHLO text gives its module.
+/// Returns the name that a StableHLO text gives its module.
 std::string_view module_name(std::string_view text);
 
 /// Looks at POSTERN_TIMELINE once; and writes the file that it named, if any.

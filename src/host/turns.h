@@ -14,17 +14,17 @@ class Turns {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Before the run starts.
+  /// Starts them, before the run starts.
   void start(std::vector<int> order);
-  /// Whether there is anything to wait for.
+  /// Returns whether there is anything to wait for.
   bool several() const { return order_.size() > 1; }
   int first() const { return order_.front(); }
   const std::vector<int>& devices() const { return order_; }
 
-  /// Until it is this device's turn, `stop` is set, or the limit has passed.
+  /// Waits until it is this device's turn, `stop` is set, or the limit has passed.
   void wait(int device, const std::atomic<bool>& stop, Clock::time_point limit);
   void pass();
-  /// `stop` has been set.
+  /// Wakes who waits: `stop` has been set.
   void wake();
 
  private:

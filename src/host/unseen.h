@@ -9,7 +9,7 @@ void keep_unseen(std::exception_ptr failure);
 /// Throws the first one with the others listed, and forgets them all; returns when there is none.
 void throw_unseen();
 
-/// One line on stderr for each that was kept.
+/// Prints one line on stderr for each that was kept.
 void print_unseen();
 
 }  // namespace postern::internal::host

@@ -23,8 +23,8 @@ struct RunName {
   }
 };
 
-/// The runs whose functions the calling thread is inside of, with their lanes, and the started
-/// functions: none of them ends before it goes on.
+/// Returns the runs whose functions the calling thread is inside of, with their lanes, and the
+/// started functions: none of them ends before it goes on.
 std::vector<RunName> surrounding_runs();
 
 /// While this lives the calling thread, and the runs that it is inside of, wait for others without

@@ -4,9 +4,9 @@
 
 namespace postern::internal::host {
 
-/// Any element that is real (floats of all widths, integers, pred), exact up to 53 bits.
+/// Reads any element that is real (floats of all widths, integers, pred), exact up to 53 bits.
 double real_at(DType dtype, const std::byte* data, std::int64_t i);
-/// Real and imaginary part; 0 for what is real.
+/// Reads real and imaginary part; 0 for what is real.
 std::pair<double, double> complex_at(DType dtype, const std::byte* data, std::int64_t i);
 
 }  // namespace postern::internal::host

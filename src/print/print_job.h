@@ -19,11 +19,11 @@ struct Described<PrintOptions> {
       field("threshold", &O::threshold), field("edge_items", &O::edge_items),
       field("suppress", &O::suppress), field("show_device", &O::show_device),
       field("device", &O::device), field("header", &O::header),
-      // Those of the site, which has them already.
+      // Marks those of the site, which has them already.
       transient("ordered", &O::ordered), transient("one_order", &O::one_order),
       transient("partitioned", &O::partitioned), transient("every", &O::every),
       transient("process", &O::process),
-      // Of this process: what is traced, and a function.
+      // Marks what is of this process: what is traced, and a function.
       transient("map", &O::map), transient("log", &O::log));
 };
 
@@ -73,7 +73,7 @@ struct PrintJob {
 void make_ready(const char* who, PrintJob& job, std::span<const Type> leaves);
 
 std::shared_ptr<const detail::HostFunction> function_of(PrintJob job);
-/// What such a function does; null for all other functions.
+/// Returns what such a function does; null for all other functions.
 const PrintJob* print_job_of(const detail::HostFunction* function);
 
 }  // namespace postern::internal::host

@@ -21,7 +21,7 @@ struct TextStyle {
 /// Throws fmt::format_error when `spec` does not fit the dtype.
 std::string text_of(const AnyView& view, const std::string& spec, const TextStyle& style);
 
-/// `next` is the first leaf of the node, and is moved behind its last.
+/// Writes a node; `next` is its first leaf, and is moved behind its last.
 std::string text_of(const detail::PrintNode& node, std::span<const AnyView> leaves,
                     std::size_t& next, const std::string& spec, const TextStyle& style);
 
@@ -37,7 +37,7 @@ struct FormatPiece {
   std::string spec;
   std::string placeholder;  // as written
 };
-/// No width or precision over 999: a field takes the memory that it asks for.
+/// Returns whether no width or precision is over 999: a field takes the memory that it asks for.
 bool is_reasonable(std::string_view spec);
 
 /// Throws TypeError for a format that is wrong in itself, or that does not fit the values' number

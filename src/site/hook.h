@@ -10,12 +10,12 @@ namespace postern::internal {
 /// decides before an inner one, up to one that is isolated.
 class HookScope {
  public:
-  /// `live`: whether all hooks are.
+  /// Opens the scope. `live`: whether all hooks are.
   HookScope(std::span<const HookBinding> bindings, bool isolated, bool live = false);
   ~HookScope();
   HookScope(const HookScope&) = delete;
 
-  /// The hooks that were met, each place and type once.
+  /// Returns the hooks that were met, each place and type once.
   const std::vector<HookInfo>& met() const { return met_; }
   /// Throws TypeError naming the bindings that no hook was met for, and the hooks that were.
   void check_known(const HookRules& rules) const;

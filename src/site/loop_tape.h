@@ -11,9 +11,9 @@ Tensors read_tapes(const StepsOfCall& steps, TensorSpan tickets, const Types& ty
                    const LoopTapeOptions& options);
 void free_tapes(const Tensor& after, TensorSpan tickets, const LoopTapeOptions& options);
 
-/// The options of a call with these attributes.
+/// Returns the options of a call with these attributes.
 LoopTapeOptions tape_options(const Attributes& attributes);
-/// The room for steps of a call with these attributes.
+/// Returns the room for steps of a call with these attributes.
 std::int64_t room_for_steps(const Attributes& attributes);
 
 /// Throws TypeError for a site of one of these, from a file, that they cannot have written.

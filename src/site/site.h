@@ -10,12 +10,12 @@ extern const Primitive site_p;
 /// Records (or runs) a site. A call's results are what the site declares, a tap's its operands.
 Tensors at_site(SiteSpec site, std::span<const Tensor> operands);
 
-/// A call's site; throws TypeError where one of its options is out of range.
+/// Returns a call's site; throws TypeError where one of its options is out of range.
 SiteSpec call_site(const CallOptions& options, const std::vector<Type>& out,
                    const std::string& structure, const std::vector<std::string>& paths,
                    const Callee& fn, std::span<const Tensor> operands);
 
-// Rules of site_p: site_derivatives.cc.
+// Gives the rules of site_p: site_derivatives.cc.
 std::pair<Tensors, Tensors> site_jvp(const Op& op, std::span<const Tensor> x,
                                      std::span<const Tensor> dx);
 Primitive::SplitResult site_split(const Op& op, std::span<const Tensor> x,

@@ -6,7 +6,7 @@
 
 namespace postern::detail {
 
-/// Without a function it is a live hook's.
+/// Taps; without a function it is a live hook's.
 std::vector<Tensor> tap_as(internal::SiteSpec::Kind kind, const TapOptions& options,
                            const Shown& value, const Shown* mapped, const Callee* fn,
                            const Place& place);
