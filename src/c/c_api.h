@@ -35,11 +35,12 @@ struct Failure {
   std::string text;
   std::shared_ptr<void> cause;
 };
-/// The thread's last error.
+/// Returns the thread's last error.
 Failure& last_error();
-/// What a host function wants its failure to say.
+/// Returns what a host function wants its failure to say.
 Failure& failure();
-/// A thing of the host's own, let go of by `release` (may be null), which is called in any case.
+/// Returns a thing of the host's own, let go of by `release` (may be null), which is called in any
+/// case.
 std::shared_ptr<void> held(void* thing, void (*release)(void*));
 
 /// A host function's failure, in a run.
@@ -49,7 +50,7 @@ struct HostError : Error {
   std::shared_ptr<void> cause;
 };
 
-/// PN_OK, or the code of what `act` throws, whose text becomes the thread's last error.
+/// Returns PN_OK, or the code of what `act` throws, whose text becomes the thread's last error.
 template <class Act>
 int guarded(Act act) noexcept;
 int refuse(int code, std::string_view text, std::shared_ptr<void> cause = nullptr) noexcept;
@@ -65,7 +66,7 @@ int guarded(Act act) noexcept {
   }
 }
 
-/// None where it is negative.
+/// Returns none where it is negative.
 inline std::optional<std::chrono::nanoseconds> limit_of(std::int64_t timeout_ns) {
   return timeout_ns < 0 ? std::nullopt : std::optional(std::chrono::nanoseconds(timeout_ns));
 }
@@ -93,14 +94,14 @@ struct User {
   }
   User(const User&) = delete;
 };
-/// What enters a host's function under that name; keeps `user`. A hook's (`listens`) is given no
-/// attributes.
+/// Returns what enters a host's function under that name; keeps `user`. A hook's (`listens`) is
+/// given no attributes.
 Callee callee_of(std::string name, pn_function function, std::shared_ptr<const User> user,
                  bool listens = false);
-/// What waits in the bridge's queue.
+/// Returns what waits in the bridge's queue.
 Callee callee_of(std::string name, const pn_bridge& bridge, std::shared_ptr<const User> user,
                  bool listens = false);
-/// Of enter(attributes, info, operands, results).
+/// Makes one of enter(attributes, info, operands, results).
 template <class Enter>
 Callee callee_of(Enter enter, bool listens) {
   using Operands = std::span<const AnyView>;
@@ -114,7 +115,8 @@ Callee callee_of(Enter enter, bool listens) {
                  Results results) { enter(attributes, info, operands, results); };
 }
 
-/// A run's arguments; throws where one is null, or there are not as many as the program takes.
+/// Returns a run's arguments; throws where one is null, or there are not as many as the program
+/// takes.
 std::vector<Tensor> arguments_of(const pn_program& program, const pn_tensor* const* handles,
                                  std::size_t count);
 

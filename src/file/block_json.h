@@ -18,7 +18,7 @@ SavedBlock block_from(const Json& json);
 /// Throws TypeError unless the functions are where the blocks say, one after the other.
 void check_places(std::span<const SavedBlock> blocks, std::string_view text);
 
-/// The module with what overrides bring for this platform in the place of defaults.
+/// Returns the module with what overrides bring for this platform in the place of defaults.
 Module with_overrides(Module module, std::span<const SavedBlock> blocks,
                       const platforms::Platform& platform);
 

@@ -81,8 +81,8 @@ struct StoredCheckpoint {
   std::vector<OfProcess> processes;  // by rank
 };
 
-/// The numbers of the folder's checkpoints, the newest first. None when there is no such folder;
-/// throws Error(unavailable) when it cannot be read.
+/// Returns the numbers of the folder's checkpoints, the newest first. None when there is no such
+/// folder; throws Error(unavailable) when it cannot be read.
 std::vector<std::uint64_t> checkpoint_numbers(const std::filesystem::path& folder);
 
 std::filesystem::path checkpoint_path(const std::filesystem::path& folder, std::uint64_t number);
@@ -97,16 +97,17 @@ void write_checkpoint(const std::filesystem::path& checkpoint, const Snapshot& s
 /// Writes the files of a snapshot, with `mark` in their names; what a manifest is to say of it.
 Json write_files(const std::filesystem::path& folder, const Snapshot& snapshot,
                  const std::string& mark);
-/// The manifest of what processes wrote, by rank. Throws Error(data_loss) when they do not agree.
+/// Returns the manifest of what processes wrote, by rank. Throws Error(data_loss) when they do not
+/// agree.
 Json joined(std::span<const Json> pieces);
-/// A manifest, or a part of one, with its checksum; on disk when it returns.
+/// Writes a manifest, or a part of one, with its checksum; it is on disk when this returns.
 void write_manifest(const std::filesystem::path& file, const Json& json);
 /// Throws Error: it cannot be read, is none, or its checksum does not fit.
 Json read_manifest(const std::filesystem::path& file);
-/// Whatever was renamed or removed there is on disk. Throws Error(unavailable).
+/// Syncs the folder: whatever was renamed or removed there is on disk. Throws Error(unavailable).
 void sync_folder(const std::filesystem::path& folder);
 
-/// Its manifest first, so that it is whole as long as it counts.
+/// Removes its manifest first, so that it is whole as long as it counts.
 void remove_checkpoint(const std::filesystem::path& checkpoint);
 
 /// Removes what killed processes left of checkpoints that never counted. For who has the lock.
@@ -116,7 +117,7 @@ void sweep(const std::filesystem::path& folder);
 [[noreturn]] void refuse_at(ErrorCode code, const std::filesystem::path& where,
                             std::string_view why);
 
-/// With those above it, where they are not there. Throws Error(unavailable).
+/// Makes it with those above it, where they are not there. Throws Error(unavailable).
 void make_folder(const std::filesystem::path& folder);
 
 /// A folder that this process alone writes to, while this lives. Made when it is not there.

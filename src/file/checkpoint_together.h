@@ -14,8 +14,8 @@
 
 namespace postern::internal::file {
 
-/// By all processes with snapshots of the same firing. `place` says, on process 0, what the
-/// checkpoint is to be called. Throws Error.
+/// Writes it; called by all processes with snapshots of the same invocation. `place` says, on
+/// process 0, what the checkpoint is to be called. Throws Error.
 void write_together(const std::filesystem::path& folder, const Snapshot& snapshot,
                     const std::function<std::filesystem::path()>& place);
 

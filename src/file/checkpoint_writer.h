@@ -29,7 +29,7 @@ class CheckpointWriter : public host::Background,
 
   /// Makes sure that the folder is ours. Throws Error.
   void open();
-  /// Memory for a part, perhaps of one that has been written.
+  /// Returns memory for a part, perhaps of one that has been written.
   AlignedMemory room(std::size_t size);
   /// Has it written; `async`: later, but when another one waits already, not before that has begun.
   /// A run that is to stop waits no longer, and its job is dropped. Throws the failure of an

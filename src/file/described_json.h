@@ -60,7 +60,7 @@ T value_from(const Json& json) {
   }
 }
 
-// What a field looks like in a file: words stand for enums, null for what is not there.
+// Returns what a field looks like in a file: words stand for enums, null for what is not there.
 Json written(std::ostream* stream);
 Json written(const Place& v);
 inline Json written(std::chrono::nanoseconds v) { return v.count(); }
@@ -74,7 +74,8 @@ template <class T>
 Json written(const T& v) {
   return Json(v);
 }
-/// A number or text, or a list of them, is an object: under the word for its type is what it is.
+/// Writes a number or text, or a list of them, as an object: under the word for its type is what it
+/// is.
 template <class... T>
 Json written(const std::variant<T...>& v) {
   Json out = Json::object();
@@ -94,7 +95,7 @@ Json written(const std::shared_ptr<const T>& v) {
   return v ? written(*v) : Json();
 }
 
-// And back. They throw TypeErrors or JSON's exceptions for what `written` does not write.
+// Reads it back. They throw TypeErrors or JSON's exceptions for what `written` does not write.
 void read(const Json& json, std::ostream*& stream);
 void read(const Json& json, Place& v);
 void read(const Json& json, std::chrono::nanoseconds& v);
@@ -141,7 +142,7 @@ void read(const Json& json, S& v);
 template <IsDescribed S>
 void read(const Json& json, std::vector<S>& list);
 
-/// Of several structs as those of one.
+/// Writes the fields of several structs as those of one.
 template <class... S>
 Json written_fields(const S&... values) {
   Json out = Json::object();

@@ -16,16 +16,16 @@ struct StoredTensor {
   std::size_t offset = 0;  // from the file's beginning
 };
 
-/// What stands before the bytes of these tensors, which follow it in this order without gaps; fills
-/// in their offsets. Dtypes that the format lacks are written as bytes, with a note that our reader
-/// understands. It has a multiple of so many bytes, `multiple` being one of 8 itself. Throws
-/// TypeError for a name that is empty, no UTF-8, or there twice.
+/// Returns what stands before the bytes of these tensors, which follow it in this order without
+/// gaps; fills in their offsets. Dtypes that the format lacks are written as bytes, with a note
+/// that our reader understands. It has a multiple of so many bytes, `multiple` being one of 8
+/// itself. Throws TypeError for a name that is empty, no UTF-8, or there twice.
 std::string safetensors_head(std::vector<StoredTensor>& tensors, std::size_t multiple = 8);
 
-/// The tensors of a file, in the order of their bytes. Nothing that the file says is believed: the
-/// tensors' bytes are there, and cover all that follows the head, each byte once. Throws Error:
-/// invalid_argument for what is no such file, data_loss for one that is cut short, unimplemented
-/// for a dtype that Postern lacks.
+/// Returns the tensors of a file, in the order of their bytes. Nothing that the file says is
+/// believed: the tensors' bytes are there, and cover all that follows the head, each byte once.
+/// Throws Error: invalid_argument for what is no such file, data_loss for one that is cut short,
+/// unimplemented for a dtype that Postern lacks.
 std::vector<StoredTensor> read_safetensors_head(std::string_view file);
 
 }  // namespace postern::internal::file

@@ -15,7 +15,8 @@ namespace postern::internal::file {
 
 using Json = nlohmann::ordered_json;
 
-/// A value of a file, or a list of such: whole numbers are not cut to fit, as the library does it.
+/// Returns a value of a file, or a list of such: whole numbers are not cut to fit, as the library
+/// does it.
 template <class T, class J>
 T exactly(const J& json) {
   if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
@@ -36,17 +37,17 @@ T exactly(const J& json) {
   return json.template get<T>();
 }
 
-/// Its text. Throws TypeError for what is no UTF-8, which `what` may be: "save: a name".
+/// Returns its text. Throws TypeError for what is no UTF-8, which `what` may be: "save: a name".
 std::string text_of(const Json& json, std::string_view what);
 
-/// "f32[2,3]". Throws TypeError for anything that to_string(Type) does not write.
+/// Parses "f32[2,3]". Throws TypeError for anything that to_string(Type) does not write.
 Type parse_type(std::string_view text);
 
 Json to_json(const SiteSpec& site);
 /// Throws TypeError or a json exception for what to_json does not write.
 SiteSpec site_from(const Json& json);
 
-// What follows throws the same.
+// Writes it as JSON. What follows throws the same.
 Json to_json(const std::vector<Type>& types);
 std::vector<Type> types_from(const Json& json);
 Json to_json(const Attributes& attributes);
@@ -60,13 +61,13 @@ Sharding sharding_from(const Json& json);
 /// Has the axes of processes of one that was written be of however many there are.
 void of_all_processes(Json& sharding);
 
-/// Empty when it can be.
+/// Returns why not; empty when it can be.
 std::string why_not_saved(const host::PrintJob& job);
 Json to_json(const host::PrintJob& job);
 std::shared_ptr<const detail::HostFunction> print_from(const Json& json,
                                                        std::span<const Type> operands);
 
-/// Numbers as text, which keeps infinities and every bit.
+/// Writes numbers as text, which keeps infinities and every bit.
 std::string number_text(double value);
 double number_from(const std::string& text);
 

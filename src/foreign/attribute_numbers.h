@@ -7,15 +7,15 @@
 
 namespace postern::internal::foreign {
 
-/// As many elements of a type ("i64", "f32") that host functions can be given: integers or reals.
-/// Bytes of one element, `size` of them, are for all.
+/// Returns as many elements of a type ("i64", "f32") that host functions can be given: integers or
+/// reals. Bytes of one element, `size` of them, are for all.
 std::optional<Attribute> numbers_of_bytes(std::string_view element, std::string_view bytes,
                                           std::size_t size, std::size_t count);
 
-/// Whether a constant of one value for so many elements is given as a list.
+/// Returns whether a constant of one value for so many elements is given as a list.
 bool is_listed(std::size_t count, std::size_t bytes);
 
-/// `3 : i64`, `2.5 : f64`, `array<i64: 1, 2>`, `dense<[1, 2]> : tensor<2xi64>`.
+/// Reads `3 : i64`, `2.5 : f64`, `array<i64: 1, 2>`, `dense<[1, 2]> : tensor<2xi64>`.
 std::optional<Attribute> numbers_of_text(std::string_view value);
 
 /// Throws Error for what says that a program is for several devices: the attribute of a module that

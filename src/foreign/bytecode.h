@@ -22,9 +22,9 @@ class ByteReader {
   std::string_view take(std::uint64_t count);
   std::uint64_t number();
   std::int64_t signed_number();
-  /// How many things follow; each takes a byte at least.
+  /// Reads how many things follow; each takes a byte at least.
   std::size_t count();
-  /// A number below `size`, which is of what `what` says.
+  /// Reads a number below `size`, which is of what `what` says.
   std::size_t index(std::size_t size, std::string_view what);
 
  private:
@@ -63,7 +63,7 @@ struct Bytecode {
 
 inline constexpr std::string_view bytecode_magic = "ML\xefR";
 
-/// The parts point into `bytes`.
+/// Reads it; the parts point into `bytes`.
 Bytecode read_bytecode(std::string_view bytes);
 
 }  // namespace postern::internal::foreign

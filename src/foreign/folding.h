@@ -7,12 +7,12 @@
 
 namespace postern::internal::foreign {
 
-/// Whether XLA's folding of an operation ("divide") on this type is not what it computes when the
-/// program runs: it ends the process over integer divisions by zero, and counts the zeros of narrow
-/// integers in more bits than they have. As in Lowering::folds_wrongly.
+/// Returns whether XLA's folding of an operation ("divide") on this type is not what it computes
+/// when the program runs: it ends the process over integer divisions by zero, and counts the zeros
+/// of narrow integers in more bits than they have. As in Lowering::folds_wrongly.
 bool folds_wrongly(std::string_view operation, std::string_view type);
 
-/// Edits that let such operations of a text read their first operands from behind barriers.
+/// Returns edits that let such operations of a text read their first operands from behind barriers.
 std::vector<Edit> hidden_from_folding(const MlirText& text);
 
 }  // namespace postern::internal::foreign

@@ -50,12 +50,13 @@ void require_signature(const std::string& target, Server server,
 
 /// By function, those that its body names.
 using CallGraph = std::map<std::string, std::set<std::string>, std::less<>>;
-/// XLA writes each call's body in its place: functions that call themselves would never end.
+/// Refuses recursion, since XLA writes each call's body in its place: functions that call
+/// themselves would never end.
 void refuse_recursion(const CallGraph& calls);
-/// Why such a call is refused.
+/// Says why such a call is refused.
 std::string brings_computations(std::string_view target);
 
-/// tensor<2xf32> and the like. Throws Error.
+/// Reads tensor<2xf32> and the like. Throws Error.
 Type mlir_type(std::string_view text);
 
 }  // namespace postern::internal::foreign

@@ -28,40 +28,41 @@ class MlirText {
     if (i < text_.size()) return text_[i];
     return '\0';
   }
-  /// Spaces, ends of lines and comments.
+  /// Skips spaces, ends of lines and comments.
   std::size_t skip_space(std::size_t i) const;
-  /// Behind `word`, which must come next.
+  /// Returns the place behind `word`, which must come next.
   std::size_t expect(std::size_t i, std::string_view word) const;
-  /// Behind the string that begins at i.
+  /// Returns the place behind the string that begins at i.
   std::size_t string_end(std::size_t i) const;
-  /// A character of an identifier or keyword.
+  /// Returns whether it is a character of an identifier or keyword.
   static bool is_word(char c);
-  /// Behind the identifier or keyword at i: "func.func".
+  /// Returns the place behind the identifier or keyword at i: "func.func".
   std::size_t word_end(std::size_t i) const;
-  /// The comment at i, if one begins there, ends where this says; else i.
+  /// Returns where the comment at i ends, if one begins there; else i.
   std::size_t comment_end(std::size_t i) const;
   struct Symbol {
     std::string name;
     std::size_t end;  // behind it
   };
-  /// The symbol whose @ is at i: @name or @"name".
+  /// Returns the symbol whose @ is at i: @name or @"name".
   Symbol symbol(std::size_t i) const;
-  /// What stands in quotes, which it still has: \n, \t, \", \\ and two hexadecimal digits are read.
+  /// Returns what stands in quotes, which it still has: \n, \t, \", \\ and two hexadecimal digits
+  /// are read.
   static std::string unescaped(std::string_view quoted);
-  /// The first of `stops` outside of strings, comments and brackets, from i on; `end` at the
-  /// latest.
+  /// Returns the first of `stops` outside of strings, comments and brackets, from i on; `end` at
+  /// the latest.
   std::size_t find_outside(std::size_t i, std::string_view stops, std::size_t end) const;
-  /// Behind the bracket that closes the one at i.
+  /// Returns the place behind the bracket that closes the one at i.
   std::size_t bracket_end(std::size_t i) const;
 
   using Range = std::pair<std::size_t, std::size_t>;
-  /// What stands between commas, in the brackets at i, or in a range.
+  /// Returns what stands between commas, in the brackets at i, or in a range.
   std::vector<Range> items(std::size_t i) const { return items({i + 1, bracket_end(i) - 1}); }
   std::vector<Range> items(Range range) const;
-  /// "(a, b)", or one type: where they begin and end, attributes behind them included; `end` is
-  /// behind all.
+  /// Reads "(a, b)", or one type: where they begin and end, attributes behind them included; `end`
+  /// is behind all.
   std::vector<Range> types(std::size_t i, std::size_t& end) const;
-  /// The type that a range begins with.
+  /// Returns the type that a range begins with.
   std::string_view type(Range range) const;
 
   static std::string_view trimmed(std::string_view part);

@@ -12,7 +12,7 @@ struct Exported {
   std::vector<std::string> platforms;  // by the number that the module may be given
 };
 
-/// The module as text, which XLA reads, with its custom calls made sites. Throws Error.
+/// Returns the module as text, which XLA reads, with its custom calls made sites. Throws Error.
 Foreign read_portable(std::string_view bytes, const std::string& name,
                       const Exported* exported = nullptr);
 

@@ -13,16 +13,16 @@
 
 namespace postern::internal::foreign {
 
-/// The names of an operation's own attributes in the order in which bytecode keeps them. Throws
-/// Error for operations that StableHLO 1.13, which the plug-in speaks, does not have.
+/// Returns the names of an operation's own attributes in the order in which bytecode keeps them.
+/// Throws Error for operations that StableHLO 1.13, which the plug-in speaks, does not have.
 std::span<const std::string_view> vhlo_attribute_names(std::string_view operation);
 
 [[noreturn]] void refuse_newer(std::string_view what);
 
-/// Extents that follow: "2, ?". They go into `kept` too.
+/// Reads extents that follow: "2, ?". They go into `kept` too.
 std::string extents_text(ByteReader& in, std::vector<std::int64_t>* kept = nullptr);
 
-/// The type of functions of such lists of types.
+/// Returns the type of functions of such lists of types.
 std::string vhlo_function(std::string_view inputs, std::string_view outputs);
 
 struct VhloType {
@@ -64,18 +64,18 @@ class Vhlo {
   const VhloType& type(std::size_t index);
   const VhloAttribute& attribute(std::size_t index);
 
-  /// Of that kind; anything else is refused.
+  /// Returns one of that kind; anything else is refused.
   const VhloAttribute& attribute(std::size_t index, VhloAttribute::Kind kind,
                                  std::string_view what);
   /// Throws Error unless it is what an operation's attribute of that name must be.
   void expect(std::size_t index, std::string_view name);
-  /// The type that stands for an attribute that is not there.
+  /// Returns whether it is the type that stands for an attribute that is not there.
   bool is_none(const VhloAttribute& found);
   /// Names and values of a dictionary.
   std::vector<std::pair<std::string, std::size_t>> dictionary(std::size_t index);
-  /// As a host function is given it; what it could not read is given as its text.
+  /// Converts it to what a host function is given; what it could not read is given as its text.
   Attribute host_attribute(std::size_t index);
-  /// The line of the source nearest to that location, if there is one.
+  /// Returns the line of the source nearest to that location, if there is one.
   Place place(std::size_t location);
 
  private:

@@ -12,29 +12,29 @@ namespace postern::internal::host {
 class AppendFile {
  public:
   enum class Open { continued, stream, fresh };
-  /// `continued`: behind what is there, if anything is; `stream`: likewise, and what is no regular
-  /// file (a pipe, a terminal) is written as it comes, where opening a pipe waits for its reader;
-  /// `fresh`: throws Error(already_exists) when anything is, and what nothing was written to goes
-  /// again. Makes the folders in which the file
-  /// lies. `cure`: what errors of writing add.
+  /// Opens it. `continued`: behind what is there, if anything is; `stream`: likewise, and what is
+  /// no regular file (a pipe, a terminal) is written as it comes, where opening a pipe waits for
+  /// its reader; `fresh`: throws Error(already_exists) when anything is, and what nothing was
+  /// written to goes again. Makes the folders in which the file lies. `cure`: what errors of
+  /// writing add.
   AppendFile(const char* who, std::filesystem::path file, Open open,
              const char* cure = ", or have the program go on without (OnError::go_on)");
   ~AppendFile();
   AppendFile(const AppendFile&) = delete;
 
-  /// All of it, or with an error none.
+  /// Appends all of it, or with an error none.
   void append(std::string_view piece);
   /// Takes away what is behind so many bytes.
   void cut_to(std::size_t size);
   /// Takes what follows the last newline away; how many bytes.
   std::size_t cut_half_line();
-  /// Somebody has removed it: what is written goes nowhere.
+  /// Returns whether somebody has removed it: what is written goes nowhere.
   bool is_gone() const;
   bool is_empty() const { return size_ == 0; }
-  /// Its first line, without the newline; empty when it has none.
+  /// Returns its first line, without the newline; empty when it has none.
   std::string first_line() const;
 
-  /// Whether another holder has this file open for appending.
+  /// Returns whether another holder has this file open for appending.
   static bool is_held(const std::filesystem::path& file);
 
  private:

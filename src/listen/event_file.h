@@ -8,21 +8,21 @@
 
 namespace postern::internal::host {
 
-/// CRC-32C (Castagnoli), as TFRecords have it.
+/// Computes CRC-32C (Castagnoli), as TFRecords have it.
 std::uint32_t crc32c(std::string_view bytes);
 
-/// One record of a TFRecord file: its length and itself, each with its masked checksum.
+/// Makes one record of a TFRecord file: its length and itself, each with its masked checksum.
 std::string tf_record(std::string_view data);
 
-/// The first event of a file.
+/// Makes the first event of a file.
 std::string version_event(double time);
 
-/// Values of a summary, which summary_event wraps.
+/// Makes values of a summary, which summary_event wraps.
 std::string scalar_summary(const std::string& tag, float value);
-/// Bins of equal width between `from` and `to`.
+/// Makes a summary of bins of equal width between `from` and `to`.
 std::string histogram_summary(const std::string& tag, double from, double to,
                               std::span<const std::uint64_t> bins);
-/// PNG files of one size.
+/// Makes a summary of PNG files of one size.
 std::string image_summary(const std::string& tag, std::int64_t width, std::int64_t height,
                           const std::vector<std::string>& files);
 std::string text_summary(const std::string& tag, std::string_view markdown);

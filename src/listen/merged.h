@@ -23,9 +23,9 @@ struct Seen {
   std::vector<Times> times{};
 };
 
-/// Of all processes, on process 0, and of all their devices; nothing on the others. Entries of
-/// several listeners that look alike are told apart by their order. All processes call it, and it
-/// throws what clusters::gather_on_first does.
+/// Merges those of all processes, on process 0, and of all their devices; nothing on the others.
+/// Entries of several listeners that look alike are told apart by their order. All processes call
+/// it, and it throws what clusters::gather_on_first does.
 Seen of_all(const std::string& who, const Seen& mine, std::chrono::milliseconds limit);
 
 }  // namespace postern::internal::host

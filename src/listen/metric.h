@@ -28,10 +28,10 @@ class MetricSteps {
   std::map<std::string, std::int64_t> firings_;
 };
 
-/// "name.path", with the transformations of derivatives.
+/// Returns "name.path", with the transformations of derivatives.
 std::string metric_name(const TapInfo& info, std::size_t leaf);
 
-/// "name/path"; with what tells it from the same tap's on the first device and as written.
+/// Returns "name/path"; with what tells it from the same tap's on the first device and as written.
 std::string metric_tag(const TapInfo& info, std::size_t leaf);
 
 /// Seconds since 1970, never less than before, whatever the clock does. For one thread at a time.

@@ -11,23 +11,23 @@
 
 namespace postern::internal::host {
 
-/// The dtype that NumPy reads this one as: itself, or f32 for the narrow floats that it does not
-/// know, s8 and u8 for narrow integers.
+/// Returns the dtype that NumPy reads this one as: itself, or f32 for the narrow floats that it
+/// does not know, s8 and u8 for narrow integers.
 DType npy_dtype(DType dtype);
 
-/// How NumPy spells a dtype that npy_dtype leaves as it is: "<f4".
+/// Returns how NumPy spells a dtype that npy_dtype leaves as it is: "<f4".
 const char* npy_descriptor(DType dtype);
 
-/// The array's elements as npy_dtype's.
+/// Returns the array's elements as npy_dtype's.
 std::vector<std::byte> npy_data(const AnyView& array);
 
-/// The header of an array of this type, which npy_dtype leaves as it is.
+/// Returns the header of an array of this type, which npy_dtype leaves as it is.
 std::string npy_header(const Type& type);
-/// The header of an array of rows, padded so that it can be written again with another number of
-/// rows.
+/// Returns the header of an array of rows, padded so that it can be written again with another
+/// number of rows.
 std::string npy_header(DType dtype, std::int64_t rows, const Dims& row);
 
-/// An array as one of the files of a .npz.
+/// Makes an array one of the files of a .npz.
 ZipFile npz_entry(const std::string& name, std::string header,
                   std::span<const std::byte> data = {});
 

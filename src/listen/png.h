@@ -6,8 +6,8 @@
 
 namespace postern::internal::host {
 
-/// Of 8 bits a sample, rows from the top, `channels` 1 (grey), 3 (RGB) or 4 (RGBA) beside each
-/// other.
+/// Encodes samples of 8 bits, rows from the top, `channels` 1 (grey), 3 (RGB) or 4 (RGBA) beside
+/// each other.
 std::string png(std::int64_t width, std::int64_t height, int channels, std::string_view samples);
 
 }  // namespace postern::internal::host

@@ -9,10 +9,10 @@ namespace postern::internal::host {
 
 std::string html_text(std::string_view text);
 
-/// The mean of each firing as a line, the range from min to max as a band behind it.
+/// Draws the mean of each invocation as a line, the range from min to max as a band behind it.
 std::string curve_svg(const listen::Series& series);
 std::string histogram_svg(const listen::Histogram::Counts& counts);
-/// A bar of `part` (0 to 1) of the full width.
+/// Draws a bar of `part` (0 to 1) of the full width.
 std::string bar_svg(double part);
 
 }  // namespace postern::internal::host

@@ -34,7 +34,7 @@ void each_live(const AnyView& view, std::span<const bool> mask, const F& f) {
 void add(listen::Summary& to, const listen::Summary& from);
 listen::Summary summarize_live(const AnyView& view, std::span<const bool> mask);
 
-/// An element as summaries count it: of a complex one the absolute value.
+/// Returns an element as summaries count it: of a complex one the absolute value.
 double magnitude(const AnyView& view, std::int64_t i);
 
 /// Adds the finite elements that are alive to `bins` of equal width between `from` and `to`, within
@@ -49,20 +49,20 @@ struct NonFinite {
 };
 NonFinite non_finite_in(const AnyView& view, std::span<const bool> mask);
 
-/// "[3,1]" for a flat index; empty for rank 0.
+/// Returns "[3,1]" for a flat index; empty for rank 0.
 std::string index_text(std::int64_t flat, std::span<const std::int64_t> dims);
 
-/// Whether a firing comes from the same place as another.
+/// Returns whether an invocation comes from the same place as another.
 inline bool same_place(const Place& a, const Place& b) {
   return a.line == b.line && a.file == b.file;
 }
 
-/// "name" or "name.path".
+/// Returns "name" or "name.path".
 inline std::string leaf_name(std::string_view name, std::string_view path) {
   return std::string(name) + std::string(path);
 }
 
-/// The same to be read: on one line, in quotes where its beginning could not be seen.
+/// Returns the same to be read: on one line, in quotes where its beginning could not be seen.
 inline std::string leaf_label(std::string_view name, std::string_view path) {
   const std::string label = leaf_name(name, path);
   return label.empty() || label[0] == ' ' ? internal::quoted(label) : one_line(label);

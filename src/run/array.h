@@ -65,13 +65,13 @@ class Donation {
   ~Donation();
   Donation(const Donation&) = delete;
 
-  /// `alone`: no other run is being queued on the lane. Throws TypeError for a value that another
-  /// run has taken.
+  /// Takes it. `alone`: no other run is being queued on the lane. Throws TypeError for a value that
+  /// another run has taken.
   void take(const std::shared_ptr<const detail::Value>& value, std::size_t parameter, bool alone);
-  /// Parameters whose memory stays because somebody reads it or may be passing it to another
-  /// program (XLA lets two such runs wait for each other): the program works on copies.
+  /// Returns the parameters whose memory stays because somebody reads it or may be passing it to
+  /// another program (XLA lets two such runs wait for each other): the program works on copies.
   std::span<const std::int64_t> kept() const { return kept_; }
-  /// The run has begun: what was taken stays taken.
+  /// Notes that the run has begun: what was taken stays taken.
   void stands() { taken_.clear(); }
 
  private:
@@ -92,18 +92,18 @@ void rethrow_failure(const Runs& runs);
 
 /// Waits for the data; throws the error of the run that makes it.
 void await(const DeviceValue& value);
-/// XLA's part of that.
+/// Does XLA's part of that.
 void await_buffer(const DeviceValue& value);
-/// The same by any way of waiting.
+/// Waits for it by any way of waiting.
 void await(const ComputedValue& value, const std::function<void()>& wait);
 
 /// Copies the row-major elements to `to`, when they are there.
 void copy_out(const DeviceValue& value, void* to);
-/// Host memory as a buffer on `lane`, used in place where it is aligned; `data` is `bytes` that
-/// `keep` owns.
+/// Sends host memory to a buffer on `lane`, used in place where it is aligned; `data` is `bytes`
+/// that `keep` owns.
 pjrt::Buffer send(const Type& type, const void* data, const std::shared_ptr<const void>& keep,
                   const Lane& lane);
-/// An array of another lane as a buffer of this one. Where the two share memory and the contents
+/// Makes an array of another lane a buffer of this one. Where the two share memory and the contents
 /// are there, it is the same memory, which the buffer keeps alive; else a copy, which within a
 /// client nobody waits for unless a run that calls back makes the contents.
 pjrt::Buffer seen_on(std::shared_ptr<const detail::Value> array, const Lane& lane);
@@ -119,18 +119,18 @@ int default_device();
 /// Throws TypeError when it is none of devices().
 void check_device(int device);
 
-/// The tensor's array on `lane`, sent there if need be. Throws TypeError for traced and empty
-/// tensors. The result lives as long as `keep` and `staged`, if that is given and is the way.
+/// Returns the tensor's array on `lane`, sent there if need be. Throws TypeError for traced and
+/// empty tensors. The result lives as long as `keep` and `staged`, if that is given and is the way.
 /// `staged` is for runs that only read the array, and that hold `keep` until they have ended.
 pjrt::Buffer* on_lane(const Tensor& tensor, Lane& lane, std::shared_ptr<const void>& keep,
                       StagedOperands* staged = nullptr);
 
-/// The tensor's row-major bytes, seen where they are if that is host memory, as long as `keep`
-/// lives.
+/// Returns the tensor's row-major bytes, seen where they are if that is host memory, as long as
+/// `keep` lives.
 const void* host_view(const Tensor& tensor, std::shared_ptr<const void>& keep);
 
-/// The tensor's row-major bytes: host memory as it is, or a copy from the device. `what` names the
-/// user in errors.
+/// Returns the tensor's row-major bytes: host memory as it is, or a copy from the device. `what`
+/// names the user in errors.
 std::shared_ptr<const void> host_bytes(const Tensor& tensor, const char* what);
 
 }  // namespace postern::internal::run

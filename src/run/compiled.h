@@ -47,7 +47,7 @@ class CompiledText {
 /// How many texts that were compiled in this process are kept.
 constexpr std::size_t texts_kept = 512;
 
-/// The executable of this text, from memory, from disk, or compiled now.
+/// Returns the executable of this text, from memory, from disk, or compiled now.
 std::shared_ptr<CompiledText> compiled_text(const std::string& text);
 
 class PartitionedCode;
@@ -62,8 +62,8 @@ struct ProgramModule : Module {
 
 class CompiledProgram : public std::enable_shared_from_this<CompiledProgram> {
  public:
-  /// `captures` are the values of the program's last inputs; those that the module did not write
-  /// out become hidden arguments.
+  /// Takes as `captures` the values of the program's last inputs; those that the module did not
+  /// write out become hidden arguments.
   CompiledProgram(std::shared_ptr<const ProgramModule> module, std::size_t arguments,
                   Tensors captures);
   ~CompiledProgram();
@@ -81,7 +81,7 @@ class CompiledProgram : public std::enable_shared_from_this<CompiledProgram> {
 
  private:
   friend class RunRecord;
-  /// Arguments and results are of this process alone.
+  /// Runs it with arguments and results of this process alone.
   void run_here(std::span<const Tensor* const> arguments, std::span<Tensor> results,
                 std::shared_ptr<RunRecord> record) const;
   void run_plain(std::span<const Tensor* const> arguments, std::span<Tensor> results) const;
@@ -120,9 +120,9 @@ struct Lowerable {
       results_on;                // by leaf; none: the argument's own, and as XLA chooses
   std::size_t gather_limit = 0;  // bytes; 0: as Config says
 };
-/// Captures of few bytes are written into the text.
+/// Lowers it. Captures of few bytes are written into the text.
 std::shared_ptr<const ProgramModule> lower(const Lowerable& program);
-/// Once more, to be kept: for no platform in particular, with all captures written out.
+/// Lowers it once more, to be kept: for no platform in particular, with all captures written out.
 std::shared_ptr<const ProgramModule> lower_for_file(const Lowered& program);
 
 }  // namespace postern::internal::run

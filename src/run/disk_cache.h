@@ -6,10 +6,10 @@
 
 namespace postern::internal::run {
 
-/// The executable of this StableHLO text with these options: from the cache folder
-/// (Config::cache_dir) when a valid file is there, else compiled, and kept there.
-/// `kept`: the options of the entry to look for, where that is made for other devices.
-/// Long programs (lower/parts) are compiled in one piece where the platform needs that.
+/// Returns the executable of this StableHLO text with these options: from the cache folder
+/// (Config::cache_dir) when a valid file is there, else compiled, and kept there. `kept`: the
+/// options of the entry to look for, where that is made for other devices. Long programs
+/// (lower/parts) are compiled in one piece where the platform needs that.
 pjrt::Executable compile_or_load(const pjrt::Client& client, const std::string& in_parts,
                                  pjrt::CompileOptions options,
                                  const pjrt::CompileOptions* kept = nullptr);

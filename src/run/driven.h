@@ -31,7 +31,7 @@ struct DrivenSites {
 
 class DrivenRun : public host::RunState, public std::enable_shared_from_this<DrivenRun> {
  public:
-  /// `family`: what the programs inside it run as; null: operation by operation.
+  /// Takes a family. `family`: what the programs inside it run as; null: operation by operation.
   explicit DrivenRun(std::shared_ptr<const DrivenSites> of, StagedPrograms* family = nullptr);
 
   /// Runs `body`, which may fire the run's sites.
@@ -49,7 +49,7 @@ class DrivenRun : public host::RunState, public std::enable_shared_from_this<Dri
   void tell_parts() override;
   StagedPrograms* family() const { return family_; }
 
-  /// The run that this thread drives, if any.
+  /// Returns the run that this thread drives, if any.
   static DrivenRun* current();
   /// The thread drives that run (null: none) for a scope.
   class Scope {
@@ -73,8 +73,8 @@ class DrivenRun : public host::RunState, public std::enable_shared_from_this<Dri
   std::vector<std::shared_ptr<RunRecord>> parts_;  // under way
 };
 
-/// A call or tap on concrete tensors: its function runs here and now, on this thread, with the
-/// checks of the compiled path.
+/// Fires a call or tap on concrete tensors: its function runs here and now, on this thread, with
+/// the checks of the compiled path.
 Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, TensorSpan operands);
 
 }  // namespace postern::internal::run

@@ -4,14 +4,14 @@
 
 namespace postern::internal::run {
 
-/// When the process ends, by returning from main, std::exit, or an exception that nobody catches:
-/// waits at most so long for runs in flight and undelivered taps, then prints the unseen failures.
-/// Called once.
+/// Drains when the process ends, by returning from main, std::exit, or an exception that nobody
+/// catches: waits at most so long for runs in flight and undelivered taps, then prints the unseen
+/// failures. Called once.
 void drain_at_exit(std::chrono::milliseconds limit);
 
-/// XLA makes statics when it first compiles and runs a kind of thing, and what is made last is
-/// destroyed first: after such moments the wait is registered anew, to come before they go, for a
-/// process that another thread than the main one ends.
+/// Registers the exit handler anew. XLA makes statics when it first compiles and runs a kind of
+/// thing, and what is made last is destroyed first: after such moments the wait is registered anew,
+/// to come before they go, for a process that another thread than the main one ends.
 void drain_before_what_is_new();
 
 }  // namespace postern::internal::run

@@ -7,7 +7,7 @@
 namespace postern::internal::run {
 
 bool has_handler(const std::string& name, const platforms::Platform& platform);
-/// See blocks::HandlerAccess.
+/// Does what blocks::HandlerAccess says.
 void require_handler(const std::string& name, const platforms::Platform& platform);
 
 }  // namespace postern::internal::run

@@ -9,7 +9,7 @@ void write_tapes(std::int64_t k, Tensors& tickets, TensorSpan leaves,
 Tensors read_tapes(std::int64_t k, TensorSpan tickets, const Types& steps);
 std::shared_ptr<const void> tapes_of(const Tensor& ticket);
 void keep_tapes(Tensor& tickets);
-/// What a program has made of tickets keeps their tapes.
+/// Makes what a program has made of tickets keep their tapes.
 void keep_tapes(std::span<const Tensor* const> operands, std::span<Tensor> results);
 
 }  // namespace postern::internal::run

@@ -20,8 +20,8 @@ Reach reach_of(const Program& program);
 /// devices, for any of them. A function that a run calls never waits so: that run might be one of
 /// them.
 void wait_for_earlier(Reach reach, std::span<const int> devices);
-/// A run that this thread began is still under way when the thread goes on. `lane`: the first of
-/// its lanes.
+/// Notes that a run that this thread began is still under way when the thread goes on. `lane`: the
+/// first of its lanes.
 void note_under_way(Reach reach, std::span<const int> devices, const Lane& lane, std::uint64_t run);
 
 }  // namespace postern::internal::run

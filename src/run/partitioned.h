@@ -16,7 +16,7 @@ class PartitionedCode {
   explicit PartitionedCode(const Module& module);
   const pjrt::Executable& main() const { return main_; }
   const pjrt::Executable& on(const LaneGroup& group);
-  /// As the module asks, or as XLA chose.
+  /// Returns them as the module asks, or as XLA chose.
   const std::vector<Sharding>& result_shardings() const { return results_; }
 
  private:
@@ -28,10 +28,10 @@ class PartitionedCode {
   std::map<int, pjrt::Executable> spare_;  // by first lane
 };
 
-/// How XLA spreads the results of this module when it chooses.
+/// Returns how XLA spreads the results of this module when it chooses.
 std::vector<Sharding> chosen_shardings(const Module& module);
 
-/// The code of this module, from memory, from disk, or compiled now.
+/// Returns the code of this module, from memory, from disk, or compiled now.
 std::shared_ptr<PartitionedCode> load_partitioned(const Module& module);
 
 }  // namespace postern::internal::run

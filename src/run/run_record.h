@@ -19,9 +19,9 @@ namespace postern::internal::run {
 
 class CompiledProgram;
 
-/// What XLA is told to call a run. Scattered, so that whoever else starts programs through the
-/// plug-in, and counts, does not meet it. Negative when it is not the only run that was ever called
-/// so; never 0.
+/// Returns what XLA is told to call a run. Scattered, so that whoever else starts programs through
+/// the plug-in, and counts, does not meet it. Negative when it is not the only run that was ever
+/// called so; never 0.
 int mark_of(std::uint64_t number);
 
 class RunRecord : public host::RunState, public std::enable_shared_from_this<RunRecord> {
@@ -51,7 +51,8 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
   /// started has ended too.
   static Finish finish(std::shared_ptr<RunRecord>& record, std::span<const pjrt::Event> complete,
                        bool awaited);
-  /// The run is over: its lane is free, its functions may go, even while results live on.
+  /// Closes it, since the run is over: its lane is free, its functions may go, even while results
+  /// live on.
   Owner release() noexcept;
 
   /// What it was given for itself; null: nothing. Until its functions have been found.

@@ -51,7 +51,7 @@ class Runtime {
  public:
   /// Throws Error(failed_precondition) in a process that was forked off one that has it.
   static Runtime& get();
-  /// The one that is there, also in such a process: for what a run gives back.
+  /// Returns the one that is there, also in such a process: for what a run gives back.
   static Runtime& existing();
   static bool exists();
 
@@ -61,36 +61,37 @@ class Runtime {
   int device_count() const { return static_cast<int>(main_lanes_); }
   const platforms::Platform& platform() const { return *platform_; }
 
-  /// A lane for a run that calls back, or that `start` began, free until leave(). Throws
+  /// Takes a lane for a run that calls back, or that `start` began, until leave(). Throws
   /// CallbackError(reentry) when a nested run finds none or is too deep.
   Lane& take(int device, bool calls);
   void leave(Lane& lane);
-  /// Whether the run is no longer on the lane that it took, and waiting until then.
+  /// Returns whether the run is no longer on the lane that it took, and waits until then.
   static bool has_left(const Lane& lane, std::uint64_t run) {
     return !lane.taken.load() || lane.run.load() != run;
   }
   void wait_for(const Lane& lane, std::uint64_t run);
-  /// The same for a run on several devices at once. It has all its lanes for itself, also when it
-  /// calls nothing: two such programs whose parts queued in different orders on their devices would
-  /// wait for each other. `calls`: whether the run calls back. XLA has the runs of one client that
-  /// are on several devices go one after the other, so no other one shares a client with a run that
-  /// is in its calls.
+  /// Takes lanes likewise for a run on several devices at once. It has all its lanes for itself,
+  /// also when it calls nothing: two such programs whose parts queued in different orders on their
+  /// devices would wait for each other. `calls`: whether the run calls back. XLA has the runs of
+  /// one client that are on several devices go one after the other, so no other one shares a client
+  /// with a run that is in its calls.
   LaneGroup take(const std::vector<int>& devices, bool calls);
-  /// Whether no run is in its calls; if so, none begins until end_tuning(). See run/tuning.h.
+  /// Returns whether no run is in its calls; if so, none begins until end_tuning(). See
+  /// run/tuning.h.
   bool try_begin_tuning();
   void end_tuning();
-  /// With those that spare clients have brought so far.
+  /// Counts those that spare clients have brought so far, too.
   std::size_t lane_count() const { return lane_count_.load(std::memory_order_acquire); }
-  /// Of a device, or of any other index.
+  /// Returns that of a device, or of any other index.
   Lane& lane(int index) { return *lanes_[static_cast<std::size_t>(index)]; }
-  /// The number of a run that needs no lane: a function called outside of XLA's programs.
+  /// Returns the number of a run that needs no lane: a function called outside of XLA's programs.
   std::uint64_t next_run() { return runs_.fetch_add(1) + 1; }
-  /// A run without calls that is under way, or one that Run stands for, from its start on, also
-  /// before it has a lane.
+  /// Adds a run without calls that is under way, or one that Run stands for, from its start on,
+  /// also before it has a lane.
   std::uint64_t add_started();
   void remove_started(std::uint64_t ticket);
-  /// A run that has left its lane before its end (RunRecord::leave_early); `started`: it has such a
-  /// ticket too.
+  /// Adds a run that has left its lane before its end (RunRecord::leave_early); `started`: it has
+  /// such a ticket too.
   void add_trailing(std::uint64_t run, bool started);
   void remove_trailing(std::uint64_t run);
   /// Waits until the runs that have begun by now have ended, or that time; how many have not.
@@ -98,7 +99,7 @@ class Runtime {
   std::size_t wait_for_runs(std::optional<std::chrono::steady_clock::time_point> until,
                             const std::vector<host::RunName>& but = {});
 
-  /// A lane for one that does not; `done_dispatching` when it has been queued.
+  /// Passes one that does not to a lane; `done_dispatching` when it has been queued.
   Lane& pass(int device);
   static void done_dispatching(Lane& lane) {
     lane.dispatching.fetch_sub(1, std::memory_order_release);
@@ -118,8 +119,8 @@ class Runtime {
   bool try_take_main(const std::vector<Lane*>& lanes, Lane::Holder as, bool& stuck);
   std::optional<LaneGroup> try_take_spare(const std::vector<int>& devices, Lane::Holder as,
                                           bool may_add);
-  /// Another client with so many lanes, unless there are more than `seen` by now; false when there
-  /// can be no more.
+  /// Adds another client with so many lanes, unless there are more than `seen` by now; false when
+  /// there can be no more.
   bool add_lanes(std::size_t lanes, bool grouped, std::size_t seen);
 
   Config config_;

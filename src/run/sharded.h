@@ -17,31 +17,31 @@ struct ShardedValue final : ComputedValue {
   std::vector<std::shared_ptr<DeviceValue>> parts;
 };
 
-/// Which indices of the whole a part has.
+/// Returns which indices of the whole a part has.
 std::vector<IndexRange> range_of(const ShardedValue& value, std::size_t part);
 
-/// The sharding of a tensor on several devices, else null.
+/// Returns the sharding of a tensor on several devices, else null.
 const Sharding* sharding_of(const Tensor& tensor);
 
 void await(const ShardedValue& value);
 /// Copies the whole array, row-major, to `to`. Throws TypeError when parts are on other processes.
 void gather(const ShardedValue& value, void* to);
 
-/// The tensor's array on these lanes, one for each device of the sharding's mesh. Takes over parts
-/// that are there already.
+/// Returns the tensor's array on these lanes, one for each device of the sharding's mesh. Takes
+/// over parts that are there already.
 std::shared_ptr<const ShardedValue> spread(const Tensor& tensor, const Sharding& sharding,
                                            std::span<Lane* const> lanes);
-/// On those devices themselves.
+/// Spreads it on those devices themselves.
 std::shared_ptr<const ShardedValue> spread_here(const Tensor& tensor, const Sharding& sharding);
 
-/// Of a tensor that lies over processes as this sharding says, or is a whole that can be cut so:
-/// this process's part, on its devices.
+/// Returns the part here of a tensor that lies over processes as this sharding says, or is a whole
+/// that can be cut so: this process's part, on its devices.
 Tensor part_here(const Tensor& tensor, const Sharding& over);
-/// The tensor that lies so and of which this process has that part.
+/// Returns the tensor that lies so and of which this process has that part.
 Tensor over_processes(const Tensor& part, const Sharding& over);
 
-/// The devices that meshes name, in order; throws TypeError when they are not the same ones for
-/// all, or there are no such devices.
+/// Returns the devices that meshes name, in order; throws TypeError when they are not the same ones
+/// for all, or there are no such devices.
 std::vector<int> devices_of(std::span<const Mesh> meshes);
 
 /// Copies between a whole array and one of its parts, both row-major.
@@ -52,7 +52,7 @@ void copy_part(const Dims& whole, const std::vector<IndexRange>& range, std::siz
 
 namespace postern::detail {
 
-/// device_put over processes.
+/// Does device_put over processes.
 Tensor put_over_processes(const Tensor& x, const Sharding& sharding, Gives gives);
 
 }  // namespace postern::detail

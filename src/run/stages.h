@@ -34,8 +34,8 @@ class StagedProgram {
 
   /// Compiles the XLA programs; without it the first run does. Throws CompileError.
   void compile() const;
-  /// Host functions run on the calling thread; those that do not depend on each other and are not
-  /// ordered, at the same time on several.
+  /// Runs the stages. Host functions run on the calling thread; those that do not depend on each
+  /// other and are not ordered, at the same time on several.
   Tensors run(Tensors inputs) const;
   std::vector<StageInfo> stages() const;
 

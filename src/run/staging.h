@@ -31,7 +31,8 @@ struct Staged {
 /// Those of a lane that no run has.
 class Staging {
  public:
-  /// One over these bytes; without bytes, over memory of the lane's own. Null if there is none.
+  /// Takes one over these bytes; without bytes, over memory of the lane's own. Null if there is
+  /// none.
   std::unique_ptr<Staged> take(const Type& type, const void* bytes = nullptr);
   void give_back(std::unique_ptr<Staged> staged);
 
@@ -44,9 +45,9 @@ class Staging {
 /// Those of a run.
 class StagedOperands {
  public:
-  /// The value on `lane`; null where that is not the way.
+  /// Returns the value on `lane`; null where that is not the way.
   pjrt::Buffer* stage(const detail::HostValue& value, Lane& lane);
-  /// The run has been queued, and is over, or goes on until `complete`.
+  /// Settles what the run took: it has been queued, and is over, or goes on until `complete`.
   void settle(Lane& lane, const pjrt::Event& complete, bool over);
 
  private:

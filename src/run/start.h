@@ -8,13 +8,13 @@ namespace postern::detail {
 
 std::shared_ptr<StartedRun> start_run(std::shared_ptr<const internal::run::CompiledProgram> program,
                                       std::vector<Tensor> arguments, const RunOptions& options);
-/// Of any kind: `body` does it, with `state`. `sites`: of the program.
+/// Starts a run of any kind: `body` does it, with `state`. `sites`: of the program.
 std::shared_ptr<StartedRun> start_run(std::shared_ptr<internal::host::RunState> state,
                                       std::function<std::vector<Tensor>()> body,
                                       const RunOptions& options,
                                       std::span<const internal::SitePtr> sites);
 
-/// Of a program's run: `thing` lives until the run is over, and nobody has its handle any more.
+/// Serves a program's run: `thing` lives until the run is over, and nobody has its handle any more.
 void keep_with(StartedRun& run, std::shared_ptr<const void> thing);
 
 }  // namespace postern::detail

@@ -21,7 +21,7 @@ namespace postern::internal {
 /// well, and the first that ends counts.
 class Tracing {
  public:
-  /// `trace` gives what `keep` is called with once.
+  /// Traces; `trace` gives what `keep` is called with once.
   template <class Make, class Keep>
   void operator()(const std::string& name, const Make& trace, const Keep& keep) {
     if (done_.load(std::memory_order_acquire)) return;
@@ -52,8 +52,8 @@ class Tracing {
   }
 
  private:
-  /// Until it is done (then true) or this thread shall trace. Twice as long for each that already
-  /// does: where those wait for each other in a chain there must be an end.
+  /// Waits until it is done (then returns true) or this thread shall trace. Twice as long for each
+  /// that already does: where those wait for each other in a chain there must be an end.
   bool wait(std::unique_lock<Mutex>& lock, const std::string& name) {
     constexpr std::size_t most = 7;
     while (!done_.load(std::memory_order_relaxed) && !under_way_.empty()) {

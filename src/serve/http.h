@@ -17,7 +17,7 @@ struct Request {
   std::map<std::string, std::string> query;    // decoded
   std::map<std::string, std::string> headers;  // names in lower case
   std::string body;
-  /// Empty for what is not there.
+  /// Returns empty for what is not there.
   const std::string& asked(const std::string& name) const;
   const std::string& header(const std::string& name) const;
 };
@@ -29,16 +29,16 @@ struct Parsed {
 };
 Parsed parse_request(std::string_view bytes);
 
-/// "Not Found" for 404.
+/// Returns "Not Found" for 404.
 const char* reason(int status);
 
-/// A whole response, after which the connection is closed. `headers` are lines of their own.
+/// Writes a whole response, after which the connection is closed. `headers` are lines of their own.
 std::string response(int status, std::string_view type, std::string_view body,
                      std::string_view headers = "");
 
-/// Whether the Host of a request names this server itself: an address as a number, localhost, or
-/// one of `names`; the name of another one comes from a page that had its own name mean this
-/// machine. And whether an Origin, if there is one, is that very host.
+/// Returns whether the Host of a request names this server itself: an address as a number,
+/// localhost, or one of `names`; the name of another one comes from a page that had its own name
+/// mean this machine. And whether an Origin, if there is one, is that very host.
 bool is_own_host(const Request& request, const std::vector<std::string>& names);
 bool is_own_origin(const Request& request);
 

@@ -28,17 +28,18 @@ struct NewsMark {
   std::vector<std::uint64_t> queues;            // what is in them and has been, by device
 };
 
-/// The devices, once a program was compiled: to ask for them before would start the runtime.
+/// Returns the devices, once a program was compiled: to ask for them before would start the
+/// runtime.
 std::vector<DeviceInfo> devices_in_use();
 
 class News {
  public:
-  /// What is new since `mark`, which moves on, as a JSON object; of a mark that is empty all that
-  /// there is. Empty when nothing is new.
+  /// Returns what is new since `mark`, which moves on, as a JSON object; of a mark that is empty
+  /// all that there is. Empty when nothing is new.
   std::string since(NewsMark& mark) const;
-  /// OpenMetrics 1.0.
+  /// Writes the metrics as OpenMetrics 1.0.
   std::string metrics() const;
-  /// The operations of a program by its number; none when it is gone.
+  /// Returns the operations of a program by its number; none when it is gone.
   std::optional<std::string> program_text(std::uint64_t number) const;
 
  private:

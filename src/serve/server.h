@@ -42,7 +42,8 @@ class Server {
   /// Sends the last news, for at most a quarter of a second.
   ~Server();
   const Served& served() const { return served_; }
-  /// In a process that was forked off, which has no thread to serve: the port is the other's.
+  /// Lets go in a process that was forked off, which has no thread to serve: the port is the
+  /// other's.
   void let_go_in_child();
 
   // What everybody together may take.

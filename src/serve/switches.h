@@ -39,10 +39,10 @@ class Switches {
   };
   Answer act(const std::string& client, std::string_view asked);
 
-  /// Others' listeners are turned off when they have been away for a while: a page that loads
-  /// another stream is not gone. Lets go of those that were shown all that they want.
+  /// Turns off others' listeners when they have been away for a while: a page that loads another
+  /// stream is not gone. Lets go of those that were shown all that they want.
   void keep_only(const std::vector<std::string>& clients);
-  /// When the next of them is to be turned off.
+  /// Returns when the next of them is to be turned off.
   Clock::time_point next_end() const;
 
   static constexpr std::size_t most_listeners = 256;  // of all clients
@@ -69,7 +69,7 @@ class Switches {
   std::map<std::string, Held> held_;
 };
 
-/// What there is to turn on, and what is on, as an array.
+/// Returns what there is to turn on, and what is on, as an array.
 nlohmann::json live_hooks_json();
 
 }  // namespace postern::internal::live
