@@ -41,7 +41,7 @@ using KeptAs = std::conditional_t<
 [[noreturn]] POSTERN_API void throw_attribute_number(std::uint64_t number);
 [[noreturn]] POSTERN_API void throw_attribute_null();
 
-/// One number or text, widened. Throws TypeError for what 63 bits do not hold.
+/// Widens one number or text. Throws TypeError for what 63 bits do not hold.
 template <class T>
 KeptAs<T> kept(const T& value) {
   if constexpr (std::is_convertible_v<T, std::string_view>) {
@@ -56,7 +56,7 @@ KeptAs<T> kept(const T& value) {
   }
 }
 
-/// A value as an attribute: numbers widened, enums as integers, dtypes as their names.
+/// Returns a value as an attribute: numbers widened, enums as integers, dtypes as their names.
 template <class T>
 Attribute attribute_of(const T& value) {
   if constexpr (std::is_same_v<T, Attribute>)
@@ -101,8 +101,8 @@ class Attributes {
   struct Item {
     std::string name;
     Attribute value;
-    /// Numbers are widened, enums become integers, dtypes their names. Throws TypeError for an
-    /// integer that 63 bits do not hold, and for a null text.
+    /// Takes a name and a value: numbers are widened, enums become integers, dtypes their names.
+    /// Throws TypeError for an integer that 63 bits do not hold, and for a null text.
     template <detail::AttributeValue T>
     Item(std::string key, const T& v) : name(std::move(key)), value(detail::attribute_of(v)) {}
     template <class T>
@@ -110,27 +110,28 @@ class Attributes {
          std::initializer_list<T> v) = delete;  // std::vector{...} says what is meant
   };
 
-  /// None.
+  /// Has none.
   POSTERN_API Attributes();
-  /// Of several items of one name the last one counts.
+  /// Takes items; of several of one name the last one counts.
   POSTERN_API Attributes(std::initializer_list<Item> items);
-  // Compiled with the library: what copies a map of variants takes a compiler long, and options
-  // that hold one are copied everywhere.
+  // Is compiled with the library: what copies a map of variants takes a compiler
+  // long, and options that hold one are copied everywhere.
   POSTERN_API Attributes(const Attributes& other);
   POSTERN_API Attributes(Attributes&& other) noexcept;
   POSTERN_API Attributes& operator=(const Attributes& other);
   POSTERN_API Attributes& operator=(Attributes&& other) noexcept;
   POSTERN_API ~Attributes();
 
-  /// The value of that name and type, one of those of Attribute; throws TypeError naming the
-  /// attribute, the type asked for and the type it has, or the attributes that there are.
+  /// Returns the value of that name and type, one of those of Attribute; throws TypeError naming
+  /// the attribute, the type asked for and the type it has, or the attributes that there are.
   template <class T>
   const T& get(std::string_view name, Place place = Place::current()) const {
     const Attribute& value = find(name, place);
     if (const T* found = std::get_if<T>(&value)) return *found;
     wrong_type(name, value, Attribute(T{}), place);
   }
-  /// Whether there is one of that name; gives one, in place of another of that name; all of them.
+  /// Returns whether there is one of that name; gives one, in place of another of that name; all of
+  /// them.
   POSTERN_API bool has(std::string_view name) const;
   POSTERN_API void set(std::string name, Attribute value);
   const std::map<std::string, Attribute, std::less<>>& items() const { return items_; }
@@ -143,7 +144,7 @@ class Attributes {
   std::map<std::string, Attribute, std::less<>> items_;
 };
 
-/// As they print. Throws nothing.
+/// Returns them as they print. Throws nothing.
 POSTERN_API std::string to_string(const Attribute& value);        // 3, 3.5, "text", [1, 2]
 POSTERN_API std::string to_string(const Attributes& attributes);  // {factor = 3.5}
 

@@ -6,8 +6,8 @@
 
 namespace postern {
 
-/// default_fn(config, operands...), or default_fn(operands...), as one step of the program. The
-/// type of `config`, a plain struct, is the block's identity; its fields (bool, numbers, enums,
+/// Returns default_fn(config, operands...), or default_fn(operands...), as one step of the program.
+/// The type of `config`, a plain struct, is the block's identity; its fields (bool, numbers, enums,
 /// DType, strings, vectors of them) are static: printed, compared, part of cache keys, given to
 /// overrides. Its name is `Config::name` where it has one, else that of the type. Operands and
 /// results are containers.
@@ -36,7 +36,7 @@ auto block(const Config& config, F default_fn, const Operands&... operands) {
   }(detail::held(operands)...);
 }
 
-/// The same with declared results, a container of Types or Tensors: throws TypeError naming both
+/// Makes one with declared results, a container of Types or Tensors: throws TypeError naming both
 /// when the default gives others.
 template <class Out, class Config, class F, class... Operands>
 auto block_like(const Out& out, const Config& config, F default_fn, const Operands&... operands) {
@@ -66,7 +66,7 @@ struct FfiTarget {
   // results or there are none; else it may be left out, or called once where it stands twice.
   bool side_effect = false;
   Place place = {};  // where it was made, for errors
-  /// No name; or of that name. They throw nothing.
+  /// Has no name; or is of that name. They throw nothing.
   FfiTarget() = default;
   FfiTarget(const char* target, Place at = Place::current()) : name(target), place(at) {}
   FfiTarget(std::string target, Attributes extra = {}, Place at = Place::current())
@@ -78,14 +78,14 @@ template <class Config>
 class BlockKernel {
  public:
   BlockKernel() = default;
-  /// The other parameters are those of a Callee. Throws nothing: what does not fit is found where
-  /// the override is chosen.
+  /// Takes the other parameters of a Callee. Throws nothing: what does not fit is found where the
+  /// override is chosen.
   template <class F>
   requires(!std::is_same_v<std::decay_t<F>, BlockKernel>)
       BlockKernel(F&& f, Place place = Place::current())
       : bound_(detail::bind_kernel<Config>(std::forward<F>(f), place)), place_(place) {}
   const detail::BoundKernel& bound() const { return bound_; }
-  /// Where it was written. Throws nothing.
+  /// Returns where it was written. Throws nothing.
   const Place& place() const { return place_; }
 
  private:
@@ -127,12 +127,12 @@ struct BlockOverride {
 /// What `override_block` returns. Dropping it changes nothing. No member throws.
 class OverrideHandle {
  public:
-  /// 0: of no override.
+  /// Takes an id; 0: of no override.
   explicit OverrideHandle(std::uint64_t id = 0) : id_(id) {}
-  /// Whether it was still there. Programs compiled from now on, also by functions that were jitted
-  /// before, do without it.
+  /// Returns whether it was still there. Programs compiled from now on, also by functions that were
+  /// jitted before, do without it.
   bool remove() const { return detail::remove_override(id_); }
-  /// Whether it is still there.
+  /// Returns whether it is still there.
   bool active() const { return detail::has_override(id_); }
 
  private:
@@ -185,8 +185,8 @@ OverrideHandle override_block(BlockOverride<Config> o) {
   return OverrideHandle(detail::add_override(std::move(e)));
 }
 
-/// The default for blocks of type Config whatever overrides there are, until the handle is removed
-/// or a later override accepts. Throws nothing.
+/// Returns the default for blocks of type Config whatever overrides there are, until the handle is
+/// removed or a later override accepts. Throws nothing.
 template <class Config>
 OverrideHandle keep_default() {
   detail::ErasedOverride e;
@@ -206,15 +206,15 @@ namespace detail {
 POSTERN_API BlockPath block_path(const BlockConfig& config, std::span<const Type> operands,
                                  const std::string& platform, const Place& place);
 }
-/// What lowering for `platform` will choose for a block with these operands, not batched, and with
-/// results that the chosen kernel takes (a program's print says it for its own blocks in any case).
-/// Throws TypeError for a platform that there is not.
+/// Returns what lowering for `platform` will choose for a block with these operands, not batched,
+/// and with results that the chosen kernel takes (a program's print says it for its own blocks in
+/// any case). Throws TypeError for a platform that there is not.
 template <class Config>
 BlockPath block_path(const Config& config, const std::vector<Type>& operands,
                      const std::string& platform = "cpu", Place place = Place::current()) {
   return detail::block_path(detail::erase_config(config), operands, platform, place);
 }
-/// Its text. Throws nothing.
+/// Returns its text. Throws nothing.
 POSTERN_API std::string to_string(const BlockPath& path);
 
 namespace detail {

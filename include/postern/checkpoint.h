@@ -34,14 +34,14 @@ namespace postern {
 POSTERN_API void save_tensors(const std::filesystem::path& file, const NamedTensors& tensors,
                               Place place = Place::current());
 
-/// The tensors of a safetensors file, in the order of their bytes. Throws Error: not_found or
-/// unavailable when it cannot be read, invalid_argument when it is none, data_loss when it is cut,
-/// unimplemented for a dtype that Postern lacks.
+/// Returns the tensors of a safetensors file, in the order of their bytes. Throws Error: not_found
+/// or unavailable when it cannot be read, invalid_argument when it is none, data_loss when it is
+/// cut, unimplemented for a dtype that Postern lacks.
 [[nodiscard]] POSTERN_API NamedTensors load_tensors(const std::filesystem::path& file);
 
 namespace detail {
-/// What the leaf with this path is named in a file: "layers[0].w" for ".layers[0].w", "value" for a
-/// leaf alone.
+/// Returns what the leaf with this path is named in a file: "layers[0].w" for ".layers[0].w",
+/// "value" for a leaf alone.
 POSTERN_API std::string tensor_name(const std::string& path);
 
 template <class Tree>
@@ -53,7 +53,7 @@ std::vector<std::string> tensor_names(const Tree& tree) {
 }
 }  // namespace detail
 
-/// The same of the leaves of a container, named by their paths. Throws the same errors.
+/// Saves the leaves of a container, named by their paths. Throws the same errors.
 template <class Tree>
 void save_tensors(const std::filesystem::path& file, const Tree& tree,
                   Place place = Place::current()) {
@@ -69,7 +69,7 @@ void save_tensors(const std::filesystem::path& file, const Tree& tree,
 /// While it lives, checkpoints keep this state and resume() gives it back. No member throws.
 class RegisteredState {
  public:
-  /// What register_state returns; moved from, it has nothing to keep.
+  /// Makes what register_state returns; moved from, it has nothing to keep.
   explicit RegisteredState(std::string name) : name_(std::move(name)) {}
   RegisteredState(RegisteredState&& other) noexcept : name_(std::exchange(other.name_, {})) {}
   RegisteredState& operator=(RegisteredState&&) = delete;
@@ -79,11 +79,11 @@ class RegisteredState {
   std::string name_;  // empty: moved from
 };
 
-/// State of the process that belongs into checkpoints: what host functions count, where they are in
-/// their data, their random numbers. `save` gives it as bytes; it is called while the program that
-/// is kept waits, and by two threads at once where two programs are kept. `load` takes what `save`
-/// gave. Both may run programs. Throws TypeError for an empty name, Error(already_exists) for one
-/// that is taken.
+/// Registers state of the process that belongs into checkpoints: what host functions count, where
+/// they are in their data, their random numbers. `save` gives it as bytes; it is called while the
+/// program that is kept waits, and by two threads at once where two programs are kept. `load` takes
+/// what `save` gave. Both may run programs. Throws TypeError for an empty name,
+/// Error(already_exists) for one that is taken.
 [[nodiscard]] POSTERN_API RegisteredState register_state(const std::string& name,
                                                          std::function<std::string()> save,
                                                          std::function<void(std::string_view)> load,
@@ -99,7 +99,7 @@ concept Streamable = !std::is_convertible_v<T, std::string_view> &&
 };
 }  // namespace detail
 
-/// The same of an object with << and >>, such as a number or an engine of <random>, which must
+/// Registers an object with << and >>, such as a number or an engine of <random>, which must
 /// outlive what this returns. Reading it back throws Error(data_loss) when >> fails.
 ///
 ///   std::mt19937 engine;
@@ -140,19 +140,19 @@ class Checkpoint {
   POSTERN_API explicit Checkpoint(const std::filesystem::path& folder,
                                   const CheckpointOptions& options = {},
                                   Place place = Place::current());
-  /// What tap and hook call, to keep a checkpoint. With OnError::stop it throws what it, or a write
-  /// before it, failed with; Error(failed_precondition) for a tap that it is not for.
+  /// Is called by tap and hook, to keep a checkpoint. With OnError::stop it throws what it, or a
+  /// write before it, failed with; Error(failed_precondition) for a tap that it is not for.
   POSTERN_API void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
-  /// Until all that was shown is on disk, as barrier() waits too. Throws what went wrong, if no
-  /// firing has.
+  /// Waits until all that was shown is on disk, as barrier() waits too. Throws what went wrong, if
+  /// no firing has.
   POSTERN_API void wait() const;
-  /// Checkpoints that have been written by now. Throws nothing.
+  /// Counts the checkpoints that have been written by now. Throws nothing.
   POSTERN_API std::uint64_t written() const;
 
  private:
   std::shared_ptr<struct CheckpointState> state_;
 };
-/// A Checkpoint; throws as its constructor does.
+/// Makes a Checkpoint; throws as its constructor does.
 inline Checkpoint checkpoint(const std::filesystem::path& folder,
                              const CheckpointOptions& options = {},
                              Place place = Place::current()) {
@@ -166,11 +166,11 @@ inline Checkpoint checkpoint(const std::filesystem::path& folder,
 namespace detail {
 
 struct FoundCheckpoint;
-/// Null when the folder has none.
+/// Returns null when the folder has none.
 POSTERN_API std::shared_ptr<const FoundCheckpoint> newest_checkpoint(
     const std::filesystem::path& folder);
 POSTERN_API const std::vector<std::string>& names_in(const FoundCheckpoint& checkpoint);
-/// The tensors of these names; `like` says their types, or is empty. Then loads the states.
+/// Returns the tensors of these names; `like` says their types, or is empty. Then loads the states.
 POSTERN_API std::vector<Tensor> restore(const FoundCheckpoint& checkpoint,
                                         const std::vector<std::string>& names,
                                         const std::vector<Tensor>& like);
@@ -219,9 +219,9 @@ class ShapedByNames {
   static std::string indexed_path(const std::string& path, std::size_t i) {
     return path + "[" + std::to_string(i) + "]";
   }
-  /// Whether there is a leaf at this path, or below.
+  /// Returns whether there is a leaf at this path, or below.
   POSTERN_API bool has(const std::string& path) const;
-  /// Of leaves a key is all that follows; else it ends where the path goes on.
+  /// Returns the keys. Of leaves a key is all that follows; else it ends where the path goes on.
   POSTERN_API std::vector<std::string> keys(const std::string& path, bool of_leaves) const;
 
   const std::vector<std::string>& names_;
@@ -246,9 +246,9 @@ std::optional<T> restored(const FoundCheckpoint& found, const T& like) {
 
 }  // namespace detail
 
-/// The newest whole checkpoint of the folder as a T, and the registered states as they were then;
-/// none when there is no checkpoint. One that is damaged is passed over for the one before, which
-/// the log says. Vectors, maps and optionals get what the checkpoint has; keys of maps of
+/// Returns the newest whole checkpoint of the folder as a T, and the registered states as they were
+/// then; none when there is no checkpoint. One that is damaged is passed over for the one before,
+/// which the log says. Vectors, maps and optionals get what the checkpoint has; keys of maps of
 /// containers must be free of '.' and '[', or `like` must say them. Throws Error: data_loss when
 /// there are checkpoints and none is whole, unavailable when the folder or a checkpoint cannot be
 /// read, failed_precondition with all differences listed when it is of another program: leaves that
@@ -260,22 +260,22 @@ std::optional<T> resume(const std::filesystem::path& folder) {
   return found ? detail::restored<T>(*found) : std::nullopt;
 }
 
-/// The same for a T with the structure, the static values and the types of `like`: differences in
-/// dtypes and shapes are listed too. Throws the same errors.
+/// Resumes a T with the structure, the static values and the types of `like`: differences in dtypes
+/// and shapes are listed too. Throws the same errors.
 template <class T>
 std::optional<T> resume(const std::filesystem::path& folder, const T& like) {
   const auto found = detail::newest_checkpoint(folder);
   return found ? detail::restored<T>(*found, like) : std::nullopt;
 }
 
-/// The same with a recording, of record(file, {.resumable = true}), that was going on when the
+/// Resumes with a recording, of record(file, {.resumable = true}), that was going on when the
 /// checkpoint was kept: in the next runs of this thread calls give what they gave after the
 /// checkpoint (without one: from the beginning), their functions are not entered, and registered
 /// states follow. So the runs come to the very step at which the process ended. From there on
-/// functions are entered, and recorded. A call whose operands differ from the recorded
-/// ones fails its run with a CallbackError of failed_precondition. Calls that failed are entered
-/// again. Throws Error: failed_precondition when runs have begun or the checkpoint was kept without
-/// this recording, data_loss when the recording was changed or ends before the checkpoint.
+/// functions are entered, and recorded. A call whose operands differ from the recorded ones fails
+/// its run with a CallbackError of failed_precondition. Calls that failed are entered again. Throws
+/// Error: failed_precondition when runs have begun or the checkpoint was kept without this
+/// recording, data_loss when the recording was changed or ends before the checkpoint.
 template <class T>
 std::optional<T> resume(const std::filesystem::path& folder, const Taping& recording) {
   const auto found = detail::newest_checkpoint(folder);

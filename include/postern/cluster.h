@@ -13,10 +13,10 @@ struct Cluster {
   std::string transport;  // "Open MPI v4.1.4, ..."; empty where the process is alone
 };
 
-/// The cluster that Config::cluster or POSTERN_CLUSTER names, which the process joins when it is
-/// first asked for, here or by a mesh: all processes of the job must do so. MPI is begun then,
-/// unless the application has done it, and ended with the process, unless the application does
-/// that. Throws PluginError when the library cannot be loaded or MPI not be used by several
+/// Returns the cluster that Config::cluster or POSTERN_CLUSTER names, which the process joins when
+/// it is first asked for, here or by a mesh: all processes of the job must do so. MPI is begun
+/// then, unless the application has done it, and ended with the process, unless the application
+/// does that. Throws PluginError when the library cannot be loaded or MPI not be used by several
 /// threads.
 POSTERN_API Cluster cluster();
 

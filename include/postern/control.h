@@ -12,9 +12,9 @@
 
 namespace postern {
 
-/// then_fn(operands...) where `pred`, a pred scalar, holds, else else_fn(operands...). Under vmap
-/// with a pred for each element both run, each for the elements that take it. Both must return the
-/// same container of the same types.
+/// Returns then_fn(operands...) where `pred`, a pred scalar, holds, else else_fn(operands...).
+/// Under vmap with a pred for each element both run, each for the elements that take it. Both must
+/// return the same container of the same types.
 ///
 ///   auto half_or_more = [](pn::Tensor n) {
 ///     return pn::cond(n % 2 == 0, [](pn::Tensor x) { return x / 2; },
@@ -33,9 +33,9 @@ auto cond(const Operand& pred, Then then_fn, Else else_fn, const Operands&... op
   }(detail::held(operands)...);
 }
 
-/// branches[index](operands...), for an integer scalar index, clamped into range. `branches`: a
-/// tuple, or a vector or array of functions, at least one, that return the same container of the
-/// same types.
+/// Returns branches[index](operands...), for an integer scalar index, clamped into range.
+/// `branches`: a tuple, or a vector or array of functions, at least one, that return the same
+/// container of the same types.
 ///
 ///   const auto branches = std::tuple{[](pn::Tensor x) { return pn::sin(x); },
 ///                                    [](pn::Tensor x) { return pn::square(x); }};
@@ -62,9 +62,9 @@ struct WhileOptions {
                            // all loops of a run; deleted with their tapes. Empty: an error
 };
 
-/// init; while (condition(carry)) carry = body(carry). `condition` gives a pred scalar. Derivatives
-/// in both modes; see WhileOptions for what reverse mode keeps, of which too much fails the run
-/// (resource_exhausted). Under vmap it runs until the last element is done.
+/// Loops: init; while (condition(carry)) carry = body(carry). `condition` gives a pred scalar.
+/// Derivatives in both modes; see WhileOptions for what reverse mode keeps, of which too much fails
+/// the run (resource_exhausted). Under vmap it runs until the last element is done.
 ///
 ///   const auto [n, power] = pn::while_loop(  // the first power of 3 from 1000 on
 ///       [](pn::Tensor, pn::Tensor p) { return p < 1000; },
@@ -81,9 +81,9 @@ auto while_loop(Condition condition, Body body, const Carry& init, const WhileOp
           detail::leaves_of(carry), detail::paths_of(carry), options, place));
 }
 
-/// for (i = lower; i < upper; ++i) carry = body(i, carry). i is s32, or s64 when a bound needs it.
-/// With bounds known while tracing (numbers) it is a scan, else a while_loop. `unroll`: so many
-/// steps in one.
+/// Loops: for (i = lower; i < upper; ++i) carry = body(i, carry). i is s32, or s64 when a bound
+/// needs it. With bounds known while tracing (numbers) it is a scan, else a while_loop. `unroll`:
+/// so many steps in one.
 ///
 ///   const pn::Tensor sum = pn::fori_loop(
 ///       0, 5, [](pn::Tensor i, pn::Tensor s) { return s + i; }, 0);
@@ -105,8 +105,8 @@ struct ScanOptions {
   std::optional<std::int64_t> length = {};  // needed only without xs
 };
 
-/// Over the first axis of the leaves of xs: pair{carry, y} = f(carry, x). Returns pair{last carry,
-/// stacked y}: each leaf of y with one more axis in front. Derivatives in both modes.
+/// Scans over the first axis of the leaves of xs: pair{carry, y} = f(carry, x). Returns pair{last
+/// carry, stacked y}: each leaf of y with one more axis in front. Derivatives in both modes.
 ///
 ///   const auto [last, sums] = pn::scan(
 ///       [](pn::Tensor sum, pn::Tensor x) { return std::pair{sum + x, sum + x}; }, 0.0f,
@@ -117,7 +117,7 @@ auto scan(F f, const Carry& init, const Xs& xs, const ScanOptions& options = {},
           Place place = Place::current()) {
   return detail::scan_over(std::move(f), init, xs, options, place);
 }
-/// Without xs: pair{carry, y} = f(carry), `options.length` times.
+/// Scans without xs: pair{carry, y} = f(carry), `options.length` times.
 template <class F, class Carry>
 auto scan(F f, const Carry& init, const ScanOptions& options, Place place = Place::current()) {
   return detail::scan_over(
@@ -125,8 +125,8 @@ auto scan(F f, const Carry& init, const ScanOptions& options, Place place = Plac
       init, std::tuple<>(), options, place);
 }
 
-/// The stacked f(x) over the first axis of the leaves of xs, one after another: vmap in constant
-/// memory.
+/// Returns the stacked f(x) over the first axis of the leaves of xs, one after another: vmap in
+/// constant memory.
 ///
 ///   const pn::Tensor x = pn::tensor<float>({{1, 2}, {3, 4}});
 ///   const pn::Tensor y = pn::map([](pn::Tensor row) { return pn::sum(row); }, x);  // [3 7]

@@ -18,7 +18,7 @@ namespace postern {
 struct ConvPadding {
   enum class Kind : std::uint8_t { valid, same, pairs };
   ConvPadding() = default;
-  /// By name: "VALID" or "SAME"; others are a TypeError. Or pairs.
+  /// Takes padding by name: "VALID" or "SAME"; others are a TypeError. Or pairs.
   POSTERN_API ConvPadding(std::string_view name, Place place = Place::current());
   ConvPadding(const char* name, Place place = Place::current())
       : ConvPadding(std::string_view(name), place) {}
@@ -38,9 +38,9 @@ struct ConvOptions {
   std::int64_t groups = 1;  // of features, each with its part of the kernel
   std::int64_t batch_groups = 1;  // of the batch; not together with `groups`
 };
-/// Convolution (as in neural networks: the kernel is not reversed) of x[batch, features, space...]
-/// with kernel[out, features / groups, space...] into [batch, out, space...], over one to three (or
-/// more) spatial axes. Of numbers of any dtype, which are promoted.
+/// Returns convolution (as in neural networks: the kernel is not reversed) of x[batch, features,
+/// space...] with kernel[out, features / groups, space...] into [batch, out, space...], over one to
+/// three (or more) spatial axes. Of numbers of any dtype, which are promoted.
 ///
 ///   const pn::Tensor x = pn::tensor<float>({{{1, 2, 4, 8}}});    // [1, 1, 4]
 ///   const pn::Tensor kernel = pn::tensor<float>({{{1, -1}}});    // [1, 1, 2]
@@ -51,7 +51,7 @@ struct ConvOptions {
 struct ConvLayout {
   std::string x = "NHWC", kernel = "HWIO", result = "NHWC";
 };
-/// The same with axes in another order.
+/// Computes the same with axes in another order.
 ///
 ///   const pn::Tensor images = pn::ones(pn::type<float>({8, 28, 28, 3}));
 ///   const pn::Tensor kernel = pn::ones(pn::type<float>({5, 5, 3, 16}));

@@ -62,8 +62,8 @@ struct DeviceInfo {
   int ordinal;
   std::string kind;  // "cpu", "cuda"
 };
-/// The devices that programs can use; the first use makes them. Throws PluginError when there is no
-/// plug-in that can be used, TypeError for a platform that there is not.
+/// Returns the devices that programs can use; the first use makes them. Throws PluginError when
+/// there is no plug-in that can be used, TypeError for a platform that there is not.
 POSTERN_API std::vector<DeviceInfo> devices();
 
 /// The XLA plug-in that programs of this process are compiled by and run in.

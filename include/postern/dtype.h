@@ -50,15 +50,15 @@ enum class DType : std::uint8_t {
 };
 inline constexpr int dtype_count = static_cast<int>(DType::token) + 1;
 
-/// "f32", "pred", ...: the name in prints and errors.
+/// Returns "f32", "pred", ...: the name in prints and errors.
 POSTERN_API std::string_view to_string(DType dtype);
 
-/// Bytes of one element on the host.
+/// Returns bytes of one element on the host.
 POSTERN_API std::size_t byte_width(DType dtype);
-/// Bits of one element in XLA's memory, where s2, u2, s4, u4 and f4 are packed.
+/// Returns the bits of one element in XLA's memory, where s2, u2, s4, u4 and f4 are packed.
 POSTERN_API int bit_width(DType dtype);
 
-/// The range's kind: pred, signed or unsigned integer, real or complex float.
+/// Returns the range's kind: pred, signed or unsigned integer, real or complex float.
 POSTERN_API bool is_signed(DType dtype);
 POSTERN_API bool is_unsigned(DType dtype);
 POSTERN_API bool is_integer(DType dtype);  // signed or unsigned, not pred
@@ -66,7 +66,7 @@ POSTERN_API bool is_float(DType dtype);    // real floating point, 4 to 64 bits
 POSTERN_API bool is_complex(DType dtype);
 POSTERN_API bool is_differentiable(DType dtype);  // float or complex
 
-/// The dtype of the real part: c64 -> f32, c128 -> f64, others unchanged.
+/// Returns the dtype of the real part: c64 -> f32, c128 -> f64, others unchanged.
 POSTERN_API DType real_dtype(DType dtype);
 
 namespace detail {

@@ -54,16 +54,16 @@ enum class ErrorCode {
   unregistered,  // no host function of that name
 };
 
-/// "invalid_argument", "threw", ...
+/// Returns "invalid_argument", "threw", ...
 POSTERN_API const char* to_string(ErrorCode code);
 
 /// Base of all errors of Postern. `what()` is a complete sentence: what was asked, what was
 /// required, what came, where.
 class POSTERN_API Error : public std::runtime_error {
  public:
-  /// `text` is what what() gives.
+  /// Takes as `text` what what() gives.
   Error(ErrorCode code, const std::string& text) : std::runtime_error(text), code_(code) {}
-  /// The reason, for programs; the text is for people.
+  /// Returns the reason, for programs; the text is for people.
   ErrorCode code() const { return code_; }
 
  private:
@@ -74,7 +74,7 @@ class POSTERN_API Error : public std::runtime_error {
 /// Code invalid_argument.
 class POSTERN_API TypeError : public Error {
  public:
-  /// Its code is invalid_argument.
+  /// Has the code invalid_argument.
   explicit TypeError(const std::string& text) : Error(ErrorCode::invalid_argument, text) {}
 };
 
@@ -101,7 +101,7 @@ struct POSTERN_API Site {
 /// failures of the same run or barrier (bounded), `count()` of how many there were in all.
 class POSTERN_API CallbackError : public Error {
  public:
-  /// What the functions below it give.
+  /// Takes what the functions below it give.
   CallbackError(ErrorCode code, const std::string& text, Site site, int device,
                 std::exception_ptr cause, std::vector<std::string> others = {},
                 std::size_t count = 1)
@@ -111,7 +111,7 @@ class POSTERN_API CallbackError : public Error {
         cause_(std::move(cause)),
         others_(std::move(others)),
         count_(count) {}
-  /// Which call, tap, hook or print, on which device, and why.
+  /// Returns which call, tap, hook or print, on which device, and why.
   const Site& site() const { return site_; }
   int device() const { return device_; }
   std::exception_ptr cause() const { return cause_; }

@@ -36,7 +36,7 @@ struct SavedSite {
 /// file cannot be written.
 POSTERN_API void save(const std::filesystem::path& file, const Lowered& program,
                       Place place = Place::current());
-/// The same as text. Throws TypeError as `save` does.
+/// Returns the same as text. Throws TypeError as `save` does.
 ///
 ///   pn::register_function("twice", [](pn::View<const float> x, pn::View<float> y) {
 ///     for (std::int64_t i = 0; i < x.size(); ++i) y[i] = 2 * x[i];
@@ -55,13 +55,13 @@ class Loaded {
   explicit Loaded(std::shared_ptr<const detail::LoadedProgram> program)
       : program_(std::move(program)) {}
 
-  /// Leaves of the arguments and of the results, in order.
+  /// Returns the leaves of the arguments and of the results, in order.
   POSTERN_API const std::vector<Type>& inputs() const;
   POSTERN_API const std::vector<Type>& outputs() const;
   POSTERN_API const std::vector<SavedSite>& sites() const;
-  /// The names of the host functions that it calls, sorted, each once.
+  /// Returns the names of the host functions that it calls, sorted, each once.
   POSTERN_API std::vector<std::string> required_functions() const;
-  /// The module as text; in VHLO where it came from a portable artifact.
+  /// Returns the module as text; in VHLO where it came from a portable artifact.
   POSTERN_API const std::string& stablehlo() const;
 
   /// Runs with these arguments, containers allowed, and gives the results' leaves. Functions are
@@ -90,7 +90,7 @@ class Loaded {
 /// when it was changed or cut, invalid_argument when it is no program, unimplemented when it needs
 /// what a later version may know or what cannot be run here.
 POSTERN_API Loaded load(const std::filesystem::path& file, Place place = Place::current());
-/// The same from text; `name` is for errors. Throws as `load` does, but for files.
+/// Loads from text; `name` is for errors. Throws as `load` does, but for files.
 POSTERN_API Loaded load_text(std::string_view text, const std::string& name = "text",
                              Place place = Place::current());
 

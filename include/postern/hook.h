@@ -31,12 +31,12 @@ struct HookInfo {
 };
 
 namespace detail {
-/// What listens at this hook now: the outermost binding of its name, else `otherwise`. Null for
-/// nothing, and then nothing is recorded.
+/// Returns what listens at this hook now: the outermost binding of its name, else `otherwise`. Null
+/// for nothing, and then nothing is recorded.
 POSTERN_API const Callee* listener(const TapOptions& options, const Shown& value,
                                    const Callee* otherwise, const Place& place);
-/// Whether it is live, by itself or because the whole program's hooks are. Outside of programs none
-/// is.
+/// Returns whether it is live, by itself or because the whole program's hooks are. Outside of
+/// programs none is.
 POSTERN_API bool is_live(const TapOptions& options);
 POSTERN_API std::vector<Tensor> tap_hook(const TapOptions& options, const Shown& value,
                                          const Shown* mapped, const Callee* fn, const Place& place);
@@ -78,8 +78,8 @@ auto hook(const TapOptions& options, const Value& value, Place place = Place::cu
                       std::decay_t<decltype(detail::as_tree(value))>(detail::as_tree(value)),
                       nullptr, place);
 }
-/// The same with a name in place of options, and throws the same. Templates over it: g++ 12 takes
-/// braces of options for a string too.
+/// Binds a hook with a name in place of options, and throws the same. Templates over it: g++ 12
+/// takes braces of options for a string too.
 template <std::convertible_to<std::string> Name, class Value>
 auto hook(const Name& name, const Value& value, Callee fn) {
   return hook(TapOptions{.name = std::string(name)}, value, std::move(fn));
@@ -88,7 +88,8 @@ template <std::convertible_to<std::string> Name, class Value>
 auto hook(const Name& name, const Value& value, Place place = Place::current()) {
   return hook(TapOptions{.name = std::string(name)}, value, place);
 }
-/// The same with options behind the value, `hook("gradient", g, {.live = true})`; throws the same.
+/// Binds a hook with options behind the value, `hook("gradient", g, {.live = true})`; throws the
+/// same.
 template <std::convertible_to<std::string> Name, class Value>
 auto hook(const Name& name, const Value& value, TapOptions options, Callee fn) {
   options.name = std::string(name);
@@ -105,8 +106,8 @@ auto hook(const Name& name, const Value& value, TapOptions options,
 /// while the object lives. Compiled programs keep theirs: see Jitted::with_hooks.
 class ScopedHooks {
  public:
-  /// Of scopes in each other that name one hook the outermost counts. Throws nothing: a listener
-  /// that does not fit is a TypeError of the hook.
+  /// Opens a scope; of scopes in each other that name one hook the outermost counts. Throws
+  /// nothing: a listener that does not fit is a TypeError of the hook.
   POSTERN_API explicit ScopedHooks(std::vector<HookBinding> listeners);
   POSTERN_API ~ScopedHooks();
   ScopedHooks(const ScopedHooks&) = delete;
@@ -150,7 +151,7 @@ class HookStream {
     if (events_) detail::close_events(*events_);
   }
 
-  /// The next event, waiting for it; nothing when the run has ended.
+  /// Returns the next event, waiting for it; nothing when the run has ended.
   std::optional<HookEvent> next() { return detail::next_event(*events_); }
 
   /// Lets go of events that have not been taken, and waits for the run's results. Throws as
@@ -159,7 +160,7 @@ class HookStream {
     detail::close_events(*events_);
     return run_.result();
   }
-  /// The run, to be waited for or cancelled.
+  /// Returns the run, to be waited for or cancelled.
   const Run<R>& run() const { return run_; }
 
   class Iterator {
@@ -182,7 +183,7 @@ class HookStream {
     HookStream* stream_ = nullptr;
     std::optional<HookEvent> event_;
   };
-  /// From the next event on, up to the end of the run.
+  /// Begins at the next event and goes up to the end of the run.
   Iterator begin() { return Iterator(this); }
   std::default_sentinel_t end() const { return {}; }
 

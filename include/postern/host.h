@@ -27,7 +27,7 @@ struct StopState;
 class StopToken {
  public:
   explicit StopToken(const detail::StopState* state = nullptr) : state_(state) {}
-  /// True from then on.
+  /// Returns true from then on.
   POSTERN_API bool stop_requested() const;
 
  private:

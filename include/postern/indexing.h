@@ -17,19 +17,19 @@ namespace postern {
 /// there is none; what happens otherwise is not said.
 enum class OutOfRange : std::uint8_t { fill, clip, promise };
 
-/// x[..., indices[..., i, ...], ...] along `axis`, of x's dtype; off that axis both shapes, which
-/// are of one rank, broadcast, as numpy.take_along_axis. Negative indices count from the end.
+/// Returns x[..., indices[..., i, ...], ...] along `axis`, of x's dtype; off that axis both shapes,
+/// which are of one rank, broadcast, as numpy.take_along_axis. Negative indices count from the end.
 ///
 ///   const pn::Tensor x = pn::tensor<float>({{3, 1, 2}, {4, 6, 5}});
 ///   const pn::Tensor sorted = pn::take_along_axis(x, pn::argsort(x));  // [[1 2 3] [4 5 6]]
 [[nodiscard]] POSTERN_API Tensor take_along_axis(const Operand& x, const Operand& indices,
                                                  std::int64_t axis = -1,
                                                  OutOfRange mode = OutOfRange::fill);
-/// x with its rows along `axis` at `indices` replaced by, added to, multiplied with ... `updates`,
-/// which broadcast to the shape of take(x, indices, axis). Negative indices count from the end,
-/// those out of range are left out. An index that comes twice: sums, products and extrema take all
-/// its updates; which one `index_set` keeps is not said. The result has x's type, to whose dtype
-/// the updates must promote.
+/// Returns x with its rows along `axis` at `indices` replaced by, added to, multiplied with ...
+/// `updates`, which broadcast to the shape of take(x, indices, axis). Negative indices count from
+/// the end, those out of range are left out. An index that comes twice: sums, products and extrema
+/// take all its updates; which one `index_set` keeps is not said. The result has x's type, to whose
+/// dtype the updates must promote.
 ///
 ///   const pn::Tensor x = pn::zeros(pn::type<float>({4})), at = pn::tensor<int>({1, 1, -1});
 ///   const pn::Tensor y = pn::index_add(x, at, pn::tensor<float>({5, 6, 7}));  // [0 11 0 7]
@@ -44,9 +44,9 @@ enum class OutOfRange : std::uint8_t { fill, clip, promise };
 [[nodiscard]] POSTERN_API Tensor index_max(const Operand& x, const Operand& indices,
                                            const Operand& updates, std::int64_t axis = 0);
 
-/// The part of x of these sizes that begins at `starts` (integer scalars, one for each axis,
-/// negative: from the end), of x's dtype. A start too large for the part to fit is lowered. Sizes
-/// are 0 to the extents.
+/// Returns the part of x of these sizes that begins at `starts` (integer scalars, one for each
+/// axis, negative: from the end), of x's dtype. A start too large for the part to fit is lowered.
+/// Sizes are 0 to the extents.
 ///
 ///   auto window = pn::jit([](pn::Tensor x, pn::Tensor i) {
 ///     return pn::dynamic_slice(x, {i}, {3});
@@ -54,12 +54,12 @@ enum class OutOfRange : std::uint8_t { fill, clip, promise };
 ///   const pn::Tensor y = window(pn::iota<float>(8), 2);  // [2 3 4]
 [[nodiscard]] POSTERN_API Tensor dynamic_slice(const Operand& x, const std::vector<Operand>& starts,
                                                const Dims& sizes);
-/// x with the part that begins at `starts` replaced by `update`, of x's rank and no extent larger,
-/// whose dtype promotes to x's.
+/// Returns x with the part that begins at `starts` replaced by `update`, of x's rank and no extent
+/// larger, whose dtype promotes to x's.
 [[nodiscard]] POSTERN_API Tensor dynamic_update_slice(const Operand& x, const Operand& update,
                                                       const std::vector<Operand>& starts);
-/// x[..., index, ...] on one axis, which disappears; `index` is an integer scalar, brought into
-/// range as by dynamic_slice.
+/// Returns x[..., index, ...] on one axis, which disappears; `index` is an integer scalar, brought
+/// into range as by dynamic_slice.
 [[nodiscard]] POSTERN_API Tensor dynamic_index(const Operand& x, const Operand& index,
                                                std::int64_t axis = 0);
 
@@ -89,10 +89,10 @@ struct ScatterOptions {
   bool unique = false;  // promised: no element is updated twice
   bool sorted = false;  // promised: the index vectors come in order
 };
-/// x with slices updated, one for each index vector, of x's type. The updates, whose dtype promotes
-/// to x's, have the shape that `gather` of these slices has. What is updated twice takes all its
-/// updates, but which one Update::set keeps is not said. The derivative of a product by its updates
-/// needs ScatterOptions::unique, and is else a TypeError.
+/// Returns x with slices updated, one for each index vector, of x's type. The updates, whose dtype
+/// promotes to x's, have the shape that `gather` of these slices has. What is updated twice takes
+/// all its updates, but which one Update::set keeps is not said. The derivative of a product by its
+/// updates needs ScatterOptions::unique, and is else a TypeError.
 ///
 ///   const pn::Tensor x = pn::zeros(pn::type<float>({2, 3})), at = pn::tensor<int>({{1}, {1}});
 ///   const pn::Tensor rows = pn::ones(pn::type<float>({2, 3}));

@@ -62,13 +62,13 @@ struct JitOptions {
 template <class F>
 class Jitted : public detail::BraceCall<Jitted<F>, F> {
  public:
-  /// What `jit` returns; nothing is traced yet. Throws as `jit` does.
+  /// Makes what `jit` returns; nothing is traced yet. Throws as `jit` does.
   Jitted(F f, JitOptions options) : f_(std::move(f)), core_(detail::make_jit(std::move(options))) {}
 
   // operator(): runs. Results are ready or on their way; an error of the program is thrown here if
   // it is known, else where a result is waited for.
 
-  /// The StableHLO text, without compiling or running anything.
+  /// Returns the StableHLO text, without compiling or running anything.
   template <class... A>
   Lowered lower(A&&... args) const {
     return with(
@@ -84,7 +84,7 @@ class Jitted : public detail::BraceCall<Jitted<F>, F> {
         [](const detail::Entry& e, const detail::Key&) { return detail::compiled(e); }, true,
         std::forward<A>(args)...);
   }
-  /// The parts into which Mode::staged cuts the program.
+  /// Returns the parts into which Mode::staged cuts the program.
   template <class... A>
   std::vector<StageInfo> stages(A&&... args) const {
     return with(
@@ -92,7 +92,7 @@ class Jitted : public detail::BraceCall<Jitted<F>, F> {
         [](const detail::Entry& e, const detail::Key&) { return detail::stages(e); }, false,
         std::forward<A>(args)...);
   }
-  /// The traced program in readable form.
+  /// Returns the traced program in readable form.
   template <class... A>
   TracedProgram program(A&&... args) const {
     return with(
@@ -123,10 +123,10 @@ class Jitted : public detail::BraceCall<Jitted<F>, F> {
         true, std::forward<A>(args)...);
   }
 
-  /// The same function with other listeners at its hooks, in place of their defaults, with a cache
-  /// of its own. Texts that do not change are not compiled again. Two listeners for one name are a
-  /// TypeError. When it is traced, names that the program does not have are a TypeError that lists
-  /// those that it has.
+  /// Returns the same function with other listeners at its hooks, in place of their defaults, with
+  /// a cache of its own. Texts that do not change are not compiled again. Two listeners for one
+  /// name are a TypeError. When it is traced, names that the program does not have are a TypeError
+  /// that lists those that it has.
   ///
   ///   auto step = pn::jit([](pn::Tensor w) { return pn::hook("w", 2.0f * w); });
   ///   auto seen = step.with_hooks({{"w", [](pn::View<const float> w) { std::cout << w[0]; }}});
@@ -135,8 +135,8 @@ class Jitted : public detail::BraceCall<Jitted<F>, F> {
                                   const HookRules& rules = {}) const {
     return Jitted(f_, detail::with_hooks(*core_, std::move(listeners), rules));
   }
-  /// The hooks that the function passes when it is traced with arguments like these, with or
-  /// without listeners.
+  /// Returns the hooks that the function passes when it is traced with arguments like these, with
+  /// or without listeners.
   template <class... A>
   std::vector<HookInfo> hooks(A&&... args) const {
     return with(
@@ -160,7 +160,7 @@ class Jitted : public detail::BraceCall<Jitted<F>, F> {
     return HookStream<R>(std::move(run), events);
   }
 
-  /// What operator() does, which also takes arguments in braces; throws the same.
+  /// Does what operator() does, which also takes arguments in braces; throws the same.
   template <class... A>
   auto invoke(A&&... args) const {
     return invoke_boxed(std::index_sequence_for<A...>(), std::forward<A>(args)...);
@@ -197,8 +197,8 @@ class Jitted : public detail::BraceCall<Jitted<F>, F> {
       return use(detail::find(*core_, key, tracer, compile), key);
     }(detail::boxed<F, i>(args)...);
   }
-  /// How to trace `f` for arguments like these; used only when the cache has no entry. `f` may drop
-  /// this function, so `kept` keeps the cache from then on.
+  /// Returns how to trace `f` for arguments like these; used only when the cache has no entry. `f`
+  /// may drop this function, so `kept` keeps the cache from then on.
   template <class... B>
   auto tracer(std::shared_ptr<detail::JitCore>& kept, const B&... boxed) const {
     return [this, &kept, &boxed...](const std::vector<Tensor>& leaves, detail::Outputs& out) {
@@ -213,7 +213,8 @@ class Jitted : public detail::BraceCall<Jitted<F>, F> {
   std::shared_ptr<detail::JitCore> core_;
 };
 
-/// `f`, compiled on demand: see Jitted. Throws TypeError for options that do not go together.
+/// Returns `f`, compiled on demand: see Jitted. Throws TypeError for options that do not go
+/// together.
 template <class F>
 [[nodiscard]] Jitted<std::decay_t<F>> jit(F&& f, JitOptions options = {}) {
   return {std::forward<F>(f), std::move(options)};

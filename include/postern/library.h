@@ -43,7 +43,7 @@ using FfiHandler = XLA_FFI_Error*(XLA_FFI_CallFrame*);
 POSTERN_API void register_ffi_handler(const std::string& name, FfiHandler* handler,
                                       const std::string& platform = "cpu",
                                       bool command_buffer = false, Place place = Place::current());
-/// Sorted; of one platform. Throws TypeError for a platform that there is not.
+/// Returns them sorted; of one platform. Throws TypeError for a platform that there is not.
 POSTERN_API std::vector<std::string> ffi_handlers(const std::string& platform = "cpu",
                                                   Place place = Place::current());
 
@@ -59,7 +59,7 @@ struct LibraryInfo {
 /// dynamic loader's), has no entry point, was built for another version of the interface, or its
 /// load function throws or asks for the library itself.
 POSTERN_API LibraryInfo load_library(const std::string& path);
-/// In the order in which they were loaded. Throws nothing.
+/// Returns them in the order in which they were loaded. Throws nothing.
 POSTERN_API std::vector<LibraryInfo> loaded_libraries();
 
 /// Runs body(0) ... body(n - 1) on this thread and on others of Postern's, which kernels share;

@@ -96,7 +96,7 @@ struct Expm {  // a[n,n] -> exp(a)
 
 // --- decompositions ---
 
-/// a[n,n] to the lower l[n,n] with l l^H = (a + a^H) / 2. Derivative: Murray 2016,
+/// Returns a[n,n] to the lower l[n,n] with l l^H = (a + a^H) / 2. Derivative: Murray 2016,
 /// arXiv:1602.07527.
 [[nodiscard]] POSTERN_API Tensor cholesky(const Operand& a, Failure failure = Failure::nan);
 
@@ -108,20 +108,20 @@ struct LuResult {
   Tensor lu, pivots, permutation;
 };
 [[nodiscard]] POSTERN_API LuResult lu(const Operand& a);
-/// p[m,m], l[m,k], u[k,n] with a = p l u.
+/// Returns p[m,m], l[m,k], u[k,n] with a = p l u.
 ///
 ///   const pn::Tensor a = pn::tensor<float>({{0, 2}, {1, 3}});
 ///   const auto [p, l, u] = pn::linalg::plu(a);
 ///   const pn::Tensor again = pn::matmul(p, pn::matmul(l, u));  // [[0 2] [1 3]]
 [[nodiscard]] POSTERN_API std::tuple<Tensor, Tensor, Tensor> plu(const Operand& a);
 
-/// Householder, as LAPACK's geqrf. Reduced: q[m,k] r[k,n] with k the lesser extent; full: q[m,m]
-/// r[m,n]. Derivative: Walter and Lehmann 2010; of the full form of a tall matrix there is none
-/// (TypeError), nor for a wide matrix whose left square is singular.
+/// Decomposes by Householder, as LAPACK's geqrf. Reduced: q[m,k] r[k,n] with k the lesser extent;
+/// full: q[m,m] r[m,n]. Derivative: Walter and Lehmann 2010; of the full form of a tall matrix
+/// there is none (TypeError), nor for a wide matrix whose left square is singular.
 [[nodiscard]] POSTERN_API std::pair<Tensor, Tensor> qr(const Operand& a, bool full = false);
 
-/// Eigenvalues w[n], ascending and real, and eigenvectors in the columns of v[n,n], of (a + a^H) /
-/// 2 of a[n,n]. Derivative: Giles 2008. Eigenvectors of eigenvalues that are equal to within
+/// Returns eigenvalues w[n], ascending and real, and eigenvectors in the columns of v[n,n], of (a +
+/// a^H) / 2 of a[n,n]. Derivative: Giles 2008. Eigenvectors of eigenvalues that are equal to within
 /// rounding are not differentiable: their mutual derivatives are taken as zero. Functions of the
 /// eigenvalues alone, or of the span of those vectors, are right all the same; a function of a that
 /// uses such vectors one by one is not.
@@ -129,29 +129,29 @@ struct LuResult {
                                                          Failure failure = Failure::nan);
 [[nodiscard]] POSTERN_API Tensor eigvalsh(const Operand& a, Failure failure = Failure::nan);
 
-/// u[m,k], s[k] descending and real, vh[k,n] with a = u diag(s) vh, k the lesser extent of a[m,n];
-/// full: u[m,m], vh[n,n]. `svdvals` gives s. Derivative: Townsend 2016; equal singular values as in
-/// eigh, those that are zero likewise; of the full form of a matrix that is not square there is
-/// none (TypeError).
+/// Returns u[m,k], s[k] descending and real, vh[k,n] with a = u diag(s) vh, k the lesser extent of
+/// a[m,n]; full: u[m,m], vh[n,n]. `svdvals` gives s. Derivative: Townsend 2016; equal singular
+/// values as in eigh, those that are zero likewise; of the full form of a matrix that is not square
+/// there is none (TypeError).
 [[nodiscard]] POSTERN_API std::tuple<Tensor, Tensor, Tensor> svd(const Operand& a,
                                                                  bool full = false,
                                                                  Failure failure = Failure::nan);
 [[nodiscard]] POSTERN_API Tensor svdvals(const Operand& a, Failure failure = Failure::nan);
 
-/// Eigenvalues [n] of a general square a[n,n], complex, in no order. Computed by a host call on any
-/// device; a derivative is a TypeError.
+/// Returns eigenvalues [n] of a general square a[n,n], complex, in no order. Computed by a host
+/// call on any device; a derivative is a TypeError.
 [[nodiscard]] POSTERN_API Tensor eigvals(const Operand& a);
 
 // --- equations ---
 
-/// x, like b, with a x = b for a[n,n]. Derivative: Giles 2008. b is a vector [n], also for each of
-/// several a, or a matrix [n,k]; leading axes broadcast, dtypes are promoted. A singular a gives
-/// Inf or NaN.
+/// Returns x, like b, with a x = b for a[n,n]. Derivative: Giles 2008. b is a vector [n], also for
+/// each of several a, or a matrix [n,k]; leading axes broadcast, dtypes are promoted. A singular a
+/// gives Inf or NaN.
 [[nodiscard]] POSTERN_API Tensor solve(const Operand& a, const Operand& b);
 
-/// x, like b, with op(a) x = b, or x op(a) = b where not `left`, for a[n,n] and a vector b[n] or a
-/// matrix b[n,k], or b[k,n]; op transposes and conjugates as asked, leading axes broadcast, dtypes
-/// are promoted. Derivative: Giles 2008, of the triangle read.
+/// Returns x, like b, with op(a) x = b, or x op(a) = b where not `left`, for a[n,n] and a vector
+/// b[n] or a matrix b[n,k], or b[k,n]; op transposes and conjugates as asked, leading axes
+/// broadcast, dtypes are promoted. Derivative: Giles 2008, of the triangle read.
 ///
 ///   const pn::Tensor a = pn::tensor<float>({{2, 0}, {1, 4}}), b = pn::tensor<float>({{2}, {9}});
 ///   const pn::Tensor x = pn::linalg::triangular_solve(a, b);                       // [[1] [2]]
@@ -159,32 +159,34 @@ struct LuResult {
 [[nodiscard]] POSTERN_API Tensor triangular_solve(const Operand& a, const Operand& b,
                                                   const Triangular& options = {});
 
-/// The inverse of a[n,n], of its type; Inf or NaN where a is singular. Derivative: Giles 2008.
+/// Returns the inverse of a[n,n], of its type; Inf or NaN where a is singular. Derivative: Giles
+/// 2008.
 [[nodiscard]] POSTERN_API Tensor inv(const Operand& a);
-/// The determinant of a[n,n], a scalar for each matrix; zero for singular ones. Derivative:
+/// Returns the determinant of a[n,n], a scalar for each matrix; zero for singular ones. Derivative:
 /// Jacobi's formula, with the adjugate from the singular value decomposition (Stewart 1998), so
 /// that it is right for singular matrices too.
 [[nodiscard]] POSTERN_API Tensor det(const Operand& a);
-/// sign and log|det| of a[n,n], scalars for each matrix, the latter real; 0 and -Inf for singular
-/// ones. Derivative: Giles 2008.
+/// Returns sign and log|det| of a[n,n], scalars for each matrix, the latter real; 0 and -Inf for
+/// singular ones. Derivative: Giles 2008.
 [[nodiscard]] POSTERN_API std::pair<Tensor, Tensor> slogdet(const Operand& a);
 
-/// Of all x that minimise |a x - b| the shortest: a[m,n], b[m,k] or [m] to x[n,k] or [n]. Singular
-/// values below `rcond` times the largest count as zero; negative: machine epsilon times the larger
-/// extent. Derivative: Golub and Pereyra 1973, at constant rank.
+/// Returns of all x that minimise |a x - b| the shortest: a[m,n], b[m,k] or [m] to x[n,k] or [n].
+/// Singular values below `rcond` times the largest count as zero; negative: machine epsilon times
+/// the larger extent. Derivative: Golub and Pereyra 1973, at constant rank.
 [[nodiscard]] POSTERN_API Tensor lstsq(const Operand& a, const Operand& b, double rcond = -1);
-/// The pseudoinverse (Moore and Penrose) of a[m,n], which is [n,m]; rcond and derivative as above.
+/// Returns the pseudoinverse (Moore and Penrose) of a[m,n], which is [n,m]; rcond and derivative as
+/// above.
 [[nodiscard]] POSTERN_API Tensor pinv(const Operand& a, double rcond = -1);
-/// s32, one for each matrix: how many singular values exceed `tolerance` times the largest
+/// Returns s32, one for each matrix: how many singular values exceed `tolerance` times the largest
 /// (negative: as above).
 [[nodiscard]] POSTERN_API Tensor matrix_rank(const Operand& a, double tolerance = -1);
 
-/// The n-th power of a square a, of its type, by repeated squaring; n negative: of the inverse.
-/// Derivative: of the products.
+/// Returns the n-th power of a square a, of its type, by repeated squaring; n negative: of the
+/// inverse. Derivative: of the products.
 [[nodiscard]] POSTERN_API Tensor matrix_power(const Operand& a, std::int64_t n);
-/// The exponential of a[n,n], of its type: Pade approximation with scaling and squaring (Higham
-/// 2005). Derivative: of the approximation itself (Al-Mohy and Higham 2009). NaN where the norm of
-/// a is beyond about 2^18.
+/// Returns the exponential of a[n,n], of its type: Pade approximation with scaling and squaring
+/// (Higham 2005). Derivative: of the approximation itself (Al-Mohy and Higham 2009). NaN where the
+/// norm of a is beyond about 2^18.
 [[nodiscard]] POSTERN_API Tensor expm(const Operand& a);
 
 }  // namespace postern::linalg

@@ -32,7 +32,7 @@ struct Summary {
   std::int64_t count = 0, nan = 0, inf = 0;
   double min = std::numeric_limits<double>::quiet_NaN(), max = min, mean = min;
 };
-/// Of these elements, of any dtype. Nothing is copied: they are read where they are. Throws
+/// Summarizes these elements, of any dtype. Nothing is copied: they are read where they are. Throws
 /// nothing.
 POSTERN_API Summary summarize(const AnyView& view);
 
@@ -61,23 +61,24 @@ class Stats {
  public:
   /// Has seen nothing.
   POSTERN_API Stats();
-  /// What tap and hook call, to take the values in.
+  /// Is called by tap and hook, to take the values in.
   POSTERN_API void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
-  /// What it has seen: by leaf, as a text, and by which number the live page knows it.
+  /// Returns what it has seen: by leaf, as a text, and by which number the live page knows it.
   POSTERN_API std::vector<Series> series() const;  // in the order in which they first fired
   POSTERN_API std::string table() const;           // one line for each
   POSTERN_API std::uint64_t number() const;        // that no other Stats of the process has
-  /// What all processes and devices have seen, on process 0; empty on the others. One series for
-  /// each leaf, of device -1: firings are added up, points are those that all have. All processes
-  /// call it, after barrier(), at the same place among their runs. Throws Error: one did not come
-  /// within the limit (deadline_exceeded), failed, or has a run that is not over (aborted).
+  /// Returns what all processes and devices have seen, on process 0; empty on the others. One
+  /// series for each leaf, of device -1: firings are added up, points are those that all have. All
+  /// processes call it, after barrier(), at the same place among their runs. Throws Error: one did
+  /// not come within the limit (deadline_exceeded), failed, or has a run that is not over
+  /// (aborted).
   POSTERN_API std::vector<Series> merged(
       std::chrono::milliseconds limit = std::chrono::seconds(60)) const;
 
  private:
   std::shared_ptr<struct StatsState> state_;
 };
-/// Stats that have seen nothing. Throws nothing.
+/// Makes Stats that have seen nothing. Throws nothing.
 inline Stats stats() { return Stats(); }
 
 /// Throws at the first element that is nan or infinite, which ends the run with a CallbackError
@@ -86,13 +87,13 @@ class FirstNonFinite {
  public:
   /// Has seen nothing. Throws nothing.
   POSTERN_API FirstNonFinite();
-  /// What tap and hook call, to look at the values; throws std::runtime_error.
+  /// Is called by tap and hook, to look at the values; throws std::runtime_error.
   POSTERN_API void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
 
  private:
   std::shared_ptr<struct FiniteState> state_;
 };
-/// Such a listener. Throws nothing.
+/// Makes such a listener. Throws nothing.
 inline FirstNonFinite first_non_finite() { return FirstNonFinite(); }
 
 struct ProgressOptions {
@@ -108,18 +109,18 @@ struct ProgressOptions {
 /// from 0), else firings are counted; further numbers are written behind the bar, by their paths.
 class Progress {
  public:
-  /// A bar that is not written yet. Throws TypeError for a total or per_second that is not
+  /// Makes a bar that is not written yet. Throws TypeError for a total or per_second that is not
   /// positive, and a width outside of 1 to 1000.
   POSTERN_API explicit Progress(std::int64_t total, const ProgressOptions& options = {},
                                 Place place = Place::current());
-  /// What tap and hook call, to write the bar, at most so often as the options say. Throws nothing
-  /// but what the stream does.
+  /// Is called by tap and hook, to write the bar, at most so often as the options say. Throws
+  /// nothing but what the stream does.
   POSTERN_API void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
 
  private:
   std::shared_ptr<struct ProgressState> state_;
 };
-/// A Progress; throws as its constructor does.
+/// Makes a Progress; throws as its constructor does.
 inline Progress progress(std::int64_t total, const ProgressOptions& options = {},
                          Place place = Place::current()) {
   return Progress(total, options, place);
@@ -140,19 +141,19 @@ class Record {
   /// unless OnError::go_on.
   POSTERN_API explicit Record(const std::string& file, const RecordOptions& options = {},
                               Place place = Place::current());
-  /// What tap and hook call, to keep the values; throws Error(unavailable) likewise.
+  /// Is called by tap and hook, to keep the values; throws Error(unavailable) likewise.
   POSTERN_API void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
   /// Writes what is not written yet; later firings are left out. Throws Error(unavailable) when the
   /// file cannot be written.
   POSTERN_API void close() const;
-  /// How many leaves were kept, and how often something was left out. They throw nothing.
+  /// Returns how many leaves were kept, and how often something was left out. They throw nothing.
   POSTERN_API std::uint64_t recorded() const;
   POSTERN_API std::uint64_t left_out() const;
 
  private:
   std::shared_ptr<struct RecordState> state_;
 };
-/// A Record; throws as its constructor does.
+/// Makes a Record; throws as its constructor does.
 inline Record record(const std::string& file, const RecordOptions& options = {},
                      Place place = Place::current()) {
   return Record(file, options, place);
@@ -168,7 +169,7 @@ class Histogram {
   /// Has counted nothing. Throws TypeError for bins out of range.
   POSTERN_API explicit Histogram(const HistogramOptions& options = {},
                                  Place place = Place::current());
-  /// What tap and hook call, to count.
+  /// Is called by tap and hook, to count.
   POSTERN_API void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
 
   struct Counts {
@@ -178,11 +179,11 @@ class Histogram {
     std::vector<std::uint64_t> bins;
     std::uint64_t nan = 0, inf = 0;
   };
-  /// One for each leaf, in the order in which they first fired.
+  /// Returns one for each leaf, in the order in which they first fired.
   POSTERN_API std::vector<Counts> counts() const;
-  /// The counts of all processes and devices, on process 0; called as Stats::merged, and throws the
-  /// same. Their bins span the ranges of all; where a process's lay across one of them, its
-  /// elements are shared out evenly.
+  /// Returns the counts of all processes and devices, on process 0; called as Stats::merged, and
+  /// throws the same. Their bins span the ranges of all; where a process's lay across one of them,
+  /// its elements are shared out evenly.
   POSTERN_API std::vector<Counts> merged(
       std::chrono::milliseconds limit = std::chrono::seconds(60)) const;
   POSTERN_API std::uint64_t number() const;  // that no other Histogram of the process has
@@ -190,7 +191,7 @@ class Histogram {
  private:
   std::shared_ptr<struct HistogramState> state_;
 };
-/// A Histogram; throws as its constructor does.
+/// Makes a Histogram; throws as its constructor does.
 inline Histogram histogram(const HistogramOptions& options = {}, Place place = Place::current()) {
   return Histogram(options, place);
 }
@@ -207,7 +208,7 @@ namespace postern::trace {
 template <class F>
 class NonFinite : public detail::BraceCall<NonFinite<F>, F> {
  public:
-  /// Called as `f` is, and throws what `f` throws while it is traced.
+  /// Wraps f; it is called as `f` is, and throws what `f` throws while it is traced.
   NonFinite(F f, Place place) : f_(std::move(f)), place_(place) {}
   template <class... A>
   auto invoke(A&&... arguments) const {
@@ -225,10 +226,10 @@ class NonFinite : public detail::BraceCall<NonFinite<F>, F> {
   Place place_;
 };
 
-/// The function `f` with a tap on every operation in it, those in loops and branches included: the
-/// first one that makes a nan or an infinity out of operands that have none ends the run with a
-/// CallbackError that names the operation and your line. Under it derivatives are watched too:
-/// `jit(trace::non_finite(grad(f)))`. Slow, for finding out.
+/// Returns the function `f` with a tap on every operation in it, those in loops and branches
+/// included: the first one that makes a nan or an infinity out of operands that have none ends the
+/// run with a CallbackError that names the operation and your line. Under it derivatives are
+/// watched too: `jit(trace::non_finite(grad(f)))`. Slow, for finding out.
 template <class F>
 [[nodiscard]] NonFinite<F> non_finite(F f, Place place = Place::current()) {
   return {std::move(f), place};

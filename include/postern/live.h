@@ -42,21 +42,21 @@ class Listening {
   Listening() = default;
   explicit Listening(std::shared_ptr<internal::host::Listening> state) : state_(std::move(state)) {}
   Listening(Listening&&) noexcept = default;
-  /// The listener that it had before is off then.
+  /// Turns off the listener that it had before.
   POSTERN_API Listening& operator=(Listening&& other) noexcept;
   POSTERN_API ~Listening();
 
-  /// Nothing is shown to the listener any more: waits for those that are inside it now, but not
-  /// from inside of it, and not where those wait for the caller in their turn. Firings that wait in
-  /// a queue are lost.
+  /// Stops showing anything to the listener: waits for those that are inside it now, but not from
+  /// inside of it, and not where those wait for the caller in their turn. Firings that wait in a
+  /// queue are lost.
   POSTERN_API void off() noexcept;
-  /// Other settings, from the next firing on; firings are counted anew. Throws TypeError for values
-  /// out of range.
+  /// Changes the settings, from the next invocation on; invocations are counted anew. Throws
+  /// TypeError for values out of range.
   POSTERN_API void change(const LiveOptions& options, Place place = Place::current()) const;
-  /// Whether it may be shown something more: false after off(), after `until` firings, and when the
-  /// program is gone.
+  /// Returns whether it may be shown something more: false after off(), after `until` firings, and
+  /// when the program is gone.
   POSTERN_API bool is_on() const;
-  /// As turn_on or change had them.
+  /// Returns them as turn_on or change had them.
   POSTERN_API LiveOptions options() const;
   /// Leaves it on, as long as the program is there.
   void keep() && { state_.reset(); }
@@ -71,8 +71,8 @@ class LiveHook {
  public:
   explicit LiveHook(std::shared_ptr<const detail::LiveSite> site) : site_(std::move(site)) {}
 
-  /// The hook: its name, its program's, what it shows, where it stands in the source, and the
-  /// transformations that it went through.
+  /// Returns the hook: its name, its program's, what it shows, where it stands in the source, and
+  /// the transformations that it went through.
   POSTERN_API const std::string& name() const;
   POSTERN_API const std::string& program() const;      // JitOptions::name
   POSTERN_API std::uint64_t number() const;            // no other one of the process has it
@@ -86,19 +86,20 @@ class LiveHook {
   /// name, resource_exhausted when the hook has 64 listeners.
   [[nodiscard]] POSTERN_API Listening turn_on(const Callee& fn,
                                               const LiveOptions& options = {}) const;
-  /// The run that passes here next ends there without failure, as by CallInfo::end_run; to ask
+  /// Ends the run that passes here next, without failure, as by CallInfo::end_run; to ask
   /// twice before it comes is to ask once. Throws as turn_on does.
   POSTERN_API void end_run() const;
-  /// What passes here next is kept as a checkpoint: see listen::checkpoint. Throws as that and
+  /// Keeps what passes here next as a checkpoint: see listen::checkpoint. Throws as that and
   /// turn_on do.
   POSTERN_API void checkpoint(const std::filesystem::path& folder) const;
 
-  /// How many listeners have been turned on here.
+  /// Returns how many listeners have been turned on here.
   POSTERN_API std::size_t listeners() const;
-  /// Other settings for the listener that the program itself has here. Throws TypeError for values
-  /// out of range; Error: failed_precondition when it has none, not_found when the program is gone.
+  /// Changes the settings of the listener that the program itself has here. Throws TypeError for
+  /// values out of range; Error: failed_precondition when it has none, not_found when the program
+  /// is gone.
   POSTERN_API void change(const LiveOptions& options, Place place = Place::current()) const;
-  /// Whether the program itself has a listener here.
+  /// Returns whether the program itself has a listener here.
   POSTERN_API bool has_own() const;
 
   const std::shared_ptr<const detail::LiveSite>& internal() const { return site_; }
@@ -111,7 +112,7 @@ namespace detail {
 POSTERN_API std::vector<LiveHook> live_hooks_of(const StartedRun& run);
 }
 
-/// The live hooks of the program that runs, those in its loops and branches included; a
+/// Returns the live hooks of the program that runs, those in its loops and branches included; a
 /// transformation that copies a hook makes several of it. Throws nothing.
 template <class R>
 std::vector<LiveHook> hooks_of(const Run<R>& running) {
@@ -121,7 +122,7 @@ template <class R>
 std::vector<LiveHook> hooks_of(const HookStream<R>& running) {
   return hooks_of(running.run());
 }
-/// Those of all programs of the process that are there. Throws nothing.
+/// Returns those of all programs of the process that are there. Throws nothing.
 POSTERN_API std::vector<LiveHook> live_hooks();
 
 }  // namespace postern

@@ -50,20 +50,20 @@ class TensorBoard {
   /// what is no image.
   POSTERN_API void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
 
-  /// The same from outside of programs. They wait for the tensor, throw what it throws (see
+  /// Adds values from outside of programs. They wait for the tensor, throw what it throws (see
   /// Tensor::read), and the same errors otherwise.
   POSTERN_API void add(const std::string& tag, const Tensor& value, std::int64_t step,
                        Place place = Place::current()) const;
   POSTERN_API void add_text(const std::string& tag, const std::string& markdown,
                             std::int64_t step = 0) const;
-  /// What the run was started with, for the page that compares runs. Lists are shown as texts.
+  /// Adds what the run was started with, for the page that compares runs. Lists are shown as texts.
   /// Throws Error(unavailable) when the file cannot be written.
   POSTERN_API void add_hyperparameters(const Attributes& parameters) const;
 
  private:
   std::shared_ptr<struct TensorBoardState> state_;
 };
-/// A TensorBoard; throws as its constructor does.
+/// Makes a TensorBoard; throws as its constructor does.
 inline TensorBoard tensorboard(const std::filesystem::path& folder,
                                const TensorBoardOptions& options = {},
                                Place place = Place::current()) {
@@ -94,15 +94,15 @@ class Rows {
   std::shared_ptr<struct RowsState> state_;
 };
 
-/// A table for one tap: the columns step, time (seconds since 1970) and device, one for each leaf
-/// of rank 0, and min, mean and max of the others. Throws TypeError when what is shown does not
-/// have the columns that are there.
+/// Returns a table for one tap: the columns step, time (seconds since 1970) and device, one for
+/// each leaf of rank 0, and min, mean and max of the others. Throws TypeError when what is shown
+/// does not have the columns that are there.
 inline Rows csv(const std::filesystem::path& file, const RowOptions& options = {},
                 Place place = Place::current()) {
   return {Rows::Format::csv, file, options, place};
 }
 
-/// An object a line, for any taps: {"step":0,"time":1.7e9,"tap":"loss","device":0,
+/// Returns an object a line, for any taps: {"step":0,"time":1.7e9,"tap":"loss","device":0,
 /// "values":{"loss":0.5}}, values by names and paths. Numbers that JSON lacks are the texts "NaN",
 /// "Infinity" and "-Infinity", complex ones the pair of their parts. Throws as Rows does.
 inline Rows jsonl(const std::filesystem::path& file, const RowOptions& options = {},

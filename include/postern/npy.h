@@ -25,7 +25,7 @@
 
 namespace postern {
 
-/// The array of a .npy file.
+/// Returns the array of a .npy file.
 [[nodiscard]] POSTERN_API Tensor read_npy(const std::filesystem::path& file);
 /// Makes `file` hold the value, all of it or, with an error, what it held before. Waits for it.
 POSTERN_API void write_npy(const std::filesystem::path& file, const Tensor& value,
@@ -33,19 +33,19 @@ POSTERN_API void write_npy(const std::filesystem::path& file, const Tensor& valu
 
 /// Arrays by name, as `numpy.savez` gets and `numpy.load` gives them.
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
-/// The arrays of a .npz file, in its order, compressed or not; their names without ".npy".
+/// Returns the arrays of a .npz file, in its order, compressed or not; their names without ".npy".
 [[nodiscard]] POSTERN_API NamedTensors read_npz(const std::filesystem::path& file);
 /// Writes a .npz file, not compressed, like write_npy. Throws TypeError for a name that is empty,
 /// stands twice or holds a NUL, and for more than 4 GiB or 65535 arrays.
 POSTERN_API void write_npz(const std::filesystem::path& file, const NamedTensors& arrays,
                            Place place = Place::current());
 
-/// The bytes of a .npy file, for pipes and sockets. Throws TypeError for a dtype that NumPy does
-/// not have.
+/// Returns the bytes of a .npy file, for pipes and sockets. Throws TypeError for a dtype that NumPy
+/// does not have.
 [[nodiscard]] POSTERN_API std::string npy_bytes(const AnyView& array,
                                                 Place place = Place::current());
-/// The type of the array that follows a .npy header. `take` gives exactly so many bytes of it.
-/// Errors as above, without a file's name.
+/// Returns the type of the array that follows a .npy header. `take` gives exactly so many bytes of
+/// it. Errors as above, without a file's name.
 POSTERN_API Type read_npy_header(const std::function<void(void* to, std::size_t bytes)>& take);
 
 }  // namespace postern

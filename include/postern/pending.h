@@ -64,7 +64,7 @@ namespace detail {
 POSTERN_API Tensor start_call(const CallOptions& options, const std::vector<Type>& out,
                               const std::string& structure, const std::vector<std::string>& paths,
                               const Callee& fn, const Tensors& operands);
-/// `started`: null for an empty Pending; `pending`: its leaves.
+/// Waits for a call. `started`: null for an empty Pending; `pending`: its leaves.
 POSTERN_API Tensors wait_call(const Started* started, const Tensors& pending,
                               const std::vector<Type>& out, const Place& place);
 
@@ -136,10 +136,10 @@ requires(!std::is_same_v<Out, CallOptions>)
   return start_call(CallOptions{}, out, std::move(fn), operands...);
 }
 
-/// A started call with a derivative on the host, which is taken where somebody waits: `vjp_fn` as
-/// in call_with_vjp. Pendings that a loop carries or branches give for one another must have the
-/// same `vjp_fn`: make it once, as a HostVjp, for all of them. Throws as start_call and
-/// call_with_vjp do.
+/// Starts a call with a derivative on the host, which is taken where somebody waits: `vjp_fn` as in
+/// call_with_vjp. Pendings that a loop carries or branches give for one another must have the same
+/// `vjp_fn`: make it once, as a HostVjp, for all of them. Throws as start_call and call_with_vjp
+/// do.
 template <class Out, class... Operands>
 Pending<typename detail::tensors_of<Out>::type> start_call_with_vjp(const CallOptions& options,
                                                                     const Out& out, Callee fn,
@@ -155,9 +155,9 @@ requires(!std::is_same_v<Out, CallOptions>)
   return start_call_with_vjp(CallOptions{}, out, std::move(fn), std::move(vjp_fn), operands...);
 }
 
-/// The results of a call that was started, when it has returned: a container as `out` of start_call
-/// said. Throws TypeError for a Pending that is empty, or that shows while tracing to be another
-/// program's or waited for before; see Pending for what the run fails with.
+/// Returns the results of a call that was started, when it has returned: a container as `out` of
+/// start_call said. Throws TypeError for a Pending that is empty, or that shows while tracing to be
+/// another program's or waited for before; see Pending for what the run fails with.
 template <class Out>
 Out wait(const Pending<Out>& pending, Place place = Place::current()) {
   std::vector<Type> types;

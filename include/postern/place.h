@@ -19,7 +19,8 @@ struct POSTERN_API Place {
   std::uint32_t line = 0;
 
 #ifdef POSTERN_INSIDE
-  /// Where the call stands that has it as a default argument. No line of the library is one.
+  /// Returns where the call stands that has it as a default argument. No line of the library is
+  /// one.
   static constexpr Place current() { return {}; }
 #elif defined(__cpp_lib_source_location) && !(defined(__clang__) && __clang_major__ < 16)
   static constexpr Place current(std::source_location at = std::source_location::current()) {
@@ -32,7 +33,7 @@ struct POSTERN_API Place {
     return {file, function, line};
   }
 #endif
-  /// Whether it is a place at all.
+  /// Returns whether it is a place at all.
   constexpr bool known() const { return line != 0; }
 };
 
@@ -43,8 +44,8 @@ struct Caller {
   Place place;
 };
 
-/// "digits.cc:42": the file without its folders, and the line; "?" for an unknown place. Throws
-/// nothing.
+/// Returns "digits.cc:42": the file without its folders, and the line; "?" for an unknown place.
+/// Throws nothing.
 POSTERN_API std::string to_string(const Place& place);
 
 }  // namespace postern

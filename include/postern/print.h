@@ -46,11 +46,12 @@ struct PrintOptions {
 /// A format string in fmt's syntax, and where it was written.
 class PrintFormat {
  public:
-  /// It is read where the line is printed: see print for what is a TypeError there.
+  /// Takes a format, which is read where the line is printed: see print for what is a TypeError
+  /// there.
   PrintFormat(const char* text, Place place = Place::current()) : text_(text), place_(place) {}
   PrintFormat(std::string text, Place place = Place::current())
       : text_(std::move(text)), place_(place) {}
-  /// As they were given. They throw nothing.
+  /// Returns them as they were given. They throw nothing.
   const std::string& text() const { return text_; }
   const Place& place() const { return place_; }
 
@@ -148,7 +149,7 @@ POSTERN_API std::vector<Tensor> print_value(const PrintOptions& options, const S
 }  // namespace detail
 
 inline namespace literals {
-/// `"loss"_a = x` is a value for the placeholder {loss}. Throws nothing.
+/// Returns `"loss"_a = x` is a value for the placeholder {loss}. Throws nothing.
 constexpr detail::ArgumentName operator""_a(const char* name, std::size_t) { return {name}; }
 }  // namespace literals
 
@@ -198,8 +199,8 @@ auto print_value(const Value& value, Place place = Place::current()) {
   return print_value(PrintOptions{}, value, place);
 }
 
-/// The elements as `print` shows them: numbers alone for rank 0, else as NumPy does. Of the options
-/// precision, threshold, edge_items and suppress count; out of range they are a TypeError.
+/// Returns the elements as `print` shows them: numbers alone for rank 0, else as NumPy does. Of the
+/// options precision, threshold, edge_items and suppress count; out of range they are a TypeError.
 [[nodiscard]] POSTERN_API std::string to_string(const AnyView& array,
                                                 const PrintOptions& options = {},
                                                 Place place = Place::current());
@@ -207,8 +208,8 @@ namespace detail {
 POSTERN_API std::string text_of(const Tensor& value, const PrintOptions& options,
                                 const Place& place);
 }  // namespace detail
-/// The same of a tensor, for which it waits. Throws as Tensor::read does: TypeError for one that is
-/// traced.
+/// Returns the same of a tensor, for which it waits. Throws as Tensor::read does: TypeError for one
+/// that is traced.
 template <std::same_as<Tensor> T>  // not for what becomes one, such as numbers
 [[nodiscard]] std::string to_string(const T& value, const PrintOptions& options = {},
                                     Place place = Place::current()) {
@@ -216,7 +217,7 @@ template <std::same_as<Tensor> T>  // not for what becomes one, such as numbers
 }
 /// A tensor as << takes it.
 struct Printed {
-  /// With the place where << stands. Throws nothing.
+  /// Takes the place where << stands. Throws nothing.
   template <std::same_as<Tensor> T>
   Printed(const T& v, Place at = Place::current()) : value(v), place(at) {}
   const Tensor& value;

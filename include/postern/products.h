@@ -10,10 +10,10 @@
 
 namespace postern {
 
-/// Einstein's sums: "ij,jk->ik". Letters name axes, one that the result lacks is summed over, one
-/// that an operand has twice is a diagonal, "..." stands for axes that broadcast; without "->" the
-/// result has the letters that come once, in alphabetical order. Axes of one letter have one
-/// extent, or 1.
+/// Returns Einstein's sums: "ij,jk->ik". Letters name axes, one that the result lacks is summed
+/// over, one that an operand has twice is a diagonal, "..." stands for axes that broadcast; without
+/// "->" the result has the letters that come once, in alphabetical order. Axes of one letter have
+/// one extent, or 1.
 ///
 ///   const pn::Tensor a = pn::tensor<float>({{1, 2}, {3, 4}}), b = pn::tensor<float>({5, 6});
 ///   const pn::Tensor y = pn::einsum("ij,j->i", {a, b});   // [17 39]
@@ -24,12 +24,12 @@ namespace postern {
                                    Place place = Place::current()) {
   return einsum(spec, std::span(operands.begin(), operands.size()), place);
 }
-/// As numpy's: the last axis of x with the next to last (or only) one of y; scalars multiply.
-/// `outer`: the products of all elements of x with all of y, as rows and columns.
+/// Multiplies as numpy's: the last axis of x with the next to last (or only) one of y; scalars
+/// multiply. `outer`: the products of all elements of x with all of y, as rows and columns.
 [[nodiscard]] POSTERN_API Tensor dot(const Operand& x, const Operand& y);
 [[nodiscard]] POSTERN_API Tensor outer(const Operand& x, const Operand& y);
-/// The last `axes` axes of x with the first ones of y, or the axes named, in pairs. The result has
-/// the other axes of x, then those of y.
+/// Returns the last `axes` axes of x with the first ones of y, or the axes named, in pairs. The
+/// result has the other axes of x, then those of y.
 ///
 ///   const pn::Tensor x = pn::ones(pn::type<float>({2, 3, 4}));
 ///   const pn::Tensor y = pn::ones(pn::type<float>({4, 5}));

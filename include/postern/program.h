@@ -59,10 +59,11 @@ class TracedProgram {
  public:
   explicit TracedProgram(std::shared_ptr<const internal::Program> program)
       : program_(std::move(program)) {}
-  /// As it prints, with what blocks become on that platform: "cpu", "cuda"; others are a TypeError.
+  /// Returns it as it prints, with what blocks become on that platform: "cpu", "cuda"; others are a
+  /// TypeError.
   POSTERN_API std::string text(const std::string& platform = "cpu",
                                Place place = Place::current()) const;
-  /// The types of its inputs and results, and its number of steps.
+  /// Returns the types of its inputs and results, and its number of steps.
   POSTERN_API std::vector<Type> inputs() const;  // arguments' leaves, then captured tensors
   POSTERN_API std::vector<Type> outputs() const;
   POSTERN_API std::size_t equations() const;
@@ -76,7 +77,7 @@ class TracedProgram {
  private:
   std::shared_ptr<const internal::Program> program_;
 };
-/// Its text, as for "cpu". They throw nothing.
+/// Returns its text, as for "cpu". They throw nothing.
 POSTERN_API std::string to_string(const TracedProgram& program);
 POSTERN_API std::ostream& operator<<(std::ostream& out, const TracedProgram& program);
 
@@ -87,7 +88,7 @@ class Lowered {
   Lowered(std::shared_ptr<const internal::Module> module,
           std::shared_ptr<const internal::Program> program, std::vector<Tensor> captures)
       : module_(std::move(module)), program_(std::move(program)), captures_(std::move(captures)) {}
-  /// The text; the types of the results' leaves; what else it was made of.
+  /// Returns the text; the types of the results' leaves; what else it was made of.
   POSTERN_API const std::string& stablehlo() const;
   POSTERN_API std::vector<Type> outputs() const;
   const std::shared_ptr<const internal::Module>& internal() const { return module_; }
@@ -107,10 +108,12 @@ class Executable {
  public:
   explicit Executable(std::shared_ptr<const internal::run::CompiledProgram> compiled)
       : compiled_(std::move(compiled)) {}
-  /// XLA's optimised program in the form that the plug-in gives: text, or (XLA's own plug-ins) a
-  /// serialized HloModuleProtoWithConfig. Throws the plug-in's Error where it gives none.
+  /// Returns XLA's optimised program in the form that the plug-in gives: text, or (XLA's own
+  /// plug-ins) a serialized HloModuleProtoWithConfig. Throws the plug-in's Error where it gives
+  /// none.
   POSTERN_API std::string optimized() const;
-  /// Bytes XLA plans to use for temporaries; -1 where the plug-in does not tell. Throws nothing.
+  /// Returns bytes XLA plans to use for temporaries; -1 where the plug-in does not tell. Throws
+  /// nothing.
   POSTERN_API std::int64_t temporary_bytes() const;
   const std::shared_ptr<const internal::run::CompiledProgram>& internal() const {
     return compiled_;

@@ -81,7 +81,7 @@ struct RecordedFiring {
   std::string failure;              // what a call that failed said
   bool ended = false;               // the function ended the run
 };
-/// In the order in which they came. Throws Error for the file as `replay` does.
+/// Returns them in the order in which they came. Throws Error for the file as `replay` does.
 POSTERN_API std::vector<RecordedFiring> read_recording(const std::filesystem::path& file);
 
 }  // namespace postern

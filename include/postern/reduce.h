@@ -10,7 +10,7 @@
 
 namespace postern {
 
-/// Cumulative along an axis, from its end when `reverse`: of x's shape, with dtypes as `sum`,
+/// Accumulates along an axis, from its end when `reverse`: of x's shape, with dtypes as `sum`,
 /// `prod`, `max`, `min` and `logsumexp` have them, but no logarithms of complex x. An axis that
 /// there is not is a TypeError, and so is a dtype that these do not take.
 [[nodiscard]] POSTERN_API Tensor cumsum(const Operand& x, std::int64_t axis = 0,
@@ -31,10 +31,10 @@ struct Cumulative {
   bool reverse = false;
 };
 
-/// A reduction by a function of two scalars, which must be associative, keep the dtype, use its
-/// arguments and plain numbers only, and be free of calls and taps: TypeError otherwise. `initial`
-/// is a scalar whose dtype promotes to x's, and may enter any number of times. The result is of x's
-/// dtype, without the axes. A derivative is a TypeError.
+/// Returns a reduction by a function of two scalars, which must be associative, keep the dtype, use
+/// its arguments and plain numbers only, and be free of calls and taps: TypeError otherwise.
+/// `initial` is a scalar whose dtype promotes to x's, and may enter any number of times. The result
+/// is of x's dtype, without the axes. A derivative is a TypeError.
 ///
 ///   auto larger = [](pn::Tensor a, pn::Tensor b) { return pn::where(a < b, b, a); };
 ///   const pn::Tensor x = pn::tensor<float>({{1, 5}, {4, 2}});
@@ -51,9 +51,9 @@ using CombineFunction =
                                                      const std::vector<Operand>& initial,
                                                      const ReduceOptions& options = {},
                                                      Place place = Place::current());
-/// Cumulative results of an associative elementwise `function`, in logarithmically many steps: as
-/// many tensors as x has, of their types. Throws TypeError for no tensors, for extents along `axis`
-/// that differ, and for what `function` throws.
+/// Returns Cumulative results of an associative elementwise `function`, in logarithmically many
+/// steps: as many tensors as x has, of their types. Throws TypeError for no tensors, for extents
+/// along `axis` that differ, and for what `function` throws.
 ///
 ///   const pn::CombineFunction compose = [](const auto& f, const auto& g) {  // of x -> a x + b
 ///     return std::vector{f[0] * g[0], g[0] * f[1] + g[1]};
@@ -66,17 +66,17 @@ using CombineFunction =
                                                                bool reverse = false,
                                                                Place place = Place::current());
 
-/// Mean squared distance from the mean, over the count less `ddof`; its root. Real, also of complex
-/// x; integers become f32. NaN where `ddof` leaves no elements. Throws TypeError for axes that
-/// there are not.
+/// Returns Mean squared distance from the mean, over the count less `ddof`; its root. Real, also of
+/// complex x; integers become f32. NaN where `ddof` leaves no elements. Throws TypeError for axes
+/// that there are not.
 [[nodiscard]] POSTERN_API Tensor variance(const Operand& x, const ReduceOptions& options = {},
                                           std::int64_t ddof = 0);
 [[nodiscard]] POSTERN_API Tensor standard_deviation(const Operand& x,
                                                     const ReduceOptions& options = {},
                                                     std::int64_t ddof = 0);
-/// The last axis of real x brought to mean 0 and variance 1, times `scale` plus `bias`, which
-/// broadcast to x; of x's shape. Integers become f32; f16 and bf16 are computed in f32. Throws
-/// TypeError for complex x, for scalars, and where `scale` or `bias` do not broadcast so.
+/// Returns the last axis of real x brought to mean 0 and variance 1, times `scale` plus `bias`,
+/// which broadcast to x; of x's shape. Integers become f32; f16 and bf16 are computed in f32.
+/// Throws TypeError for complex x, for scalars, and where `scale` or `bias` do not broadcast so.
 [[nodiscard]] POSTERN_API Tensor layer_norm(const Operand& x, const Operand& scale,
                                             const Operand& bias, double epsilon = 1e-5);
 

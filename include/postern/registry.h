@@ -27,11 +27,11 @@ POSTERN_API void register_function(const std::string& name, Callee fn,
                                    const RegisterOptions& options = {});
 /// Takes the name away for runs that start from now on. Whether there was one. Throws nothing.
 POSTERN_API bool unregister_function(const std::string& name);
-/// Their names, sorted. Throws nothing.
+/// Returns Their names, sorted. Throws nothing.
 POSTERN_API std::vector<std::string> registered_functions();
 
-/// As JSON, each with its type: {"factor": {"double": "3"}}. For functions in other processes.
-/// Throws TypeError for a name or text that is no UTF-8.
+/// Writes them as JSON, each with its type: {"factor": {"double": "3"}}. For functions in other
+/// processes. Throws TypeError for a name or text that is no UTF-8.
 POSTERN_API std::string to_json_text(const Attributes& attributes, Place place = Place::current());
 
 }  // namespace postern

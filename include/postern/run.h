@@ -42,7 +42,7 @@ POSTERN_API RunStatus wait_run(StartedRun& run, std::optional<std::chrono::nanos
 POSTERN_API RunStatus status_of(const StartedRun& run);
 POSTERN_API void cancel_run(StartedRun& run);
 POSTERN_API const std::vector<Tensor>& results_of(StartedRun& run);
-/// `act` is called once when the run has ended, on any thread; it must not wait.
+/// Calls `act` once when the run has ended, on any thread; it must not wait.
 POSTERN_API void at_end_of(StartedRun& run, std::function<void()> act);
 }  // namespace detail
 
@@ -61,7 +61,7 @@ class Run {
   /// passes.
   RunStatus wait() const { return detail::wait_run(*run_, {}); }
   RunStatus wait(std::chrono::nanoseconds limit) const { return detail::wait_run(*run_, limit); }
-  /// How it is now, without waiting. Throws nothing.
+  /// Returns how it is now, without waiting. Throws nothing.
   RunStatus status() const { return detail::status_of(*run_); }
 
   /// Asks the run to stop: calls that have not begun are skipped, a function that looks at its

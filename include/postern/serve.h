@@ -46,9 +46,9 @@ POSTERN_API Served serve(const ServeOptions& options = {}, Place place = Place::
 POSTERN_API void stop_serving();
 
 namespace detail {
-/// A socket that is connected to a process of this machine and this user, on which its server
-/// answers as the page's does. Throws Error: not_found when there is no such process or it does not
-/// listen, permission_denied when it is another user's.
+/// Returns a socket that is connected to a process of this machine and this user, on which its
+/// server answers as the page's does. Throws Error: not_found when there is no such process or it
+/// does not listen, permission_denied when it is another user's.
 POSTERN_API int attach_socket(long process);
 }  // namespace detail
 

@@ -24,16 +24,16 @@ POSTERN_API Tensor put(const Tensor& x, const Sharding& sharding, Gives gives, c
 POSTERN_API Tensor collect(const Tensor& x, int rank, const Place& place);
 }  // namespace detail
 
-/// The leaves of `x` on that device of `devices()`. Programs run where their arguments were put;
-/// arguments that were put on different devices are a TypeError. Inside a trace it is a TypeError
-/// too, since a program runs on one set of devices, and so is a device that there is not.
+/// Puts the leaves of `x` on that device of `devices()`. Programs run where their arguments were
+/// put; arguments that were put on different devices are a TypeError. Inside a trace it is a
+/// TypeError too, since a program runs on one set of devices, and so is a device that there is not.
 template <class Tree>
 Tree device_put(const Tree& x, int device, Place place = Place::current()) {
   return map_leaves([&](const Tensor& leaf) { return detail::put(leaf, device, place); }, x);
 }
-/// The leaves of `x` spread over the devices of a mesh, each of which gets its part. Host memory is
-/// used in place where an array is not cut. Inside a trace it asks that XLA have the value in that
-/// sharding there (JAX's with_sharding_constraint). Throws TypeError when an extent cannot be
+/// Spreads the leaves of `x` over the devices of a mesh, each of which gets its part. Host memory
+/// is used in place where an array is not cut. Inside a trace it asks that XLA have the value in
+/// that sharding there (JAX's with_sharding_constraint). Throws TypeError when an extent cannot be
 /// divided evenly, and inside shard_map.
 ///
 ///   const pn::Mesh mesh({{"x", 2}});
@@ -54,13 +54,13 @@ Tree device_put(const Tree& x, const Sharding& sharding, Place place = Place::cu
   return device_put(x, sharding, Gives::whole, place);
 }
 
-/// The leaves of `x` as wholes. Those that lie over processes are sent to every process, or with
-/// `rank` to that one alone, and then are empty Tensors on the others; all processes of the cluster
-/// must call it, in the same order as programs with collectives. Other leaves are given back as
-/// they are. Whatever else needs a part that is on another process (to_vector, operations that are
-/// not elementwise) is a TypeError. In a program it is an operation like others, with derivatives
-/// and batching, and takes no rank. Throws TypeError inside shard_map, and an Error that names the
-/// process where one does not come.
+/// Returns the leaves of `x` as wholes. Those that lie over processes are sent to every process, or
+/// with `rank` to that one alone, and then are empty Tensors on the others; all processes of the
+/// cluster must call it, in the same order as programs with collectives. Other leaves are given
+/// back as they are. Whatever else needs a part that is on another process (to_vector, operations
+/// that are not elementwise) is a TypeError. In a program it is an operation like others, with
+/// derivatives and batching, and takes no rank. Throws TypeError inside shard_map, and an Error
+/// that names the process where one does not come.
 template <class Tree>
 Tree collect(const Tree& x, Place place = Place::current()) {
   return map_leaves([&](const Tensor& leaf) { return detail::collect(leaf, -1, place); }, x);
@@ -70,7 +70,7 @@ Tree collect(const Tree& x, int rank, Place place = Place::current()) {
   return map_leaves([&](const Tensor& leaf) { return detail::collect(leaf, rank, place); }, x);
 }
 
-/// The sharding of a tensor that lies on several devices; none for others. Throws nothing.
+/// Returns the sharding of a tensor that lies on several devices; none for others. Throws nothing.
 POSTERN_API std::optional<Sharding> sharding_of(const Tensor& x);
 
 /// One part of a sharded tensor.
@@ -79,18 +79,18 @@ struct Shard {
   std::vector<IndexRange> range;  // of the part in the whole, by axis
   Tensor data;                    // on that device, not copied
 };
-/// The parts of a sharded tensor in the order of the mesh's devices, or the tensor itself as the
-/// only one; of one that lies over processes those on this one's devices. Gathers nothing; the
-/// parts share the tensor's memory and may still be on their way. Throws TypeError for a tensor
+/// Returns the parts of a sharded tensor in the order of the mesh's devices, or the tensor itself
+/// as the only one; of one that lies over processes those on this one's devices. Gathers nothing;
+/// the parts share the tensor's memory and may still be on their way. Throws TypeError for a tensor
 /// that is empty or traced.
 POSTERN_API std::vector<Shard> shards_of(const Tensor& x, Place place = Place::current());
 
-/// x, of which `tell` hears how XLA spread it when the program is compiled, each time one is; a
-/// value that is there already, at once. What lies on one device is on a mesh of that one, and what
-/// the program's meshes have no spec for on a mesh made for it. Batched values have their batch
-/// axis too; of derivatives it is the value that is inspected. The program is compiled a second
-/// time for it. Throws TypeError in shard_map, and when the program is compiled, in loops and
-/// branches. JAX's inspect_array_sharding.
+/// Returns x, of which `tell` hears how XLA spread it when the program is compiled, each time one
+/// is; a value that is there already, at once. What lies on one device is on a mesh of that one,
+/// and what the program's meshes have no spec for on a mesh made for it. Batched values have their
+/// batch axis too; of derivatives it is the value that is inspected. The program is compiled a
+/// second time for it. Throws TypeError in shard_map, and when the program is compiled, in loops
+/// and branches. JAX's inspect_array_sharding.
 [[nodiscard]] POSTERN_API Tensor inspect_sharding(const Tensor& x,
                                                   std::function<void(const Sharding&)> tell,
                                                   Place place = Place::current());
@@ -156,7 +156,7 @@ struct ShardMapCall {
 POSTERN_API Tensors shard_map(const TensorFunction& f, const ShardMapCall& call, const Tensors& x,
                               const Place& place);
 
-/// Specs for the arguments or results of a function: a list has one for each.
+/// Takes specs for arguments or results of a function: a list has one for each.
 template <class... Parts>
 std::vector<P> specs_of(const std::tuple<Parts...>& trees, const Prefix<P>& specs,
                         const char* what) {
@@ -205,13 +205,13 @@ class ShardMapped : public BraceCall<ShardMapped<F>, F> {
 
 }  // namespace detail
 
-/// f, written for one device's part of its arguments, on every device of the mesh at once: whole
-/// arrays come in cut as `options.in` says, and its results are put together as `options.out` says.
-/// Calls, taps and blocks in f belong to the device that runs them. May be differentiated, batched,
-/// and used inside `jit` among other operations; not inside another shard_map. As jax.shard_map
-/// with check_vma=False. When it is called it throws what f throws while it is traced, and
-/// TypeError where a spec does not fit its array, by name, number of axes or extent, and inside
-/// another one.
+/// Returns f, written for one device's part of its arguments, on every device of the mesh at once:
+/// whole arrays come in cut as `options.in` says, and its results are put together as `options.out`
+/// says. Calls, taps and blocks in f belong to the device that runs them. May be differentiated,
+/// batched, and used inside `jit` among other operations; not inside another shard_map. As
+/// jax.shard_map with check_vma=False. When it is called it throws what f throws while it is
+/// traced, and TypeError where a spec does not fit its array, by name, number of axes or extent,
+/// and inside another one.
 ///
 ///   auto share = [](pn::Tensor part) { return part / pn::psum(pn::sum(part), "x"); };
 ///   auto shares = pn::shard_map(share, pn::Mesh({{"x", 2}}),
@@ -237,10 +237,10 @@ template <class F>
 using Pmapped = Applied<F, PmapOptions, &pmap>;
 }  // namespace detail
 
-/// f for each element of the arguments' first axis, on a device of its own; results have that axis
-/// in front. The short form of `shard_map` over a mesh of one axis. As jax.pmap. When it is called
-/// it throws TypeError as that does, for leaves without a first axis or with several lengths of it,
-/// and where there are not as many devices.
+/// Returns f for each element of the arguments' first axis, on a device of its own; results have
+/// that axis in front. The short form of `shard_map` over a mesh of one axis. As jax.pmap. When it
+/// is called it throws TypeError as that does, for leaves without a first axis or with several
+/// lengths of it, and where there are not as many devices.
 template <class F>
 detail::Pmapped<F> pmap(F f, PmapOptions options = {}, Place place = Place::current()) {
   return {std::move(f), std::move(options), place};
@@ -256,25 +256,25 @@ detail::Pmapped<F> pmap(F f, PmapOptions options = {}, Place place = Place::curr
 // Every function throws TypeError for names that are none of these, listing those that there are,
 // and for axes, extents, places of devices and dtypes other than said.
 
-/// Sum, mean, greatest, least over the devices along these axes; of numbers of any dtype (max and
-/// min: no complex ones), of x's type, but for the mean of integers, which is f32. Every device
-/// gets it. Where several devices have the greatest (least) value they share its cotangent.
+/// Returns Sum, mean, greatest, least over the devices along these axes; of numbers of any dtype
+/// (max and min: no complex ones), of x's type, but for the mean of integers, which is f32. Every
+/// device gets it. Where several devices have the greatest (least) value they share its cotangent.
 POSTERN_API Tensor psum(const Operand& x, const AxisNames& axes);
 POSTERN_API Tensor pmean(const Operand& x, const AxisNames& axes);
 POSTERN_API Tensor pmax(const Operand& x, const AxisNames& axes);
 POSTERN_API Tensor pmin(const Operand& x, const AxisNames& axes);
 
-/// The parts of all devices, on a new axis at `axis`, or with `tiled` one after another along the
-/// axis that is there. Every device gets it.
+/// Returns the parts of all devices, on a new axis at `axis`, or with `tiled` one after another
+/// along the axis that is there. Every device gets it.
 ///
 ///   auto all = pn::vmap([](pn::Tensor x) { return pn::all_gather(x, "i"); }, {.axis_name = "i"});
 ///   const pn::Tensor y = all(pn::tensor<float>({1, 2}));  // [[1 2] [1 2]]
 POSTERN_API Tensor all_gather(const Operand& x, const AxisNames& axes, std::int64_t axis = 0,
                               bool tiled = false, Place place = Place::current());
 
-/// psum, of which every device keeps its own piece of `axis`: with `tiled` the extent is divided by
-/// the number of devices, which must go into it; else it must equal that number, and the axis is
-/// gone. JAX's psum_scatter.
+/// Returns psum, of which every device keeps its own piece of `axis`: with `tiled` the extent is
+/// divided by the number of devices, which must go into it; else it must equal that number, and the
+/// axis is gone. JAX's psum_scatter.
 POSTERN_API Tensor reduce_scatter(const Operand& x, const AxisNames& axes, std::int64_t axis = 0,
                                   bool tiled = false, Place place = Place::current());
 
@@ -284,8 +284,8 @@ POSTERN_API Tensor reduce_scatter(const Operand& x, const AxisNames& axes, std::
 POSTERN_API Tensor all_to_all(const Operand& x, const AxisNames& axes, std::int64_t split_axis,
                               std::int64_t concat_axis, Place place = Place::current());
 
-/// Each pair (from, to) sends x of device `from` along the axis to device `to`; who is sent nothing
-/// gets zeros. No device may send or be sent to twice.
+/// Sends by pairs: (from, to) sends x of device `from` along the axis to device `to`; who is sent
+/// nothing gets zeros. No device may send or be sent to twice.
 ///
 ///   auto shifted = pn::vmap(
 ///       [](pn::Tensor x) { return pn::ppermute(x, "i", {{0, 1}, {1, 2}}); }, {.axis_name = "i"});
@@ -294,35 +294,35 @@ POSTERN_API Tensor ppermute(const Operand& x, const AxisNames& axes,
                             const std::vector<std::pair<int, int>>& pairs,
                             Place place = Place::current());
 
-/// x of the device at place `root` along the axes, for all. Moves the bytes as they are, of any
-/// dtype.
+/// Returns x of the device at place `root` along the axes, for all. Moves the bytes as they are, of
+/// any dtype.
 POSTERN_API Tensor broadcast(const Operand& x, const AxisNames& axes, int root = 0,
                              Place place = Place::current());
 
-/// x of device `root`, of which every device gets its own piece of `axis`: with `tiled` the extent
-/// is divided by the number of devices, which must go into it; else it must equal that number, and
-/// the axis is gone. What the others have in x counts for its type alone.
+/// Returns x of device `root`, of which every device gets its own piece of `axis`: with `tiled` the
+/// extent is divided by the number of devices, which must go into it; else it must equal that
+/// number, and the axis is gone. What the others have in x counts for its type alone.
 POSTERN_API Tensor scatter_from(const Operand& x, const AxisNames& axes, int root = 0,
                                 std::int64_t axis = 0, bool tiled = false,
                                 Place place = Place::current());
 
-/// The parts of all devices at device `root`, on a new axis at `axis`, or with `tiled` one after
-/// another along the axis that is there. The others get zeros of the same type.
+/// Returns the parts of all devices at device `root`, on a new axis at `axis`, or with `tiled` one
+/// after another along the axis that is there. The others get zeros of the same type.
 POSTERN_API Tensor gather_to(const Operand& x, const AxisNames& axes, int root = 0,
                              std::int64_t axis = 0, bool tiled = false,
                              Place place = Place::current());
 
-/// Device `to` gets the x of device `from`; all others keep theirs.
+/// Sends device `to` the x of device `from`; all others keep theirs.
 POSTERN_API Tensor send_recv(const Operand& x, const AxisNames& axes, int from, int to,
                              Place place = Place::current());
 
-/// No device goes on with ordered effects (calls, taps, prints, collectives over processes) behind
-/// it before all along the axes have come to it. An ordered effect itself.
+/// Holds devices together: no device goes on with ordered effects (calls, taps, prints, collectives
+/// over processes) behind it before all along the axes have come to it. An ordered effect itself.
 POSTERN_API void pbarrier(const AxisNames& axes, Place place = Place::current());
 
-/// Where along these axes the device is, s32[].
+/// Returns where along these axes the device is, s32[].
 POSTERN_API Tensor axis_index(const AxisNames& axes, Place place = Place::current());
-/// The number of devices along them.
+/// Returns the number of devices along them.
 POSTERN_API std::int64_t axis_size(const AxisNames& axes, Place place = Place::current());
 
 }  // namespace postern

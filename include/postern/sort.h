@@ -9,7 +9,7 @@
 
 namespace postern {
 
-/// Tensors of one shape, at least one, sorted together along `axis` by the first `keys` of them (1
+/// Sorts tensors of one shape, at least one, together along `axis` by the first `keys` of them (1
 /// to all), the first one foremost; stable, NaN last, -0 equal to 0. The results are of their
 /// types.
 ///
@@ -18,13 +18,13 @@ namespace postern {
 [[nodiscard]] POSTERN_API std::vector<Tensor> sort_by(const std::vector<Tensor>& operands,
                                                       int keys = 1, std::int64_t axis = -1,
                                                       Place place = Place::current());
-/// The k largest elements along the last axis (k is at most its extent), largest first, of x's
-/// dtype, and their indices (s32); of equal ones the first. NaN counts as the largest, -0 as
+/// Returns the k largest elements along the last axis (k is at most its extent), largest first, of
+/// x's dtype, and their indices (s32); of equal ones the first. NaN counts as the largest, -0 as
 /// smaller than 0.
 [[nodiscard]] POSTERN_API std::pair<Tensor, Tensor> top_k(const Operand& x, std::int64_t k);
-/// Where `values` would go into `sorted` (rank 1) to keep its order (s32, of their shape): before
-/// its equals, or after them when `right`. Of any dtypes, which are promoted; complex ones are a
-/// TypeError.
+/// Returns where `values` would go into `sorted` (rank 1) to keep its order (s32, of their shape):
+/// before its equals, or after them when `right`. Of any dtypes, which are promoted; complex ones
+/// are a TypeError.
 ///
 ///   const pn::Tensor sorted = pn::tensor<float>({1, 3, 3, 5}), x = pn::tensor<float>({3, 9});
 ///   const pn::Tensor before = pn::searchsorted(sorted, x);       // [1 4]

@@ -38,7 +38,8 @@ Shown shown(const Tree& tree) {
 class TapMap {
  public:
   TapMap() = default;
-  /// A value of another type than its parameter is a TypeError where it is tapped.
+  /// Takes a function; a value of another type than its parameter is a TypeError where it is
+  /// tapped.
   template <class F>
   requires detail::HasSignature<F> TapMap(F f) {
     using Parameters = typename detail::Signature<F>::Parameters;
@@ -50,7 +51,7 @@ class TapMap {
       return detail::shown(detail::as_tree(f(*static_cast<const Value*>(value))));
     };
   }
-  /// Whether there is a function. Throws nothing.
+  /// Returns whether there is a function. Throws nothing.
   explicit operator bool() const { return static_cast<bool>(apply_); }
   template <class Value>
   detail::Shown operator()(const Value& value, const Place& place) const {
@@ -120,7 +121,7 @@ struct TapQueueStats {
   std::size_t bytes = 0, peak_bytes = 0;  // held for what is pending, and the most that ever was
   std::size_t limit = 0;                  // Config::tap_queue_bytes
 };
-/// Of the device of that ordinal; throws TypeError for a negative one.
+/// Returns those of the device of that ordinal; throws TypeError for a negative one.
 POSTERN_API TapQueueStats tap_queue_stats(int device = 0, Place place = Place::current());
 
 }  // namespace postern

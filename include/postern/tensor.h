@@ -46,7 +46,8 @@ std::vector<T> room_for(std::size_t elements) {
 class Tensor;
 class Operand;
 class Index;
-// What the operators of Tensor stand for; documented in ops.h, with the TypeError that they throw.
+// Does what the operators of Tensor stand for; documented in ops.h, with the TypeError that they
+// throw.
 POSTERN_API Tensor add(const Operand& x, const Operand& y);
 POSTERN_API Tensor subtract(const Operand& x, const Operand& y);
 POSTERN_API Tensor multiply(const Operand& x, const Operand& y);
@@ -74,10 +75,10 @@ POSTERN_API Tensor logical_not(const Operand& x);
 /// while others read it is gone for those who come later; who is reading sees its values.
 class Tensor {
  public:
-  /// No value; every use but assignment and the questions about it throws TypeError.
+  /// Has no value; every use but assignment and the questions about it throws TypeError.
   Tensor() = default;
 
-  /// Not of `x[i] = y`, which would write into a copy of the row: see index_set. Throws nothing.
+  /// Refuses `x[i] = y`, which would write into a copy of the row: see index_set. Throws nothing.
   Tensor(const Tensor&) = default;
   Tensor(Tensor&&) = default;
   Tensor& operator=(const Tensor&) & = default;
@@ -85,16 +86,16 @@ class Tensor {
   ~Tensor() = default;
   void operator=(const auto& y) && { detail::lost_in_a_copy(y); }
 
-  /// A scalar (rank 0) of the number's own dtype. Unlike a plain number in an expression it is not
-  /// weakly typed. Throws nothing.
+  /// Makes a scalar (rank 0) of the number's own dtype. Unlike a plain number in an expression it
+  /// is not weakly typed. Throws nothing.
   template <Element T>
   Tensor(T number) : Tensor(make_type(dtype_v<T>, {}), &number) {}
 
-  /// A copy of `type.byte_size()` row-major bytes at `data`; of pred any but 0 are true. Throws
+  /// Copies `type.byte_size()` row-major bytes at `data`; of pred any but 0 are true. Throws
   /// TypeError for a type that make_type refuses, and null data of a type that has some.
   POSTERN_API Tensor(const Type& type, const void* data, Place place = Place::current());
 
-  /// A copy of what a host function was shown, so that it can be kept. Throws
+  /// Returns a copy of what a host function was shown, so that it can be kept. Throws
   /// Error(resource_exhausted) where there is no memory for it.
   template <class T>
   static Tensor copy_of(const View<T>& view) {
@@ -102,10 +103,10 @@ class Tensor {
   }
   static Tensor copy_of(const AnyView& view) { return {view.type(), view.data()}; }
 
-  /// Row-major memory of the caller used as it is; `release` is called once when nothing needs it
-  /// any more (from any thread), and must not throw. XLA wants 64-byte alignment; memory with less
-  /// is copied when a program needs it. Of pred, bytes other than 0 and 1 are copied at once.
-  /// Throws TypeError as the constructor does, and then does not call `release`.
+  /// Returns Row-major memory of the caller used as it is; `release` is called once when nothing
+  /// needs it any more (from any thread), and must not throw. XLA wants 64-byte alignment; memory
+  /// with less is copied when a program needs it. Of pred, bytes other than 0 and 1 are copied at
+  /// once. Throws TypeError as the constructor does, and then does not call `release`.
   ///
   ///   auto numbers = std::make_shared<std::vector<float>>(4, 0.5f);
   ///   const pn::Tensor x = pn::Tensor::borrow(pn::type<float>({4}), numbers->data(),
@@ -114,19 +115,20 @@ class Tensor {
   POSTERN_API static Tensor borrow(const Type& type, const void* data,
                                    std::function<void()> release, Place place = Place::current());
 
-  /// The type and its parts. Throws TypeError when there is no value.
+  /// Returns the type and its parts. Throws TypeError when there is no value.
   POSTERN_API const Type& type(Place place = Place::current()) const;
   DType dtype(Place place = Place::current()) const { return type(place).dtype; }
   const Dims& dims(Place place = Place::current()) const { return type(place).dims; }
   std::int64_t rank(Place place = Place::current()) const { return type(place).rank(); }
   std::int64_t size(Place place = Place::current()) const { return type(place).size(place); }
 
-  /// Whether there is a value, and whether it exists only when a program runs. They throw nothing.
+  /// Returns whether there is a value, and whether it exists only when a program runs. They throw
+  /// nothing.
   bool has_value() const { return value_ != nullptr; }
   POSTERN_API bool is_traced() const;  // true also for `abstract` tensors
 
-  /// The number of a tensor of one element; `T` must be its dtype. Waits for it. Throws TypeError,
-  /// or the error of the run that makes it.
+  /// Returns the number of a tensor of one element; `T` must be its dtype. Waits for it. Throws
+  /// TypeError, or the error of the run that makes it.
   template <Element T>
   T item(Place place = Place::current()) const {
     T number;
@@ -134,8 +136,8 @@ class Tensor {
     return number;
   }
 
-  /// All elements, row-major; `T` must be the dtype. Waits for them. Throws as `item` does, and
-  /// Error(resource_exhausted) where there is no memory for them.
+  /// Returns all elements, row-major; `T` must be the dtype. Waits for them. Throws as `item` does,
+  /// and Error(resource_exhausted) where there is no memory for them.
   template <Element T>
   std::vector<T> to_vector(Place place = Place::current()) const {
     if constexpr (std::is_same_v<T, bool>) {
@@ -159,14 +161,14 @@ class Tensor {
   /// that makes it. Returns *this.
   POSTERN_API const Tensor& block_until_ready(Place place = Place::current()) const;
 
-  /// The ordinal of the device that holds the data, as in `devices()`; of the first one for data on
-  /// several. 0 where there is none. Throws nothing.
+  /// Returns the ordinal of the device that holds the data, as in `devices()`; of the first one for
+  /// data on several. 0 where there is none. Throws nothing.
   POSTERN_API int device() const;
 
-  /// Along the first axis, as in NumPy: `x[2]` and `x[-1]` are a row, `x[{1, 4}]` and `x[{1,
-  /// Index::end, 2}]` some of them, and `x[i]` of integers is `take(x, i)`. For other axes see
-  /// slice_axis and take. Throws TypeError for a scalar x, a row that there is not and a step below
-  /// 1.
+  /// Takes it along the first axis, as in NumPy: `x[2]` and `x[-1]` are a row, `x[{1, 4}]` and
+  /// `x[{1, Index::end, 2}]` some of them, and `x[i]` of integers is `take(x, i)`. For other axes
+  /// see slice_axis and take. Throws TypeError for a scalar x, a row that there is not and a step
+  /// below 1.
   ///
   ///   const pn::Tensor x = pn::tensor<float>({0, 10, 20, 30, 40});
   ///   const pn::Tensor last = x[-1];                      // 40
@@ -175,8 +177,8 @@ class Tensor {
 
   // Every function below throws TypeError as its like in ops.h does.
 
-  /// `x += y` is `x = x + y`, whose type may be another; copies of x keep their value. `x[i] += y`
-  /// does not compile: see index_add.
+  /// Returns `x += y` is `x = x + y`, whose type may be another; copies of x keep their value.
+  /// `x[i] += y` does not compile: see index_add.
   Tensor& operator+=(const Operand& y) &;
   Tensor& operator-=(const Operand& y) &;
   Tensor& operator*=(const Operand& y) &;
@@ -194,7 +196,7 @@ class Tensor {
   void operator|=(const auto& y) && { detail::lost_in_a_copy(y); }
   void operator^=(const auto& y) && { detail::lost_in_a_copy(y); }
 
-  /// Elementwise, found where an operand is a Tensor; the other may be a C++ number.
+  /// Works elementwise, found where an operand is a Tensor; the other may be a C++ number.
   [[nodiscard]] friend Tensor operator+(const Operand& x, const Operand& y) { return add(x, y); }
   [[nodiscard]] friend Tensor operator-(const Operand& x, const Operand& y) {
     return subtract(x, y);
@@ -242,7 +244,7 @@ class Tensor {
   std::shared_ptr<const detail::Value> value_;
 };
 
-/// `tensor<float>({1, 2, 3})` is f32[3]; `tensor<float>({1, 2, 3, 4}, {2, 2})` is f32[2,2],
+/// Returns `tensor<float>({1, 2, 3})` is f32[3]; `tensor<float>({1, 2, 3, 4}, {2, 2})` is f32[2,2],
 /// row-major, and so is `tensor<float>({{1, 2}, {3, 4}})`. With complex numbers the inner braces
 /// are a number each: `tensor<std::complex<float>>({{3, 4}, {0, 1}})` is c64[2], 3+4i and i. Throws
 /// TypeError when the counts differ.
@@ -277,7 +279,7 @@ namespace detail {
 template <class T>
 inline constexpr bool pair_of_numbers = dtype_of<T>() == DType::c64 || dtype_of<T>() == DType::c128;
 
-/// Of lists in a list, whose lengths must be one.
+/// Returns that of lists in a list, whose lengths must be one.
 template <class Lists>
 std::int64_t common_length(const Lists& lists, const Place& place) {
   const std::size_t first = lists.size() ? lists.begin()->size() : 0;
@@ -287,7 +289,7 @@ std::int64_t common_length(const Lists& lists, const Place& place) {
 }
 }  // namespace detail
 
-/// A list of rows, or of blocks of rows, that are equally long: TypeError otherwise.
+/// Makes one of a list of rows, or of blocks of rows, that are equally long: TypeError otherwise.
 template <Element T>
 requires(!detail::pair_of_numbers<T>) [[nodiscard]] Tensor
     tensor(std::initializer_list<std::initializer_list<T>> rows,
@@ -323,22 +325,22 @@ using Tensors = std::vector<Tensor>;
 using TensorFunction = Function<Tensors(std::span<const Tensor>)>;
 }  // namespace detail
 
-/// A tensor of which only the type is known, for templates of results and for lowering without
-/// data. Throws TypeError for a type that make_type refuses.
+/// Returns a tensor of which only the type is known, for templates of results and for lowering
+/// without data. Throws TypeError for a type that make_type refuses.
 [[nodiscard]] POSTERN_API Tensor abstract(const Type& type, Place place = Place::current());
 
 /// What operations take: a Tensor, or a C++ number, which is then weakly typed (`x * 2.0f` keeps
 /// bf16). Remembers where it was written. No member throws.
 class Operand {
  public:
-  /// A tensor or a number, from which it is made by itself.
+  /// Takes a tensor or a number, from which it is made by itself.
   Operand(Tensor tensor, Place place = Place::current())
       : tensor_(std::move(tensor)), place_(place) {}
   template <Element T>
   Operand(T number, Place place = Place::current())
       : tensor_(weak(make_type(dtype_v<T>, {}), &number)), place_(place) {}
 
-  /// The tensor that it is or became, and where it was written.
+  /// Returns the tensor that it is or became, and where it was written.
   const Tensor& tensor() const { return tensor_; }
   const Place& place() const { return place_; }
 
@@ -379,16 +381,16 @@ class Index {
  public:
   static constexpr std::int64_t end = std::numeric_limits<std::int64_t>::max();
 
-  /// One row, for which there must be one.
+  /// Takes one row, for which there must be one.
   template <std::integral I>
   requires(!std::is_same_v<I, bool> && !std::is_same_v<I, char>)
       Index(I row, Place place = Place::current())
       : begin_(static_cast<std::int64_t>(row)), place_(place) {}
-  /// Rows `first` to `last` - 1, each `step`-th, as far as there are such.
+  /// Takes rows `first` to `last` - 1, each `step`-th, as far as there are such.
   Index(std::int64_t first, std::int64_t last, std::int64_t step = 1,
         Place place = Place::current())
       : begin_(first), end_(last), step_(step), range_(true), place_(place) {}
-  /// Rows that the program knows when it runs; those that there are not are NaN (as in take).
+  /// Takes rows that the program knows when it runs; those that there are not are NaN (as in take).
   Index(Tensor rows, Place place = Place::current()) : rows_(std::move(rows)), place_(place) {}
 
  private:

@@ -50,7 +50,7 @@ struct RecomputeOptions {
 /// `call_with_vjp`.
 class HostVjp {
  public:
-  /// With no derivative of its own, or with that. TypeError for a null function.
+  /// Has no derivative of its own, or that one. TypeError for a null function.
   HostVjp(Callee fn) : fn_(std::move(fn)) {}
   template <class F>
   requires(!std::is_same_v<std::decay_t<F>, HostVjp> && !std::is_same_v<std::decay_t<F>, Callee>)
@@ -58,7 +58,7 @@ class HostVjp {
       : fn_(std::forward<F>(fn), place) {}
   HostVjp(Callee fn, HostVjp vjp_fn)
       : fn_(std::move(fn)), next_(std::make_shared<const HostVjp>(std::move(vjp_fn))) {}
-  /// The function, and that for its derivative (null: none).
+  /// Returns the function, and that for its derivative (null: none).
   const Callee& fn() const { return fn_; }
   const HostVjp* next() const { return next_.get(); }
 
@@ -66,7 +66,8 @@ class HostVjp {
   Callee fn_;
   std::shared_ptr<const HostVjp> next_;
 };
-/// A function for a derivative that has a derivative itself, by `vjp_fn`: see call_with_vjp.
+/// Returns a function for a derivative that has a derivative itself, by `vjp_fn`: see
+/// call_with_vjp.
 [[nodiscard]] inline HostVjp with_vjp(Callee fn, HostVjp vjp_fn) {
   return {std::move(fn), std::move(vjp_fn)};
 }
@@ -79,8 +80,8 @@ namespace postern {
 
 // --- derivatives ---
 
-/// Values and tangents of f at `primals` in the direction `tangents`: tuples of arguments (or the
-/// only argument alone), as pair{y, dy}. Tangents have the types of their values.
+/// Returns values and tangents of f at `primals` in the direction `tangents`: tuples of arguments
+/// (or the only argument alone), as pair{y, dy}. Tangents have the types of their values.
 ///
 ///   const auto [y, dy] = pn::jvp([](pn::Tensor x) { return pn::square(x); },
 ///                                pn::tensor<float>({1, 2}), pn::tensor<float>({1, 0}));
@@ -90,8 +91,8 @@ template <class F, class X, class T>
   return detail::jvp_at(std::move(f), primals, tangents, place);
 }
 
-/// pair{f(arguments...), pullback}: reverse mode. `pullback(ct)` gives the cotangents of the
-/// arguments, a tuple, for those of the result, a container like it; it may be called again.
+/// Returns pair{f(arguments...), pullback}: reverse mode. `pullback(ct)` gives the cotangents of
+/// the arguments, a tuple, for those of the result, a container like it; it may be called again.
 ///
 ///   const auto [y, pullback] = pn::vjp([](pn::Tensor a, pn::Tensor b) { return a * b; },
 ///                                      pn::tensor<float>({1, 2}), pn::tensor<float>({3, 4}));
@@ -102,7 +103,7 @@ template <class F, class... A>
   return detail::linear_at<detail::Pullback>("vjp", std::move(f), std::forward<A>(arguments)...);
 }
 
-/// pair{f(arguments...), map}: `map(tangents...)` gives the tangent of the result. For many
+/// Returns pair{f(arguments...), map}: `map(tangents...)` gives the tangent of the result. For many
 /// directions at one point: f runs once.
 ///
 ///   const auto [y, map] = pn::linearize([](pn::Tensor x) { return pn::square(x); }, 3.0f);
@@ -113,15 +114,15 @@ template <class F, class... A>
                                                 std::forward<A>(arguments)...);
 }
 
-/// The transpose of f, which is linear in its arguments taken together: from a container like f's
-/// result to the tuple of those like the arguments, to be called as often as wanted. `like` gives
-/// the arguments' types, float or complex: a Type, a number or a Tensor for each leaf. As vjp, but
-/// there is no point and nothing of f is computed that depends on its arguments. f is traced at
-/// once, and an operation that is not linear in them, or adds what does not depend on them and is
-/// not seen to be zero (`zeros`, the number 0), is a TypeError that names it. A linear host call
-/// needs `linear_call`; a tap of what depends on the arguments shows its cotangent, and says
-/// "transpose" in TapInfo::transforms. As jax.linear_transpose, which adds what is constant without
-/// a word and takes integers too.
+/// Returns the transpose of f, which is linear in its arguments taken together: from a container
+/// like f's result to the tuple of those like the arguments, to be called as often as wanted.
+/// `like` gives the arguments' types, float or complex: a Type, a number or a Tensor for each leaf.
+/// As vjp, but there is no point and nothing of f is computed that depends on its arguments. f is
+/// traced at once, and an operation that is not linear in them, or adds what does not depend on
+/// them and is not seen to be zero (`zeros`, the number 0), is a TypeError that names it. A linear
+/// host call needs `linear_call`; a tap of what depends on the arguments shows its cotangent, and
+/// says "transpose" in TapInfo::transforms. As jax.linear_transpose, which adds what is constant
+/// without a word and takes integers too.
 ///
 ///   auto steps = [](pn::Tensor x) { return pn::slice(x, {1}, {3}) - pn::slice(x, {0}, {2}); };
 ///   auto transposed = pn::linear_transpose(steps, pn::type<float>({3}));
@@ -132,7 +133,7 @@ template <class F, class... T>
   return detail::linear_transpose_at(std::move(f), detail::abstract_tree(like)...);
 }
 
-/// The gradient of a function with a real scalar result (TypeError otherwise) by its first
+/// Returns the gradient of a function with a real scalar result (TypeError otherwise) by its first
 /// argument, a container like it. `grad<1>(f)`: by the second; `grad<0, 2>(f)`: a tuple of
 /// gradients. A function that returns `std::pair{scalar, aux}` gives pair{gradient, aux}.
 ///
@@ -145,7 +146,7 @@ template <std::size_t... argnums, class F>
                                                           Place place = Place::current()) {
   return {std::move(f), options, place};
 }
-/// pair{f(...), gradient}, computed together; f's result may be std::pair{scalar, aux}.
+/// Returns pair{f(...), gradient}, computed together; f's result may be std::pair{scalar, aux}.
 ///
 ///   auto step = pn::jit([](pn::Tensor w) {
 ///     const auto [loss, g] = pn::value_and_grad([](pn::Tensor v) { return pn::sum(v * v); })(w);
@@ -158,8 +159,8 @@ template <std::size_t... argnums, class F>
   return {std::move(f), options, place};
 }
 
-/// All derivatives of f's results by its first argument (`jacfwd<1>(f)`: by the second): for
-/// Tensors an array of shape result + argument, for containers the result's container with the
+/// Returns all derivatives of f's results by its first argument (`jacfwd<1>(f)`: by the second):
+/// for Tensors an array of shape result + argument, for containers the result's container with the
 /// argument's in the place of each leaf. jacfwd costs one run of f for each number in the argument.
 ///
 ///   auto f = [](pn::Tensor x) { return pn::stack({x[0] * x[1], pn::square(x[0])}); };
@@ -169,13 +170,13 @@ template <std::size_t... argnums, class F>
                                                            Place place = Place::current()) {
   return {std::move(f), options, place};
 }
-/// The same in reverse mode: one run for each number in the result.
+/// Returns the same in reverse mode: one run for each number in the result.
 template <std::size_t... argnums, class F>
 [[nodiscard]] detail::Jacobian<F, false, argnums...> jacrev(F f, GradOptions options = {},
                                                             Place place = Place::current()) {
   return {std::move(f), options, place};
 }
-/// Second derivatives: jacfwd of jacrev.
+/// Returns second derivatives: jacfwd of jacrev.
 template <std::size_t... argnums, class F>
 [[nodiscard]] auto hessian(F f, GradOptions options = {}, Place place = Place::current()) {
   return jacfwd<argnums...>(jacrev<argnums...>(std::move(f), options, place), options, place);
@@ -183,9 +184,9 @@ template <std::size_t... argnums, class F>
 
 // --- batching ---
 
-/// f for a batch: written for one element, it is given arrays with one more axis and gives such.
-/// Calls, taps and effects inside run for each element as their options say; in branches and loops
-/// that only some elements take, only for those.
+/// Returns f for a batch: written for one element, it is given arrays with one more axis and gives
+/// such. Calls, taps and effects inside run for each element as their options say; in branches and
+/// loops that only some elements take, only for those.
 ///
 /// With options.axis_name the elements can tell each other something: f may use `psum(x, name)` and
 /// the other collectives of shard.h. Of equal names the innermost is meant. All elements take part,
@@ -202,9 +203,9 @@ template <class F>
   return {std::move(f), std::move(options), place};
 }
 
-/// f, written for arguments of few axes, for arguments with more in front. The signature names the
-/// axes that f sees; equal names must have equal extents, the axes before them broadcast. As
-/// jax.numpy.vectorize.
+/// Returns f, written for arguments of few axes, for arguments with more in front. The signature
+/// names the axes that f sees; equal names must have equal extents, the axes before them broadcast.
+/// As jax.numpy.vectorize.
 ///
 ///   auto dot = [](pn::Tensor x, pn::Tensor y) { return pn::sum(x * y); };
 ///   const pn::Tensor x = pn::tensor<float>({{1, 2}, {3, 4}}), y = pn::tensor<float>({1, 10});
@@ -217,15 +218,15 @@ template <class F>
 
 // --- rules of one's own ---
 
-/// x, whose derivative is zero on purpose.
+/// Returns x, whose derivative is zero on purpose.
 template <class Tree>
 [[nodiscard]] Tree stop_gradient(const Tree& x, Place place = Place::current()) {
   return map_leaves([&](const Tensor& leaf) { return detail::stop_gradient(leaf, place); }, x);
 }
 
-/// f with a derivative of its own: `rule(arguments, tangents)`, both tuples, returns pair{y, dy};
-/// dy must be linear in the tangents. It is traced when a derivative is taken, so it may use f and
-/// other such functions. Serves forward and reverse mode. What f captures must not be
+/// Returns f with a derivative of its own: `rule(arguments, tangents)`, both tuples, returns
+/// pair{y, dy}; dy must be linear in the tangents. It is traced when a derivative is taken, so it
+/// may use f and other such functions. Serves forward and reverse mode. What f captures must not be
 /// differentiated.
 ///
 ///   auto log1pexp = pn::custom_jvp(
@@ -241,11 +242,11 @@ template <class F, class Rule>
   return {std::move(f), std::move(rule), place};
 }
 
-/// f with a reverse-mode derivative of its own: `forward(arguments...)` returns pair{y, residuals},
-/// any container, and `backward(residuals, ct)` the cotangents of the arguments: a tuple (for a
-/// single argument also it alone), in which an empty Tensor is zero. Both are traced when a
-/// derivative is taken. Forward mode through it is a TypeError. Numbers that the rules need may be
-/// static arguments or go into the residuals.
+/// Returns f with a reverse-mode derivative of its own: `forward(arguments...)` returns pair{y,
+/// residuals}, any container, and `backward(residuals, ct)` the cotangents of the arguments: a
+/// tuple (for a single argument also it alone), in which an empty Tensor is zero. Both are traced
+/// when a derivative is taken. Forward mode through it is a TypeError. Numbers that the rules need
+/// may be static arguments or go into the residuals.
 ///
 ///   auto clipped = pn::custom_vjp(  // the identity, whose gradient is kept within -1 and 1
 ///       [](pn::Tensor x) { return x; },
@@ -260,9 +261,9 @@ template <class F, class Forward, class Backward>
   return {std::move(f), std::move(forward), std::move(backward), place};
 }
 
-/// f(residuals, x), which is linear in x, with its transpose: `transpose(residuals, ct)` gives a
-/// container like x. Makes a linear call usable in both modes. A derivative by the residuals is a
-/// TypeError.
+/// Returns f(residuals, x), which is linear in x, with its transpose: `transpose(residuals, ct)`
+/// gives a container like x. Makes a linear call usable in both modes. A derivative by the
+/// residuals is a TypeError.
 ///
 ///   auto scale = [](pn::Tensor factor, pn::Tensor x) { return factor * x; };
 ///   auto f = [scale](pn::Tensor x) {
@@ -275,15 +276,15 @@ auto linear_call(F f, Transpose transpose, const Residuals& residuals, const X& 
   return detail::linear_call_at(std::move(f), std::move(transpose), residuals, x, place);
 }
 
-/// The x for which matvec(x) = b: what `solve(matvec, b)` gives, which is not differentiated (it
-/// may loop, or call a host function). Derivatives are such systems again, with matvec, which is
-/// linear and may capture what is differentiated; reverse mode solves with its transpose, by
-/// `transpose_solve(vecmat, ct)`, or by `solve` where options.symmetric says that they are the
-/// same, and is a TypeError where neither is given. b is a container of float and complex tensors,
-/// and so are x and what all of these functions take and give: others are a TypeError. They are
-/// traced at once, and matvec and vecmat are handed on as std::function<Tree(const Tree&)>. That x
-/// solves the system is not checked. Works in both modes, to any order, and under vmap. As
-/// jax.lax.custom_linear_solve.
+/// Returns the x for which matvec(x) = b: what `solve(matvec, b)` gives, which is not
+/// differentiated (it may loop, or call a host function). Derivatives are such systems again, with
+/// matvec, which is linear and may capture what is differentiated; reverse mode solves with its
+/// transpose, by `transpose_solve(vecmat, ct)`, or by `solve` where options.symmetric says that
+/// they are the same, and is a TypeError where neither is given. b is a container of float and
+/// complex tensors, and so are x and what all of these functions take and give: others are a
+/// TypeError. They are traced at once, and matvec and vecmat are handed on as
+/// std::function<Tree(const Tree&)>. That x solves the system is not checked. Works in both modes,
+/// to any order, and under vmap. As jax.lax.custom_linear_solve.
 ///
 ///   auto x_of = [](pn::Tensor a, pn::Tensor b) {  // a x = b, elementwise
 ///     return pn::custom_linear_solve([a](pn::Tensor x) { return a * x; }, b,
@@ -305,11 +306,12 @@ requires(!std::is_same_v<TransposeSolve, LinearSolveOptions>) auto custom_linear
                                         std::move(transpose_solve), options.symmetric, place);
 }
 
-/// An x for which f(x) is zero: what `solve(f, initial)` gives, which is not differentiated. The
-/// derivative is by what f captures, after the implicit function theorem: `tangent_solve(g, y)`
-/// gives the dx for which g(dx) = y, where g is f's derivative at x, and must be linear in y, as
-/// `y / g(1.0f)` for a scalar, or custom_linear_solve. Nothing depends on `initial` then.
-/// Containers, types, orders and errors as for custom_linear_solve. As jax.lax.custom_root.
+/// Returns an x for which f(x) is zero: what `solve(f, initial)` gives, which is not
+/// differentiated. The derivative is by what f captures, after the implicit function theorem:
+/// `tangent_solve(g, y)` gives the dx for which g(dx) = y, where g is f's derivative at x, and must
+/// be linear in y, as `y / g(1.0f)` for a scalar, or custom_linear_solve. Nothing depends on
+/// `initial` then. Containers, types, orders and errors as for custom_linear_solve. As
+/// jax.lax.custom_root.
 ///
 ///   auto root = [](pn::Tensor a) {  // the square root of a, by Newton's method
 ///     auto newton = [](auto f, pn::Tensor x) {
@@ -327,7 +329,7 @@ auto custom_root(F f, const Tree& initial, Solve solve, TangentSolve tangent_sol
                                 std::move(tangent_solve), place);
 }
 
-/// A host function with a derivative on the host. `vjp_fn` is given the operands' leaves, the
+/// Calls a host function with a derivative on the host. `vjp_fn` is given the operands' leaves, the
 /// results' leaves and the results' cotangents, then the operands' cotangents to fill as `View<T>`;
 /// leaves that are not differentiable have no cotangents. Reverse mode only. `vjp_fn` may be
 /// `with_vjp(fn, its_vjp_fn)`, which makes the derivative differentiable in its turn. Throws as
@@ -355,9 +357,9 @@ typename detail::tensors_of<Out>::type call_with_vjp(const Out& out, Callee fn, 
   return call_with_vjp(CallOptions{}, out, std::move(fn), std::move(vjp_fn), operands...);
 }
 
-/// f, whose intermediate values are not kept for the derivative but computed again (pure calls
-/// included) when it is taken. Results of calls with an effect are kept and the calls not repeated;
-/// taps fire again, with TapInfo::recomputed.
+/// Returns f, whose intermediate values are not kept for the derivative but computed again (pure
+/// calls included) when it is taken. Results of calls with an effect are kept and the calls not
+/// repeated; taps fire again, with TapInfo::recomputed.
 ///
 ///   auto layer = pn::checkpoint([](pn::Tensor x) { return pn::sin(pn::sin(x)); });
 ///   auto loss = [layer](pn::Tensor x) { return pn::sum(layer(layer(x))); };

@@ -136,7 +136,8 @@ void leaf_paths(const Tree& tree, const std::string& prefix, std::vector<std::st
   }
 }
 
-/// Whether the number and order of leaves follow from the C++ type alone, without static values.
+/// Returns whether the number and order of leaves follow from the C++ type alone, without static
+/// values.
 template <class T>
 constexpr bool fixed_structure() {
   if constexpr (is_leaf<T>)
@@ -192,7 +193,7 @@ struct tensors_of<std::optional<T>> {
   using type = std::optional<typename tensors_of<T>::type>;
 };
 
-/// `like` with its types and numbers turned into abstract tensors.
+/// Returns `like` with its types and numbers turned into abstract tensors.
 template <class T>
 typename tensors_of<T>::type abstract_tree(const T& like) {
   if constexpr (std::is_same_v<T, Type>)
@@ -220,7 +221,7 @@ typename tensors_of<T>::type abstract_tree(const T& like) {
   }
 }
 
-/// All leaves of a container of tensors, in order.
+/// Appends all leaves of a container of tensors, in order.
 template <class Tree>
 void append_leaves(const Tree& tree, std::vector<Tensor>& leaves) {
   visit(tree, [&](const Tensor& leaf) { leaves.push_back(leaf); });
@@ -232,7 +233,7 @@ std::vector<Tensor> leaves_of(const Trees&... trees) {
   return leaves;
 }
 
-/// `tree` with its leaves replaced, in order, starting at `next`, which is moved on.
+/// Returns `tree` with its leaves replaced, in order, starting at `next`, which is moved on.
 template <class Tree>
 Tree with_leaves(Tree tree, const Tensor*& next) {
   visit(tree, [&](Tensor& leaf) { leaf = *next++; });
@@ -244,7 +245,8 @@ Tree with_leaves(Tree tree, const std::vector<Tensor>& leaves) {
   return with_leaves(std::move(tree), next);
 }
 
-/// The structure as text: "(*,[*,*,],)"; equal texts mean equal structure and static values.
+/// Returns the structure as text: "(*,[*,*,],)"; equal texts mean equal structure and static
+/// values.
 template <class Tree>
 std::string structure_of(const Tree& tree) {
   std::string text;
@@ -255,13 +257,13 @@ std::string structure_of(const Tree& tree) {
 
 }  // namespace detail
 
-/// The leaves of a container, in order. Throws nothing.
+/// Returns the leaves of a container, in order. Throws nothing.
 template <class Tree>
 [[nodiscard]] std::vector<Tensor> leaves(const Tree& tree) {
   return detail::leaves_of(tree);
 }
 
-/// The same container with `f(leaf)` in place of each leaf. Throws what `f` throws.
+/// Returns the same container with `f(leaf)` in place of each leaf. Throws what `f` throws.
 ///
 ///   const std::pair parameters{pn::tensor<float>({1, 2}), pn::tensor<float>({3})};
 ///   const auto halved = pn::map_leaves([](pn::Tensor p) { return 0.5f * p; }, parameters);

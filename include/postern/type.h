@@ -26,23 +26,24 @@ struct Type {
   Dims dims;
   bool weak = false;
 
-  /// How many axes, elements, and bytes. Only `size` and `byte_size` throw: TypeError when they
-  /// exceed 63 bits.
+  /// Returns how many axes, elements, and bytes. Only `size` and `byte_size` throw: TypeError when
+  /// they exceed 63 bits.
   std::int64_t rank() const { return static_cast<std::int64_t>(dims.size()); }
   POSTERN_API std::int64_t size(Place place = Place::current()) const;
   POSTERN_API std::size_t byte_size(Place place = Place::current()) const;  // on the host
   bool operator==(const Type&) const = default;
 };
 
-/// `type<float>({2, 3})` is f32[2,3]. Throws TypeError for a negative extent, for more axes than
-/// max_rank, for more bytes than 63 bits count (extents of 0 left out), and for DType::token.
+/// Returns `type<float>({2, 3})` is f32[2,3]. Throws TypeError for a negative extent, for more axes
+/// than max_rank, for more bytes than 63 bits count (extents of 0 left out), and for DType::token.
 POSTERN_API Type make_type(DType dtype, Dims dims, Place place = Place::current());
 template <Element T>
 Type type(Dims dims = {}, Place place = Place::current()) {
   return make_type(dtype_v<T>, std::move(dims), place);
 }
 
-/// As types, lists of them and extents are written in errors and prints. They throw nothing.
+/// Writes them as types, lists of them and extents are written in errors and prints. They throw
+/// nothing.
 POSTERN_API std::string to_string(const Type& type);                         // "f32[2,3]"
 POSTERN_API std::string to_string(std::span<const Type> types);              // "(f32[2], s32[])"
 POSTERN_API std::string dims_to_string(std::span<const std::int64_t> dims);  // "[2,3]"

@@ -24,11 +24,12 @@ namespace postern {
 template <class T>
 class View {
  public:
-  /// Of row-major memory, which it does not keep.
+  /// Shows row-major memory, which it does not keep.
   View(T* data, const std::int64_t* dims, std::size_t rank, std::int64_t size)
       : data_(data), dims_(dims), rank_(rank), size_(size) {}
 
-  /// Extents; the elements in row-major order, by their number there. Indices are not checked.
+  /// Returns the extents; the elements in row-major order, by their number there. Indices are not
+  /// checked.
   std::int64_t size() const { return size_; }
   std::int64_t rank() const { return static_cast<std::int64_t>(rank_); }
   std::span<const std::int64_t> dims() const { return {dims_, rank_}; }
@@ -38,7 +39,7 @@ class View {
   std::span<T> span() const { return {data_, static_cast<std::size_t>(size_)}; }
   T& operator[](std::int64_t flat) const { return data_[flat]; }
 
-  /// Multi-index: one integer for each axis. Not checked.
+  /// Takes a multi-index: one integer for each axis. Not checked.
   template <class... I>
   requires(sizeof...(I) > 1) T& operator()(I... index) const {
     std::int64_t flat = 0;
@@ -68,12 +69,12 @@ class BasicAnyView {
   using Like = std::conditional_t<std::is_const_v<Byte>, const T, T>;
 
  public:
-  /// Of row-major memory, which it does not keep.
+  /// Shows row-major memory, which it does not keep.
   BasicAnyView(DType dtype, Byte* data, const std::int64_t* dims, std::size_t rank,
                std::int64_t size)
       : data_(data), dims_(dims), rank_(rank), size_(size), dtype_(dtype) {}
 
-  /// The type and its parts, and the first byte.
+  /// Returns the type and its parts, and the first byte.
   DType dtype() const { return dtype_; }
   Type type() const { return {dtype_, Dims(dims_, dims_ + rank_)}; }
   std::int64_t size() const { return size_; }
@@ -82,8 +83,8 @@ class BasicAnyView {
   std::span<const std::int64_t> dims() const { return {dims_, rank_}; }
   Byte* data() const { return data_; }
 
-  /// The same elements as `View<const T>` (or `View<T>`); throws TypeError when the dtype is
-  /// another.
+  /// Returns the same elements as `View<const T>` (or `View<T>`); throws TypeError when the dtype
+  /// is another.
   template <Element T>
   View<Like<T>> as(Place place = Place::current()) const {
     if (dtype_ != dtype_v<T>) detail::wrong_view(dtype_, dtype_v<T>, place);

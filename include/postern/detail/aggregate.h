@@ -32,10 +32,10 @@ constexpr std::size_t field_count() {
 template <class T>
 inline constexpr bool is_aggregate_container = std::is_class_v<T>&& std::is_aggregate_v<T>;
 
-/// f(field...) for the fields of an aggregate of at most 16, in the order of their declaration, as
-/// references into `object`; returns what `f` does. A structured binding must spell its names out,
-/// so there is one for each number of fields; C++ has no other way to take an aggregate apart that
-/// does not ask its author for a list.
+/// Returns f(field...) for the fields of an aggregate of at most 16, in the order of their
+/// declaration, as references into `object`; returns what `f` does. A structured binding must spell
+/// its names out, so there is one for each number of fields; C++ has no other way to take an
+/// aggregate apart that does not ask its author for a list.
 template <class T, class F>
 constexpr decltype(auto) with_fields(T& object, F&& f) {
   constexpr std::size_t n = field_count<std::remove_const_t<T>>();

@@ -26,8 +26,8 @@ struct BlockConfig {
 
 POSTERN_API bool read_dtype(std::string_view name, DType& dtype);
 
-/// The other way; false for what attribute_of does not make of such a field, or where a text has
-/// nobody to own it.
+/// Returns the other way; false for what attribute_of does not make of such a field, or where a
+/// text has nobody to own it.
 template <class T>
 bool read_attribute(const Attribute& from, T& field) {
   auto narrowed = [](const auto& wide, auto& narrow) {
@@ -100,7 +100,8 @@ BlockConfig erase_config(const Config& config) {
   return erased;
 }
 
-/// The config with these fields; none if they are not a Config's, or it cannot be made of them.
+/// Returns the config with these fields; none if they are not a Config's, or it cannot be made of
+/// them.
 template <class Config>
 std::optional<BlockConfig> config_from(const Attributes& attributes) {
   if constexpr (std::is_default_constructible_v<Config>) {
@@ -143,8 +144,8 @@ class BlockBody {
   F f_;
 };
 
-/// `default_fn` gives the results for the operands; `declared` (may be null) is what the caller
-/// says that they are.
+/// Binds a block: `default_fn` gives the results for the operands; `declared` (may be null) is what
+/// the caller says that they are.
 POSTERN_API Tensors block(const BlockConfig& config, const TensorFunction& default_fn,
                           const Tensors& operands, const std::vector<Type>* declared);
 

@@ -39,7 +39,7 @@ concept HasSignature = std::is_function_v<std::remove_pointer_t<std::decay_t<F>>
   &std::decay_t<F>::operator();
 };
 
-// Results by value. Each is checked against the declared leaf; all before the first byte is
+// Checks results by value. Each is checked against the declared leaf; all before the first byte is
 // written.
 POSTERN_API void check_result_count(const Firing& firing, std::size_t got,
                                     const std::string& structure);
@@ -209,7 +209,7 @@ constexpr bool leads_with(const std::tuple<Rest...>*, std::size_t at) {
   return found;
 }
 
-/// How many of the first parameters are context, not leaves.
+/// Returns how many of the first parameters are context, not leaves.
 template <class Parameters>
 constexpr std::size_t context_count() {
   constexpr auto* none = static_cast<Parameters*>(nullptr);
@@ -229,8 +229,8 @@ decltype(auto) context_argument(const Firing& f) {
     return static_cast<const TapInfo&>(*f.info);
 }
 
-/// The erased entry: makes the arguments and calls; leaf parameters follow the context ones. A span
-/// stands for all leaves of its side.
+/// Is the erased entry: makes the arguments and calls; leaf parameters follow the context ones. A
+/// span stands for all leaves of its side.
 template <class F, class Parameters, std::size_t... c, std::size_t... i>
 decltype(auto) enter(F& f, const Firing& firing, std::index_sequence<c...>,
                      std::index_sequence<i...>) {
@@ -240,7 +240,7 @@ decltype(auto) enter(F& f, const Firing& firing, std::index_sequence<c...>,
     constexpr bool spans[] = {
         false, (Taken<std::decay_t<std::tuple_element_t<skip + i, Parameters>>>::parameter.kind ==
                 Parameter::Kind::all_operands)...};
-    // After one span for all operands the results' leaves follow.
+    // Passes one span for all operands; the results' leaves follow.
     return (sizeof...(i) > 0 && spans[1] && position > 0) ? g.operands + position - 1 : position;
   };
   return f(context_argument<std::tuple_element_t<c, Parameters>>(firing)...,
@@ -248,7 +248,7 @@ decltype(auto) enter(F& f, const Firing& firing, std::index_sequence<c...>,
                firing, leaf_of(i, firing))...);
 }
 
-/// What there is to say of all host functions of one signature.
+/// Returns what there is to say of all host functions of one signature.
 template <class Parameters, class Result>
 std::shared_ptr<HostFunction> described() {
   constexpr std::size_t context = context_count<Parameters>();
@@ -292,7 +292,7 @@ std::shared_ptr<const HostFunction> erase(F&& f) {
 
 class Callee {
  public:
-  /// A callable. A null function pointer or empty std::function is a TypeError.
+  /// Takes a callable. A null function pointer or empty std::function is a TypeError.
   template <class F>
   requires(!std::is_same_v<std::decay_t<F>, Callee> && !std::is_same_v<std::decay_t<F>, Named>)
       Callee(F&& f, Place place = Place::current())

@@ -10,19 +10,20 @@ struct WhileOptions;
 
 namespace detail {
 
-/// `index` (integer or pred) chooses; out of range it is clamped. All branches take all operands.
+/// Binds branches: `index` (integer or pred) chooses; out of range it is clamped. All branches take
+/// all operands.
 POSTERN_API Tensors cond(const char* what, const Tensor& index,
                          const std::vector<TensorFunction>& branches, const Tensors& operands,
                          const Place& place);
-/// `paths` name the leaves of the carry in errors.
+/// Binds a loop; `paths` name the leaves of the carry in errors.
 POSTERN_API Tensors while_loop(const TensorFunction& condition, const TensorFunction& body,
                                const Tensors& init, const std::vector<std::string>& paths,
                                const WhileOptions& options, const Place& place);
-/// body(i, carry) -> carry.
+/// Loops with body(i, carry) -> carry.
 POSTERN_API Tensors fori_loop(const Tensor& lower, const Tensor& upper, const TensorFunction& body,
                               const Tensors& init, const std::vector<std::string>& paths,
                               int unroll, const Place& place);
-/// f(carry, x) -> carry, y. Returns the last carry, then the stacked y.
+/// Scans with f(carry, x) -> carry, y. Returns the last carry, then the stacked y.
 POSTERN_API Tensors scan(const char* what, const TensorFunction& f, const Tensors& init,
                          const std::vector<std::string>& paths, const Tensors& xs,
                          const ScanOptions& options, const Place& place);
@@ -30,8 +31,8 @@ POSTERN_API Tensors scan(const char* what, const TensorFunction& f, const Tensor
 POSTERN_API void require_structure(const char* what, const std::string& required,
                                    const std::string& got, const Place& place);
 
-/// What a carry, an operand or a scanned value is held as: numbers, also those in tuples and
-/// vectors, become weakly typed scalars.
+/// Returns what a carry, an operand or a scanned value is held as: numbers, also those in tuples
+/// and vectors, become weakly typed scalars.
 template <class T>
 typename tensors_of<T>::type held(const T& value) {
   using Out = typename tensors_of<T>::type;
@@ -53,7 +54,7 @@ typename tensors_of<T>::type held(const T& value) {
   }
 }
 
-/// What f returns, with its numbers held; void functions give an empty tuple.
+/// Returns what f returns, with its numbers held; void functions give an empty tuple.
 template <class F, class... A>
 auto call_held(F& f, A&... arguments) {
   if constexpr (std::is_void_v<decltype(f(arguments...))>) {
@@ -63,8 +64,8 @@ auto call_held(F& f, A&... arguments) {
     return held(f(arguments...));
 }
 
-/// f(lead..., carry), or f(lead..., parts of carry...) when it is a tuple whose parts f takes one
-/// by one.
+/// Returns f(lead..., carry), or f(lead..., parts of carry...) when it is a tuple whose parts f
+/// takes one by one.
 template <class F, class Carry, class... Lead>
 auto call_with_carry(F& f, Carry& carry, Lead&... lead) {
   if constexpr (std::is_invocable_v<F&, Lead&..., Carry&>)
@@ -82,7 +83,7 @@ inline constexpr bool is_std_pair = false;
 template <class A, class B>
 inline constexpr bool is_std_pair<std::pair<A, B>> = true;
 
-/// f(carry, x) with numbers among what it returns as tensors.
+/// Returns f(carry, x) with numbers among what it returns as tensors.
 template <class F, class Carry, class X>
 auto call_scanned(F& f, Carry& carry, X& x) {
   auto result = f(carry, x);
@@ -92,8 +93,8 @@ auto call_scanned(F& f, Carry& carry, X& x) {
   return std::pair{held(result.first), held(result.second)};
 }
 
-/// A body as a function of leaves: (lead..., carry) -> result, whose structure it checks against
-/// the carry's.
+/// Returns a body as a function of leaves: (lead..., carry) -> result, whose structure it checks
+/// against the carry's.
 template <class F, class Carry, class... Lead>
 TensorFunction flat_body(F f, const Carry& carry, const char* what, const Place& place,
                          bool same_structure, const Lead&... lead) {
@@ -156,7 +157,7 @@ struct SwitchResult<std::tuple<First, Rest...>, B...> {
 template <class Functions, class... B>
 using switch_result = typename SwitchResult<Functions, B...>::type;
 
-/// pair{last carry, stacked y}.
+/// Returns pair{last carry, stacked y}.
 template <class F, class Carry, class Xs>
 auto scan_over(F f, const Carry& start, const Xs& over, const ScanOptions& options,
                const Place& place, const char* what = "scan") {

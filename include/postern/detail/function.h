@@ -8,7 +8,7 @@
 
 namespace postern::detail {
 
-/// `value` on the heap, for as long as somebody holds it.
+/// Keeps `value` on the heap, for as long as somebody holds it.
 template <class T>
 std::shared_ptr<void> hold(T value) {
   void (*const drop)(void*) = [](void* held) { delete static_cast<T*>(held); };

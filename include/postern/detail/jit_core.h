@@ -38,7 +38,7 @@ class Key {
   const std::type_info& pack() const { return *pack_; }
   std::span<const Tensor* const> leaves() const { return leaves_; }
   const std::string& structure() const { return structure_; }
-  /// For each argument the number of leaves up to its end.
+  /// Returns for each argument the number of leaves up to its end.
   std::span<const std::size_t> argument_ends() const { return ends_; }
 
  private:
@@ -90,13 +90,13 @@ class NestedHooks {
   const JitCore& core_;
   std::unique_ptr<internal::HookScope> scope_;
 };
-/// The entry for arguments like these; traces on first use (and compiles, unless `compile` is
-/// false). Throws what the function throws while it is traced.
+/// Returns the entry for arguments like these; traces on first use (and compiles, unless `compile`
+/// is false). Throws what the function throws while it is traced.
 POSTERN_API const Entry& find(JitCore& core, const Key& key, const Tracer& tracer,
                               bool compile = true);
 POSTERN_API std::size_t result_count(const Entry& entry);
 POSTERN_API std::shared_ptr<const void> result_like(const Entry& entry);
-/// A function that the program calls may drop the entry: afterwards there may be none.
+/// Runs the entry, which a function that the program calls may drop: afterwards there may be none.
 POSTERN_API void run(const Entry& entry, const Key& key, std::span<Tensor> results);
 POSTERN_API std::shared_ptr<StartedRun> start(const Entry& entry, const Key& key,
                                               const RunOptions& options);
@@ -133,7 +133,8 @@ template <class P>
 using hold_t =
     std::conditional_t<std::is_same_v<std::decay_t<P>, const char*>, std::string, std::decay_t<P>>;
 
-/// A callable of a stated signature takes its own parameter types, others get numbers as tensors.
+/// Boxes an argument: a callable of a stated signature takes its own parameter types, others get
+/// numbers as tensors.
 template <class F, std::size_t i, class A>
 decltype(auto) boxed(A&& argument) {
   if constexpr (HasSignature<F>) {
@@ -152,7 +153,7 @@ decltype(auto) boxed(A&& argument) {
   }
 }
 
-/// void functions give an empty tuple.
+/// Calls it; void functions give an empty tuple.
 template <class F, class... B>
 auto call_plain(F& f, B&&... arguments) {
   if constexpr (std::is_void_v<decltype(f(std::forward<B>(arguments)...))>) {
@@ -166,7 +167,7 @@ auto call_plain(F& f, B&&... arguments) {
       return R(f(std::forward<B>(arguments)...));
   }
 }
-/// The same with the parts of a tuple.
+/// Calls it with the parts of a tuple.
 template <class F, class... B>
 auto apply_plain(F& f, std::tuple<B...>& arguments) {
   return [&]<std::size_t... i>(std::index_sequence<i...>) {

@@ -16,12 +16,12 @@ class SmallVector {
 
  public:
   SmallVector() = default;
-  /// The elements are not set.
+  /// Leaves the elements unset.
   explicit SmallVector(std::size_t size) { resize(size); }
   SmallVector(const SmallVector&) = delete;
   SmallVector& operator=(const SmallVector&) = delete;
 
-  /// Those that come to it are not set.
+  /// Resizes; elements that come to it are not set.
   void resize(std::size_t size) {
     if (size > capacity_) grow(size);
     size_ = size;

@@ -25,7 +25,7 @@ auto jvp_at(F f, const X& primals, const T& tangents, const Place& place) {
       typename tuple_of<X>::type(primals));
 }
 
-/// pair{f(arguments...), Map}: what `vjp` and `linearize` return.
+/// Returns pair{f(arguments...), Map}: what `vjp` and `linearize` return.
 template <template <class, class...> class Map, class F, class... A>
 auto linear_at(const char* what, F f, A&&... arguments) {
   return with_boxed<F>(
@@ -303,7 +303,7 @@ auto linear_call_at(F f, Transpose transpose, const Residuals& residuals, const 
   return with_leaves(flat.like(), y);
 }
 
-/// `f`, from containers like `like` to such, as a function of leaves.
+/// Returns `f`, from containers like `like` to such, as a function of leaves.
 template <class F, class Tree>
 TensorFunction on_leaves(const char* what, F f, const Tree& like) {
   return [what, f = Shared<F>(std::move(f)), like = emptied(like)](std::span<const Tensor> leaves) {
@@ -314,7 +314,7 @@ TensorFunction on_leaves(const char* what, F f, const Tree& like) {
     return leaves_of(as_tree(y));
   };
 }
-/// The same of a function that solves: it is given the map on containers too.
+/// Does so with a function that solves: it is given the map on containers too.
 template <class Solve, class Tree>
 Solver solver_on_leaves(const char* what, Solve solve, const Tree& like) {
   return [what, solve = Shared<Solve>(std::move(solve)), like = emptied(like)](

@@ -38,7 +38,7 @@ using Axes = detail::Prefix<int>;
 
 namespace detail {
 
-/// A copy of `tree` with empty leaves: its structure and static values.
+/// Returns a copy of `tree` with empty leaves: its structure and static values.
 template <class Tree>
 Tree emptied(Tree tree) {
   visit(tree, [](Tensor& leaf) { leaf = Tensor(); });
@@ -70,7 +70,7 @@ class Flat {
     *result_ = emptied(std::move(result));
     return out;
   }
-  /// The result's structure; there once the function was called.
+  /// Returns the result's structure; there once the function was called.
   const Result& like() const { return **result_; }
 
  private:
@@ -162,7 +162,7 @@ struct nested<std::optional<R>, A> {
   using type = std::optional<typename nested<R, A>::type>;
 };
 
-/// The structure of the derivative; leaves are empty.
+/// Returns the structure of the derivative; leaves are empty.
 template <class R, class A>
 typename nested<R, A>::type nest(const R& result, const A& argument) {
   using Out = typename nested<R, A>::type;
@@ -187,7 +187,7 @@ constexpr bool is_chosen(std::size_t argument) {
   return sizeof...(argnums) == 0 ? argument == 0 : ((argument == argnums) || ...);
 }
 
-/// Which leaves belong to the arguments that are named; none named: the first.
+/// Returns which leaves belong to the arguments that are named; none named: the first.
 template <std::size_t... argnums, class... B>
 std::vector<bool> active_leaves(const std::tuple<B...>& arguments) {
   std::vector<bool> active;
@@ -201,7 +201,7 @@ std::vector<bool> active_leaves(const std::tuple<B...>& arguments) {
   return active;
 }
 
-/// The arguments that are named: one alone, or a tuple of several. None named: the first.
+/// Returns the arguments that are named: one alone, or a tuple of several. None named: the first.
 template <std::size_t... argnums, class... B>
 auto chosen(const std::tuple<B...>& arguments) {
   static_assert(((argnums < sizeof...(B)) && ...) && sizeof...(B) > 0,
@@ -214,7 +214,7 @@ auto chosen(const std::tuple<B...>& arguments) {
     return std::tuple{std::get<argnums>(arguments)...};
 }
 
-/// The gradients of the chosen arguments from those of all leaves.
+/// Returns the gradients of the chosen arguments from those of all leaves.
 template <std::size_t... argnums, class... B>
 auto chosen_with(const std::tuple<B...>& arguments, const Tensors& leaves) {
   return chosen<argnums...>(with_leaves(arguments, leaves));
