@@ -51,8 +51,8 @@ std::uint64_t generation();
 /// whether blocks were met.
 std::uint64_t& met();
 
-/// Returns where ids of the overrides that this thread adds go there while it is not null; for
-/// libraries that fail while loading.
+/// Returns where ids of the overrides that this thread adds go while it is not null; for libraries
+/// that fail while loading.
 std::vector<std::uint64_t>*& recorded();
 
 /// Whether the plug-in can enter kernels and targets; the runtime says so.

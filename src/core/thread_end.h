@@ -17,10 +17,10 @@ class Uncancelled {
   int before_ = PTHREAD_CANCEL_ENABLE;
 };
 
-/// Serves in a handler of abi::__forced_unwind: the thread goes on behind the handler. The end of
-/// the handler would abort the process, unless nothing is being handled; that stands in the first
-/// field of the thread's exception state (Itanium C++ ABI, 2.2.2), and such exceptions are never
-/// stacked.
+/// Makes the thread go on behind a handler of abi::__forced_unwind, in which it is called. The end
+/// of the handler would abort the process, unless nothing is being handled; that stands in the
+/// first field of the thread's exception state (Itanium C++ ABI, 2.2.2), and such exceptions are
+/// never stacked.
 inline void keep_thread_alive() noexcept {
   *reinterpret_cast<void**>(abi::__cxa_get_globals()) = nullptr;
 }

@@ -33,7 +33,8 @@ Program without_rules(const Program& program);
 /// Refuses operands that the program's inputs do not fit; the types of its outputs.
 Types program_type(const char* what, const Program& program, TypeSpan operands);
 
-/// Serves a primitive whose parameters P have the field `body`: the equation is that program.
+/// Returns the result types of a primitive whose parameters P have the field `body`: the equation
+/// is that program.
 template <class P>
 Types body_type(const Params* params, TypeSpan operands) {
   const auto& p = as<P>(*params);

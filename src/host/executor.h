@@ -10,8 +10,8 @@ namespace postern::internal::host {
 /// caller's does (host/float_state). `job` must not throw. Throws Error(resource_exhausted) when
 /// the system has no thread.
 void run_on_host_thread(std::function<void()> job);
-/// Serves who has brought a job and goes on computing, and holds no lock that the job takes: sees
-/// to it that the job's thread has a core.
+/// Sees to it that a job's thread has a core, for who has brought the job and goes on computing,
+/// and holds no lock that the job takes.
 void let_jobs_begin();
 
 inline constexpr std::int64_t max_host_threads = 64;

@@ -28,17 +28,17 @@ inline void acquire(std::unique_lock<Mutex>& lock) {
   lock.lock();
 }
 
-/// Serves who has woken a thread and goes on computing: goes on on another core. Where the cores
-/// are virtual Linux takes those that idle for lost, and gives a woken thread the core of who woke
-/// it, where it waits until that one sleeps: what should go on side by side goes one by one.
+/// Goes on on another core, for who has woken a thread and computes on. Where the cores are virtual
+/// Linux takes those that idle for lost, and gives a woken thread the core of who woke it, where it
+/// waits until that one sleeps: what should go on side by side goes one by one.
 void step_aside();
 
 /// Returns how long a thread looks at most (Config::look); zero where there is one core.
 std::chrono::nanoseconds longest_look();
 void set_longest_look(std::chrono::nanoseconds);
 
-/// Serves looks in which others may need the core: what `there` says, and when it is false the core
-/// is given to who wants it.
+/// Wraps `there` for looks in which others may need the core: says what it says, and when that is
+/// false gives the core to who wants it.
 template <class There>
 auto yielding(const There& there) {
   return [there] {

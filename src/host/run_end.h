@@ -5,8 +5,8 @@
 
 namespace postern::internal::host {
 
-/// Serves inside an invocation that the run of that number waits for: calls `f`, on any thread,
-/// when the run has ended well.
+/// Calls `f`, on any thread, when the run of that number has ended well; asked inside an invocation
+/// that the run waits for.
 void when_run_ends_well(std::uint64_t run, std::function<void()> f);
 
 /// Tells that the run is over.

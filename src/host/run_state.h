@@ -179,8 +179,8 @@ class RunState : public detail::StopState {
   /// one. Gone with close().
   LoopTapes& loop_tapes();
 
-  /// Refuses it where the calling thread is about to wait for its own run. Throws
-  /// CallbackError(reentry) when it is inside a host function of this very run.
+  /// Refuses that the calling thread waits for its own run. Throws CallbackError(reentry) when it
+  /// is inside a host function of this very run.
   void refuse_own_wait();
 
   RunState() = default;

@@ -127,9 +127,10 @@ class Lowering {
   /// Writes a splat constant.
   Ssa constant(std::string_view element, const Type& type);
 
-  // Tells constants. XLA folds what has only constants for operands, by rules that are not those of
-  // its run time: nan is lost in maximum, an integer division by zero ends the process. So such
-  // operations read their operands from behind a barrier.
+  // Returns whether a value is made of numbers alone. XLA folds what has only constants for
+  // operands, by rules that are not those of its run time: nan is lost in maximum, an integer
+  // division by zero ends the process. So such operations read their operands from behind a
+  // barrier.
   bool is_constant(Ssa value) const {
     return at(value.id) < known_.size() && known_[at(value.id)].constant;
   }
@@ -239,9 +240,9 @@ class Lowering {
    private:
     Lowering& out_;
   };
-  // Asks whether the run goes on. A loop that its devices leave when their run fails asks in each
-  // step; the step's first call or tap answers beside its own results. Writes a step; whether the
-  // run goes on, or nothing (-1) if nobody answers.
+  // Writes a step; returns whether the run goes on, or nothing (-1) if nobody answers. A loop that
+  // its devices leave when their run fails asks in each step; the step's first call or tap answers
+  // beside its own results.
   Ssa asking(const std::function<void()>& step);
   bool asks() const { return asks_ && answer_.id < 0; }
   void answer(Ssa goes_on) { answer_ = goes_on; }

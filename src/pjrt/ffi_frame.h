@@ -200,7 +200,7 @@ To* entry_as(XLA_FFI_Error* (*entry)(Args*)) {
 }
 }  // namespace detail
 
-/// Serves the instantiate stage: what later stages of this call get. The runtime deletes it, by
+/// Sets, in the instantiate stage, what later stages of this call get. The runtime deletes it, by
 /// `deleter` or the one of the type's info. False when it refuses, or is one that is not known.
 inline bool set_state(const XLA_FFI_CallFrame* frame, XLA_FFI_TypeId* type, void* state,
                       void (*deleter)(void*)) {

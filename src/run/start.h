@@ -14,7 +14,7 @@ std::shared_ptr<StartedRun> start_run(std::shared_ptr<internal::host::RunState> 
                                       const RunOptions& options,
                                       std::span<const internal::SitePtr> sites);
 
-/// Serves a program's run: `thing` lives until the run is over, and nobody has its handle any more.
+/// Keeps `thing` until the program's run is over, and nobody has its handle any more.
 void keep_with(StartedRun& run, std::shared_ptr<const void> thing);
 
 }  // namespace postern::detail

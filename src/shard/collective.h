@@ -41,7 +41,7 @@ Tensor front_into(const Tensor& x, std::int64_t axis);
 Tensor row_of(const Tensor& all, std::int64_t i);  // of the first axis, which disappears
 /// Computes where the device is along the axes, from the indices that the region was given.
 Ssa place_along(Lowering& out, const CollectiveParams& p);
-/// Tells that one device meets nobody: its result is its operand.
+/// Returns whether one device is all: it meets nobody, so its result becomes its operand.
 bool alone(Lowering& out, const Equation& e);
 
 }  // namespace postern::internal

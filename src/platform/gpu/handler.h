@@ -10,8 +10,8 @@ namespace postern::internal::gpu {
 void register_handlers(const pjrt::Plugin& plugin, const Driver& driver,
                        std::string_view xla_platform);
 
-/// Serves tests, before the first operation: programs on the CPU call back as those on a GPU do, by
-/// these functions. Null: they do not.
+/// Makes programs on the CPU call back as those on a GPU do, by these functions; null: they do not.
+/// For tests, before the first operation.
 void stand_in(const Driver* driver);
 const Driver* stood_in();
 
