@@ -8,7 +8,6 @@
 
 #include <postern/detail/small_vector.h>
 
-#include <array>
 #include <cstring>
 #include <new>
 #include <thread>

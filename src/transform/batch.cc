@@ -75,6 +75,10 @@ bool shield_mixed(const Primitive& p, Operands& of, std::int64_t size, const Ten
 
 }  // namespace
 
+// Goes from equation to equation with each value and the axis that it is mapped over, -1 for those
+// that all elements share. What nothing tells apart is done once; all else by the primitive's rule.
+// Under a mask what dead elements share with live ones is shielded on its way in, or, where the
+// equation is linear in it, what comes out.
 std::pair<Tensors, std::vector<int>> batch_of(const Program& program, TensorSpan x,
                                               std::span<const int> axes, std::int64_t size,
                                               const Tensor& mask) {
