@@ -188,15 +188,19 @@ std::optional<Attribute> numbers_of_text(std::string_view value) {
   return std::get<std::vector<double>>(*numbers).at(0);
 }
 
-void require_one_device(std::string_view name, const std::optional<Attribute>& value) {
+void require_one_device(std::string_view operation, std::string_view name,
+                        const std::optional<Attribute>& value) {
   bool one = true;
+  const std::vector<std::int64_t>* groups = nullptr;
+  if (value) groups = std::get_if<std::vector<std::int64_t>>(&*value);
   if (name.starts_with("mhlo."))
     one = value == Attribute(std::int64_t{1});
-  else if (value)
-    if (const auto* groups = std::get_if<std::vector<std::int64_t>>(&*value))
-      one = std::ranges::none_of(*groups, [](std::int64_t device) { return device > 0; });
+  else if (groups)
+    one = std::ranges::none_of(*groups, [](std::int64_t device) { return device > 0; });
   if (!one)
     throw Error(ErrorCode::unimplemented, "it is for several devices; one is what can be loaded");
+  if (operation == "all_to_all" && name == "replica_groups" && (!groups || groups->empty()))
+    throw Error(ErrorCode::unimplemented, "operation 'all_to_all' has groups of no device");
 }
 
 }  // namespace postern::internal::foreign

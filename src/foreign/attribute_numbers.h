@@ -19,8 +19,10 @@ bool is_listed(std::size_t count, std::size_t bytes);
 std::optional<Attribute> numbers_of_text(std::string_view value);
 
 /// Throws Error for what says that a program is for several devices: the attribute of a module that
-/// counts them, or the groups of a collective.
-void require_one_device(std::string_view name, const std::optional<Attribute>& value);
+/// counts them, or the groups of a collective. XLA divides by the size of those of `operation`
+/// all_to_all.
+void require_one_device(std::string_view operation, std::string_view name,
+                        const std::optional<Attribute>& value);
 inline constexpr std::string_view says_devices[] = {"mhlo.num_partitions", "mhlo.num_replicas",
                                                     "replica_groups", "source_target_pairs"};
 

@@ -15,13 +15,17 @@
 
 namespace postern::internal::foreign {
 
-void refuse_damaged(std::string_view why) {
+void refuse_cut(std::string_view why) {
   throw Error(ErrorCode::data_loss, fmt::format("{}: the file was changed or cut short", why));
+}
+
+void refuse_damaged(std::string_view why) {
+  throw Error(ErrorCode::data_loss, fmt::format("{}: this is not how StableHLO writes it", why));
 }
 
 std::string_view ByteReader::take(std::uint64_t count) {
   if (count > bytes_.size())
-    refuse_damaged(fmt::format("{} bytes should follow where {} are", count, bytes_.size()));
+    refuse_cut(fmt::format("{} bytes should follow where {} are", count, bytes_.size()));
   const std::string_view out = bytes_.substr(0, count);
   bytes_.remove_prefix(count);
   return out;
@@ -45,7 +49,7 @@ std::int64_t ByteReader::signed_number() {
 
 std::size_t ByteReader::count() {
   const std::uint64_t n = number();
-  if (n > left()) refuse_damaged(fmt::format("{} things should follow in {} bytes", n, left()));
+  if (n > left()) refuse_cut(fmt::format("{} things should follow in {} bytes", n, left()));
   return n;
 }
 
@@ -116,8 +120,7 @@ class IrReader {
   std::size_t define(std::size_t type) {
     const std::size_t value = code_.value_types.size();
     code_.value_types.push_back(type);
-    if (scope_.next >= scope_.values.size())
-      refuse_damaged("a region has more values than it says");
+    if (scope_.next >= scope_.values.size()) refuse_cut("a region has more values than it says");
     scope_.values[scope_.next++] = value;
     return value;
   }
@@ -145,7 +148,7 @@ class IrReader {
       }
       if (in.byte()) skip_uses(in, out.arguments.size());
     }
-    if (head >> 1 > in.left()) refuse_damaged("a block has more operations than bytes");
+    if (head >> 1 > in.left()) refuse_cut("a block has more operations than bytes");
     for (std::uint64_t n = head >> 1; n; --n) out.operations.push_back(operation(in, depth));
     return out;
   }
@@ -182,7 +185,7 @@ class IrReader {
       throw Error(ErrorCode::resource_exhausted,
                   fmt::format("regions are nested more than {} deep", deepest_region));
     const std::uint64_t head = in.number();
-    if (head >> 1 > in.left()) refuse_damaged("an operation has more regions than bytes");
+    if (head >> 1 > in.left()) refuse_cut("an operation has more regions than bytes");
     if (!(head & 1)) {
       for (std::uint64_t n = head >> 1; n; --n) out.regions.push_back(region(in, depth));
       return;
@@ -224,7 +227,7 @@ void read_strings(Bytecode& code, ByteReader in) {
   std::vector<std::uint64_t> lengths(in.count());
   for (auto n = lengths.rbegin(); n != lengths.rend(); ++n) *n = in.number();
   for (const std::uint64_t length : lengths) {
-    if (length == 0) refuse_damaged("a string has no end");
+    if (length == 0) refuse_cut("a string has no end");
     code.strings.push_back(in.take(length).substr(0, length - 1));
   }
 }
@@ -263,7 +266,7 @@ void read_entries(Bytecode& code, ByteReader offsets, ByteReader bytes,
     }
   }
   if (code.attributes.size() != attributes || code.types.size() != types)
-    refuse_damaged("attributes and types are missing");
+    refuse_cut("attributes and types are missing");
 }
 
 }  // namespace
@@ -281,7 +284,7 @@ Bytecode read_bytecode(std::string_view bytes) {
             version, bytecode_version));
   const auto producer_at = bytes.size() - in.left();
   const auto producer_end = bytes.find('\0', producer_at);
-  if (producer_end == std::string_view::npos) refuse_damaged("the producer's name has no end");
+  if (producer_end == std::string_view::npos) refuse_cut("the producer's name has no end");
   code.producer = in.take(producer_end + 1 - producer_at).substr(0, producer_end - producer_at);
   std::array<std::string_view, section_count> sections;
   while (in.left()) {

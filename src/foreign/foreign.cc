@@ -15,14 +15,19 @@
 #include "core/text.h"
 #include "foreign/attribute_numbers.h"
 #include "foreign/bytecode.h"
-#include "foreign/folding.h"
+#include "foreign/formats.h"
 #include "foreign/jax_export.h"
 #include "foreign/mlir_text.h"
 #include "foreign/portable.h"
+#include "foreign/rules.h"
+#include "foreign/text_aliases.h"
+#include "foreign/text_barriers.h"
+#include "foreign/text_operations.h"
 #include "host/handler.h"
 #include "lower/lowering.h"
 #include "platform/platform.h"
 #include "run/library.h"
+#include "run/runtime.h"
 
 namespace postern::internal::foreign {
 
@@ -47,16 +52,18 @@ bool is_among(std::span<const std::string_view> list, std::string_view target) {
 
 class Reader : MlirText {
  public:
-  using MlirText::MlirText;
+  Reader(std::string_view text, const std::string& name)
+      : MlirText(text, name), operations_(read_operations(*this)) {}
 
   Foreign read() {
     Foreign out;
-    MainText main = read_main(*this, require_shape());
+    const std::vector<std::string> functions = require_possible_operations();
+    MainText main = read_main(*this, main_end());
     for (const std::string_view t : main.inputs) out.inputs.push_back(tensor(position(t), t));
     for (const std::string_view t : main.outputs) out.outputs.push_back(tensor(position(t), t));
-    for (std::size_t at = 0; (at = next_custom_call(at)) != npos;) {
-      Call call = custom_call(at);
-      at = call.end;
+    for (const TextOperation& op : operations_.all) {
+      if (op.name != custom_call_word) continue;
+      Call call = custom_call(op.at);
       if (call.server == Server::handler) out.handlers.push_back(call.target);
       if (call.server == Server::nobody) main.edits.push_back(handed_on(call));
       if (call.server != Server::host) continue;
@@ -72,7 +79,8 @@ class Reader : MlirText {
           site_of({call.target, call.attributes, call.operands, call.results, call.side_effect,
                    call.ordered, place_in_file(name_, line_of(call.at))}));
     }
-    for (Edit& e : hidden_from_folding(*this)) main.edits.push_back(std::move(e));
+    for (Edit& e : hidden_from_folding(*this, operations_, functions))
+      main.edits.push_back(std::move(e));
     out.text = edited(std::move(main.edits));
     for (std::size_t i = 0; i < out.inputs.size(); ++i)
       out.parameters.push_back(static_cast<int>(i));
@@ -91,112 +99,62 @@ class Reader : MlirText {
     std::vector<Type> operands, results;
   };
 
-  /// Refuses what XLA's parser dies of: brackets in brackets without end, and functions that call
-  /// themselves, at once or by others. Refuses also what is not for here: operations of VHLO, and
-  /// modules for several devices.
-  ///
-  /// One pass over the characters, which changes nothing. Strings and comments are stepped over, as
-  /// their brackets and names mean nothing, and an arrow's > closes nothing. More brackets closed
-  /// than opened are XLA's to refuse. A name behind func.func begins a function; any other, but a
-  /// custom call's target, counts as called by the function begun last, which may be too many. Who
-  /// calls whom is known at the end only, so recursion is judged there.
-  ///
-  /// Returns where @main's name ends.
-  std::size_t require_shape() const {
-    constexpr int deepest = 500;
+  /// What XLA must not see. Symbols, but those of custom calls' targets, count as called by the
+  /// function that they stand in, which may be too many. Who calls whom is known at the end only.
+  /// Returns the functions, callers first.
+  std::vector<std::string> require_possible_operations() const {
     CallGraph calls;
-    std::string function;
-    std::size_t defined_at = npos, target_at = npos, main_end = npos;  // where a symbol's @ is
-    int depth = 0;
-    for (std::size_t i = 0; i < text_.size(); ++i) {
-      switch (text_[i]) {
-        case '"':
-          if (text_.substr(i).starts_with("\"vhlo."))
-            refuse(i, "operations of VHLO are read from portable artifacts, not from text",
-                   ErrorCode::unimplemented);
-          if (text_.substr(i).starts_with("\"func.func\""))
-            refuse(i, generic_form("function"), ErrorCode::unimplemented);
-          one_device(i + 1);
-          i = string_end(i) - 1;
-          break;
-        case 'f':
-          if (const std::size_t name = behind_word(i, "func.func"); name != npos) {
-            defined_at = name;
-            for (const std::string_view visibility : {"private", "public", "nested"})
-              if (const std::size_t next = behind_word(name, visibility); next != npos)
-                defined_at = next;
-          }
-          break;
-        case 's':
-          one_device(i);
-          if (const std::size_t name = behind_word(i, custom_call_word); name != npos)
-            target_at = name;
-          break;
-        case 'm':
-        case 'r': one_device(i); break;
-        case '/': i = std::max(comment_end(i), i + 1) - 1; break;
-        case '-': i += at(i + 1) == '>'; break;
-        case '(':
-        case '[':
-        case '{':
-        case '<':
-          if (++depth > deepest)
-            refuse(i, fmt::format("brackets are nested more than {} deep", deepest),
-                   ErrorCode::resource_exhausted);
-          break;
-        case ')':
-        case ']':
-        case '}':
-        case '>': depth = std::max(depth - 1, 0); break;
-        case '@': {
-          const auto [name, end] = symbol(i);
-          if (i == defined_at)
-            calls[function = name];
-          else if (i != target_at)
-            calls[function].insert(name);
-          if (i == defined_at && name == "main") main_end = end;
-          i = end - 1;
-          break;
-        }
+    AppliedBodies bodies;
+    for (const TextOperation& op : operations_.all) {
+      if (op.function == npos || operations_.all[op.function].symbols.empty()) continue;
+      const std::string& function = operations_.all[op.function].symbols[0].name;
+      auto& callees = calls[function];
+      const std::string_view name = bare_name(op.name);
+      if (name == "func") continue;
+      const bool custom = name == "custom_call", applied = is_applied(op);
+      std::string_view target;
+      if (custom && !op.symbols.empty()) target = op.symbols[0].name;
+      bodies.holds(function, applied, name, target, op.at);
+      for (std::size_t i = custom ? 1 : 0; i < op.symbols.size(); ++i) {
+        callees.insert(op.symbols[i].name);
+        bodies.calls(applied, op.symbols[i].name);
       }
+      asking(op.at, [&] {
+        TextSignature types;
+        if (types_matter(name)) types = signature_of(*this, op);
+        require_possible(name, types.operands, types.results);
+      });
     }
-    try {
-      refuse_recursion(calls);
-    } catch (const Error& e) {
-      refuse(0, e.what(), e.code());
-    }
-    if (main_end == npos)
-      refuse(0, "this is neither a saved program nor StableHLO text with a function @main");
-    return main_end;
+    if (const auto refused = bodies.refused(calls))
+      refuse(refused->where, refused->why, ErrorCode::unimplemented);
+    std::vector<std::string> functions;
+    asking(0, [&] { functions = callers_first(calls); });
+    return functions;
+  }
+  /// Whether it stands in a body that is applied to elements.
+  bool is_applied(const TextOperation& op) const {
+    for (std::size_t region = op.region; region != 0; region = operations_.regions[region].outer)
+      if (const std::size_t owner = operations_.regions[region].owner;
+          owner != npos && applies_bodies(bare_name(operations_.all[owner].name)))
+        return true;
+    return false;
+  }
+  /// Where @main's name ends.
+  std::size_t main_end() const {
+    for (const TextOperation& op : operations_.all)
+      if (op.name == "func.func" && !op.symbols.empty() && op.symbols[0].name == "main")
+        return op.symbols[0].end;
+    refuse(0, "this is neither a saved program nor StableHLO text with a function @main");
   }
   static constexpr std::string_view custom_call_word = "stablehlo.custom_call";
-  static std::string generic_form(std::string_view what) {
-    return fmt::format(
-        "a {} in MLIR's generic form cannot be read; print the module in "
-        "StableHLO's own form",
-        what);
-  }
-  /// Where the next thing begins behind `word`, if that is the word at i.
-  std::size_t behind_word(std::size_t i, std::string_view word) const {
-    if (!text_.substr(i).starts_with(word) || (i > 0 && is_word(at(i - 1)))) return npos;
-    if (is_word(at(i + word.size()))) return npos;
-    return skip_space(i + word.size());
-  }
-  /// Refuses what begins at i where it says that there are several devices.
-  void one_device(std::size_t i) const {
-    if (i > 0 && (std::isalnum(static_cast<unsigned char>(at(i - 1))) || at(i - 1) == '_')) return;
-    for (const std::string_view name : says_devices) {
-      if (!text_.substr(i).starts_with(name)) continue;
-      std::size_t equal = i + name.size();
-      if (at(equal) == '"') ++equal;
-      equal = skip_space(equal);
-      if (at(equal) != '=') return;
-      const std::size_t value = skip_space(equal + 1), end = find_outside(value, ",", text_.size());
-      try {
-        require_one_device(name, numbers_of_text(trimmed(value, end)));
-      } catch (const Error& e) {
-        refuse(i, e.what(), e.code());
-      }
+
+  /// What fails inside is told with the line.
+  template <class F>
+  void asking(std::size_t where, F&& f) const {
+    try {
+      f();
+    } catch (const Error& e) {
+      refuse(where, e.what(), e.code());
     }
   }
 
@@ -237,35 +195,23 @@ class Reader : MlirText {
     return static_cast<std::size_t>(part.data() - text_.data());
   }
 
+  /// XLA's errors name lines: each stays the file's.
   std::string edited(std::vector<Edit> edits) const {
+    const auto lines = [](std::string_view t) {
+      return static_cast<std::size_t>(std::ranges::count(t, '\n'));
+    };
     std::ranges::stable_sort(edits, {}, &Edit::from);
     std::string out;
     std::size_t copied = 0;
     for (const Edit& e : edits) {
       out += part(copied, e.from);
       out += e.text;
+      out.append(lines(part(e.from, e.to)) - std::min(lines(e.text), lines(part(e.from, e.to))),
+                 '\n');
       copied = e.to;
     }
     out += text_.substr(copied);
     return out;
-  }
-
-  std::size_t next_custom_call(std::size_t from) const {
-    for (std::size_t i = from; i < text_.size();) {
-      if (text_[i] == '"') {
-        const std::size_t end = string_end(i);
-        if (text_.substr(i, end - i) == "\"stablehlo.custom_call\"")
-          refuse(i, generic_form("custom call"), ErrorCode::unimplemented);
-        i = end;
-      } else if (const std::size_t end = comment_end(i); end != i) {
-        i = end;
-      } else if (text_[i] == 's' && behind_word(i, custom_call_word) != npos) {
-        return i;
-      } else {
-        ++i;
-      }
-    }
-    return npos;
   }
 
   /// stablehlo.custom_call @target(%a, %b) {...} : (types) -> types
@@ -277,11 +223,7 @@ class Reader : MlirText {
     auto [target, target_end] = symbol(i - 1);
     call.target = std::move(target);
     call.target_end = target_end;
-    try {
-      call.server = server_of(call.target);
-    } catch (const Error& e) {
-      refuse(where, e.what(), e.code());
-    }
+    asking(where, [&] { call.server = server_of(call.target); });
     call.dict_at = call.dict_end = bracket_end(expect(call.target_end, "(") - 1);
     if (const std::size_t dict = skip_space(call.dict_at); at(dict) == '{') {
       call.dict_at = dict;
@@ -298,11 +240,7 @@ class Reader : MlirText {
         return out;
       };
       const std::vector<std::string> operands = texts(i), results = texts(expect(i, "->"));
-      try {
-        require_signature(call.target, call.server, operands, results);
-      } catch (const Error& e) {
-        refuse(where, e.what(), e.code());
-      }
+      asking(where, [&] { require_signature(call.target, call.server, operands, results); });
       return call;
     }
     if (at(skip_space(i)) != '(') refuse(i, "a custom call's operand types are missing");
@@ -351,6 +289,8 @@ class Reader : MlirText {
     if (auto number = numbers_of_text(value)) return call.attributes.set(name, *number);
     call.attributes.set(name, std::string(value));
   }
+
+  const TextOperations operations_;
 };
 
 std::string mlir_element(DType dtype) {
@@ -362,6 +302,7 @@ std::string mlir_element(DType dtype) {
 
 Type mlir_type(std::string_view t) {
   auto refuse = [&](const std::string& why) { throw Error(ErrorCode::unimplemented, why); };
+  if (t.find("!quant.") != t.npos) refuse("values are quantized, which cannot be run");
   if (!t.starts_with("tensor<") || !t.ends_with(">"))
     refuse(fmt::format("values of type {} cannot be passed", t));
   t = t.substr(7, t.size() - 8);
@@ -423,32 +364,54 @@ void require_signature(const std::string& target, Server server,
   }
 }
 
-void refuse_recursion(const CallGraph& calls) {
-  std::map<std::string_view, std::size_t> callers;
-  for (const auto& [function, callees] : calls)
-    for (const std::string& callee : callees) ++callers[callee];
-  std::vector<std::string_view> ready;
-  for (const auto& [function, callees] : calls)
-    if (!callers.contains(function)) ready.push_back(function);
-  std::size_t done = 0;
-  for (; !ready.empty(); ++done) {
-    const auto function = calls.find(ready.back());
-    ready.pop_back();
-    for (const std::string& callee : function->second)
-      if (--callers[callee] == 0 && calls.contains(callee)) ready.push_back(callee);
-  }
-  if (done < calls.size())
-    throw Error(ErrorCode::unimplemented, "functions of the module call themselves");
-}
-
 std::string brings_computations(std::string_view target) {
   return fmt::format("custom call '{}' brings computations, which host functions cannot be given",
                      target);
 }
 
+/// Throws Error for what XLA's parser objects to, with the line of the file: the edits keep lines.
+/// Nothing is compiled: there are never so many devices, which is found when the text has been
+/// read. Where there is no runtime to ask, the run will say it.
+static void require_readable(const std::string& text, const std::string& name) {
+  constexpr int too_many = 10'000;
+  std::string objection;
+  try {
+    run::Runtime& runtime = run::Runtime::get();
+    if (!runtime.platform().on_host) return;
+    static_cast<void>(runtime.client(0).compile(text, {.num_replicas = too_many}));
+  } catch (const Error& e) {
+    objection = e.what();
+  }
+  constexpr std::string_view place = ": -:";
+  const std::size_t at = objection.find(place);
+  if (at == objection.npos) return;
+  std::size_t line = 0;
+  const char* const end = objection.data() + objection.size();
+  const auto read = std::from_chars(objection.data() + at + place.size(), end, line);
+  std::string_view why(read.ptr, static_cast<std::size_t>(end - read.ptr));
+  constexpr std::string_view error = "error: ";
+  const std::size_t begins = why.find(error);
+  if (read.ec != std::errc() || begins == why.npos) return;
+  why = why.substr(begins + error.size());
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("load: {}:{}: {}", name, line, why.substr(0, why.find('\n'))));
+}
+
+static Foreign read_text(std::string_view text, const std::string& name) {
+  constexpr std::string_view mark = "\xef\xbb\xbf";  // of Windows' editors
+  if (text.starts_with(mark)) text.remove_prefix(mark.size());
+  const std::string plain = without_aliases(text, name);
+  Foreign out = Reader(plain.empty() ? text : plain, name).read();
+  require_readable(out.text, name);
+  return out;
+}
+
 Foreign read_foreign(std::string_view text, const std::string& name) {
+  if (const std::string_view other = other_format(text); !other.empty())
+    throw Error(ErrorCode::unimplemented,
+                fmt::format("load: {}: this is {}; what can be loaded is StableHLO", name, other));
   const bool portable = text.starts_with(bytecode_magic);
-  if (!portable && text.find('\0') == std::string_view::npos) return Reader(text, name).read();
+  if (!portable && text.find('\0') == std::string_view::npos) return read_text(text, name);
   try {
     if (portable) return read_portable(text, name);
     return read_jax_export(text, name);

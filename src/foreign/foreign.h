@@ -2,8 +2,6 @@
 #pragma once
 #include <postern/attributes.h>
 
-#include <map>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -48,11 +46,6 @@ Server server_of(const std::string& target);
 void require_signature(const std::string& target, Server server,
                        std::span<const std::string> operands, std::span<const std::string> results);
 
-/// By function, those that its body names.
-using CallGraph = std::map<std::string, std::set<std::string>, std::less<>>;
-/// Refuses recursion, since XLA writes each call's body in its place: functions that call
-/// themselves would never end.
-void refuse_recursion(const CallGraph& calls);
 /// Says why such a call is refused.
 std::string brings_computations(std::string_view target);
 

@@ -16,8 +16,7 @@ namespace {
 
 template <class T>
 T number_at(std::string_view bytes, std::size_t at) {
-  if (at > bytes.size() || bytes.size() - at < sizeof(T))
-    refuse_damaged("it points behind its end");
+  if (at > bytes.size() || bytes.size() - at < sizeof(T)) refuse_cut("it points behind its end");
   T out;
   std::memcpy(&out, bytes.data() + at, sizeof(T));
   return out;
@@ -74,7 +73,7 @@ class Table {
   std::size_t follow(std::size_t at) const { return at + number_at<std::uint32_t>(bytes_, at); }
   std::string_view vector(std::size_t at, std::size_t size) const {
     const std::size_t to = follow(at), count = number_at<std::uint32_t>(bytes_, to);
-    if (count > (bytes_.size() - to - 4) / size) refuse_damaged("a list is longer than the file");
+    if (count > (bytes_.size() - to - 4) / size) refuse_cut("a list is longer than the file");
     return bytes_.substr(to + 4, count * size);
   }
   /// Where the elements of that list are.

@@ -224,9 +224,16 @@ MainText read_main(const MlirText& text, std::size_t open) {
     const auto colon = text.find_outside(from, ":", to);
     if (colon == to) text.refuse(from, "an argument of @main has no type");
     const std::string_view type = text.type({colon + 1, to});
+    if (const std::string_view about = text.part(colon, to);
+        about.find("jax.global_constant") != about.npos)
+      text.refuse(
+          from,
+          "it was exported for several platforms or for shapes that are not fixed; load what "
+          "serialize() of the exported function writes, or export it for one",
+          ErrorCode::unimplemented);
     if (type == mlir_token) {
-      tokens += fmt::format("\n    {} = stablehlo.create_token : {}", text.trimmed(from, colon),
-                            mlir_token);
+      tokens +=
+          fmt::format(" {} = stablehlo.create_token : {} ", text.trimmed(from, colon), mlir_token);
     } else {
       out.inputs.push_back(type);
       append_item(lent_arguments, lent(text, {from, to}));

@@ -8,11 +8,9 @@
 #include "core/check.h"
 #include "core/text.h"
 #include "foreign/attribute_numbers.h"
-#include "foreign/folding.h"
-#include "foreign/vhlo.h"
+#include "foreign/vhlo_module.h"
 #include "host/handler.h"
 #include "lower/lowering.h"
-#include "platform/platform.h"
 
 namespace postern::internal::foreign {
 
@@ -28,12 +26,12 @@ constexpr std::string_view algorithm[] = {
 
 class Writer {
  public:
-  Writer(std::string_view bytes, const std::string& name, const Exported* exported)
+  Writer(Bytecode code, std::size_t size, const std::string& name, const Exported* exported)
       : name_(name),
         exported_(exported),
-        code_(read_bytecode(bytes)),
-        vhlo_(code_, bytes.size()),
-        most_(1000 * bytes.size() + (1 << 20)) {}
+        code_(std::move(code)),
+        vhlo_(code_, size),
+        most_(1000 * size + (1 << 20)) {}
 
   Foreign write() {
     const std::vector<Operation>& top = code_.top.operations;
@@ -41,37 +39,16 @@ class Writer {
         top[0].regions[0].size() != 1)
       refuse_damaged("this is no module");
     check_attributes(top[0]);
-    without_placing(code_.top.operations);
+    needed_ = prepare(code_, vhlo_, exported_);
     out_.text = "module {\n";
     for (const Operation& op : top[0].regions[0][0].operations) operation(op);
     out_.text += "}\n";
     if (!has_main_) throw Error(ErrorCode::invalid_argument, "the module has no function @main");
-    refuse_recursion(calls_);
     return std::move(out_);
   }
 
  private:
-  /// Shardy's constraints have nothing to do on one device, nor have the conversions to its types:
-  /// their operands take their place.
-  void without_placing(std::vector<Operation>& operations) {
-    for (Operation& op : operations) {
-      for (std::size_t& v : op.operands)
-        if (const auto found = stands_for_.find(v); found != stands_for_.end()) v = found->second;
-      for (auto& blocks : op.regions)
-        for (Block& block : blocks) without_placing(block.operations);
-      if (is_placing(op) && !op.results.empty()) stands_for_[op.results[0]] = op.operands[0];
-    }
-    std::erase_if(operations, [&](const Operation& op) { return is_placing(op); });
-  }
-  bool is_placing(const Operation& op) const {
-    const std::string& name = name_of(op);
-    if (name == "sdy.mesh") return op.results.empty();
-    return (name == "sdy.sharding_constraint" || name == "builtin.unrealized_conversion_cast") &&
-           op.operands.size() == 1 && op.results.size() == 1;
-  }
-
-  using Named =
-      std::vector<std::pair<std::string_view, std::size_t>>;  // the operation's own attributes
+  using Named = Vhlo::Named;
 
   const std::string& name_of(const Operation& op) const { return code_.operations[op.name]; }
   const VhloType& type_of(std::size_t value) { return vhlo_.type(code_.value_types[value]); }
@@ -80,26 +57,7 @@ class Writer {
     if (!module.attributes) return;
     for (const auto& [key, value] : vhlo_.dictionary(*module.attributes))
       if (key == "mhlo.num_partitions" || key == "mhlo.num_replicas")
-        require_one_device(key, vhlo_.host_attribute(value));
-  }
-
-  Named properties(const Operation& op) {
-    Named out;
-    const auto names = vhlo_attribute_names(name_of(op));
-    std::string_view bytes;
-    if (op.properties) bytes = code_.properties[*op.properties];
-    ByteReader in(bytes);
-    for (const std::string_view name : names) {
-      out.emplace_back(name, in.index(code_.attributes.size(), "attribute"));
-      vhlo_.expect(out.back().second, name);
-      if (std::ranges::find(says_devices, name) != std::end(says_devices))
-        require_one_device(name, vhlo_.host_attribute(out.back().second));
-    }
-    if (in.left()) refuse_newer(fmt::format("{} with more attributes", name_of(op)));
-    return out;
-  }
-  std::size_t find(const Named& all, std::string_view name) {
-    return std::ranges::find(all, name, [](const auto& item) { return item.first; })->second;
+        require_one_device("module", key, vhlo_.host_attribute(value));
   }
 
   void limit(const std::string& text) const {
@@ -111,48 +69,27 @@ class Writer {
   void operation(const Operation& op) {
     limit(out_.text);
     const std::string& name = name_of(op);
-    const Named own = properties(op);
+    const Named own = vhlo_.properties(op);
     if (name == "vhlo.func_v1") {
-      function_ = vhlo_.attribute(find(own, "sym_name")).bytes;
-      if (!calls_.try_emplace(function_).second)
-        refuse_damaged(fmt::format("there are several functions @{}", function_));
-      check_body(op, vhlo_.type(vhlo_.attribute(find(own, "function_type")).type));
-      if (function_ == "main") return main(op, own);
-    } else if (name == "vhlo.call_v1" || name.starts_with("vhlo.composite_v")) {
-      std::string_view key = "decomposition";
-      if (name == "vhlo.call_v1") key = "callee";
-      calls_[function_].emplace(vhlo_.attribute(find(own, key)).bytes);
+      const std::string function(vhlo_.attribute(Vhlo::find(own, "sym_name")).bytes);
+      check_body(op, vhlo_.type(vhlo_.attribute(Vhlo::find(own, "function_type")).type));
+      if (function == "main") return main(op, own);
+      if (!needed_.contains(function)) return;
     } else if (name.starts_with("vhlo.custom_call_v")) {
       return custom_call(op, own);
     } else if (name == "vhlo.dot_general_v2") {
       std::size_t none = 0;
       for (const std::string_view part : algorithm)
-        none += vhlo_.is_none(vhlo_.attribute(find(own, part)));
+        none += vhlo_.is_none(vhlo_.attribute(Vhlo::find(own, part)));
       if (none != 0 && none != std::size(algorithm))
         refuse_damaged("a product has half an algorithm");
     } else if (name == "vhlo.constant_v1") {
-      const VhloType& value = vhlo_.type(vhlo_.attribute(find(own, "value")).type);
+      const VhloType& value = vhlo_.type(vhlo_.attribute(Vhlo::find(own, "value")).type);
       if (op.results.size() != 1 || type_of(op.results[0]).builtin != value.builtin)
         refuse_damaged(
             fmt::format("a constant of type {} is not what its operation makes", value.builtin));
     }
-    hidden_from_folding(op, own);
-  }
-  /// What XLA would fold to something else reads its first operand from behind a barrier.
-  void hidden_from_folding(const Operation& op, const Named& own) {
-    std::string_view name = name_of(op);
-    const bool can = op.operands.size() > 0 && op.results.size() == 1 && name.size() > 8 &&
-                     name.starts_with("vhlo.") && name.ends_with("_v1");
-    if (!can || !folds_wrongly(name.substr(5, name.size() - 8), type_of(op.operands[0]).builtin))
-      return as_it_is(op, own);
-    const std::string operand = fmt::format("%{}", op.operands[0]),
-                      hidden = fmt::format("%hidden_{}", op.results[0]);
-    const std::string& type = type_of(op.operands[0]).text;
-    out_.text += fmt::format("{} = \"vhlo.optimization_barrier_v1\"({}) : ({}) -> ({})\n", hidden,
-                             operand, type, type);
-    const std::size_t begins = out_.text.size();
     as_it_is(op, own);
-    out_.text.replace(out_.text.find(operand, out_.text.find('(', begins)), operand.size(), hidden);
   }
   void as_it_is(const Operation& op, const Named& own) {
     std::string name = name_of(op);
@@ -265,7 +202,7 @@ class Writer {
     has_main_ = true;
     const Block& body = op.regions[0][0];
     const std::vector<std::size_t>& about =
-        vhlo_.attribute(find(own, "arg_attrs"), Kind::array, "arg_attrs").items;
+        vhlo_.attribute(Vhlo::find(own, "arg_attrs"), Kind::array, "arg_attrs").items;
     std::vector<std::size_t> inputs, outputs;
     std::string hidden;
     for (std::size_t i = 0; i < body.arguments.size(); ++i) {
@@ -273,11 +210,11 @@ class Writer {
       if (type.is_token)
         hidden += fmt::format("%{} = \"vhlo.create_token_v1\"() : () -> {}\n", body.arguments[i],
                               type.text);
-      else if (i < about.size() && is_platform(about[i]))
+      else if (i < about.size() && is_platform(vhlo_, about[i]))
         hidden += fmt::format(
             "%{} = \"vhlo.constant_v1\"() <{{value = #vhlo.tensor_v1<dense<{}> : {}>}}> : () -> "
             "{}\n",
-            body.arguments[i], platform_number(), type.builtin, type.text);
+            body.arguments[i], platform_number(exported_), type.builtin, type.text);
       else
         inputs.push_back(body.arguments[i]);
     }
@@ -300,23 +237,6 @@ class Writer {
     write_head(returned, "vhlo.return_v1", {});
     write_tail(returned, {});
     out_.text += "}) : () -> ()\n";
-  }
-
-  bool is_platform(std::size_t attributes) {
-    for (const auto& [key, value] : vhlo_.dictionary(attributes)) {
-      if (key != "jax.global_constant") continue;
-      if (vhlo_.attribute(value, Kind::string, key).bytes == "_platform_index") return true;
-      throw Error(ErrorCode::unimplemented,
-                  "it was exported with shapes that are not fixed; export it for the shapes it is "
-                  "to run with");
-    }
-    return false;
-  }
-  std::size_t platform_number() const {
-    if (!exported_)
-      throw Error(ErrorCode::unimplemented,
-                  "it is for several platforms, and without what jax.export writes around it");
-    return platforms::position(platforms::current(), exported_->platforms).value();
   }
 
   void signature(const std::vector<std::size_t>& inputs, const std::vector<std::size_t>& outputs) {
@@ -342,7 +262,7 @@ class Writer {
   // computations along.
   void custom_call(const Operation& op, Named own) {
     const std::string target(
-        vhlo_.attribute(find(own, "call_target_name"), Kind::string, "a custom call's target")
+        vhlo_.attribute(Vhlo::find(own, "call_target_name"), Kind::string, "a custom call's target")
             .bytes);
     if (const auto tilings =
             std::ranges::find(own, "result_tilings", [](const auto& item) { return item.first; });
@@ -362,11 +282,11 @@ class Writer {
       if (server == Server::nobody) return write(op, "vhlo.reshape_v1", {}, {});
       return write(op, name, own, discardable(op));
     }
-    if (!vhlo_.attribute(find(own, "called_computations"), Kind::array, "called computations")
+    if (!vhlo_.attribute(Vhlo::find(own, "called_computations"), Kind::array, "called computations")
              .items.empty())
       throw Error(ErrorCode::unimplemented, brings_computations(target));
     Attributes attributes;
-    host_attributes(attributes, find(own, "backend_config"));
+    host_attributes(attributes, Vhlo::find(own, "backend_config"));
     auto others = discardable(op);
     if (op.attributes)
       for (const auto& [key, value] : vhlo_.dictionary(*op.attributes))
@@ -377,23 +297,23 @@ class Writer {
                     host::site_attribute, out_.sites.size());
     const std::string call = fmt::format("#vhlo.string_v1<\"{}\">", host::call_target);
     const std::string in_rows = rows(op.operands), out_rows = rows(op.results);
-    write_head(
-        op, "vhlo.custom_call_v1",
-        {{"api_version", "#vhlo<api_version_v1 API_VERSION_TYPED_FFI>"},
-         {"backend_config", config},
-         {"call_target_name", call},
-         {"called_computations", "#vhlo.array_v1<[]>"},
-         {"has_side_effect", vhlo_.attribute(find(own, "has_side_effect")).text},
-         {"operand_layouts", in_rows},
-         {"output_operand_aliases", vhlo_.attribute(find(own, "output_operand_aliases")).text},
-         {"result_layouts", out_rows}});
+    write_head(op, "vhlo.custom_call_v1",
+               {{"api_version", "#vhlo<api_version_v1 API_VERSION_TYPED_FFI>"},
+                {"backend_config", config},
+                {"call_target_name", call},
+                {"called_computations", "#vhlo.array_v1<[]>"},
+                {"has_side_effect", vhlo_.attribute(Vhlo::find(own, "has_side_effect")).text},
+                {"operand_layouts", in_rows},
+                {"output_operand_aliases",
+                 vhlo_.attribute(Vhlo::find(own, "output_operand_aliases")).text},
+                {"result_layouts", out_rows}});
     write_tail(op, others);
     ForeignCall about{target, std::move(attributes),   {}, {}, false,
                       false,  vhlo_.place(op.location)};
     if (about.place.line == 0) about.place = place_in_file(name_, 0);
     about.side_effect =
-        vhlo_.attribute(find(own, "has_side_effect"), Kind::boolean, "has_side_effect").integer !=
-        0;
+        vhlo_.attribute(Vhlo::find(own, "has_side_effect"), Kind::boolean, "has_side_effect")
+            .integer != 0;
     about.operands = buffers(op.operands, about.ordered);
     about.results = buffers(op.results, about.ordered);
     out_.sites.push_back(site_of(std::move(about)));
@@ -435,16 +355,20 @@ class Writer {
   Vhlo vhlo_;
   const std::size_t most_;
   bool has_main_ = false;
-  std::string function_;  // that is being written
-  CallGraph calls_;
-  std::map<std::size_t, std::size_t> stands_for_;  // by value
+  std::set<std::string> needed_;  // functions
   Foreign out_;
 };
 
 }  // namespace
 
 Foreign read_portable(std::string_view bytes, const std::string& name, const Exported* exported) {
-  return Writer(bytes, name, exported).write();
+  Bytecode code = read_bytecode(bytes);
+  const std::string producer(code.producer);
+  try {
+    return Writer(std::move(code), bytes.size(), name, exported).write();
+  } catch (const Error& e) {
+    throw Error(e.code(), fmt::format("{} (the file is of {})", e.what(), producer));
+  }
 }
 
 }  // namespace postern::internal::foreign

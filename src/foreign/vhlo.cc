@@ -14,6 +14,7 @@
 #include "core/check.h"
 #include "core/text.h"
 #include "foreign/attribute_numbers.h"
+#include "foreign/rules.h"
 #include "lower/lowering.h"
 
 namespace postern::internal::foreign {
@@ -183,6 +184,7 @@ void Vhlo::read_vhlo(VhloAttribute& out, ByteReader& in) {
                              real_text(absolute), real_text(relative), ulps, mode.text);
       return;
     }
+    case 23: throw Error(ErrorCode::unimplemented, "groups of devices are told by a mesh");
     default: refuse_newer(fmt::format("VHLO's attribute number {}", code));
   }
 }
@@ -377,7 +379,11 @@ void Vhlo::expect(std::size_t index, std::string_view name) {
   if (ok && wanted.items)
     for (const std::size_t item : found.items)
       ok = ok && fits(attribute(item), *wanted.items, wanted.of);
-  if (!ok) refuse_damaged(fmt::format("attribute '{}' of an operation is of another kind", name));
+  if (!ok)
+    throw Error(ErrorCode::unimplemented,
+                fmt::format("attribute '{}' of an operation is of a kind that this reader does not "
+                            "know there",
+                            name));
 }
 
 std::vector<std::pair<std::string, std::size_t>> Vhlo::dictionary(std::size_t index) {
@@ -386,6 +392,27 @@ std::vector<std::pair<std::string, std::size_t>> Vhlo::dictionary(std::size_t in
   for (std::size_t i = 0; i < items.size(); i += 2)
     out.emplace_back(attribute(items[i]).bytes, items[i + 1]);
   return out;
+}
+
+Vhlo::Named Vhlo::properties(const Operation& op) {
+  const std::string& operation = code_.operations[op.name];
+  const auto names = vhlo_attribute_names(operation);
+  std::string_view bytes;
+  if (op.properties) bytes = code_.properties[*op.properties];
+  ByteReader in(bytes);
+  Named out;
+  for (const std::string_view name : names) {
+    out.emplace_back(name, in.index(code_.attributes.size(), "attribute"));
+    expect(out.back().second, name);
+    if (std::ranges::find(says_devices, name) != std::end(says_devices))
+      require_one_device(bare_name(operation), name, host_attribute(out.back().second));
+  }
+  if (in.left()) refuse_newer(fmt::format("{} with more attributes", operation));
+  return out;
+}
+
+std::size_t Vhlo::find(const Named& all, std::string_view name) {
+  return std::ranges::find(all, name, [](const auto& item) { return item.first; })->second;
 }
 
 Attribute Vhlo::host_attribute(std::size_t index) {

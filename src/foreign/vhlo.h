@@ -73,6 +73,10 @@ class Vhlo {
   bool is_none(const VhloAttribute& found);
   /// Names and values of a dictionary.
   std::vector<std::pair<std::string, std::size_t>> dictionary(std::size_t index);
+  using Named = std::vector<std::pair<std::string_view, std::size_t>>;
+  /// Reads an operation's own attributes. Throws Error unless they are what they must be.
+  Named properties(const Operation& op);
+  static std::size_t find(const Named& all, std::string_view name);
   /// Converts it to what a host function is given; what it could not read is given as its text.
   Attribute host_attribute(std::size_t index);
   /// Returns the line of the source nearest to that location, if there is one.

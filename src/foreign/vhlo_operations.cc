@@ -13,7 +13,8 @@ struct Row {
   std::string_view operations, attributes;
 };
 constexpr Row rows[] = {
-    {"abs_v1 add_v1 after_all_v1 and_v1 atan2_v1 bitcast_convert_v1 case_v1 cbrt_v1 ceil_v1 "
+    {"abs_v1 add_v1 after_all_v1 and_v1 async_done_v1 async_start_v1 atan2_v1 bitcast_convert_v1 "
+     "case_v1 cbrt_v1 ceil_v1 "
      "clamp_v1 complex_v1 convert_v1 "
      "cosine_v1 count_leading_zeros_v1 create_token_v1 divide_v1 dynamic_pad_v1 dynamic_reshape_v1 "
      "dynamic_update_slice_v1 exponential_minus_one_v1 exponential_v1 floor_v1 if_v1 imag_v1 "
@@ -42,6 +43,8 @@ constexpr Row rows[] = {
      "result_accuracy"},
     {"cholesky_v1", "lower"},
     {"collective_broadcast_v1", "channel_id replica_groups"},
+    {"collective_broadcast_v2", "channel_id has_dynamic_root replica_groups"},
+    {"collective_reduce_v1", "channel_id has_dynamic_root replica_groups use_global_device_ids"},
     {"collective_permute_v1", "channel_id source_target_pairs"},
     {"compare_v1", "compare_type comparison_direction"},
     {"composite_v1 composite_v2", "composite_attributes decomposition name version"},
@@ -141,7 +144,8 @@ constexpr VhloExpected expected[] = {
      "scatter_dimension "
      "split_count split_dimension",
      Kind::integer, "i64"},
-    {"exponent_bits mantissa_bits version", Kind::integer, "i32"},
+    {"exponent_bits mantissa_bits", Kind::integer, "i32"},
+    {"version", Kind::integer},  // i64 where the file names none
     {"epsilon", Kind::real, "f32"},
     {"lhs_component_count num_primitive_operations rhs_component_count",
      Kind::integer,
@@ -149,7 +153,7 @@ constexpr VhloExpected expected[] = {
      {},
      true},
     {"allow_imprecise_accumulation", Kind::boolean, "", {}, true},
-    {"has_side_effect indices_are_sorted is_host_transfer is_stable "
+    {"has_dynamic_root has_side_effect indices_are_sorted is_host_transfer is_stable "
      "left_side lower unique_indices unit_diagonal use_global_device_ids",
      Kind::boolean},
     {"call_target_name callee decomposition einsum_config infeed_config name outfeed_config "

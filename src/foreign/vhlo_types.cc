@@ -119,6 +119,12 @@ VhloType Vhlo::read_type(std::size_t index) {
     read_tensor_type(out, in, code == 21);
   } else if (code == 23) {
     out.text = fmt::format("!vhlo.tuple_v1<{}>", list(next_types()));
+  } else if (code == 24 || code == 30) {
+    throw Error(ErrorCode::unimplemented, "values are quantized, which cannot be run");
+  } else if (code == 25) {
+    throw Error(ErrorCode::unimplemented, "tensors have no fixed type");
+  } else if (code == 42) {
+    out.text = fmt::format("!vhlo.future_v1<[{}]>", list(next_types()));
   } else {
     refuse_newer(fmt::format("VHLO's type number {}", code));
   }

@@ -68,7 +68,7 @@ TEST_F(Foreign, JaxProgramsGiveWhatJaxComputes) {  // IR: programs of other fram
     }
     EXPECT_EQ(result, results.size());
   }
-  EXPECT_EQ(seen, 20);
+  EXPECT_EQ(seen, 21);
 }
 
 TEST_F(Foreign, CustomCallsAreListedAndServedByName) {
@@ -139,6 +139,25 @@ TEST_F(Foreign, CollectivesOfOneDeviceAreRead) {
       "return %0 : tensor<2xf32> }}");
   EXPECT_EQ(program.run({tensor<float>({1, 2})}).at(0).to_vector<float>(),
             (std::vector<float>{1, 2}));
+}
+
+// Of what other platforms would do nothing is left, nor their custom calls.
+TEST_F(Foreign, OneOfSeveralPlatformsIsTaken) {
+  const Loaded program = load(folder + "platforms_linalg.jax");
+  EXPECT_TRUE(program.sites().empty());
+  EXPECT_EQ(program.stablehlo().find("cusolver"), std::string::npos);
+  EXPECT_EQ(program.stablehlo().find("vhlo.case"), std::string::npos);
+}
+
+TEST_F(Foreign, CompositesNeedNoVersion) {
+  EXPECT_EQ(load(folder + "composite.mlirbc")(tensor<float>({1, 2})).at(0).to_vector<float>(),
+            (std::vector<float>{2, 4}));
+}
+
+TEST_F(Foreign, ArtifactsAreNotFoldedToSomethingElse) {
+  std::string seen;
+  for (const Tensor& t : load(folder + "folded.mlirbc").run({})) seen += to_string(t) + " ";
+  EXPECT_EQ(seen, "[nan nan] [nan nan] [true true] [ true false] [nan nan] ");
 }
 
 TEST_F(Foreign, AttributesAreTheSameOfTextAndOfBytes) {

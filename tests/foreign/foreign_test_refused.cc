@@ -17,7 +17,8 @@ TEST_F(Foreign, TextThatCannotBeRunIsRefusedWithItsLine) {
       {"hello", "neither a saved program nor StableHLO", ErrorCode::invalid_argument},
       {"func.func @main(%a: tensor<?xf32>) -> tensor<?xf32> {}", "no fixed type",
        ErrorCode::unimplemented},
-      {"func.func @main(%a: !quant.any) {}", "values of type !quant.any cannot be passed",
+      {"func.func @main(%a: !quant.any) {}", "values are quantized", ErrorCode::unimplemented},
+      {"func.func @main(%a: tensor<3x!quant.uniform<i8:f32, 0.1>>) {}", "values are quantized",
        ErrorCode::unimplemented},
       {"func.func @main(%a: tensor<3xf31>) {}", "no element type f31", ErrorCode::unimplemented},
       {"func.func @main(%a: tensor<3xf32>", "never closed", ErrorCode::invalid_argument},
@@ -58,6 +59,75 @@ TEST_F(Foreign, TextThatCannotBeRunIsRefusedWithItsLine) {
   }
 }
 
+// The body is XLA's to read; its lines are those of the file, whatever stands in it besides.
+TEST_F(Foreign, BodiesThatDoNotParseAreRefusedWithTheirLine) {
+  const std::string head =
+      "// of three lines\nmodule {\nfunc.func @main(%t: !stablehlo.token, %a: tensor<2xi32>,\n"
+      "    %b: tensor<2xi32>) -> (tensor<2xi32>, !stablehlo.token) {\n"
+      "%0 = stablehlo.divide %a, %b : tensor<2xi32>\n"
+      "%1:2 = stablehlo.custom_call @demo.add(%t,\n  %0) {api_version = 4 : i32,\n"
+      "  has_side_effect = true} : (!stablehlo.token, tensor<2xi32>) -> (!stablehlo.token,\n"
+      "  tensor<2xi32>)\n%c = stablehlo.constant dense<1> : tensor<2xi32>\n"
+      "%d = stablehlo.add %c, %c : tensor<2xi32>\n";
+  const std::string tail = "return %1#1, %1#0 : tensor<2xi32>, !stablehlo.token\n}\n}\n";
+  EXPECT_NO_THROW(load_text(head + tail));
+  struct Case {
+    std::string line, why;
+  };
+  for (const Case& c :
+       {Case{"%2 = stablehlo.add %a, %nothing : tensor<2xi32>\n", "undeclared SSA value"},
+        Case{"%2 = stablehlo.reshape %a : (tensor<2xi32>) -> tensor<3xi32>\n",
+             "number of output elements (3)"},
+        Case{"%2 = stablehlo. %a : tensor<2xi32>\n", ""},
+        Case{"%2 = stablehlo.no_such_thing %a : tensor<2xi32>\n", "no_such_thing"}})
+    expect_error<Error>([&] { load_text(head + c.line + tail, "name"); },
+                        {"load: name:12: ", c.why}, ErrorCode::invalid_argument);
+}
+
+TEST_F(Foreign, NamesOfTypesAttributesAndBytesAreRead) {
+  const std::string text =
+      "\xef\xbb\xbf!t = tensor<2xf32>\n!u = !t\n#one = #stablehlo.gather<\n  collapsed_slice_dims "
+      "= [0],\n  start_index_map = [0], index_vector_dim = 1>\n#alone = dense<0> : "
+      "tensor<1x1xi64>\n#loc1 = loc(\"#one\":1:2)\nmodule {\nfunc.func @main(%a: !u) -> !t {\n"
+      "%i = stablehlo.constant dense<[[1], [0]]> : tensor<2x1xi32>\n"
+      "%0 = \"stablehlo.gather\"(%a, %i) <{dimension_numbers = #one, slice_sizes = array<i64: 1>}> "
+      ": (!t, tensor<2x1xi32>) -> !t loc(#loc1)\n"
+      "%1 = \"stablehlo.all_reduce\"(%0) <{replica_groups = #alone}> ({\n"
+      "^bb0(%p: tensor<f32>, %q: tensor<f32>):\n%s = stablehlo.add %p, %q : tensor<f32>\n"
+      "stablehlo.return %s : tensor<f32>\n}) : (!t) -> !t\n"
+      "%c = stablehlo.constant dense_resource<blob> : tensor<2xf32>\n"
+      "%2 = stablehlo.add %1, %c : !u\n";
+  const std::string end = "return %2 : !t\n}\n}\n\n";
+  const std::string bytes =
+      "{-#\n  dialect_resources: {\n    builtin: {\n      blob: "
+      "\"0x040000000000803F00000040\"\n    }\n  }\n#-}\n";
+  const Loaded program = load_text(text + end + bytes);
+  EXPECT_EQ(to_string(program.inputs()), "(f32[2])");
+  EXPECT_EQ(program(tensor<float>({3, 5})).at(0).to_vector<float>(), (std::vector<float>{6, 5}));
+  expect_error<Error>([&] { load_text(text + end, "name"); },
+                      {"name:17: ", "dense_resource 'blob' are not in the file"});
+  expect_error<Error>(
+      [&] { load_text(text + "%3 = stablehlo.add %2, %9 : !t\n" + end + bytes, "name"); },
+      {"name:19: "});
+  std::string many = "!a0 = tuple<tensor<2xf32>, tensor<2xf32>>\n";
+  for (int i = 1; i < 60; ++i) many += fmt::format("!a{0} = tuple<!a{1}, !a{1}>\n", i, i - 1);
+  expect_error<Error>([&] { load_text(many + "func.func @main(%a: !a59) {}", "name"); },
+                      {"more text than a file of its size"}, ErrorCode::resource_exhausted);
+}
+
+TEST_F(Foreign, OtherFormatsAreNamed) {
+  using namespace std::string_literals;
+  for (const auto& [bytes, what] :
+       {std::pair{"PK\x03\x04\x14\x00"s, "zip archive"},
+        std::pair{"\x1c\x00\x00\x00TFL3\x14"s, "TFLite"},
+        std::pair{"\x08\x08\x12\x07pytorch"s, "ONNX"},
+        std::pair{"\x0a\x05jit_f\x12\x04main"s, "protocol buffer"},
+        std::pair{"\x0a\x20\x0a\x05jit_f\x12\x04main"s, "protocol buffer"},
+        std::pair{"HloModule jit_f\n"s, "HLO text"}})
+    expect_error<Error>([&, &file = bytes] { load_text(file, "name"); },
+                        {"load: name: this is ", what}, ErrorCode::unimplemented);
+}
+
 TEST_F(Foreign, ArtifactsThatCannotBeRunAreRefusedWithTheReason) {
   struct Case {
     const char *file, *why;
@@ -67,7 +137,16 @@ TEST_F(Foreign, ArtifactsThatCannotBeRunAreRefusedWithTheReason) {
        {Case{"refused_shapes.jax", "shapes that are not fixed ('n')", ErrorCode::unimplemented},
         Case{"refused_platform.jax", "exported for tpu, this process runs on cpu",
              ErrorCode::failed_precondition},
-        Case{"refused_devices.jax", "exported for 2 devices", ErrorCode::unimplemented}}) {
+        Case{"refused_devices.jax", "exported for 2 devices", ErrorCode::unimplemented},
+        Case{"refused_body.mlirbc",
+             "custom call 'demo.add' cannot be in the body of a reduction, scatter, sort or map, "
+             "nor "
+             "in a function that it calls (the file is of StableHLO_v1.13.0)",
+             ErrorCode::unimplemented},
+        Case{"refused_queue.mlirbc", "operation 'infeed' waits for a queue",
+             ErrorCode::unimplemented},
+        Case{"platforms.mlir", "platforms.mlir:4: it was exported for several platforms",
+             ErrorCode::unimplemented}}) {
     SCOPED_TRACE(c.file);
     try {
       load(folder + c.file);
@@ -91,8 +170,9 @@ TEST_F(Foreign, WhatIsNewerThanTheReaderIsNamed) {
   auto refused = [](const std::string& file, std::initializer_list<std::string_view> words) {
     expect_error<Error>([&] { load_text(file, "name"); }, words);
   };
-  refused(with(whole, "multiply_v1", "multiply_v9"),
-          {"load: name: ", "vhlo.multiply_v9 is newer than this reader"});
+  refused(
+      with(whole, "multiply_v1", "multiply_v9"),
+      {"load: name: ", "vhlo.multiply_v9 is newer than this reader", "the file is of StableHLO_v"});
   refused(with(whole, std::string("vhlo\0", 5), std::string("vhxo\0", 5)),
           {"vhxo.func_v1 is newer than this reader"});
   refused(with(whole, std::string("ML\xefR\x0d"), std::string("ML\xefR\x11")),
