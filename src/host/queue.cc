@@ -8,6 +8,7 @@
 
 #include <postern/detail/small_vector.h>
 
+#include <array>
 #include <cstring>
 #include <new>
 #include <thread>
@@ -19,7 +20,6 @@
 #include "host/executor.h"
 #include "host/fire.h"
 #include "host/live.h"
-#include "host/lookout.h"
 #include "host/timeline.h"
 #include "host/unseen.h"
 
