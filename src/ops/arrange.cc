@@ -116,6 +116,7 @@ Tensor tile(const Operand& operand, const Dims& given) {
   PlaceScope scope(operand.place());
   const Tensor& x = operand.tensor();
   const std::size_t rank = std::max(given.size(), x.dims().size());
+  check_rank(given);
   Dims times = joined(Dims(rank - given.size(), 1), given),
        dims = joined(Dims(rank - x.dims().size(), 1), x.dims());
   Dims stretched, own, result;

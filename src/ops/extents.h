@@ -1,11 +1,19 @@
 // Arithmetic on extents that comes from users' numbers: what does not fit is refused, never
 // wrapped.
 #pragma once
+#include <postern/type.h>
+
 #include "core/check.h"
 
 #include <cstdint>
 
 namespace postern::internal {
+
+/// Looks at the rank of a user's shape before work is done by axis.
+inline void check_rank(const Dims& dims) {
+  check(dims.size() <= std::size_t{max_rank}, "a tensor has at most {} axes, got {}", max_rank,
+        dims.size());
+}
 
 inline std::int64_t extent_sum(std::int64_t a, std::int64_t b) {
   std::int64_t out = 0;

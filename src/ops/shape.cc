@@ -296,6 +296,7 @@ Tensor convert(const Operand& x, DType dtype) {
 
 Tensor broadcast_to(const Operand& x, const Dims& dims) {
   PlaceScope at(x.place());
+  check_rank(dims);
   check(broadcast_dims("broadcast_to", x.tensor().dims(), dims) == dims,
         "broadcast_to: {} does not stretch to {}", to_string(x.tensor().type()),
         dims_to_string(dims));
@@ -306,6 +307,7 @@ Tensor reshape(const Operand& operand, const Dims& dims) {
   PlaceScope at(operand.place());
   const Tensor& x = operand.tensor();
   if (x.dims() == dims) return x;
+  check_rank(dims);
   Dims full = dims;
   std::int64_t known = 1, open = -1;
   for (std::size_t i = 0; i < full.size(); ++i) {
