@@ -29,7 +29,6 @@ NO_PLACE = {
     "checkpoint.h": "operator()",
     "conv.h": "ConvPadding",
     "devices.h": "devices plugin_info",
-    "dlpack.h": "from_dlpack",
     "file.h": "operator()",
     "hook.h": "ScopedHooks",
     "metrics.h": "operator()",

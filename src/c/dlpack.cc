@@ -81,7 +81,8 @@ struct Shown {
 
 }  // namespace
 
-Tensor from_dlpack(DLManagedTensor* managed) {
+Tensor from_dlpack(DLManagedTensor* managed, Place place) {
+  PlaceScope at(place);
   check(managed != nullptr, "DLPack: the array is null");
   const DLTensor& t = managed->dl_tensor;
   check(t.device.device_type == kDLCPU || t.device.device_type == kDLCUDAHost,

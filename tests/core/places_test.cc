@@ -396,6 +396,7 @@ TEST(Places, OfFilesAndListeners) {
                     WRONG(loaded.run({})),
                     WRONG(loaded.start({})),
                     WRONG(to_dlpack(traced)),
+                    WRONG(from_dlpack(nullptr)),
                     WRONG(hooks[0].change({.every = 0})),
                     WRONG(on.change({.every = 0}))});
   std::filesystem::remove(p);
