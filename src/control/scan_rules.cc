@@ -215,7 +215,7 @@ Batched scan_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::i
   if (was_counted) from.push_back(-1);
   const std::size_t first_carry = from.size();
   Tensors carry, xs;
-  std::vector<bool> mapped, y_mapped(p.ys(), each.has_value());
+  std::vector<bool> mapped, y_mapped(p.ys(), each.has_value() || (p.taped && mask.has_value()));
   for (std::size_t i = 0; i < p.carries; ++i) {
     const int axis = axes[first + p.constants + i];
     mapped.push_back(axis >= 0 || each.has_value());

@@ -114,9 +114,11 @@ class BatchedWhile {
   std::pair<Tensors, std::vector<int>> batched_step(TensorSpan in, const Tensor& alive) const {
     auto [y, from] = batch_of(*p_.body, in, axes_with_carry(bc_axes_), size_, alive);
     for (std::size_t i = 0; i < y.size(); ++i) {
-      bool is_mapped = from[i] >= 0;
+      // Of a branch that some do not take, each element has its own tape: it is freed by itself.
+      bool is_mapped = from[i] >= 0 || alive.has_value();
       if (i < carry_.size()) is_mapped = mapped_[i];
       if (is_mapped) y[i] = move_batch(y[i], from[i], 0, size_, alive);
+      if (i >= carry_.size()) from[i] = axis_if(is_mapped);
     }
     return {std::move(y), std::move(from)};
   }
@@ -148,12 +150,7 @@ class BatchedWhile {
       const Tensor now = mine[0];
       const std::vector<int> axes = axes_with_carry(bc_axes_);
       auto [next, from] = batched_step(shielded(joined(bc, old), axes, now), now);
-      for (std::size_t i = 0; i < next.size(); ++i) {
-        if (i < old.size())
-          next[i] = select_elements(now, next[i], old[i]);
-        else if (from[i] < 0)
-          next[i] = move_batch(next[i], -1, 0, size_, now);
-      }
+      for (std::size_t i = 0; i < old.size(); ++i) next[i] = select_elements(now, next[i], old[i]);
       const auto after = TensorSpan(next).first(old.size());
       Tensors out{logical_and(now, batch_condition(joined(cc, after), now).first)};
       if (p_.taped) out.push_back(add(mine[1], convert(now, counts.dtype)));
