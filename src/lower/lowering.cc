@@ -298,8 +298,26 @@ void Lowering::by_rule(const Equation& e) {
   }
 }
 
+/// Returns whether the results have no elements but extents through which XLA would loop all the
+/// same, as concatenate does.
+static bool is_long_and_empty(const Program& program, const Equation& e) {
+  constexpr double most = 1 << 20;
+  if (e.results == 0 || e.primitive->site || e.primitive->may_call ||
+      effect_of(e) != Effect::pure || (e.params && !programs_of(*e.params).empty()))
+    return false;
+  for (int i = 0; i < e.results; ++i) {
+    const Type& type = program.type(e.first + i);
+    double steps = 1;
+    for (const std::int64_t d : type.dims) steps *= d == 0 ? 1.0 : static_cast<double>(d);
+    if (type.size() > 0 || steps <= most) return false;
+  }
+  return true;
+}
+
 void Lowering::equation(const Equation& e) {
-  if (e.primitive == &literal_p) {
+  if (is_long_and_empty(*program_, e)) {
+    for (int i = 0; i < e.results; ++i) define(e, i, constant("", program_->type(e.first + i)));
+  } else if (e.primitive == &literal_p) {
     const auto& p = as<LiteralParams>(*e.params);
     const Ssa value = constant(literal_text(p.number, p.type.dtype), p.type);
     set_known(value, {true, &p.number});

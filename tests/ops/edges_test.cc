@@ -221,6 +221,17 @@ TEST(Edges, NumbersOfAByteOrLess) {
   EXPECT_EQ(floats(take(convert(x, DType::f4e2m1fn), tensor<int>({2, 0}))), (Floats{2, 1}));
 }
 
+TEST(Edges, EmptyArraysOfGreatExtentsEndAtOnce) {
+  const std::int64_t great = std::int64_t{1} << 50;
+  const Tensor x = zeros(type<float>({great, 0}));
+  const auto ops = [](Tensor x) {
+    return std::vector{concatenate({x, x}, 1), x + x, transpose(x), flip(x, 0), sort(x, 0)};
+  };
+  for (const Mode mode : test::both_modes)
+    for (const Tensor& y : jit(ops, {.mode = mode})(x)) EXPECT_EQ(y.size(), 0);
+  for (const Tensor& y : ops(x)) EXPECT_EQ(y.size(), 0);
+}
+
 std::vector<std::byte> bytes_of(const Tensor& x) {
   std::vector<std::byte> out(x.type().byte_size());
   x.read(out.data());
