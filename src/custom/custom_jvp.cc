@@ -65,20 +65,27 @@ Batched custom_jvp_batch(const Op& op, TensorSpan x, std::span<const int> axes, 
   Types types = element_types(x.subspan(p.captures), axes.subspan(p.captures));
   std::vector<int> rule_axes(axes.begin() + first, axes.end());
   const std::size_t n = types.size();
+  const bool masked = mask.has_value();
+  // Under a mask each element has its own tangent of what all share: what comes back along those of
+  // dead elements, perhaps nan, is not added to it.
+  std::vector<bool> spread;
   for (std::size_t i = 0; i < n; ++i) {
+    spread.push_back(masked && rule_axes[i] < 0 && is_differentiable(types[i].dtype));
     types.push_back(tangent_type(types[i]));
-    rule_axes.push_back(rule_axes[i]);
+    rule_axes.push_back(spread[i] ? 0 : rule_axes[i]);
   }
   const std::size_t results = p.body->outputs.size();
-  const bool masked = mask.has_value();
   TensorFunction batched = batched_function("custom_jvp", *p.rule, types, rule_axes, size, masked,
                                             std::vector<int>(2 * results, 0));
-  auto rule = std::make_shared<const TensorFunction>([batched, n, masked](TensorSpan leaves) {
-    Tensors in = head(leaves, n);
-    append(in, leaves.subspan(n + masked, n));
-    if (masked) in.push_back(leaves[n]);
-    return batched(in);
-  });
+  auto rule = std::make_shared<const TensorFunction>(
+      [batched, n, masked, spread = std::move(spread), size](TensorSpan leaves) {
+        Tensors in = head(leaves, n);
+        append(in, leaves.subspan(n + masked, n));
+        for (std::size_t i = 0; i < n; ++i)
+          if (spread[i]) in[n + i] = move_batch(in[n + i], -1, 0, size, leaves[n]);
+        if (masked) in.push_back(leaves[n]);
+        return batched(in);
+      });
   Tensors operands = body.captures;
   append(operands, x);
   if (masked) operands.push_back(mask);
