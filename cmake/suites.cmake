@@ -59,7 +59,8 @@ endfunction()
 # What a file's suites have in their environment beside what all have.
 function(environment_of name result)
   set(environment)
-  if(name MATCHES "^(linalg|sweep|transform|custom|vmap|autodiff|block|foreign|devices)_test$")
+  if(name MATCHES "^(linalg|sweep|transform|commute|custom|vmap|autodiff)_test$"
+     OR name MATCHES "^(block|foreign|devices)_test$")
     list(APPEND environment ${test_quickly})
   endif()
   if(name MATCHES "^devices")
@@ -68,7 +69,8 @@ function(environment_of name result)
     list(APPEND environment POSTERN_PLATFORM=cuda)
   endif()
   # Values, on one thread: every fourth test will do.
-  if(POSTERN_SANITIZE MATCHES "thread" AND name MATCHES "^(ops_|linalg|sweep|transform|custom)")
+  if(POSTERN_SANITIZE MATCHES "thread"
+     AND name MATCHES "^(ops_|linalg|sweep|transform|commute|custom)")
     list(APPEND environment GTEST_TOTAL_SHARDS=4 GTEST_SHARD_INDEX=0)
   endif()
   set(${result} ${environment} PARENT_SCOPE)
@@ -79,7 +81,7 @@ endfunction()
 function(set_turn name)
   if(name MATCHES "^random_programs")  # compiles for ten minutes of a core
     set_tests_properties(${name} PROPERTIES COST 300 TIMEOUT 1800)
-  elseif(name MATCHES "^(devices|transform|checkpoint|foreign|threads|linalg|sweep)_test$")
+  elseif(name MATCHES "^(devices|transform|commute|checkpoint|foreign|threads|linalg|sweep)_test$")
     set_tests_properties(${name} PROPERTIES COST 100)
   endif()
   if(name MATCHES "^gpu")
