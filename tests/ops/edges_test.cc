@@ -224,8 +224,8 @@ TEST(Edges, NumbersOfAByteOrLess) {
 TEST(Edges, EmptyArraysOfGreatExtentsEndAtOnce) {
   const std::int64_t great = std::int64_t{1} << 50;
   const Tensor x = zeros(type<float>({great, 0}));
-  const auto ops = [](Tensor x) {
-    return std::vector{concatenate({x, x}, 1), x + x, transpose(x), flip(x, 0), sort(x, 0)};
+  const auto ops = [](Tensor v) {
+    return std::vector{concatenate({v, v}, 1), v + v, transpose(v), flip(v, 0), sort(v, 0)};
   };
   for (const Mode mode : test::both_modes)
     for (const Tensor& y : jit(ops, {.mode = mode})(x)) EXPECT_EQ(y.size(), 0);
