@@ -50,8 +50,7 @@ defmodule Postern do
          {:ok, run} <- start(program, arguments, options) do
       with :late <- awaited(run, timeout) do
         cancel(run)
-        # Its end is told before that returns.
-        ended(run, :late)
+        wait(run, :infinity)
         late("the run was cancelled: #{timeout} ms were given, which have passed")
       end
     end

@@ -50,7 +50,11 @@ using Started = std::shared_ptr<pn_started>;
 constexpr const char* run_is_over = "the run that it was for is over";
 
 /// Whether the owner of a run was sent the message of its end.
-using Told = std::shared_ptr<std::atomic<bool>>;
+struct EndTold {
+  std::mutex guard;  // held until it is sent and written down
+  bool sent = false;
+};
+using Told = std::shared_ptr<EndTold>;
 
 struct Run {
   Started handle;
@@ -92,9 +96,12 @@ class Listener {
     ErlNifEnv* const env = enif_alloc_env();
     const ERL_NIF_TERM message =
         enif_make_tuple2(env, atoms().ended, enif_make_copy(env, reference_));
-    enif_send(nullptr, &owner_, env, message);
+    {
+      const std::scoped_lock lock(told_->guard);
+      enif_send(nullptr, &owner_, env, message);
+      told_->sent = true;
+    }
     enif_free_env(env);
-    *told_ = true;
   }
   const Told& told() const { return told_; }
   /// These end when what the run's asynchronous taps have shown was delivered.
@@ -124,7 +131,7 @@ class Listener {
   const ErlNifPid owner_;
   const ErlNifPid printer_;
   const bool until_end_;
-  const Told told_ = std::make_shared<std::atomic<bool>>(false);
+  const Told told_ = std::make_shared<EndTold>();
   std::mutex guard_;
   Started run_;  // until it is over
   std::vector<std::shared_ptr<Service>> shows_;
@@ -271,7 +278,10 @@ ERL_NIF_TERM start_now(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
 
 ERL_NIF_TERM result_now(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
   const Run* const run = Resource<Run>::get(env, arguments[0]);
-  if (!*run->told) return atoms().wait;  // else the message would come to who does not expect it
+  {
+    const std::scoped_lock lock(run->told->guard);
+    if (!run->told->sent) return atoms().wait;  // else the message came to who expects none
+  }
   std::vector<pn_tensor*> tensors(run->results);
   const int code = pn_started_wait(run->get(), 0, tensors.data());
   if (code == PN_EMPTY) return atoms().wait;
