@@ -196,8 +196,8 @@ void compare(const F& one, const std::vector<F>& of_all) {
   }
 }
 
-/// The batch of the derivative of a while loop in a cond by what all share is an error: "its tape is
-/// not there".
+/// The batch of the derivative of a while loop in a cond by what all share is an error: "its tape
+/// is not there".
 bool loses_its_tape(const std::string& name, const std::string& guard) {
   return name == "inner loop" && guard.starts_with("cond");
 }
