@@ -22,6 +22,7 @@ class HookCard {
   constructor(hook) {
     this.number = hook.number;
     this.mine = new Map();  // kind: number of what was turned on
+    this.seen = new Set();  // numbers that the process has told of
     this.figure = make("figure", $("hooks"), "", "hook");
     this.figure.id = `hook-${hook.number}`;
     make("h3", this.figure, hook.name || "(no name)");
@@ -107,7 +108,10 @@ class HookCard {
   }
   take(hook) {
     const there = new Map(hook.listeners.map((l) => [l.number, l]));
-    for (const [kind, number] of this.mine) if (!there.has(number)) this.mine.delete(kind);
+    for (const number of there.keys()) this.seen.add(number);
+    // What comes now may have been written before it was turned on.
+    for (const [kind, number] of this.mine)
+      if (this.seen.has(number) && !there.has(number)) this.mine.delete(kind);
     const first = !this.shown;
     this.shown = true;
     this.own = hook.own;

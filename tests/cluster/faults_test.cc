@@ -303,7 +303,7 @@ TEST_F(Faults, CancelledBeforeOthersCall) {
   const auto f = jit(shard_map([](Tensor v) { return psum(v, "host"); }, hosts()));
   for (int i = 0; i < times(); ++i) {
     for (int k = 0; k < 6; ++k) {
-      if (rank() != 0) std::this_thread::sleep_for(1ms);
+      if (rank() != 0) std::this_thread::sleep_for(20ms);
       auto run = f.start(Tensor(1.0f));
       if (rank() == 0) run.cancel();
       const std::string text = failure_of([&] { run.wait(); });
