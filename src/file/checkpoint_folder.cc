@@ -12,7 +12,6 @@
 #include <charconv>
 #include <cstring>
 #include <new>
-#include <ranges>
 #include <system_error>
 #include <thread>
 
@@ -198,8 +197,8 @@ std::vector<std::uint64_t> checkpoint_numbers(const fs::path& folder) {
   for (std::vector<std::uint64_t> all = all_numbers(folder);;) {
     std::vector<std::uint64_t> out;
     // The oldest first: one that is gone by then has made room for a newer one, which is whole.
-    for (const std::uint64_t n : std::views::reverse(all))
-      if (counts(checkpoint_path(folder, n))) out.insert(out.begin(), n);
+    for (auto n = all.rbegin(); n != all.rend(); ++n)
+      if (counts(checkpoint_path(folder, *n))) out.insert(out.begin(), *n);
     if (!out.empty()) return out;
     std::vector<std::uint64_t> now = all_numbers(folder);
     if (now == all) return out;

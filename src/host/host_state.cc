@@ -116,7 +116,7 @@ void load_states(const SavedStates& saved) {
       if (const auto found = states().by_name.find(name); found != states().by_name.end())
         state = found->second;
     }
-    if (!state || !state->enter([&] { state->load(bytes); }))
+    if (!state || !state->enter([&, &bytes = bytes] { state->load(bytes); }))
       throw Error(ErrorCode::failed_precondition,
                   fmt::format("state {} is not registered any more", internal::quoted(name)));
   }
