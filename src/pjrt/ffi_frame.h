@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <cstring>
-#include <optional>
 #include <span>
 #include <string_view>
 
@@ -102,26 +101,6 @@ inline const std::int64_t* int_attribute(const XLA_FFI_CallFrame* frame, std::in
   if (scalar->dtype != XLA_FFI_DataType_S64) [[unlikely]]
     return nullptr;
   return static_cast<const std::int64_t*>(scalar->value);
-}
-
-/// Returns the integer attribute of that name, of at most 32 bits or boolean; nothing if there is
-/// no such one.
-inline std::optional<std::int64_t> small_attribute(const XLA_FFI_CallFrame* frame,
-                                                   std::string_view name) {
-  const XLA_FFI_Attrs& attrs = frame->attrs;
-  for (std::int64_t i = 0; i < attrs.size; ++i) {
-    if (attrs.types[i] != XLA_FFI_AttrType_SCALAR ||
-        std::string_view(attrs.names[i]->ptr, attrs.names[i]->len) != name)
-      continue;
-    const auto* scalar = static_cast<const XLA_FFI_Scalar*>(attrs.attrs[i]);
-    switch (scalar->dtype) {
-      case XLA_FFI_DataType_PRED: return *static_cast<const bool*>(scalar->value);
-      case XLA_FFI_DataType_U8: return *static_cast<const std::uint8_t*>(scalar->value);
-      case XLA_FFI_DataType_S32: return *static_cast<const std::int32_t*>(scalar->value);
-      default: return std::nullopt;
-    }
-  }
-  return std::nullopt;
 }
 
 /// Returns the operands or results of a call, in order. All are buffers: version 0.1 knows nothing

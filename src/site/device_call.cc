@@ -12,6 +12,16 @@
 namespace postern {
 using namespace internal;
 
+namespace internal {
+
+void check_device(const CallOptions& options) {
+  check(options.device < 0 || options.device < std::ssize(devices()),
+        "call '{}': there is no device {}, devices() has {}", options.name, options.device,
+        devices().size());
+}
+
+}  // namespace internal
+
 namespace {
 
 struct DeviceCallParams {
@@ -135,9 +145,7 @@ detail::Tensors detail::call_on_device(const CallOptions& options, const std::ve
         "call '{}': inside shard_map every device runs its own part; a compiled function cannot be "
         "sent elsewhere",
         options.name);
-  check(options.device < static_cast<int>(devices().size()),
-        "call '{}': there is no device {}, devices() has {}", options.name, options.device,
-        devices().size());
+  check_device(options);
   const Closed body = trace_user_inner("call", types_of(x), f);
   const Types made = body.program->output_types();
   check(made.size() == out.size(), "call '{}': expected {} results, the function returns {}",

@@ -381,9 +381,7 @@ SiteSpec call_site(const CallOptions& options, const std::vector<Type>& out,
         options.name);
   check(options.device >= -1, "call '{}': device must be an ordinal, or -1 for the first, got {}",
         options.name, options.device);
-  check(options.device < 0 || options.device < std::ssize(devices()),
-        "call '{}': there is no device {}, devices() has {}", options.name, options.device,
-        devices().size());
+  check_device(options);
   SiteSpec s;
   s.name = options.name;
   s.place = fn.place();

@@ -15,6 +15,9 @@ SiteSpec call_site(const CallOptions& options, const std::vector<Type>& out,
                    const std::string& structure, const std::vector<std::string>& paths,
                    const Callee& fn, std::span<const Tensor> operands);
 
+/// Checks that there is the device that a call asks for, if it asks for one. Throws TypeError.
+void check_device(const CallOptions& options);
+
 // Gives the rules of site_p: site_derivatives.cc.
 std::pair<Tensors, Tensors> site_jvp(const Op& op, std::span<const Tensor> x,
                                      std::span<const Tensor> dx);
