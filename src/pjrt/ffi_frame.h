@@ -166,7 +166,7 @@ struct StateArgs3 {  // to set and to get
 };
 static_assert(sizeof(StateSet1) == XLA_FFI_State_Set_Args_STRUCT_SIZE &&
               sizeof(StateGet1) == XLA_FFI_State_Get_Args_STRUCT_SIZE);
-inline constexpr int last_known_ffi_minor = 3;
+inline constexpr int last_known_ffi_minor = 5;  // of JAX 0.12
 
 inline int ffi_minor(const XLA_FFI_CallFrame* frame) {
   return frame->api->api_version.minor_version;
@@ -185,7 +185,7 @@ inline bool set_state(const XLA_FFI_CallFrame* frame, XLA_FFI_TypeId* type, void
                       void (*deleter)(void*)) {
   const int minor = ffi_minor(frame);
   if (minor < 1 || minor > last_known_ffi_minor) return false;
-  if (minor == 3) {
+  if (minor >= 3) {
     StateArgs3 args{sizeof args, nullptr, frame->ctx, XLA_FFI_ExecutionStage_INSTANTIATE,
                     type,        state};
     auto* const entry =
@@ -207,7 +207,7 @@ inline void* state_of(const XLA_FFI_CallFrame* frame, XLA_FFI_TypeId* type) {
   const int minor = ffi_minor(frame);
   if (minor < 1 || minor > last_known_ffi_minor) [[unlikely]]
     return nullptr;
-  if (minor == 3) {
+  if (minor >= 3) {
     StateArgs3 args{sizeof args, nullptr, frame->ctx, XLA_FFI_ExecutionStage_INSTANTIATE,
                     type,        nullptr};
     auto* const entry =

@@ -610,9 +610,6 @@ def test_every_device_taps_for_itself():
     )
 
 
-@pytest.mark.skipif(
-    jax.__version_info__ < (0, 8), reason="JAX's pmap has no ordered effects before 0.8"
-)
 def test_pmap():
     seen = []
     f = jax.pmap(

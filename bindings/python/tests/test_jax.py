@@ -602,20 +602,71 @@ def test_registered_functions_by_name():
         f(2.0).block_until_ready()
 
 
-def test_a_version_that_is_not_known_is_refused():
-    for version, told in [("(0, 11, 0)", "too new"), ("(0, 5, 3)", "too old")]:
-        program = f"import jax; jax.__version_info__ = {version}; import postern.jax"
-        ended = subprocess.run(
-            [sys.executable, "-c", program],
-            env=os.environ,
-            capture_output=True,
-            text=True,
-            timeout=100,
-        )
-        assert (
-            ended.returncode == 1
-            and f"is {told}: this version of Postern is tried with JAX 0.6 to 0.10" in ended.stderr
-        )
+def with_version(version, program, folder, **environment):
+    """The end of a process in which JAX says that it is of that version."""
+    before = f"import jax; jax.__version_info__ = {version}; jax.__version__ = 'of the test'\n"
+    return subprocess.run(
+        [sys.executable, "-c", before + textwrap.dedent(program)],
+        env={**os.environ, "POSTERN_CACHE_DIR": str(folder), **environment},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+
+
+CALLS = """
+    import jax.numpy as jnp, postern.jax as pj
+    F32 = jax.ShapeDtypeStruct((), jnp.float32)
+    print(jax.jit(lambda x: pj.call(lambda v: 2 * v, F32, x))(jnp.float32(3)))
+"""
+
+
+def test_a_version_that_is_too_old_is_refused(tmp_path):
+    ended = with_version("(0, 8, 3)", "import postern.jax", tmp_path)
+    assert ended.returncode == 1
+    assert "is too old: this version of Postern is tried with JAX 0.9 to 0.12" in ended.stderr
+
+
+def test_a_version_that_is_not_known_is_tried_once(tmp_path):
+    for _ in range(2):
+        ended = with_version("(0, 99, 0)", CALLS, tmp_path)
+        assert (ended.returncode, ended.stdout) == (0, "6.0\n"), ended.stderr
+        assert "UserWarning: postern.jax: JAX of the test is untested" in ended.stderr
+        (outcome,) = tmp_path.glob("jax-self-test-*")
+        assert outcome.read_text() == ""
+    outcome.write_text("AssertionError: values of calls")  # what another process has found
+    ended = with_version("(0, 99, 0)", CALLS, tmp_path)
+    assert ended.returncode == 1
+    assert "its self-test failed: AssertionError: values of calls; have pip" in ended.stderr
+
+
+def test_a_version_that_lacks_something_is_refused(tmp_path):
+    ended = with_version(
+        "(0, 99, 0)",
+        "import jax._src.core\ndel jax._src.core.pvary\n" "import postern.jax",
+        tmp_path,
+    )
+    assert ended.returncode == 1
+    assert "ImportError: postern.jax: JAX of the test is newer than" in ended.stderr
+    assert "lacks what is needed: AttributeError" in ended.stderr and "pvary" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "broken, told",
+    [
+        ("_guard._InFunction.refusal = lambda *_: LookupError()", "the cause of JAX within"),
+        ("_calls.Site.attributes = lambda *_: {}", "names no function"),
+        ("_calls.Site.batched = lambda site, *_: site", "a batch of calls"),
+    ],
+)
+def test_a_version_that_fails_the_self_test_is_refused(tmp_path, broken, told):
+    program = f"from postern.jax import _calls, _guard\n{broken}\n" + textwrap.dedent(CALLS)
+    for _ in range(2):
+        ended = with_version("(0, 99, 0)", program, tmp_path)
+        assert ended.returncode == 1 and ended.stdout == "", ended.stderr
+        assert "its self-test failed: " in ended.stderr and told in ended.stderr, ended.stderr
+    (outcome,) = tmp_path.glob("jax-self-test-*")
+    assert told in outcome.read_text() != ""
 
 
 def test_a_call_outside_of_jit_is_compiled_once():
@@ -781,16 +832,12 @@ def test_programs_that_jax_cuts():
         in_shardings=cut,
         out_shardings=cut,
     )
-    if jax.__version_info__ < (0, 7):
-        g(jnp.arange(8.0)).block_until_ready()
-        assert seen[-1] == (8,)
-    else:
-        with pytest.raises(
-            NotImplementedError,
-            match=r"tap 'log' at test_jax.py:\d+ is in a program that JAX cuts for 4 devices; "
-            r"have it within jax.shard_map",
-        ):
-            g(jnp.arange(8.0))
+    with pytest.raises(
+        NotImplementedError,
+        match=r"tap 'log' at test_jax.py:\d+ is in a program that JAX cuts for 4 devices; "
+        r"have it within jax.shard_map",
+    ):
+        g(jnp.arange(8.0))
 
 
 def test_a_function_is_told_its_part():
@@ -837,8 +884,7 @@ def test_pmap():
 
     assert np.array_equal(jax.pmap(part, axis_name="i")(jnp.arange(4.0)), [0, 11, 22, 33])
     pj.barrier()
-    has_parts = jax.__version_info__ >= (0, 8)
-    assert sorted(seen, key=str) == [(i, {"i": i} if has_parts else {}, i) for i in range(4)]
+    assert sorted(seen, key=str) == [(i, {"i": i}, i) for i in range(4)]
 
 
 def run(program, **environment):
@@ -954,9 +1000,6 @@ def test_prints_and_hooks(capfd):
     assert seen == [2]
 
 
-@pytest.mark.skipif(
-    not hasattr(jax, "make_user_context"), reason="JAX 0.6 has one cache for all hooks"
-)
 def test_hooks_of_what_jax_has_traced_before():
     seen, others = [], []
 

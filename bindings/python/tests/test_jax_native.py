@@ -287,7 +287,6 @@ def test_a_tap_of_cpp_is_told_its_part(capfd):
     assert told(jax.pmap(lambda c: pj.tap(c, "cc.show_part")), jnp.zeros(4)) == shown(0, "0123")
 
 
-@pytest.mark.skipif(jax.__version_info__ < (0, 7), reason="whose XLA takes no custom call there")
 def test_a_part_where_some_axes_are_jaxs_own():
     mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")).reshape(2, 2), ("x", "y"))
     spec = jax.sharding.PartitionSpec

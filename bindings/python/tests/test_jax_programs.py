@@ -68,7 +68,6 @@ def test_exported_programs_run_again(kind):
 
 
 @pytest.mark.parametrize("kind", ["ordered", "ordered tap", "hcb.call"])
-@pytest.mark.skipif(not hasattr(jax, "shard_map"), reason="jax.shard_map is of JAX 0.6.1")
 def test_ordered_programs_compiled_ahead_of_time_on_two_devices(kind):
     mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")[:2]), ("i",))
     spec = jax.sharding.PartitionSpec("i")

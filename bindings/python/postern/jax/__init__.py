@@ -31,11 +31,14 @@ from .. import _waits
 from .._attributes import check_function, with_info
 from .. import listen
 from .._errors import CallbackError
-from . import _checks, _compat, _failures, _loops as _loops, _lowering
-from ._blocks import block_path, has, overridden
-from ._calls import Site, arrays, call_p, caller, shown_p, types_of
-from ._functions import Entered, Info, Same, function_of, is_native
-from ._guard import ReentryError, refuse_forked, refuse_inside
+from . import _version
+
+with _version.all_there():
+    from . import _checks, _compat, _failures, _loops as _loops, _lowering
+    from ._blocks import block_path, has, overridden
+    from ._calls import Site, arrays, call_p, caller, shown_p, types_of
+    from ._functions import Entered, Info, Same, function_of, is_native
+    from ._guard import ReentryError, refuse_forked, refuse_inside
 
 __all__ = [
     "Info",
@@ -349,7 +352,7 @@ def with_hooks(
     """`f` with functions for its hooks, by name.
     Hooks are set while `f` is traced: put it outside of `f`, and inside of jax.jit.
     Raises ValueError for names of which no hook has been traced.
-    What JAX has traced without them, or with others, it traces anew (but not JAX 0.6).
+    What JAX has traced without them, or with others, it traces anew.
     """
     _checks.check_hooks(f, hooks, lambda fn: callable(fn) or is_native(fn))
 

@@ -13,7 +13,7 @@ import jax
 import jax.export
 import numpy as np
 
-from . import _checks, _compat, _lowering
+from . import _checks, _compat, _lowering, _version
 from ._functions import Function, Python, Registered, late
 
 _TARGET = "postern_guest"
@@ -149,6 +149,7 @@ _compat.held_weakly(Site)
 
 def _lower(ctx: typing.Any, operands: typing.Any, results: typing.Any, site: Site) -> typing.Any:
     _register_handlers(_TARGET)
+    _version.settle()
     return _lowering.lower(
         ctx,
         _TARGET,

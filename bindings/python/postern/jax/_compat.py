@@ -1,4 +1,4 @@
-"""All that is used of JAX's private modules, tried with JAX 0.6 to 0.10."""
+"""All that is used of JAX's private modules."""
 
 from __future__ import annotations
 
@@ -11,15 +11,6 @@ import typing
 
 import jax
 import numpy as np
-
-OLDEST, NEWEST = (0, 6), (0, 10)
-if not OLDEST <= jax.__version_info__[:2] <= NEWEST:
-    raise ImportError(
-        f"postern.jax: JAX {jax.__version__} is "
-        f"{'too new' if jax.__version_info__[:2] > NEWEST else 'too old'}: "
-        "this version of Postern is tried with JAX 0.6 to 0.10; "
-        "have pip install 'jax>=0.6,<0.11', or a newer Postern"
-    )
 
 core: typing.Any = importlib.import_module("jax._src.core")
 effects: typing.Any = importlib.import_module("jax._src.effects")
@@ -34,7 +25,6 @@ parallel: typing.Any = importlib.import_module("jax._src.lax.parallel")
 util: typing.Any = importlib.import_module("jax._src.util")
 xla_bridge: typing.Any = importlib.import_module("jax._src.xla_bridge")
 extension: typing.Any = importlib.import_module("jax._src.lib")._jax  # jaxlib's own module
-xla_client: typing.Any = importlib.import_module("jaxlib.xla_client")
 
 Primitive = core.Primitive
 ShapedArray = core.ShapedArray
@@ -52,7 +42,6 @@ build_ffi_lowering_function = ffi.build_ffi_lowering_function
 callback_sharding = callback._callback_op_sharding
 SdyArrayList = mlir.SdyArrayList
 TokenSet = mlir.TokenSet
-TYPES_HAVE_IDS = hasattr(xla_client, "register_custom_type_id")  # until 0.8.0
 fancy_primitive_batchers = batching.fancy_primitive_batchers
 jaxpr_as_fun = core.jaxpr_as_fun
 _Made = typing.TypeVar("_Made", bound=typing.Callable[..., typing.Any])
@@ -84,11 +73,9 @@ for kind in (Effect, OrderedEffect):
         effects.control_flow_allowed_effects,
         effects.remat_allowed_effects,
         effects.custom_derivatives_allowed_effects,
+        effects.partial_eval_kept_effects,
     ):
         allowed.add_type(kind)
-if hasattr(effects, "partial_eval_kept_effects"):  # not in 0.6.0
-    for kind in (Effect, OrderedEffect):
-        effects.partial_eval_kept_effects.add_type(kind)
 effects.ordered_effects.add_type(OrderedEffect)
 effects.shardable_ordered_effects.add_type(OrderedEffect)
 
@@ -193,9 +180,9 @@ def has_backends() -> bool:
 
 
 def user_context() -> typing.Callable[[typing.Any], contextlib.AbstractContextManager[typing.Any]]:
-    """What sets a value that is part of the keys of JAX's caches. JAX 0.6 has none."""
-    make: typing.Any = getattr(jax, "make_user_context", None)
-    return make(None) if make else lambda _: contextlib.nullcontext()
+    """What sets a value that is part of the keys of JAX's caches."""
+    make: typing.Any = getattr(jax, "make_user_context")
+    return typing.cast(typing.Callable[[typing.Any], typing.Any], make(None))
 
 
 def for_export(ctx: typing.Any) -> bool:
@@ -207,8 +194,7 @@ def mesh_axes(ctx: typing.Any) -> list[tuple[typing.Any, int]]:
     """Names and sizes of the axes around what is lowered: of shard_map's mesh, and of pmap."""
     within = ctx.module_context.axis_context
     if not hasattr(within, "manual_axes"):
-        env = getattr(within, "axis_env", None)  # of pmap, until 0.7
-        return list(zip(env.names, env.sizes)) if env else []
+        return []
     # With those of an outer shard_map.
     manual = within.manual_axes | set(jax.sharding.get_abstract_mesh().manual_axes)
     return [(name, size) for name, size in within.mesh.shape.items() if name in manual]
@@ -290,8 +276,7 @@ def cache(size: int) -> typing.Callable[[_Made], _Made]:
 
 def held_weakly(kind: type) -> None:
     """JAX remembers types of what it has traced by such parameters, and is not to hold them."""
-    kinds: set[type] = getattr(util, "weakref_cache_key_types", set())
-    kinds.add(kind)
+    util.weakref_cache_key_types.add(kind)
 
 
 def for_jitted(act: typing.Callable[[typing.Any], None]) -> None:

@@ -17,12 +17,9 @@ def register_handlers(target: str) -> None:
     """
     jax.local_devices(backend="cpu")
     guest = _postern.guest()
-    if _compat.TYPES_HAVE_IDS:
-        jax.ffi.register_ffi_type_id(target, guest["type_id"], platform="cpu")
-    else:
-        jax.ffi.register_ffi_type(
-            target, {"type_id": guest["type_id"], "type_info": guest["type_info"]}, platform="cpu"
-        )
+    jax.ffi.register_ffi_type(
+        target, {"type_id": guest["type_id"], "type_info": guest["type_info"]}, platform="cpu"
+    )
     jax.ffi.register_ffi_target(
         target, {"instantiate": guest["instantiate"], "execute": guest["execute"]}, platform="cpu"
     )
