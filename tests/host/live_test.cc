@@ -183,11 +183,11 @@ TEST(Live, OffWaitsForWhoIsInsideButNotFromInside) {
 using TurnsOff = void (*)(Listening&);
 
 TEST(Live, TwoThatTurnEachOtherOffFromInsideGoOn) {
-  const TurnsOff ways[] = {[](Listening& other) { other.off(); },
-                           [](Listening& other) { other = Listening(); },
-                           [](Listening& other) { const Listening gone = std::move(other); }};
+  const TurnsOff ways_off[] = {[](Listening& other) { other.off(); },
+                               [](Listening& other) { other = Listening(); },
+                               [](Listening& other) { const Listening gone = std::move(other); }};
   for (const TapMode mode : {TapMode::sync, TapMode::async})
-    for (const TurnsOff way : ways) {
+    for (const TurnsOff way : ways_off) {
       Steps steps;
       const auto f = counting(steps, 2);
       steps.finish();
