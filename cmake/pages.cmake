@@ -24,6 +24,11 @@ function(add_skipped test reason)
   set_tests_properties(${test} PROPERTIES SKIP_REGULAR_EXPRESSION "${reason}")
 endfunction()
 
+# Another language's test of a page runs its C++ first, and shows what that one's shows.
+function(implies_cpp name)
+  set_property(TEST docs.${name} APPEND PROPERTY LABELS long)
+endfunction()
+
 function(add_cpp_page name)
   if(name STREQUAL "torch" AND NOT TARGET postern::torch)
     add_skipped(docs.${name} "no postern::torch: scripts/bootstrap --torch gets it")
@@ -51,6 +56,7 @@ function(add_c_page name)
   target_link_libraries(docs_${name}_c PRIVATE postern::postern)
   add_page_test(docs.${name}.c ${name} cpp $<TARGET_FILE:docs_${name}> -- c
                 $<TARGET_FILE:docs_${name}_c>)
+  implies_cpp(${name})
 endfunction()
 
 set(packages ${PROJECT_BINARY_DIR}/bindings/python:${POSTERN_DEPS}/python)
@@ -68,6 +74,8 @@ function(add_python_page name file)
   if(name STREQUAL "jax")
     set(first)
     set(last -- cpp $<TARGET_FILE:docs_jax>)
+  else()
+    implies_cpp(${name})
   endif()
   add_page_test(docs.${name}.python ${name} ${first} python ${PYTHON} ${here}/${file} ${last})
   set_tests_properties(
@@ -87,6 +95,7 @@ function(add_elixir_page name file)
   set(binding ${PROJECT_BINARY_DIR}/bindings/elixir)
   add_page_test(docs.${name}.elixir ${name} cpp $<TARGET_FILE:docs_${name}> -- elixir ${ELIXIR}
                 -pa ${binding}/ebin ${here}/${file})
+  implies_cpp(${name})
   set_tests_properties(
     docs.${name}.elixir PROPERTIES ENVIRONMENT "POSTERN_NIF=${binding}/postern_nif;LC_ALL=C.UTF-8")
 endfunction()

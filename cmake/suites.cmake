@@ -44,16 +44,54 @@ string(CONCAT without_stand_in "Checkpoint.Killed*:DevicesBatches.*:Devices.Arra
                                "Devices.CutPrograms*:Devices.EveryDType*:Devices.TwoBits*:"
                                "DevicesLong.*:DevicesShardMap.Collectives:DevicesShardMap.Values*")
 
+# What only `./test --all` repeats with it: large types and derivatives, which show nothing of how a
+# call comes to the host. As they always run, without a stand-in, they imply it.
+set(long_type_test "Type.MoreThanTwoToThe31Bytes:Type.MoreAxesThan*:Type.Sizes*")
+set(long_while_test "WhileTapes.OptionsChange*")
+
 set(no_tests "PASSED  . 0 tests")
 set(limit 900)
 if(POSTERN_SANITIZE)
   set(limit 3600)
 endif()
-# An entry for the suites that `filter` names; what follows is its environment.
-function(add_suites name filter)
-  add_test(NAME ${name} COMMAND postern_tests --gtest_brief=1 --gtest_filter=${filter})
+# The programs and libraries that a room's files start and load.
+function(programs_of result)
+  set(programs)
+  set(texts)
+  foreach(file ${ARGN})
+    file(READ ${file} text)
+    string(APPEND texts "${text}")
+  endforeach()
+  get_property(targets TARGET postern_test_programs PROPERTY MANUALLY_ADDED_DEPENDENCIES)
+  foreach(target ${targets})
+    string(REGEX REPLACE "^program_" "\"" name ${target})
+    string(REGEX REPLACE "^library_.*" "POSTERN_TEST_LIBRARIES" name ${name})
+    string(FIND "${texts}" "${name}" at)
+    if(NOT at EQUAL -1)
+      list(APPEND programs ${target})
+    endif()
+  endforeach()
+  set(${result} ${programs} PARENT_SCOPE)
+endfunction()
+
+# An entry for the suites of `source` that `filter` names; what follows is its environment. The
+# program is that of all rooms, or the room's own for `./test NAME`.
+function(add_suites source prefix filter)
+  get_filename_component(room ${source} DIRECTORY)
+  get_filename_component(name ${source} NAME_WE)
+  string(REGEX REPLACE "_test$" "" stem ${name})
+  set(name ${prefix}${name})
+  add_test(NAME ${name}
+           COMMAND sh -c "exec \"$0\${POSTERN_TEST_ROOM:+_${room}}\" \"$@\""
+                   $<TARGET_FILE:postern_tests> --gtest_brief=1 --gtest_filter=${filter})
+  set(labels ${room} ${stem})
+  list(REMOVE_DUPLICATES labels)
   set_tests_properties(${name} PROPERTIES TIMEOUT ${limit} FAIL_REGULAR_EXPRESSION "${no_tests}"
+                                          LABELS "${labels}"
                                           ENVIRONMENT "${test_environment};${ARGN}")
+  if(NOT stem STREQUAL room)
+    subject(${stem} subject_${room})
+  endif()
 endfunction()
 
 # What a file's suites have in their environment beside what all have.
@@ -91,13 +129,24 @@ function(set_turn name)
 endfunction()
 
 # Of some files once more as on a GPU, with a stand-in for CUDA.
-function(add_suites_with_stand_in name filter)
+function(add_suites_with_stand_in source filter)
+  get_filename_component(name ${source} NAME_WE)
   if(name MATCHES "^(call|overlap|tap|hook|print|control|while|order)_test$"
      OR name MATCHES "^(check|devices|vmap|time|type)_test$")
-    add_suites(cuda.${name} "${filter}-${without_stand_in}" ${ARGN} ${test_quickly}
-               POSTERN_TEST_STAND_IN=1)
-    set_tests_properties(cuda.${name} PROPERTIES COST 50)
+    set(without "-${without_stand_in}:${long_${name}}")
+    set(more ${test_quickly})
   elseif(name MATCHES "^long_programs")
-    add_suites(cuda.${name} "LongPrograms.AreCut*" ${ARGN} POSTERN_TEST_STAND_IN=1)
+    set(filter "LongPrograms.AreCut*")
+    set(without)
+    set(more)
+  else()
+    return()
+  endif()
+  add_suites(${source} cuda. "${filter}${without}" ${ARGN} ${more} POSTERN_TEST_STAND_IN=1)
+  set_tests_properties(cuda.${name} PROPERTIES COST 50)
+  set_property(TEST cuda.${name} APPEND PROPERTY LABELS stand_in)
+  if(long_${name})
+    add_suites(${source} cuda.long. "${long_${name}}" ${ARGN} ${more} POSTERN_TEST_STAND_IN=1)
+    set_property(TEST cuda.long.${name} APPEND PROPERTY LABELS stand_in long)
   endif()
 endfunction()
