@@ -22,7 +22,7 @@ install(DIRECTORY include/postern DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 # The library looks in the folder `postern` beside itself for the plug-in, which goes there without
 # the symbols that are for debuggers, and for the kernels of linear algebra.
 set(installed_plugin ${plugin})
-if(CMAKE_STRIP)
+if(plugin AND CMAKE_STRIP)
   set(installed_plugin ${PROJECT_BINARY_DIR}/xla_cpu_pjrt.so)
   # By another name first: several installations may go on at once.
   install(
@@ -33,7 +33,9 @@ if(CMAKE_STRIP)
   file(RENAME \"${installed_plugin}.\${name}\" \"${installed_plugin}\")
 endif()")
 endif()
-install(FILES ${installed_plugin} DESTINATION ${CMAKE_INSTALL_LIBDIR}/postern)
+if(plugin)
+  install(FILES ${installed_plugin} DESTINATION ${CMAKE_INSTALL_LIBDIR}/postern)
+endif()
 if(POSTERN_LAPACK AND BUILD_SHARED_LIBS)
   install(TARGETS postern_lapack LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/postern)
 endif()
@@ -52,6 +54,12 @@ write_basic_package_version_file(postern-config-version.cmake COMPATIBILITY Same
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/postern-config.cmake
               ${CMAKE_CURRENT_BINARY_DIR}/postern-config-version.cmake
         DESTINATION ${package_dir})
+if(NOT SKBUILD AND NOT IS_ABSOLUTE ${CMAKE_INSTALL_LIBDIR})
+  set(pkg_config_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+  file(RELATIVE_PATH to_prefix /${pkg_config_dir} /)  # an installation may be moved
+  configure_file(cmake/postern.pc.in postern.pc @ONLY)
+  install(FILES ${CMAKE_CURRENT_BINARY_DIR}/postern.pc DESTINATION ${pkg_config_dir})
+endif()
 
 # A Debian package of all this (`cpack` in a folder that was configured for the prefix /usr:
 # scripts/release).

@@ -62,8 +62,9 @@ std::string cpu_plugin() {
   namespace fs = std::filesystem;
   const fs::path installed = installed_beside("xla_cpu_pjrt.so");
   if (fs::exists(installed)) return installed.string();
-  if (fs::exists(POSTERN_BUILD_PLUGIN)) return POSTERN_BUILD_PLUGIN;
-  refuse_plugin(cpu.name, installed.string() + " and " POSTERN_BUILD_PLUGIN);
+  const std::string built = POSTERN_BUILD_PLUGIN;  // empty: Postern was built without one
+  if (fs::exists(built)) return built;
+  refuse_plugin(cpu.name, installed.string() + (built.empty() ? "" : " and " + built));
 }
 
 pjrt::Client cpu_client(const pjrt::Plugin& plugin, int devices) {
