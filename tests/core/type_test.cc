@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <numeric>
 
 namespace postern {
@@ -427,7 +428,7 @@ TEST(Type, MoreAxesThanThereMayBeAreRefused) {
   EXPECT_EQ(sum(x + x).item<float>(), 2);
   EXPECT_EQ(jit([](Tensor v) { return sum(sin(v)); })(zeros(x.type())).item<float>(), 0);
   for (const std::int64_t rank : {max_rank + 1, std::int64_t{1000}, std::int64_t{1'000'000}}) {
-    const auto start = std::chrono::steady_clock::now();
+    const std::clock_t start = std::clock();  // however busy the machine is
     const std::string got = "at most 64 axes, got " + std::to_string(rank);
     expect_error<TypeError>([&] { type<float>(ones_of(rank)); }, {got});
     const float one = 1;
@@ -444,7 +445,7 @@ TEST(Type, MoreAxesThanThereMayBeAreRefused) {
     expect_error<TypeError>([&] { squeeze(row, axes); }, {"squeeze"});
     expect_error<TypeError>([&] { reverse(row, axes); }, {"reverse"});
     expect_error<TypeError>([&] { sum(row, {.axes = axes}); }, {"sum"});
-    EXPECT_LT(test::seconds_since(start), 10) << rank;
+    EXPECT_LT(std::clock() - start, 10 * CLOCKS_PER_SEC) << rank;
   }
   expect_error<TypeError>([&] { expand_dims(x, 0); }, {"at most 64 axes, got 65"});
   expect_error<TypeError>([&] { vmap([&](Tensor v) { return v + x; })(ones(type<float>({2}))); },
