@@ -13,24 +13,6 @@
 
 namespace postern::internal {
 
-FieldChain<13> ScanParams::fields(Fields sink) const {
-  return sink.left_out(taped)
-      .when(taped, "tapes", ticket_ranks)
-      .when(!frees.empty(), "frees", frees)
-      .by([&](FieldSink& of_tape) {
-        if (taped) tell_all(tape, of_tape);
-      })
-      .when(!taped, "length", length)
-      .left_out(counted)
-      .when(counted, "start", start)
-      .when(counted, "index", index)
-      .when(reverse, "reverse", reverse)
-      .when(unroll != 1, "unroll", unroll)
-      .field("constants", constants)
-      .field("carries", carries)
-      .field("body", body);
-}
-
 namespace {
 
 Types scan_type(const Params* params, TypeSpan operands) {

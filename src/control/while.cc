@@ -9,18 +9,6 @@
 
 namespace postern::internal {
 
-FieldChain<8> WhileParams::fields(Fields sink) const {
-  return sink.left_out(taped)
-      .when(taped, "tapes", ticket_ranks)
-      .when(bounded, "bounded", bounded)
-      .by([&](FieldSink& of_tape) { tell_all(tape, of_tape); })
-      .field("condition", condition)
-      // The other inputs of these are carried.
-      .left_out(condition_constants)
-      .field("body", body)
-      .left_out(body_constants);
-}
-
 namespace {
 
 TensorSpan carry_of(const WhileParams& p, TensorSpan x) {

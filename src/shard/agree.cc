@@ -5,8 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "control/control.h"
-#include "core/lists.h"
+#include "analysis/follow.h"
 #include "core/site_spec.h"
 #include "shard/processes.h"
 #include "shard/shard_map.h"
@@ -45,26 +44,30 @@ class Agreement {
   }
 
   AxisSets follow(const Program& program, const AxisSets& inputs) const {
-    AxisSets of(program.types.size(), 0);
-    for (std::size_t i = 0; i < inputs.size(); ++i) of[at(program.inputs[i])] = inputs[i];
-    for (const Equation& e : program.equations) {
-      AxisSets operands;
-      for (const ValueId v : e.operands) operands.push_back(of[at(v)]);
-      const AxisSets results = of_equation(e, operands);
-      std::ranges::copy(results, of.begin() + e.first);
-    }
-    AxisSets out;
-    for (const ValueId v : program.outputs) out.push_back(of[at(v)]);
-    return out;
+    return internal::follow(program, inputs, [&](const Equation& e, const AxisSets& operands) {
+      return of_equation(e, operands);
+    });
+  }
+
+  using Value = AxisSet;
+  AxisSets into(const ProgramPtr& program, const AxisSets& inputs) const {
+    return Agreement(mesh_, false).follow(*program, inputs);
+  }
+  static bool join(const Equation&, std::size_t, AxisSet& into, AxisSet other) {
+    const AxisSet before = std::exchange(into, into | other);
+    return into != before;
+  }
+  static AxisSet number() { return 0; }
+  static AxisSet slice(AxisSet x, bool) { return x; }
+  AxisSet stacked(AxisSet y, bool taped) const {
+    if (taped) return every_axis();  // each device has tapes of its own
+    return y;
   }
 
  private:
   AxisSets of_equation(const Equation& e, const AxisSets& operands) const {
     const auto all_results = [&](AxisSet axes) { return AxisSets(at(e.results), axes); };
-    const ControlFlow control = e.primitive->control;
-    if (control == ControlFlow::branches) return of_cond(e, operands);
-    if (control == ControlFlow::while_loop) return of_while(e, operands);
-    if (control == ControlFlow::scan) return of_scan(as<ScanParams>(*e.params), operands);
+    if (branches_or_loops(e)) return of_control_flow(e, operands);
     if (e.primitive == &axis_index_p) return all_results(axes_of(collective_axes(e)));
     if (is_collective(e)) {
       const AxisSet met = axes_of(collective_axes(e)), in = any_of(operands);
@@ -81,11 +84,11 @@ class Agreement {
 
   AxisSet every_axis() const { return axes_of(all_axes(mesh_)); }
 
-  /// Where devices meet in these programs, what decides must not differ along the axes.
-  void require(const Equation& e, AxisSet decides, std::span<const ProgramPtr> programs) const {
+  /// Where devices meet in its programs, what decides must not differ along the axes.
+  void require(const Equation& e, AxisSet decides) const {
     if (!refuses_ || !decides) return;
     const Equation* meets = nullptr;
-    for (const ProgramPtr& p : programs)
+    for (const ProgramPtr& p : programs_of(*e.params))
       any_equation(*p, [&](const Equation& inner) {
         // XLA has all devices meet in some of them, whatever their axes are.
         if (is_collective(inner) && decides & axes_of(axes_that_meet(inner))) meets = &inner;
@@ -106,54 +109,25 @@ class Agreement {
         loop ? "the condition compares" : "decides"));
   }
 
-  AxisSets of_cond(const Equation& e, const AxisSets& operands) const {
-    const auto& p = as<CondParams>(*e.params);
-    require(e, operands[0], p.branches);
-    AxisSets out(at(e.results), operands[0]);
-    for (const ProgramPtr& branch : p.branches) {
-      const AxisSets of = follow(*branch, {operands.begin() + 1, operands.end()});
-      for (std::size_t i = 0; i < out.size(); ++i) out[i] |= of[i];
+  AxisSets of_control_flow(const Equation& e, const AxisSets& operands) const {
+    Flow<AxisSet> flow = through(*this, e, operands);
+    const bool is_while = e.primitive->control == ControlFlow::while_loop;
+    AxisSet decides = 0;  // the condition, the index, or a taped scan's number of steps
+    if (is_while)
+      decides = flow.outputs[0][0];
+    else if (!e.primitive->loops() || e.primitive->calls)
+      decides = operands[0];
+    if (!e.primitive->loops()) require(e, decides);
+    std::vector<ProgramPtr> programs;
+    if (refuses_) programs = programs_of(*e.params);
+    for (std::size_t i = 0; i < programs.size(); ++i) {
+      const std::size_t p = is_while ? programs.size() - 1 - i : i;
+      follow(*programs[p], flow.inputs[p]);
     }
-    return out;
-  }
-
-  /// What a body makes of its inputs from `first` on, when what it gives comes in there again.
-  AxisSets settle(const ProgramPtr& body, AxisSets& inputs, std::size_t first,
-                  std::size_t count) const {
-    for (const Agreement quiet(mesh_, false);;) {
-      const AxisSets next = quiet.follow(*body, inputs);
-      bool changed = false;
-      for (std::size_t i = 0; i < count; ++i) {
-        changed = changed || (next[i] & ~inputs[first + i]);
-        inputs[first + i] |= next[i];
-      }
-      if (!changed) return follow(*body, inputs);
-    }
-  }
-
-  AxisSets of_while(const Equation& e, const AxisSets& operands) const {
-    const auto& p = as<WhileParams>(*e.params);
-    AxisSets inputs = tail(operands, p.condition_constants);
-    settle(p.body, inputs, p.body_constants, p.carries());
-    AxisSets in = head(operands, p.condition_constants), out = tail(inputs, p.body_constants);
-    in.insert(in.end(), out.begin(), out.end());
-    const AxisSet steps = follow(*p.condition, in)[0];
-    if (!p.bounded) require(e, steps, programs_of(*e.params));  // or another loop decides for it
-    for (AxisSet& a : out) a |= steps;
-    if (p.taped) out.push_back(steps);
-    out.resize(at(e.results), every_axis());  // tickets: each device has tapes of its own
-    return out;
-  }
-
-  AxisSets of_scan(const ScanParams& p, const AxisSets& operands) const {
-    AxisSets inputs = tail(operands, p.first_operand());
-    if (p.counted) inputs.insert(nth(inputs, p.constants), 0);
-    AxisSets out = settle(p.body, inputs, p.first_carry(), p.carries);
-    for (std::size_t i = 0; i < p.carries; ++i) out[i] = inputs[p.first_carry() + i];
-    if (!p.taped) return out;
-    for (AxisSet& a : out) a |= operands[0];
-    std::fill(nth(out, p.carries), out.end(), every_axis());
-    return out;
+    // A bounded loop has as many steps as another one, which is asked.
+    if (is_while && !as<WhileParams>(*e.params).bounded) require(e, decides);
+    for (AxisSet& result : flow.results) result |= decides;
+    return flow.results;
   }
 
   const Mesh& mesh_;

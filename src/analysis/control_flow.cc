@@ -1,0 +1,46 @@
+// The parameters of loops, and what all loops have in common.
+#include "analysis/control_flow.h"
+
+namespace postern::internal {
+
+FieldChain<8> WhileParams::fields(Fields sink) const {
+  return sink.left_out(taped)
+      .when(taped, "tapes", ticket_ranks)
+      .when(bounded, "bounded", bounded)
+      .by([&](FieldSink& of_tape) { tell_all(tape, of_tape); })
+      .field("condition", condition)
+      // The other inputs of these are carried.
+      .left_out(condition_constants)
+      .field("body", body)
+      .left_out(body_constants);
+}
+
+FieldChain<13> ScanParams::fields(Fields sink) const {
+  return sink.left_out(taped)
+      .when(taped, "tapes", ticket_ranks)
+      .when(!frees.empty(), "frees", frees)
+      .by([&](FieldSink& of_tape) {
+        if (taped) tell_all(tape, of_tape);
+      })
+      .when(!taped, "length", length)
+      .left_out(counted)
+      .when(counted, "start", start)
+      .when(counted, "index", index)
+      .when(reverse, "reverse", reverse)
+      .when(unroll != 1, "unroll", unroll)
+      .field("constants", constants)
+      .field("carries", carries)
+      .field("body", body);
+}
+
+Loop loop_of(const Equation& e) {
+  if (e.primitive->control == ControlFlow::while_loop) {
+    const auto& p = as<WhileParams>(*e.params);
+    return {p.condition, p.body, p.condition_constants, p.body_constants, p.carries(),
+            false,       p.taped};
+  }
+  const auto& p = as<ScanParams>(*e.params);
+  return {nullptr, p.body, p.first_operand(), p.constants, p.carries, p.counted, p.taped};
+}
+
+}  // namespace postern::internal
