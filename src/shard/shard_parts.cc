@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <set>
 
-#include "control/control.h"
+#include "analysis/follow.h"
 #include "core/site_spec.h"
-#include "ops/elementwise.h"
+#include "ops/family.h"
 #include "ops/shape.h"
 #include "shard/shard_map.h"
 
@@ -36,30 +36,44 @@ Partition partition_of(const P& spec, const Type& type) {
   return out;
 }
 
-struct Followed {
-  ProgramPtr program;  // its sites say how their operands lie
-  Partitions outputs;
-};
-
 class Follower {
  public:
   explicit Follower(const Mesh& mesh) : mesh_(mesh) {}
 
-  Followed follow(const ProgramPtr& from, Partitions inputs) const {
-    Program to = *from;
-    Partitions cuts(from->types.size());
-    for (std::size_t i = 0; i < inputs.size(); ++i)
-      cuts[at(from->inputs[i])] = std::move(inputs[i]);
-    for (Equation& e : to.equations) {
-      Partitions operands;
-      for (const ValueId v : e.operands) operands.push_back(cuts[at(v)]);
-      Partitions results = of_equation(e, to, operands);
-      for (std::size_t r = 0; r < results.size(); ++r)
-        cuts[at(e.first) + r] = std::move(results[r]);
-    }
-    Partitions outputs;
-    for (const ValueId v : from->outputs) outputs.push_back(cuts[at(v)]);
-    return {std::make_shared<const Program>(std::move(to)), std::move(outputs)};
+  /// Of the outputs; the program's sites then say how their operands lie.
+  Partitions follow(ProgramPtr& program, const Partitions& inputs) const {
+    Program to = *program;
+    auto next = to.equations.begin();
+    Partitions outputs =
+        internal::follow(*program, inputs, [&](const Equation&, const Partitions& operands) {
+          return of_equation(*next++, to, operands);
+        });
+    program = std::make_shared<const Program>(std::move(to));
+    return outputs;
+  }
+
+  using Value = MaybePartition;
+  Partitions into(ProgramPtr program, const Partitions& inputs) const {
+    return follow(program, inputs);
+  }
+  static bool join(const Equation&, std::size_t, MaybePartition& into,
+                   const MaybePartition& other) {
+    if (!into || into == other) return false;
+    into = std::nullopt;
+    return true;
+  }
+  static MaybePartition number() { return Partition(); }
+  static MaybePartition slice(MaybePartition cut, bool taped) {
+    if (!cut || taped) return {};  // a ticket says nothing of what it is for
+    const auto stacked = nth(cut->axes, cut->outer);
+    if (!stacked->empty()) return {};
+    cut->axes.erase(stacked);
+    return cut;
+  }
+  static MaybePartition stacked(MaybePartition cut, bool taped) {
+    if (!cut || taped) return {};
+    cut->axes.insert(nth(cut->axes, cut->outer), std::vector<std::string>());
+    return cut;
   }
 
  private:
@@ -187,97 +201,17 @@ class Follower {
   Partitions of_programs(Equation& e, const Partitions& operands) const {
     std::vector<ProgramPtr> programs = programs_of(*e.params);
     Partitions out(at(e.results));
-    const ControlFlow control = e.primitive->control;
-    if (e.primitive->transparent)
-      out = follow_into(programs[0], operands);
-    else if (control == ControlFlow::branches)
-      out = of_cond(programs, operands);
-    else if (control == ControlFlow::while_loop)
-      out = of_while(as<WhileParams>(*e.params), programs, operands);
-    else if (control == ControlFlow::scan)
-      out = of_scan(as<ScanParams>(*e.params), programs, operands);
+    if (e.primitive->transparent) {
+      out = follow(programs[0], operands);
+    } else if (branches_or_loops(e)) {
+      Flow<MaybePartition> flow = through(*this, e, operands);
+      out = std::move(flow.results);
+      Partitions given;
+      for (std::size_t i = 0; i < programs.size(); ++i) given = follow(programs[i], flow.inputs[i]);
+      std::copy_n(given.begin(), flow.carries, out.begin());  // as the last step cuts it
+    }
     if (has_site(e) && e.primitive->with_programs)
       e.params = e.primitive->with_programs(e.params.get(), programs);
-    return out;
-  }
-
-  Partitions follow_into(ProgramPtr& program, Partitions inputs) const {
-    Followed f = follow(program, std::move(inputs));
-    program = std::move(f.program);
-    return std::move(f.outputs);
-  }
-
-  /// Where a step cuts a leaf of the carry otherwise its cut is not known; until no step does.
-  void settle(const ProgramPtr& body, Partitions& inputs, std::size_t first,
-              std::size_t count) const {
-    for (bool changed = true; changed;) {
-      const Partitions next = follow(body, inputs).outputs;
-      changed = false;
-      for (std::size_t i = 0; i < count; ++i)
-        if (inputs[first + i] && inputs[first + i] != next[i]) {
-          inputs[first + i] = std::nullopt;
-          changed = true;
-        }
-    }
-  }
-
-  Partitions of_cond(std::vector<ProgramPtr>& branches, const Partitions& operands) const {
-    Partitions out;
-    for (std::size_t b = 0; b < branches.size(); ++b) {
-      Partitions of_branch =
-          follow_into(branches[b], Partitions(operands.begin() + 1, operands.end()));
-      if (b == 0) out = of_branch;
-      for (std::size_t i = 0; i < out.size(); ++i)
-        if (out[i] != of_branch[i]) out[i] = std::nullopt;
-    }
-    return out;
-  }
-
-  Partitions of_while(const WhileParams& p, std::vector<ProgramPtr>& programs,
-                      const Partitions& operands) const {
-    const auto begin = operands.begin(),
-               body = begin + static_cast<std::ptrdiff_t>(p.condition_constants);
-    Partitions in(body, operands.end());
-    settle(p.body, in, p.body_constants, p.carries());
-    Partitions of_condition(begin, body);
-    of_condition.insert(of_condition.end(),
-                        in.begin() + static_cast<std::ptrdiff_t>(p.body_constants), in.end());
-    follow_into(programs[0], std::move(of_condition));
-    Partitions out = follow_into(programs[1], std::move(in));
-    if (p.taped) {  // the number of steps, and tickets
-      out.resize(p.carries());
-      out.resize(p.carries() + 1 + p.ys());
-    }
-    return out;
-  }
-
-  Partitions of_scan(const ScanParams& p, std::vector<ProgramPtr>& programs,
-                     const Partitions& operands) const {
-    const auto constants = operands.begin() + static_cast<std::ptrdiff_t>(p.first_operand());
-    Partitions in(constants, constants + static_cast<std::ptrdiff_t>(p.constants));
-    if (p.counted) in.push_back(Partition());
-    const std::size_t first_carry = p.first_operand() + p.constants,
-                      first_x = first_carry + p.carries;
-    for (std::size_t i = first_carry; i < operands.size(); ++i) {
-      MaybePartition cut = operands[i];
-      if (i >= first_x && p.taped) cut = std::nullopt;  // a ticket says nothing of what it is for
-      if (cut && i >= first_x) {                        // a slice
-        const auto stacked = cut->axes.begin() + static_cast<std::ptrdiff_t>(cut->outer);
-        if (stacked->empty())
-          cut->axes.erase(stacked);
-        else
-          cut = std::nullopt;
-      }
-      in.push_back(std::move(cut));
-    }
-    settle(p.body, in, p.first_carry(), p.carries);
-    Partitions out = follow_into(programs[0], std::move(in));
-    for (std::size_t i = p.carries; i < out.size(); ++i)
-      if (p.taped)
-        out[i] = std::nullopt;
-      else if (out[i])
-        out[i]->axes.insert(out[i]->axes.begin() + static_cast<std::ptrdiff_t>(out[i]->outer),
-                            std::vector<std::string>());
     return out;
   }
 };
@@ -289,7 +223,9 @@ ProgramPtr with_parts(const ProgramPtr& body, const Mesh& mesh, const std::vecto
   Partitions inputs;
   for (std::size_t i = 0; i < in.size(); ++i)
     inputs.push_back(partition_of(in[i], body->type(body->inputs[i])));
-  return Follower(mesh).follow(body, std::move(inputs)).program;
+  ProgramPtr out = body;
+  Follower(mesh).follow(out, inputs);
+  return out;
 }
 
 }  // namespace postern::internal
