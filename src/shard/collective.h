@@ -1,6 +1,7 @@
 // The collectives' primitives and what they are given, for who rewrites them.
 #pragma once
 #include "core/primitive.h"
+#include "ops/family.h"
 #include "shard/named_axes.h"
 #include "transform/batch.h"
 

@@ -13,7 +13,15 @@ class Expansion {
  public:
   explicit Expansion(SplitPtr inside = nullptr) : split_(std::move(inside)) {}
 
-  std::vector<Held> run(const Program& program, std::span<const Held> inputs) const;
+  std::vector<Held> run(const Program& program, const std::vector<Held>& inputs) const;
+
+  // How values lie, as analysis/follow asks. A carry is cut from the beginning if a step cuts it.
+  using Value = Placement;
+  std::vector<Placement> into(const ProgramPtr& p, const std::vector<Placement>& inputs) const;
+  static bool join(const Equation& e, std::size_t i, Placement& into, const Placement& other);
+  static Placement number() { return {}; }
+  static Placement slice(Placement x, bool taped);
+  static Placement stacked(Placement y, bool taped);
 
  private:
   struct Inner {
@@ -34,12 +42,7 @@ class Expansion {
   std::vector<Held> with_programs(const Equation& e, std::span<const Held> x) const;
   std::vector<Held> rebound(const Equation& e, std::span<const ProgramPtr> programs,
                             std::span<const Held> x, const std::vector<Placement>& outputs) const;
-  std::vector<Held> branches(const Equation& e, std::span<const Held> x) const;
-  std::vector<Held> loop(const Equation& e, std::span<const Held> x) const;
-  std::vector<Held> scan(const Equation& e, std::span<const Held> x) const;
-  /// Settles how the outputs of a loop's body lie, and what its inputs come to.
-  std::vector<Placement> settle(const ProgramPtr& body, std::vector<Placement>& inputs,
-                                std::size_t first, std::size_t carries) const;
+  std::vector<Held> control_flow(const Equation& e, std::span<const Held> x) const;
 
   const SplitPtr split_;
 };

@@ -7,8 +7,8 @@
 
 #include <algorithm>
 
+#include "analysis/follow.h"
 #include "cluster/cluster.h"
-#include "control/control.h"
 #include "core/site_spec.h"
 #include "ops/moved_axes.h"
 #include "ops/shape.h"
@@ -56,32 +56,12 @@ std::string name_of(const Equation& e) {
   return fmt::format("{} '{}'", word_of(site.kind), site.name);
 }
 
-/// How two ways meet that come to one place: a whole can be cut, without a message.
-bool join(Placement& into, const Placement& other) {
-  if (!other.is_cut() || into == other) return false;
-  if (into.is_cut())
-    throw_type_error(
-        fmt::format("a value lies over processes as {} on one way and as {} on another",
-                    to_string(into.spec), to_string(other.spec)));
-  into = other;
-  return true;
-}
-
 }  // namespace
 
-std::vector<Held> Expansion::run(const Program& program, std::span<const Held> inputs) const {
-  std::vector<Held> env(program.types.size());
-  for (std::size_t i = 0; i < inputs.size(); ++i) env[at(program.inputs[i])] = inputs[i];
-  for (const Equation& e : program.equations) {
-    const PlaceScope::Replace here(e.place);
-    std::vector<Held> operands;
-    for (const ValueId v : e.operands) operands.push_back(env[at(v)]);
-    std::vector<Held> results = equation(program, e, operands);
-    for (int i = 0; i < e.results; ++i) env[at(e.first + i)] = std::move(results[at(i)]);
-  }
-  std::vector<Held> out;
-  for (const ValueId v : program.outputs) out.push_back(env[at(v)]);
-  return out;
+std::vector<Held> Expansion::run(const Program& program, const std::vector<Held>& inputs) const {
+  return follow(program, inputs, [&](const Equation& e, const std::vector<Held>& operands) {
+    return equation(program, e, operands);
+  });
 }
 
 std::vector<Held> Expansion::equation(const Program& program, const Equation& e,
@@ -177,10 +157,7 @@ Expansion::Inner Expansion::inner(const ProgramPtr& p, const std::vector<Placeme
 std::vector<Held> Expansion::with_programs(const Equation& e, std::span<const Held> x) const {
   check(e.primitive->with_programs != nullptr, "{}: what is over processes cannot be inside of it",
         e.primitive->name);
-  const ControlFlow control = e.primitive->control;
-  if (control == ControlFlow::branches) return branches(e, x);
-  if (control == ControlFlow::while_loop) return loop(e, x);
-  if (control == ControlFlow::scan) return scan(e, x);
+  if (branches_or_loops(e)) return control_flow(e, x);
   std::vector<ProgramPtr> programs = programs_of(*e.params);
   std::vector<Placement> outputs(at(e.results));
   if (e.primitive->transparent) {  // it means its first program
@@ -204,86 +181,54 @@ std::vector<Held> Expansion::rebound(const Equation& e, std::span<const ProgramP
   return y;
 }
 
-std::vector<Held> Expansion::branches(const Equation& e, std::span<const Held> x) const {
+std::vector<Placement> Expansion::into(const ProgramPtr& p,
+                                       const std::vector<Placement>& inputs) const {
+  if (split_) return std::vector<Placement>(p->outputs.size());  // nothing is cut over processes
+  return inner(p, inputs).outputs;
+}
+
+/// How two ways meet that come to one place: a whole can be cut, without a message.
+bool Expansion::join(const Equation&, std::size_t, Placement& into, const Placement& other) {
+  if (!other.is_cut() || into == other) return false;
+  if (into.is_cut())
+    throw_type_error(
+        fmt::format("a value lies over processes as {} on one way and as {} on another",
+                    to_string(into.spec), to_string(other.spec)));
+  into = other;
+  return true;
+}
+
+Placement Expansion::slice(Placement x, bool) {
+  if (!x.is_cut()) return x;
+  std::vector<Names> spec = x.spec.parts();
+  check(x.on_tape || spec[0].empty(),
+        "scan: what it steps through is cut over processes along that axis, by {}; collect(x) "
+        "sends everybody the whole",
+        to_string(x.spec));
+  if (!x.on_tape) spec.erase(spec.begin());
+  return {x.split, P(std::move(spec))};
+}
+
+Placement Expansion::stacked(Placement y, bool taped) {
+  if (!y.is_cut()) return y;
+  std::vector<Names> spec = y.spec.parts();
+  if (!taped) spec.insert(spec.begin(), Names());
+  y.spec = P(std::move(spec));
+  y.on_tape = taped;
+  return y;
+}
+
+std::vector<Held> Expansion::control_flow(const Equation& e, std::span<const Held> x) const {
+  std::vector<Held> in(x.begin(), x.end());
+  if (!e.primitive->loops()) in[0] = {part_of(x[0], {})};
+  Flow<Placement> flow = through(*this, e, placements_of(in));
+  for (std::size_t i = 0; i < in.size(); ++i)
+    in[i] = {part_of(in[i], flow.operands[i]), flow.operands[i]};
+  if (e.primitive->control == ControlFlow::while_loop) flow.outputs[0] = {Placement()};
   std::vector<ProgramPtr> programs = programs_of(*e.params);
-  std::vector<Held> in(x.begin(), x.end());
-  in[0] = {part_of(x[0], {})};
-  const std::vector<Placement> inputs = placements_of(std::span(in).subspan(1));
-  std::vector<Placement> outputs(at(e.results));
-  for (const ProgramPtr& p : programs) {
-    if (split_) break;  // nothing is cut over processes there
-    const std::vector<Placement> of_branch = inner(p, inputs).outputs;
-    for (std::size_t i = 0; i < outputs.size(); ++i) join(outputs[i], of_branch[i]);
-  }
-  for (ProgramPtr& p : programs) p = inner(p, inputs, &outputs).program;
-  return rebound(e, programs, in, outputs);
-}
-
-/// A carry is cut from the beginning if a step cuts it.
-std::vector<Placement> Expansion::settle(const ProgramPtr& body, std::vector<Placement>& inputs,
-                                         std::size_t first, std::size_t carries) const {
-  if (split_) return std::vector<Placement>(body->outputs.size());
-  for (;;) {
-    std::vector<Placement> outputs = inner(body, inputs).outputs;
-    bool changed = false;
-    for (std::size_t i = 0; i < carries; ++i) changed |= join(inputs[first + i], outputs[i]);
-    if (changed) continue;
-    std::copy_n(inputs.begin() + static_cast<std::ptrdiff_t>(first), carries, outputs.begin());
-    return outputs;
-  }
-}
-
-std::vector<Held> Expansion::loop(const Equation& e, std::span<const Held> x) const {
-  const auto& p = as<WhileParams>(*e.params);
-  std::vector<Held> in(x.begin(), x.end());
-  const std::size_t first = p.condition_constants + p.body_constants;
-  std::vector<Placement> of_body = placements_of(std::span(in).subspan(p.condition_constants));
-  std::vector<Placement> outputs = settle(p.body, of_body, p.body_constants, p.carries());
-  for (std::size_t i = 0; i < p.carries(); ++i)
-    in[first + i] = {part_of(in[first + i], outputs[i]), outputs[i]};
-  std::vector<Placement> of_condition = placements_of(std::span(in).first(p.condition_constants));
-  of_condition.insert(of_condition.end(), outputs.begin(),
-                      outputs.begin() + static_cast<std::ptrdiff_t>(p.carries()));
-  const std::vector<Placement> whole(1);
-  const ProgramPtr programs[] = {inner(p.condition, of_condition, &whole).program,
-                                 inner(p.body, of_body, &outputs).program};
-  if (p.taped) {  // gives the number of its steps, and tickets
-    for (std::size_t i = p.carries(); i < outputs.size(); ++i) outputs[i].on_tape = true;
-    outputs.insert(outputs.begin() + static_cast<std::ptrdiff_t>(p.carries()), Placement());
-  }
-  return rebound(e, programs, in, outputs);
-}
-
-std::vector<Held> Expansion::scan(const Equation& e, std::span<const Held> x) const {
-  const auto& p = as<ScanParams>(*e.params);
-  std::vector<Held> in(x.begin(), x.end());
-  const std::size_t first = p.first_operand() + p.constants;
-  std::vector<Placement> of_body = placements_of(std::span(in).subspan(p.first_operand()));
-  if (p.counted)
-    of_body.insert(of_body.begin() + static_cast<std::ptrdiff_t>(p.constants), Placement());
-  for (std::size_t i = p.first_x(); i < of_body.size(); ++i) {
-    Placement& slice = of_body[i];
-    if (!slice.is_cut()) continue;
-    std::vector<Names> spec = slice.spec.parts();
-    check(slice.on_tape || spec[0].empty(),
-          "scan: what it steps through is cut over processes along that axis, by {}; collect(x) "
-          "sends everybody the whole",
-          to_string(slice.spec));
-    if (!slice.on_tape) spec.erase(spec.begin());
-    slice = Placement(slice.split, P(std::move(spec)));
-  }
-  std::vector<Placement> outputs = settle(p.body, of_body, p.first_carry(), p.carries);
-  for (std::size_t i = 0; i < p.carries; ++i)
-    in[first + i] = {part_of(in[first + i], outputs[i]), outputs[i]};
-  const ProgramPtr body = inner(p.body, of_body, &outputs).program;
-  for (std::size_t i = p.carries; i < outputs.size(); ++i) {
-    if (!outputs[i].is_cut()) continue;
-    outputs[i].on_tape = p.taped;
-    std::vector<Names> spec = outputs[i].spec.parts();
-    if (!p.taped) spec.insert(spec.begin(), Names());
-    outputs[i].spec = P(std::move(spec));
-  }
-  return rebound(e, std::span(&body, 1), in, outputs);
+  for (std::size_t i = 0; i < programs.size(); ++i)
+    programs[i] = inner(programs[i], flow.inputs[i], &flow.outputs[i]).program;
+  return rebound(e, programs, in, flow.results);
 }
 
 std::vector<Held> Expansion::map(const Equation& e, std::span<const Held> operands) const {
