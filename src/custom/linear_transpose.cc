@@ -4,8 +4,7 @@
 
 #include <algorithm>
 
-#include "control/control.h"
-#include "core/lists.h"
+#include "analysis/follow.h"
 #include "core/site_spec.h"
 #include "custom/custom.h"
 #include "trace/literal.h"
@@ -30,31 +29,29 @@ bool all_zero(const Tensor& t) {
 
 class Check {
  public:
-  Check(const char* what, const Program& program)
-      : what_(what), program_(program), kinds_(program.types.size()) {}
+  explicit Check(const char* what) : what_(what) {}
 
   /// Of the outputs, for what the inputs are. Throws TypeError where the program is not linear.
-  Kinds operator()(const Kinds& inputs) {
-    set(program_.inputs, inputs);
-    for (const Equation& e : program_.equations) {
-      PlaceScope::Replace place(e.place);
-      const Kinds results = results_of(e, get(e.operands));
-      std::ranges::copy(results, kinds_.begin() + e.first);
-    }
-    return get(program_.outputs);
+  Kinds operator()(const Program& program, const Kinds& inputs) const {
+    return follow(program, inputs,
+                  [&](const Equation& e, const Kinds& x) { return results_of(program, e, x); });
   }
+
+  using Value = Is;
+  Kinds into(const ProgramPtr& program, const Kinds& inputs) const {
+    return (*this)(*program, inputs);
+  }
+  bool join(const Equation& e, std::size_t i, Is& into, Is other) const {
+    const char* const which = e.primitive->loops() ? "scan: the carry's leaf" : "cond: result";
+    const Is before = std::exchange(into, either(into, other, which, i));
+    return into != before;
+  }
+  static Is number() { return Is::constant; }
+  static Is slice(Is x, bool) { return x; }
+  static Is stacked(Is y, bool) { return y; }
 
  private:
-  void set(const std::vector<ValueId>& values, const Kinds& kinds) {
-    for (std::size_t i = 0; i < values.size(); ++i) kinds_[at(values[i])] = kinds[i];
-  }
-  Kinds get(const std::vector<ValueId>& values) const {
-    Kinds out;
-    for (const ValueId v : values) out.push_back(kinds_[at(v)]);
-    return out;
-  }
-
-  Kinds results_of(const Equation& e, const Kinds& x) const {
+  Kinds results_of(const Program& program, const Equation& e, const Kinds& x) const {
     const auto count = static_cast<std::size_t>(e.results);
     const Primitive& p = *e.primitive;
     if (std::ranges::find(x, Is::linear) == x.end()) {
@@ -64,25 +61,26 @@ class Check {
     }
     if (p.site && p.site(e.params.get())->is_tap()) return {x.begin(), x.begin() + e.results};
     require_transpose(e, x);
-    if (p.control == ControlFlow::branches) return of_cond(e, x);
-    if (p.control == ControlFlow::scan && !p.calls) return of_scan(e, x);
+    if (branches_or_loops(e) && !p.calls) {
+      check(p.loops() || x[0] != Is::linear, "{}: which branch cond takes depends on the arguments",
+            what_);
+      return through(*this, e, x).results;
+    }
     std::vector<ProgramPtr> programs;
     if (e.params) programs = programs_of(*e.params);
     bool own_rule = e.primitive == &linear_call_p || p.may_call;
     if (p.has_rules) own_rule = p.has_rules(e.params.get());
     if (programs.size() == 1 && programs[0]->inputs.size() == x.size() && !own_rule)
-      return Check(what_, *programs[0])(x);
+      return into(programs[0], x);
     const bool adds = programs.empty() && p.linear == Linear::jointly;
-    if (adds && &p != &custom_vjp_tangent_p) require_zeros(e, x);
-    for (std::size_t i = 0; i < count; ++i)
-      check(is_differentiable(type(e, i).dtype),
+    if (adds && &p != &custom_vjp_tangent_p) require_zeros(program, e, x);
+    for (std::size_t i = 0; i < count; ++i) {
+      const Type& type = program.types[at(e.first) + i];
+      check(is_differentiable(type.dtype),
             "{}: {} makes {} of what depends on the arguments, which is not linear", what_, p.name,
-            to_string(type(e, i)));
+            to_string(type));
+    }
     return Kinds(count, Is::linear);
-  }
-
-  const Type& type(const Equation& e, std::size_t result) const {
-    return program_.types[at(e.first) + result];
   }
 
   static bool stays_zero(const Equation& e, const Kinds& x) {
@@ -119,9 +117,9 @@ class Check {
   }
 
   /// Together with what depends on the arguments only zeros are linear.
-  void require_zeros(const Equation& e, const Kinds& x) const {
+  void require_zeros(const Program& program, const Equation& e, const Kinds& x) const {
     for (std::size_t i = 0; i < x.size(); ++i)
-      check(x[i] != Is::constant || !is_differentiable(program_.type(e.operands[i]).dtype),
+      check(x[i] != Is::constant || !is_differentiable(program.type(e.operands[i]).dtype),
             "{}: operand {} of {} does not depend on the arguments and is not seen "
             "to be zero, so that the function is not linear; write zeros inside of the function",
             what_, i, e.primitive->name);
@@ -138,38 +136,7 @@ class Check {
     return Is::linear;
   }
 
-  Kinds of_cond(const Equation& e, const Kinds& x) const {
-    check(x[0] != Is::linear, "{}: which branch cond takes depends on the arguments", what_);
-    const Kinds inner(x.begin() + 1, x.end());
-    Kinds out;
-    for (const ProgramPtr& branch : as<CondParams>(*e.params).branches) {
-      const Kinds of = Check(what_, *branch)(inner);
-      if (out.empty()) out = of;
-      for (std::size_t i = 0; i < of.size(); ++i) out[i] = either(out[i], of[i], "cond: result", i);
-    }
-    return out;
-  }
-
-  /// Until no step changes what the carry is.
-  Kinds of_scan(const Equation& e, const Kinds& x) const {
-    const auto& p = as<ScanParams>(*e.params);
-    const auto first = nth(x, p.constants), xs = first + static_cast<std::ptrdiff_t>(p.carries);
-    for (Kinds carry(first, xs);;) {
-      Kinds in(x.begin(), first);
-      if (p.counted) in.push_back(Is::constant);
-      in.insert(in.end(), carry.begin(), carry.end());
-      in.insert(in.end(), xs, x.end());
-      Kinds out = Check(what_, *p.body)(in);
-      for (std::size_t i = 0; i < p.carries; ++i)
-        out[i] = either(out[i], carry[i], "scan: the carry's leaf", i);
-      if (std::equal(carry.begin(), carry.end(), out.begin())) return out;
-      std::copy_n(out.begin(), p.carries, carry.begin());
-    }
-  }
-
   const char* what_;
-  const Program& program_;
-  Kinds kinds_;
 };
 
 }  // namespace
@@ -193,7 +160,7 @@ std::shared_ptr<const detail::LinearMap> linear_map(const char* what, const Tens
     inputs.push_back(Is::constant);
     if (all_zero(t)) inputs.back() = Is::zero;
   }
-  const Kinds kinds = Check(what, *program)(inputs);
+  const Kinds kinds = Check(what)(*program, inputs);
   for (std::size_t i = 0; i < kinds.size(); ++i)
     check(
         kinds[i] != Is::constant,
