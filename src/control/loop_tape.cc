@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 
+#include "analysis/rewrite.h"
 #include "control/scan.h"
 #include "core/lists.h"
 #include "ops/index.h"
@@ -260,21 +261,15 @@ const Levels& levels_of(const Program& program, KnownLevels& known) {
   const auto [found, is_new] = known.try_emplace(&program, program.types.size());
   Levels& levels = found->second;
   if (!is_new) return levels;
-  const auto set = [&](const Equation& e, const Program& body, std::size_t carries, int more) {
-    const Levels& inside = levels_of(body, known);
-    const std::vector<int> uses = uses_of(body);
-    std::size_t result = at(e.first) + at(e.results) - (body.outputs.size() - carries);
-    for (const ValueId v : std::span(body.outputs).subspan(carries))
-      levels[result++] = (uses[at(v)] == 1 ? inside[at(v)] : 0) + more;
-  };
   for (const Equation& e : program.equations) {
-    if (e.primitive->control == ControlFlow::while_loop && is_taped(e)) {
-      const auto& p = as<WhileParams>(*e.params);
-      set(e, *p.body, p.carries(), 1);
-    } else if (e.primitive->control == ControlFlow::scan) {
-      const auto& p = as<ScanParams>(*e.params);
-      set(e, *p.body, p.carries, p.taped);
-    }
+    if (!e.primitive->loops()) continue;
+    const Loop loop = loop_of(e);
+    const Levels& inside = levels_of(*loop.body, known);
+    const std::vector<int> uses = uses_of(*loop.body);
+    const std::vector<ValueId> ys = tail(loop.body->outputs, loop.carries);
+    std::size_t result = at(e.first) + at(e.results) - ys.size();
+    for (const ValueId v : ys)
+      levels[result++] = (uses[at(v)] == 1 ? inside[at(v)] : 0) + loop.taped;
   }
   return levels;
 }
@@ -289,10 +284,7 @@ ProgramPtr freeing(const Program& program, const Levels& inputs, KnownLevels& kn
   for (Equation& e : out.equations) {
     if (!any_equation(e, is_taped)) continue;
     if (e.primitive->control != ControlFlow::scan) {
-      if (!e.primitive->with_programs) continue;
-      std::vector<ProgramPtr> programs = programs_of(*e.params);
-      for (ProgramPtr& p : programs) p = freeing(*p, {}, known);
-      e.params = e.primitive->with_programs(e.params.get(), programs);
+      e.params = with_each(e, [&](const ProgramPtr& p) { return freeing(*p, {}, known); });
       continue;
     }
     ScanParams p = as<ScanParams>(*e.params);
@@ -333,10 +325,7 @@ ProgramPtr expanded(const ProgramPtr& program) {
   if (!any_equation(*program, is_taped)) return program;
   Program out = *program;
   for (Equation& e : out.equations) {
-    if (!any_equation(e, is_taped)) continue;
-    std::vector<ProgramPtr> programs = programs_of(*e.params);
-    for (ProgramPtr& p : programs) p = expanded(p);
-    if (e.primitive->with_programs) e.params = e.primitive->with_programs(e.params.get(), programs);
+    e.params = with_each(e, expanded);
     if (!is_taped(e)) continue;
     Types types;
     for (const ValueId v : e.operands) types.push_back(out.type(v));

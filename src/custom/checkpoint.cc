@@ -3,6 +3,7 @@
 // known half moves into the equation of the unknown half.
 #include <postern/transforms.h>
 
+#include "analysis/rewrite.h"
 #include "core/lists.h"
 #include "custom/custom.h"
 #include "transform/simplify.h"
@@ -62,27 +63,20 @@ bool saved_by(const RecomputeOptions& options, const Program& program, const Equ
   return options.save(step);
 }
 
-ProgramPtr marked(const Program& program);
-
 /// The parameters with all taps, in programs too, marked as recomputed.
 ParamsPtr marked(const Equation& e) {
-  if (e.primitive->site) {
-    SiteSpec s = *e.primitive->site(e.params.get());
-    if (!s.is_tap()) return e.params;
+  if (const SiteSpec* const site = site_of(e); site && site->is_tap()) {
+    SiteSpec s = *site;
     s.recomputed = true;
     return params_of_own(std::move(s));
   }
-  if (!e.params || !e.primitive->with_programs) return e.params;
-  std::vector<ProgramPtr> programs = programs_of(*e.params);
-  if (programs.empty() || effect_of(e) == Effect::pure) return e.params;
-  for (ProgramPtr& p : programs) p = marked(*p);
-  return e.primitive->with_programs(e.params.get(), programs);
-}
-
-ProgramPtr marked(const Program& program) {
-  Program out = program;
-  for (Equation& e : out.equations) e.params = marked(e);
-  return std::make_shared<const Program>(std::move(out));
+  if (effect_of(e) == Effect::pure) return e.params;
+  return with_each(e, [](const ProgramPtr& p) {
+    return rewrite(*p, [](Program& out, Equation inner) {
+      inner.params = marked(inner);
+      out.equations.push_back(std::move(inner));
+    });
+  });
 }
 
 /// Which equations of the known half are not done again.

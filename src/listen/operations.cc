@@ -2,11 +2,13 @@
 #include <fmt/format.h>
 #include <postern/listen.h>
 
-#include "control/control.h"
+#include "analysis/rewrite.h"
+#include "core/check.h"
 #include "core/site_spec.h"
 #include "listen/summary.h"
 #include "shard/shard_map.h"
 #include "site/site.h"
+#include "transform/walk.h"
 
 namespace postern {
 using namespace internal;
@@ -98,26 +100,14 @@ void add_check(Program& program, const Equation& e) {
   program.equations.push_back(std::move(tap));
 }
 
-ProgramPtr watched(const Program& program);
-
-/// The parameters with watched programs, where an effect inside means that it happens when the
-/// program runs.
-ParamsPtr watched(const Equation& e) {
-  if (e.primitive->control == ControlFlow::none && !e.primitive->transparent) return e.params;
-  std::vector<ProgramPtr> programs = programs_of(*e.params);
-  for (ProgramPtr& p : programs) p = watched(*p);
-  return e.primitive->with_programs(e.params.get(), programs);
-}
-
-ProgramPtr watched(const Program& program) {
-  Program out = program;
-  out.equations.clear();
-  for (const Equation& e : program.equations) {
+/// Watches programs inside too, where an effect there means that it happens when the program runs.
+ProgramPtr watched(const ProgramPtr& program) {
+  return rewrite(*program, [](Program& out, Equation e) {
+    const bool runs = e.primitive->control != ControlFlow::none || e.primitive->transparent;
+    if (runs) e.params = with_each(e, watched);
     out.equations.push_back(e);
-    out.equations.back().params = watched(e);
     add_check(out, e);
-  }
-  return std::make_shared<const Program>(std::move(out));
+  });
 }
 
 }  // namespace
@@ -127,7 +117,7 @@ detail::Tensors detail::non_finite(const TensorFunction& f, const Tensors& x, co
   const Closed body = trace_user_inner("non_finite", types_of(x), f);
   Tensors operands = body.captures;
   append(operands, x);
-  return internal::apply(*watched(*body.program), operands);
+  return internal::apply(*watched(body.program), operands);
 }
 
 }  // namespace postern
