@@ -104,14 +104,24 @@ std::vector<std::shared_ptr<const void>> write_out(LoweringOptions& options, std
   return keep;
 }
 
-}  // namespace
+/// What a program goes through on its way to text, in this order.
+constexpr void (*passes[])(Expanded& program) = {
+    expand_processes,
+    [](Expanded& program) { program.program = with_tapes_expanded(program.program); }};
 
-namespace {
+Expanded passed(Expanded program) {
+  for (const auto pass : passes) pass(program);
+  return program;
+}
 
-/// The text, and how things lie over processes.
-std::shared_ptr<const ProgramModule> module_of(const LoweringOptions& options, Expanded here) {
-  ProgramModule out{
-      Lowering(options).module(*with_tapes_expanded(here.program)), {}, {}, here.any_number};
+/// The text, and how things lie over processes. Captures of at most so many bytes are written out.
+std::shared_ptr<const ProgramModule> module_of(LoweringOptions& options, Expanded here,
+                                               std::size_t arguments, const Tensors& captures,
+                                               std::size_t most) {
+  options.inputs = std::move(here.inputs);
+  options.outputs = std::move(here.outputs);
+  const auto keep = write_out(options, arguments, captures, most);
+  ProgramModule out{Lowering(options).module(*here.program), {}, {}, here.any_number};
   if (here.any_over) {
     out.inputs_over = std::move(here.inputs_over);
     out.results_over = std::move(here.outputs_over);
@@ -130,11 +140,9 @@ std::shared_ptr<const ProgramModule> lower(const Lowerable& program) {
   for (std::size_t i = 0; i < program.captures.size(); ++i)
     if (const Sharding* s = run::sharding_of(program.captures[i]))
       inputs[program.arguments + i] = *s;
-  Expanded here = with_processes_expanded(program.program, std::move(inputs), program.results_on);
+  Expanded here = passed({program.program, std::move(inputs), program.results_on});
   std::vector<Mesh> meshes = meshes_of(*here.program);
-  options.inputs = std::move(here.inputs);
-  options.outputs = std::move(here.outputs);
-  for (const auto* list : {&options.inputs, &options.outputs})
+  for (const auto* list : {&here.inputs, &here.outputs})
     for (const std::optional<Sharding>& s : *list)
       if (s) meshes.push_back(s->mesh());
   platforms::lower_for(options, &Runtime::get().platform());
@@ -146,8 +154,7 @@ std::shared_ptr<const ProgramModule> lower(const Lowerable& program) {
   Tensors captures = program.captures;
   for (std::size_t i = 0; i < captures.size(); ++i)
     if (here.any_over && here.inputs_over[program.arguments + i]) captures[i] = Tensor();
-  const auto keep = write_out(options, program.arguments, captures, 4096);
-  return module_of(options, std::move(here));
+  return module_of(options, std::move(here), program.arguments, captures, 4096);
 }
 
 std::shared_ptr<const ProgramModule> lower_for_file(const Lowered& lowered) {
@@ -173,13 +180,9 @@ std::shared_ptr<const ProgramModule> lower_for_file(const Lowered& lowered) {
   outputs.resize(program.outputs.size());
   for (std::size_t i = 0; i < before.results_over.size(); ++i)
     if (before.results_over[i]) outputs[i] = before.results_over[i];
-  Expanded here =
-      with_processes_expanded(lowered.program().internal(), std::move(inputs), std::move(outputs));
-  options.inputs = std::move(here.inputs);
-  options.outputs = std::move(here.outputs);
-  const auto keep =
-      write_out(options, arguments, lowered.captures(), std::numeric_limits<std::size_t>::max());
-  return module_of(options, std::move(here));
+  return module_of(options,
+                   passed({lowered.program().internal(), std::move(inputs), std::move(outputs)}),
+                   arguments, lowered.captures(), std::numeric_limits<std::size_t>::max());
 }
 
 namespace {

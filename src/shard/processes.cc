@@ -321,9 +321,8 @@ bool may_meet(const Program& program) {
 
 // The program is traced anew, given the parts of inputs that lie over processes; what is known of
 // its outputs then is how they lie.
-Expanded with_processes_expanded(const ProgramPtr& program, Expanded::Shardings inputs,
-                                 Expanded::Shardings outputs) {
-  Expanded out{program, std::move(inputs), std::move(outputs), {}, {}, false, false};
+void expand_processes(Expanded& out) {
+  const ProgramPtr program = out.program;
   out.inputs.resize(program->inputs.size());
   out.outputs.resize(program->outputs.size());
   out.inputs_over.resize(out.inputs.size());
@@ -332,7 +331,7 @@ Expanded with_processes_expanded(const ProgramPtr& program, Expanded::Shardings 
   for (const auto* list : {&out.inputs, &out.outputs})
     for (const auto& s : *list)
       if (is_over(s)) meshes.push_back(s->mesh());
-  if (!std::ranges::any_of(meshes, spans_processes)) return out;
+  if (!std::ranges::any_of(meshes, spans_processes)) return;
   check_one_order(meshes);
   const NumberScope number;
   std::vector<Placement> placements(out.inputs.size());
@@ -368,7 +367,6 @@ Expanded with_processes_expanded(const ProgramPtr& program, Expanded::Shardings 
   out.any_number = number.any() && clusters::Cluster::get().size() > 1;  // of one nothing is cut
   out.any_over = std::ranges::any_of(out.inputs_over, is_over) ||
                  std::ranges::any_of(out.outputs_over, is_over);
-  return out;
 }
 
 }  // namespace postern::internal

@@ -17,25 +17,23 @@
 
 namespace postern::internal {
 
-/// A program without axes of processes.
+/// A program on its way to text, and how its inputs are given and its outputs wanted.
 struct Expanded {
   using Shardings = std::vector<std::optional<Sharding>>;
 
-  ProgramPtr program;         // of the parts that this process has
-  Shardings inputs, outputs;  // of these, on this process's devices
+  ProgramPtr program;
+  Shardings inputs, outputs;
   // By input and output of the whole program: how it lies over processes. None: as anything that
   // is on this process alone.
-  Shardings inputs_over, outputs_over;
+  Shardings inputs_over = {}, outputs_over = {};
   bool any_over = false;
   bool any_number = false;  // the text is the same for any number of processes
 };
 
-/// Returns the program without axes of processes, the same on all of them. It ends with a call at
-/// which all have come to their end. `inputs` are how the arguments lie, and `outputs` how results
-/// are wanted. Throws TypeError where a mesh is not for this cluster, and for what cannot be done
-/// over processes.
-Expanded with_processes_expanded(const ProgramPtr& program, Expanded::Shardings inputs,
-                                 Expanded::Shardings outputs);
+/// Makes it a program without axes of processes, of the parts that this process has, the same on
+/// all of them. It ends with a call at which all have come to their end. Throws TypeError where a
+/// mesh is not for this cluster, and for what cannot be done over processes.
+void expand_processes(Expanded& program);
 
 extern const Primitive collect_p;
 
