@@ -133,12 +133,6 @@ Primitive::SplitResult with_rest(const Halves& halves, TensorSpan known, TensorS
                       known, known.subspan(known.size() - halves.residuals), x);
 }
 
-std::vector<bool> missing(TensorSpan x) {
-  std::vector<bool> out = present(x);
-  out.flip();
-  return out;
-}
-
 /// What is known stays a block, which gives the residuals too.
 Primitive::SplitResult block_split(const Op& op, TensorSpan x, const std::vector<bool>& wanted) {
   const auto& p = op.as<BlockParams>();

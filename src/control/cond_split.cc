@@ -136,8 +136,7 @@ ProgramPtr with_outputs(const Program& program, const std::vector<bool>& wanted)
 Primitive::SplitResult cond_split(const Op& op, TensorSpan x, const std::vector<bool>& wanted) {
   const auto& p = op.as<CondParams>();
   check(x[0].has_value(), "cond: the index depends on a tangent");
-  std::vector<bool> unknown = present(x.subspan(1));
-  unknown.flip();
+  const std::vector<bool> unknown = missing(x.subspan(1));
   const std::size_t results = count(wanted);
   std::vector<BranchHalves> branches(p.branches.size());
   std::vector<bool> unknown_results(results);

@@ -66,22 +66,19 @@ Pruned prune(const ScanParams& p, TensorSpan x, std::vector<bool> wanted) {
   return out;
 }
 
-/// Splits the body; the carry is unknown wherever some step makes it so.
-Halves split_body(const ScanParams& p, const ScanParts& of, std::vector<bool>& unknown_carry) {
-  unknown_carry = present(of.carry);
-  unknown_carry.flip();
+/// Splits a body; the carry is unknown wherever some step makes it so. `constants`, `xs`: which
+/// inputs before and behind it are unknown.
+Halves split_body(const Program& body, const std::vector<bool>& constants, std::vector<bool>& carry,
+                  const std::vector<bool>& xs) {
   for (;;) {
-    std::vector<bool> unknown = present(of.constants);
-    unknown.flip();
-    if (p.counted) unknown.push_back(false);
-    unknown.insert(unknown.end(), unknown_carry.begin(), unknown_carry.end());
-    for (const Tensor& t : of.xs) unknown.push_back(!t.has_value());
-    std::vector<bool> force = unknown_carry;
-    force.resize(p.body->outputs.size(), false);
-    Halves halves = split(*p.body, unknown, force);
-    const std::vector<bool> now = head(halves.unknown_outputs, p.carries);
-    if (now == unknown_carry) return halves;
-    unknown_carry = now;
+    std::vector<bool> unknown = constants, force = carry;
+    unknown.insert(unknown.end(), carry.begin(), carry.end());
+    unknown.insert(unknown.end(), xs.begin(), xs.end());
+    force.resize(body.outputs.size(), false);
+    Halves halves = split(body, unknown, force);
+    const std::vector<bool> now = head(halves.unknown_outputs, carry.size());
+    if (now == carry) return halves;
+    carry = now;
   }
 }
 
@@ -296,8 +293,9 @@ Primitive::SplitResult scan_split(const Op& op, TensorSpan operands,
   check(!all.taped || steps.has_value(), "scan: the number of steps depends on a tangent");
   const Pruned whole = prune(all, operands, wanted);
   const ScanParts of(whole.p, whole.x);
-  std::vector<bool> unknown_carry;
-  const Halves halves = split_body(whole.p, of, unknown_carry);
+  std::vector<bool> constants = missing(of.constants), unknown_carry = missing(of.carry);
+  if (whole.p.counted) constants.push_back(false);
+  const Halves halves = split_body(*whole.p.body, constants, unknown_carry, missing(of.xs));
 
   const Known known{kept(of.constants), where_marked(of.carry, unknown_carry, false),
                     kept(of.xs),        halves.known->outputs.size() - halves.residuals,
@@ -344,21 +342,8 @@ Primitive::SplitResult while_split(const Op& op, TensorSpan x, const std::vector
   const auto cc = x.first(p.condition_constants),
              bc = x.subspan(p.condition_constants, p.body_constants),
              carry = x.subspan(first_carry);
-  std::vector<bool> unknown_carry = present(carry);
-  unknown_carry.flip();
-  Halves halves;
-  for (bool again = true; again;) {
-    std::vector<bool> inputs = present(bc), force = unknown_carry;
-    inputs.flip();
-    inputs.insert(inputs.end(), unknown_carry.begin(), unknown_carry.end());
-    force.resize(p.body->outputs.size(), false);
-    halves = split(*p.body, inputs, force);
-    const std::vector<bool> now = head(halves.unknown_outputs, carries);
-    again = now != unknown_carry;
-    unknown_carry = now;
-  }
-  std::vector<bool> condition_unknown = present(cc);
-  condition_unknown.flip();
+  std::vector<bool> unknown_carry = missing(carry), condition_unknown = missing(cc);
+  const Halves halves = split_body(*p.body, missing(bc), unknown_carry, {});
   condition_unknown.insert(condition_unknown.end(), unknown_carry.begin(), unknown_carry.end());
   const Halves condition = split(*p.condition, condition_unknown);
   check(!condition.unknown_outputs[0], "while_loop: the condition depends on a tangent");

@@ -120,8 +120,7 @@ Tensors run_again(const Program& known, const std::vector<bool>& saved, TensorSp
 
 Primitive::SplitResult checkpoint_split(const Op& op, TensorSpan x, const std::vector<bool>&) {
   const auto& p = op.as<CheckpointParams>();
-  std::vector<bool> unknown = present(x);
-  unknown.flip();
+  const std::vector<bool> unknown = missing(x);
   const Halves halves = split(*p.body, unknown);
   const std::size_t outputs = halves.known->outputs.size() - halves.residuals;
   const std::vector<bool> saved = saved_equations(*halves.known, *p.options);

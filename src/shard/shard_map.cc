@@ -154,8 +154,7 @@ Tensors shard_map_transpose(const Op& op, std::span<const Tensor> ct, std::span<
 Primitive::SplitResult shard_map_split(const Op& op, std::span<const Tensor> x,
                                        const std::vector<bool>&) {
   const auto& p = op.as<ShardMapParams>();
-  std::vector<bool> unknown = present(x);
-  unknown.flip();
+  const std::vector<bool> unknown = missing(x);
   const MeshScope scope(p.mesh);
   const Halves halves = split(*p.body, unknown);
   const std::size_t outputs = halves.known->outputs.size() - halves.residuals;

@@ -61,8 +61,7 @@ Batched device_call_batch(const Op& op, std::span<const Tensor> x, std::span<con
 /// Both halves run on the device.
 Primitive::SplitResult device_call_split(const Op& op, std::span<const Tensor> x,
                                          const std::vector<bool>&) {
-  std::vector<bool> unknown = present(x);
-  unknown.flip();
+  const std::vector<bool> unknown = missing(x);
   const Halves halves = split(*op.as<DeviceCallParams>().body, unknown);
   const Tensors known = bind_n(op.primitive, params_of(op, halves.known), kept(x));
   const std::size_t outputs = known.size() - halves.residuals;

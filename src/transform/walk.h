@@ -15,6 +15,11 @@ inline std::vector<bool> present(TensorSpan tensors) {
   for (const Tensor& t : tensors) out.push_back(t.has_value());
   return out;
 }
+inline std::vector<bool> missing(TensorSpan tensors) {
+  std::vector<bool> out = present(tensors);
+  out.flip();
+  return out;
+}
 inline Types types_of(TensorSpan tensors) {
   Types out;
   for (const Tensor& t : tensors) out.push_back(t.type());
