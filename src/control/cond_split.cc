@@ -1,6 +1,7 @@
 // The split of a cond: residuals of a branch are operands that it passes on, or slots; branches
 // share slots of one type.
 #include "control/cond.h"
+#include "control/loop_tape.h"
 #include "core/lists.h"
 #include "transform/simplify.h"
 
@@ -48,13 +49,17 @@ Halves with_unknown(const Halves& halves, const std::vector<bool>& unknown) {
   return out;
 }
 
-/// Slots for the residuals of all branches.
+/// Slots for the residuals of all branches. What may be a ticket has one that no other branch
+/// fills: under vmap an element that takes another has the tape of zeros there, not a number of its
+/// own branch.
 Types assign_slots(std::vector<BranchHalves>& branches) {
   Types slots;
+  std::vector<bool> alone;  // by slot
   for (BranchHalves& b : branches) {
     const Program& known = *b.halves.known;
     const std::size_t outputs = known.outputs.size() - b.halves.residuals;
-    std::vector<bool> taken(slots.size());
+    const bool tapes = any_equation(known, is_taped) || any_equation(*b.halves.unknown, is_taped);
+    std::vector<bool> taken = alone;
     for (std::size_t r = 0; r < b.halves.residuals; ++r) {
       const ValueId v = known.outputs[outputs + r];
       const auto input = std::ranges::find(known.inputs, v);
@@ -63,13 +68,17 @@ Types assign_slots(std::vector<BranchHalves>& branches) {
       b.passed.push_back(passed);
       b.slot.push_back(-1);
       if (b.passed.back() >= 0) continue;
+      const DType dtype = known.type(v).dtype;
+      const bool may_be_ticket = tapes && dtype == ticket_type(known.type(v), 0).dtype;
       std::size_t s = 0;
-      while (s < slots.size() && (taken[s] || slots[s].dtype != known.type(v).dtype ||
-                                  slots[s].dims != known.type(v).dims))
+      if (may_be_ticket) s = slots.size();
+      while (s < slots.size() &&
+             (taken[s] || slots[s].dtype != dtype || slots[s].dims != known.type(v).dims))
         ++s;
       if (s == slots.size()) {
-        slots.push_back({known.type(v).dtype, known.type(v).dims});
+        slots.push_back({dtype, known.type(v).dims});
         taken.push_back(false);
+        alone.push_back(may_be_ticket);
       }
       taken[s] = true;
       b.slot.back() = static_cast<int>(s);

@@ -239,8 +239,6 @@ Tensors expanded_scan(const ScanParams& p, TensorSpan x) {
   return y;
 }
 
-bool is_taped(const Equation& e) { return e.primitive->loops() && e.primitive->calls; }
-
 /// On how many levels each value is the only way to tapes: 1 for a ticket, or a stack of tickets,
 /// that a loop of its program has made; 2 where the same holds of the tickets on that tape; 0 for
 /// all else.

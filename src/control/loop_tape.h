@@ -34,6 +34,9 @@ constexpr Primitive taped(Primitive loop, decltype(Primitive::evaluate) evaluate
   return loop;
 }
 
+/// Returns whether it is a loop that writes or reads tapes.
+inline bool is_taped(const Equation& e) { return e.primitive->loops() && e.primitive->calls; }
+
 /// Returns the program with its taped loops expanded into while loops with calls. A tape that is
 /// made and last read by loops of one program is freed there, others when the run ends.
 ProgramPtr with_tapes_expanded(const ProgramPtr& program);
