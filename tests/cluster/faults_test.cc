@@ -298,9 +298,24 @@ TEST_F(Faults, Cancelled) {
   }
 }
 
+/// Values of the process, each behind a call that on process 0 waits until its run stops.
+Tensor late_on_first(const Tensor& v) {
+  return call(
+      {.name = "late", .effect = Effect::ordered}, v.type(),
+      [](const CallInfo& info, float x) {
+        for (int k = 0; k < 10'000 && info.process == 0; ++k) {
+          if (info.stop.stop_requested()) break;
+          std::this_thread::sleep_for(1ms);
+        }
+        return x;
+      },
+      v);
+}
+
 /// One process cancels runs that the others have not called yet, and is some runs ahead of them.
+/// Its call waits: no run is over before it is cancelled, however late that is.
 TEST_F(Faults, CancelledBeforeOthersCall) {
-  const auto f = jit(shard_map([](Tensor v) { return psum(v, "host"); }, hosts()));
+  const auto f = jit(shard_map([](Tensor v) { return psum(late_on_first(v), "host"); }, hosts()));
   for (int i = 0; i < times(); ++i) {
     for (int k = 0; k < 6; ++k) {
       if (rank() != 0) std::this_thread::sleep_for(20ms);
@@ -318,21 +333,7 @@ TEST_F(Faults, CancelledBeforeOthersCall) {
 
 /// The error names who is waited for; of several that are late, one.
 TEST_F(Faults, Deadlines) {
-  const auto f = jit(shard_map(
-      [](Tensor v) {
-        const Tensor late = call(
-            {.name = "late", .effect = Effect::ordered}, v.type(),
-            [](const CallInfo& info, float x) {
-              for (int k = 0; k < 10'000 && info.process == 0; ++k) {
-                if (info.stop.stop_requested()) break;
-                std::this_thread::sleep_for(1ms);
-              }
-              return x;
-            },
-            v);
-        return psum(late, "host");
-      },
-      hosts()));
+  const auto f = jit(shard_map([](Tensor v) { return psum(late_on_first(v), "host"); }, hosts()));
   for (int i = 0; i < times(); ++i)
     expect_all_fail(
         [&] {
