@@ -23,6 +23,7 @@
 #include "foreign/text_aliases.h"
 #include "foreign/text_barriers.h"
 #include "foreign/text_operations.h"
+#include "foreign/text_packed.h"
 #include "host/handler.h"
 #include "lower/lowering.h"
 #include "platform/platform.h"
@@ -401,7 +402,10 @@ static Foreign read_text(std::string_view text, const std::string& name) {
   constexpr std::string_view mark = "\xef\xbb\xbf";  // of Windows' editors
   if (text.starts_with(mark)) text.remove_prefix(mark.size());
   const std::string plain = without_aliases(text, name);
-  Foreign out = Reader(plain.empty() ? text : plain, name).read();
+  if (!plain.empty()) text = plain;
+  const std::string whole = with_bytes_moved(text, name);
+  if (!whole.empty()) text = whole;
+  Foreign out = Reader(text, name).read();
   require_readable(out.text, name);
   return out;
 }

@@ -3,11 +3,13 @@
 #include "foreign/portable.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "core/check.h"
 #include "core/text.h"
 #include "foreign/attribute_numbers.h"
+#include "foreign/rules.h"
 #include "foreign/vhlo_module.h"
 #include "host/handler.h"
 #include "lower/lowering.h"
@@ -95,7 +97,54 @@ class Writer {
     std::string name = name_of(op);
     // The same as the first version, and known to more plug-ins.
     if (name == "vhlo.composite_v2" && op.regions.empty()) name = "vhlo.composite_v1";
+    const std::string_view bare = bare_name(name);
+    if (op.results.size() == 1 && (bare == "convert" || moves_axes(bare)))
+      moving(op, name, own);
+    else
+      write(op, name, own, discardable(op));
+  }
+
+  /// As with_bytes_moved in a text.
+  void moving(const Operation& op, std::string_view name, const Named& own) {
+    const std::size_t result = op.results[0];
+    const std::string given = bytes_type(result);
+    std::string seen;
+    if (bare_name(name) == "convert") {
+      const std::size_t v = op.operands.at(0);
+      if (!given.empty() && bytes_type(v).empty())
+        instead_[v] = {
+            step("optimization_barrier", fmt::format("%{}", v), type_of(v).text, type_of(v).text),
+            type_of(v).text};
+    } else {
+      for (const std::size_t v : op.operands)
+        if (const std::string type = bytes_type(v); !type.empty() && !instead_.contains(v))
+          instead_[v] = {step("convert", fmt::format("%{}", v), type_of(v).text, type), type};
+      if (!instead_.empty() && !given.empty())
+        instead_[result] = {seen = fmt::format("%bytes_{}", steps_++), given};
+    }
     write(op, name, own, discardable(op));
+    instead_.clear();
+    if (seen.empty()) return;
+    seen = step("optimization_barrier", seen, given, given);
+    out_.text += fmt::format("%{} = \"vhlo.convert_v1\"({}) : ({}) -> ({})\n", result, seen, given,
+                             type_of(result).text);
+  }
+  /// Writes one of our own, returns its result.
+  std::string step(std::string_view name, std::string_view value, std::string_view from,
+                   std::string_view to) {
+    std::string out = fmt::format("%bytes_{}", steps_++);
+    out_.text +=
+        fmt::format("{} = \"vhlo.{}_v1\"({}) : ({}) -> ({})\n", out, name, value, from, to);
+    return out;
+  }
+  /// Of a value in_bytes(); empty where that is.
+  std::string bytes_type(std::size_t value) {
+    const std::string& text = type_of(value).text;
+    const std::string bytes = foreign::in_bytes(type_of(value).builtin);
+    const std::size_t element = text.rfind("!vhlo.");
+    if (bytes.empty() || element == text.npos) return {};
+    return fmt::format("{}!vhlo.{}_v1>", text.substr(0, element),
+                       bytes.substr(bytes.rfind('x') + 1, bytes.size() - bytes.rfind('x') - 2));
   }
 
   std::vector<std::pair<std::string, std::string>> discardable(const Operation& op) {
@@ -137,18 +186,23 @@ class Writer {
     if (!others.empty()) out_.text += "}";
     out_.text += fmt::format(" : ({}) -> ({})\n", types(op.operands), types(op.results));
   }
-  static std::string values(const std::vector<std::size_t>& list) {
+  std::string values(const std::vector<std::size_t>& list) const {
     Separator comma;
     std::string out;
-    for (const std::size_t v : list) out += fmt::format("{}%{}", comma(), v);
+    for (const std::size_t v : list) {
+      const auto other = instead_.find(v);
+      out += comma();
+      out += other == instead_.end() ? fmt::format("%{}", v) : other->second.name;
+    }
     return out;
   }
   std::string types(const std::vector<std::size_t>& values) {
     Separator comma;
     std::string out;
     for (const std::size_t v : values) {
+      const auto other = instead_.find(v);
       out += comma();
-      out += type_of(v).text;
+      out += other == instead_.end() ? type_of(v).text : other->second.type;
       limit(out);
     }
     return out;
@@ -355,7 +409,12 @@ class Writer {
   Vhlo vhlo_;
   const std::size_t most_;
   bool has_main_ = false;
-  std::set<std::string> needed_;  // functions
+  struct Instead {
+    std::string name, type;
+  };
+  std::map<std::size_t, Instead> instead_;  // of values, in the operation that is written
+  std::size_t steps_ = 0;                   // of ours
+  std::set<std::string> needed_;            // functions
   Foreign out_;
 };
 

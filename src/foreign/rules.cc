@@ -34,6 +34,9 @@ constexpr Names not_applied =
 constexpr Names of_shapes =
     "dynamic_broadcast_in_dim dynamic_conv dynamic_gather dynamic_iota dynamic_pad dynamic_reshape "
     "real_dynamic_slice";
+constexpr Names moving =
+    "broadcast_in_dim convolution dot_general dynamic_broadcast_in_dim dynamic_conv dynamic_gather "
+    "gather transpose";
 /// They hand values on, or have no operands that XLA could fold.
 constexpr Names not_folded =
     "after_all call case composite constant create_token func get_dimension_size get_tuple_element "
@@ -143,6 +146,18 @@ bool folds_wrongly(std::string_view name, std::string_view first, bool constants
 }
 
 bool moves_only(std::string_view name) { return name == "broadcast_in_dim" || name == "reshape"; }
+
+bool moves_axes(std::string_view name) { return is_among(moving, name); }
+
+std::string in_bytes(std::string_view type) {
+  const std::string_view element = element_of(type);
+  if (std::ranges::count(type, 'x') < 2) return {};
+  for (const auto& [packed, bytes] :
+       {std::pair{"i2", "i8"}, {"i4", "i8"}, {"ui2", "ui8"}, {"ui4", "ui8"}, {"f4E2M1FN", "f32"}})
+    if (element == packed)
+      return fmt::format("{}{}>", type.substr(0, type.size() - element.size() - 1), bytes);
+  return {};
+}
 
 bool takes_shapes(std::string_view name) { return is_among(of_shapes, name); }
 

@@ -62,4 +62,11 @@ bool moves_only(std::string_view name);
 bool takes_shapes(std::string_view name);
 bool is_integer_type(std::string_view type);
 
+/// XLA lays arrays out anew by their strides in bytes, and reads what is no number where elements
+/// are smaller: it fails over, or ends the process. These operations do so: they move bytes.
+bool moves_axes(std::string_view name);
+/// Of an array with elements of less than a byte, and with axes that may be moved, the type with
+/// bytes in their place; empty for all other types.
+std::string in_bytes(std::string_view type);
+
 }  // namespace postern::internal::foreign

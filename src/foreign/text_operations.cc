@@ -175,6 +175,7 @@ TextSignature signature_of(const MlirText& text, const TextOperation& operation)
   TextSignature out;
   std::size_t i = colon_of(text, operation);
   if (i >= operation.limit || text.at(i) != ':') return out;
+  out.begins = i + 1;
   for (const MlirText::Range& range : text.types(i + 1, i))
     out.operands.push_back(text.type(range));
   out.results = out.operands;
@@ -183,6 +184,7 @@ TextSignature signature_of(const MlirText& text, const TextOperation& operation)
     for (const MlirText::Range& range : text.types(arrow + 2, i))
       out.results.push_back(text.type(range));
   }
+  out.end = i;
   return out;
 }
 

@@ -29,6 +29,7 @@ TextOperations read_operations(const MlirText& text);
 /// where they are told apart, else the same.
 struct TextSignature {
   std::vector<std::string_view> operands, results;
+  std::size_t begins = 0, end = 0;  // behind the colon
 };
 TextSignature signature_of(const MlirText& text, const TextOperation& operation);
 

@@ -230,6 +230,10 @@ Batched scatter_batch(const Op& op, TensorSpan x, std::span<const int> axes, std
 // --- lowering ---
 
 void plain_gather_lower(Lowering& out, const Equation& e, const GatherParams& p) {
+  if (const DType dtype = out.result_type(e).dtype; is_packed(dtype))  // see convert_lower
+    return lower_as(out, e, [&](TensorSpan x) {
+      return Tensors{convert_to(bind_gather(gather_p, in_bytes(x[0]), x[1], p), dtype)};
+    });
   out.simple(e, "gather",
              fmt::format("dimension_numbers = #stablehlo.gather<offset_dims = {}, "
                          "collapsed_slice_dims = {}, operand_batching_dims = {}, "

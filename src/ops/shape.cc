@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "core/value.h"
+#include "ops/composed.h"
 #include "ops/extents.h"
 #include "ops/family.h"
 #include "ops/moved_axes.h"
@@ -32,27 +33,34 @@ Tensors convert_transpose(const Op&, TensorSpan ct, TensorSpan, TypeSpan types) 
   return {convert_to(ct[0], types[0].dtype)};
 }
 
+// XLA lays an array out anew by strides in bytes, and reads what is no number where elements are
+// smaller. The barrier ends what layout the bytes had: packed arrays have the usual one.
+void converted_to_result(Lowering& out, const Equation& e, Ssa x, const Type& from) {
+  const Type& to = out.result_type(e);
+  if (is_packed(to.dtype) && !is_packed(from.dtype) && to.rank() > 1)
+    x = out.op("optimization_barrier", {x}, {&from}, from);
+  out.define(e, 0, out.op("convert", {x}, {&from}, to));
+}
+
 void convert_lower(Lowering& out, const Equation& e) {
-  const DType from = out.operand_type(e, 0).dtype, to = out.result_type(e).dtype;
+  const Type& x = out.operand_type(e, 0);
+  const DType from = x.dtype, to = out.result_type(e).dtype;
   if (to == DType::pred && from != DType::pred) {  // "is not zero", not a truncated bit
-    const Ssa zero = out.constant(literal_text({}, from), out.operand_type(e, 0));
-    const Type& t = out.operand_type(e, 0);
+    const Ssa zero = out.constant(literal_text({}, from), x);
     return out.define(e, 0,
-                      out.op("compare", {out.operand(e, 0), zero}, {&t, &t}, out.result_type(e),
+                      out.op("compare", {out.operand(e, 0), zero}, {&x, &x}, out.result_type(e),
                              comparison_text("NE", from)));
   }
   if (is_complex(from) && !is_complex(to)) {
-    const Type real{real_dtype(from), out.operand_type(e, 0).dims};
-    const Ssa part = out.op("real", {out.operand(e, 0)}, {&out.operand_type(e, 0)}, real);
-    return out.define(e, 0, out.op("convert", {part}, {&real}, out.result_type(e)));
+    const Type real{real_dtype(from), x.dims};
+    return converted_to_result(out, e, out.op("real", {out.operand(e, 0)}, {&x}, real), real);
   }
   // XLA takes the greatest numbers of f4e2m1fn for infinities.
   if (is_float(from) && bit_width(from) <= 8 && is_integer(to)) {
-    const Type wide{DType::f32, out.operand_type(e, 0).dims};
-    const Ssa exact = out.op("convert", {out.operand(e, 0)}, {&out.operand_type(e, 0)}, wide);
-    return out.define(e, 0, out.op("convert", {exact}, {&wide}, out.result_type(e)));
+    const Type wide{DType::f32, x.dims};
+    return converted_to_result(out, e, out.op("convert", {out.operand(e, 0)}, {&x}, wide), wide);
   }
-  out.simple(e, "convert");
+  converted_to_result(out, e, out.operand(e, 0), x);
 }
 
 // --- broadcast ---
@@ -154,38 +162,12 @@ Batched transpose_batch(const Op& op, TensorSpan x, std::span<const int> axes, s
   for (std::int64_t a : op.as<DimsParams>().dims) order.push_back(a + 1);
   return {{transpose(batch_front(x[0], axes[0], size), order)}, {0}};
 }
-/// For each element of a transposed array of these dimensions, where it stands in the array before.
-Ssa places_before(Lowering& out, const Dims& before, const Dims& order, const Type& places) {
-  Dims strides(before.size(), 1);
-  for (std::size_t i = before.size(); i-- > 1;) strides[i - 1] = strides[i] * before[i];
-  Ssa sum = out.constant("0", places);
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    const Ssa index = out.op("iota", {}, {}, places, fmt::format("iota_dimension = {} : i64", i));
-    const auto stride = std::to_string(strides[static_cast<std::size_t>(order[i])]);
-    const Ssa scaled =
-        out.op("multiply", {index, out.constant(stride, places)}, {&places, &places}, places);
-    sum = out.op("add", {sum, scaled}, {&places, &places}, places);
-  }
-  return sum;
-}
-// In loops XLA's own reads beyond the array when an element is less than a byte.
-void transpose_by_gather(Lowering& out, const Equation& e, const Dims& order) {
-  const Type &from = out.operand_type(e, 0), &to = out.result_type(e);
-  const Type flat{from.dtype, {from.size()}}, places{DType::s64, to.dims};
-  const Type column{DType::s64, {from.size(), 1}};
-  const Ssa x = out.op("reshape", {out.operand(e, 0)}, {&from}, flat);
-  const Ssa rows =
-      out.op("reshape", {places_before(out, from.dims, order, places)}, {&places}, column);
-  const Ssa taken = out.op("gather", {x, rows}, {&flat, &column}, flat,
-                           "dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [0], "
-                           "start_index_map = [0], index_vector_dim = 1>, "
-                           "slice_sizes = array<i64: 1>");
-  out.define(e, 0, out.op("reshape", {taken}, {&flat}, to));
-}
 void transpose_lower(Lowering& out, const Equation& e) {
   const Dims& order = as<DimsParams>(*e.params).dims;
-  const Type& type = out.operand_type(e, 0);
-  if (is_packed(type.dtype) && type.size() > 0) return transpose_by_gather(out, e, order);
+  if (const DType dtype = out.result_type(e).dtype; is_packed(dtype))
+    return lower_as(out, e, [&](TensorSpan x) {
+      return Tensors{convert_to(transpose(in_bytes(x[0]), order), dtype)};
+    });
   out.simple(e, "transpose", "permutation = " + array_text(order));
 }
 

@@ -160,6 +160,16 @@ TEST_F(Foreign, ArtifactsAreNotFoldedToSomethingElse) {
   EXPECT_EQ(seen, "[nan nan] [nan nan] [true true] [ true false] [nan nan] ");
 }
 
+TEST_F(Foreign, ArtifactsMoveIntegersOfLessThanAByteAsBytes) {
+  std::string seen;
+  for (const Tensor& t :
+       load(folder + "packed.mlirbc")(tensor<std::int8_t>({{1, 2}, {3, 0}, {2, 1}})))
+    seen += to_string(convert(t, DType::s32)) + "\n";
+  EXPECT_EQ(seen,
+            "[[1 3 2]\n [2 0 1]]\n[[1 3 2]\n [2 0 1]]\n[[14  4]\n [ 4  5]]\n"
+            "[[1 3 2]\n [2 0 1]]\n[[2 4]\n [6 0]\n [4 2]]\n");
+}
+
 TEST_F(Foreign, AttributesAreTheSameOfTextAndOfBytes) {
   using Whole = std::vector<std::int64_t>;
   using Real = std::vector<double>;

@@ -1,6 +1,7 @@
 // What the tests of programs from elsewhere share: JAX's files, and a clean table of functions.
 #pragma once
 #include <fstream>
+#include <map>
 #include <sstream>
 
 #include "support.h"
@@ -14,6 +15,27 @@ inline std::string text_in(const std::string& file) {
   std::ostringstream out;
   out << in.rdbuf();
   return out.str();
+}
+
+using Texts = std::map<std::string, std::string>;  // by name
+
+/// What became of each, in a process of its own: "ok [1. 2.]", "refused ...", "failed ...", "died
+/// 6".
+inline std::map<std::string, std::string> each_of(const Texts& texts) {
+  const TemporaryFolder scratch;
+  const std::string file = scratch.path() + "/programs";
+  {
+    std::ofstream out(file);
+    for (const auto& [name, text] : texts) out << "//// " << name << "\n" << text << "\n";
+  }
+  const Ended ended = run_program("foreign_each", {file}, {}, 600s);
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  std::map<std::string, std::string> out;
+  std::istringstream lines(ended.out);
+  for (std::string line; std::getline(lines, line);)
+    out[line.substr(0, line.find(' '))] = line.substr(std::min(line.find(' ') + 1, line.size()));
+  EXPECT_EQ(out.size(), texts.size()) << ended.out;
+  return out;
 }
 
 class Foreign : public testing::Test {

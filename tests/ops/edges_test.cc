@@ -42,6 +42,47 @@ TEST(Edges, IntegersOfTwoBitsAreSorted) {
   }
 }
 
+// XLA lays them out anew by strides in bytes that they have not.
+TEST(Edges, ElementsOfLessThanAByteChangePlacesAsOthersDo) {
+  using Many = std::vector<Tensor>;
+  const std::function<Many(Tensor)> moves[] = {
+      [](Tensor x) {
+        return Many{transpose(x, {2, 0, 1}), x * x};
+      },
+      [](Tensor x) {
+        return Many{convert(transpose(convert(x, DType::f32), {2, 1, 0}), x.dtype()), x * x};
+      },
+      [](Tensor x) {
+        return Many{take(x, tensor<int>({1, 0, 2}), 1), take(x, tensor<int>({{1, 0}, {3, 2}}), 2),
+                    take(x, tensor<int>({1, 0}), 0), x * x};
+      },
+      [](Tensor x) {
+        const Tensor each = vmap(
+            [](Tensor y) {
+              return take(y, tensor<int>({1, 0}), 1);
+            },
+            {.in_axes = 1, .out_axes = 2})(x);
+        return Many{each, transpose(each, {1, 2, 0}), x * x};
+      },
+      [](Tensor x) {
+        auto step = [](Tensor, Tensor y) { return transpose(y, {1, 0}); };
+        return Many{fori_loop(0, 3, step, slice(reshape(x, {4, 6}), {0, 0}, {4, 4})), x * x};
+      },
+  };
+  for (const DType dtype : {DType::s2, DType::u4, DType::f4e2m1fn})
+    for (std::size_t i = 0; i < std::size(moves); ++i) {
+      SCOPED_TRACE(std::string(to_string(dtype)) + " " + std::to_string(i));
+      const Tensor numbers = iota(type<int>({24}), 0) * iota(type<int>({24}), 0) / 3 % 2;
+      const auto moved = [&](DType of) {
+        const Many all = jit(moves[i])(convert(reshape(numbers, {2, 3, 4}), of));
+        std::vector<Floats> out;
+        for (const Tensor& t : all) out.push_back(floats(convert(t, dtype)));
+        return out;
+      };
+      EXPECT_EQ(moved(dtype), moved(DType::f32));
+    }
+}
+
 TEST(Edges, GatherAndScatterRefuseAxesThatDoNotFit) {
   const Tensor x = zeros(type<float>({4, 3})), i = zeros(type<int>({2, 1}));
   const Tensor updates = zeros(type<float>({2, 3}));
