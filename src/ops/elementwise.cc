@@ -57,7 +57,8 @@ Tensor exp_slope(T, T y) { return y; }
 Tensor expm1_slope(T, T y) { return y + 1; }
 Tensor sqrt_slope(T, T y) { return 0.5f / y; }
 Tensor rsqrt_slope(T x, T y) { return -0.5f * y / x; }
-Tensor cbrt_slope(T, T y) { return (1.0 / 3) / (y * y); }
+// Not by y * y, whose own slope is 0 at 0: 0 times an infinite one.
+Tensor cbrt_slope(T, T y) { return (1.0 / 3) / y / y; }
 Tensor sin_slope(T x, T) { return cos(x); }
 Tensor cos_slope(T x, T) { return -sin(x); }
 Tensor tan_slope(T, T y) { return 1 + y * y; }

@@ -199,6 +199,64 @@ TEST(Edges, SlopesOfTwoOperands) {
   EXPECT_EQ(z.item<std::complex<float>>(), std::complex<float>(1, 0));
 }
 
+// What mathematics says of the limit from where the function is.
+TEST(Edges, SlopesOfThreeOrdersWhereTheyAreInfiniteOrNone) {
+  using F = std::function<Tensor(Tensor)>;
+  constexpr double inf = std::numeric_limits<double>::infinity();
+  struct Case {
+    const char* name;
+    F f;
+    double at;
+    std::vector<double> slopes;
+  };
+  const auto power = [](double y) -> F { return [y](Tensor x) { return pow(x, y); }; };
+  const F root = [](Tensor x) { return sqrt(x); }, reciprocal = [](Tensor x) { return 1.0 / x; },
+          of_root = [](Tensor x) { return rsqrt(x); }, cubic = [](Tensor x) { return cbrt(x); },
+          logarithm = [](Tensor x) { return log(x); }, near_one = [](Tensor x) { return log1p(x); },
+          inverse = [](Tensor x) { return erf_inv(x); };
+  const Case cases[] = {
+      {"sqrt", root, 0, {inf, -inf, inf}},
+      {"sqrt", root, inf, {0, 0, 0}},
+      {"rsqrt", of_root, 0, {-inf, inf, -inf}},
+      {"rsqrt", of_root, inf, {0, 0, 0}},
+      {"cbrt", cubic, 0, {inf, -inf, inf}},
+      {"cbrt", cubic, -0.0, {inf, inf, inf}},
+      {"cbrt", cubic, inf, {0, 0, 0}},
+      {"1 / x", reciprocal, 0, {-inf, inf, -inf}},
+      {"1 / x", reciprocal, -0.0, {-inf, -inf, -inf}},
+      {"1 / x", reciprocal, inf, {0, 0, 0}},
+      {"log", logarithm, 0, {inf, -inf, inf}},
+      {"log", logarithm, inf, {0, 0, 0}},
+      {"log1p", near_one, -1, {inf, -inf, inf}},
+      {"log1p", near_one, inf, {0, 0, 0}},
+      {"erf_inv", inverse, 1, {inf, inf, inf}},
+      {"erf_inv", inverse, -1, {inf, -inf, inf}},
+      {"x^-1", power(-1), 0, {-inf, inf, -inf}},
+      {"x^0", power(0), 0, {0, 0, 0}},
+      {"x^1/3", power(1.0 / 3), 0, {inf, -inf, inf}},
+      {"x^0.5", power(0.5), 0, {inf, -inf, inf}},
+      {"x^1", power(1), 0, {1, 0, 0}},
+      {"x^1.5", power(1.5), 0, {0, inf, -inf}},
+      {"x^2", power(2), 0, {0, 2, 0}},
+      {"x^2.5", power(2.5), 0, {0, 0, inf}},
+      {"x^3", power(3), 0, {0, 0, 6}},
+      {"x^2, a whole number", [](Tensor x) { return pow(x, 2); }, 0, {0, 2, 0}},
+      {"square", [](Tensor x) { return square(x); }, 0, {0, 2, 0}},
+      {"tanh", [](Tensor x) { return tanh(x); }, inf, {0, 0, 0}},
+      {"logistic", [](Tensor x) { return logistic(x); }, -inf, {0, 0, 0}},
+      {"exp", [](Tensor x) { return exp(x); }, -inf, {0, 0, 0}},
+      {"expm1", [](Tensor x) { return expm1(x); }, -inf, {0, 0, 0}},
+  };
+  for (const Case& c : cases) {
+    const auto all = jit([&](Tensor x) {
+      const auto first = [&](Tensor y) { return grad(c.f)(y); };
+      const auto second = [&](Tensor y) { return grad(first)(y); };
+      return stack({first(x), second(x), grad(second)(x)});
+    });
+    EXPECT_EQ(all(Tensor(c.at)).to_vector<double>(), c.slopes) << c.name << " at " << c.at;
+  }
+}
+
 TEST(Edges, BitsOfFourAreCounted) {
   const Tensor x = convert(tensor<int>({-8, -1, 7, -2}), DType::s4);
   EXPECT_EQ(ints(population_count(x)), (Ints{1, 4, 3, 3}));
