@@ -51,6 +51,14 @@ def two_hooks():
     program.end()
 
 
+@pytest.fixture
+def busy():
+    """As fast as it can."""
+    program = Program(arguments=("100000000", "0")).wait()
+    yield program
+    program.end()
+
+
 def attach(*arguments, **more):
     return subprocess.run(
         [os.environ["POSTERN_COMMAND"], "attach", *map(str, arguments)],
@@ -121,29 +129,40 @@ def test_ends_when_nobody_reads(two_hooks):
     assert [h["listeners"] for h in hooks(two_hooks.pid)] == [[], []]
 
 
-def test_says_how_many_lines_were_left_out(two_hooks, tmp_path):
+def test_says_how_many_lines_were_left_out(busy, tmp_path):
     """To who does not read for a while the process tells its last lines again, and no others."""
-    with open(tmp_path / "out", "w+") as out:
+    out, told = tmp_path / "out", tmp_path / "told"
+    with open(out, "w") as lines_to, open(told, "w") as told_to:
         running = subprocess.Popen(
-            [os.environ["POSTERN_COMMAND"], "attach", two_hooks.pid, "noise", "--print"],
-            stdout=out,
-            stderr=subprocess.PIPE,
-            text=True,
+            [os.environ["POSTERN_COMMAND"], "attach", busy.pid, "noise", "--print"],
+            stdout=lines_to,
+            stderr=told_to,
         )
-        for number, pause in (
-            (signal.SIGCONT, 1),
-            (signal.SIGSTOP, 4),
-            (signal.SIGCONT, 1),
-            (signal.SIGSTOP, 1),
-            (signal.SIGCONT, 1),
-        ):
-            running.send_signal(number)
-            time.sleep(pause)
+
+        def shows_more():
+            before, end = out.stat().st_size, time.monotonic() + 30
+            while out.stat().st_size == before:
+                assert time.monotonic() < end and running.poll() is None
+                time.sleep(0.05)
+
+        def does_not_read(seconds):
+            running.send_signal(signal.SIGSTOP)
+            time.sleep(seconds)
+            running.send_signal(signal.SIGCONT)
+            shows_more()
+            time.sleep(1)
+
+        shows_more()
+        for seconds in (4, 8, 16):  # the busier the machine, the slower lines come
+            does_not_read(seconds)
+            if "lines came too fast and were left out" in told.read_text():
+                break
+        else:
+            pytest.fail("no lines were left out")
+        does_not_read(1)
         running.send_signal(signal.SIGINT)
-        told = running.communicate(timeout=20)[1]
-        assert running.returncode == 0 and "lines came too fast and were left out" in told
-        out.seek(0)
-        lines = out.readlines()
+        assert running.wait(timeout=20) == 0
+    lines = out.read_text().splitlines()
     assert all(line.startswith("noise = [") for line in lines)
     assert len(lines) > 100 and len(set(lines)) == len(lines)
 

@@ -9,6 +9,7 @@ import pathlib
 import re
 import subprocess
 import time
+import zipfile
 
 import numpy as np
 import pytest
@@ -56,6 +57,14 @@ def points(browser, name):
         "return s ? s.points : []",
         name,
     )
+
+
+def eventually(test, limit=30):
+    """What it returns, once that is true, or when the time is over."""
+    end = time.monotonic() + limit
+    while not (value := test()) and time.monotonic() < end:
+        time.sleep(0.05)
+    return value
 
 
 def press(browser, text, card=CARD):
@@ -112,17 +121,18 @@ def test_switches_work_and_end_with_the_page(tmp_path):
         browser.wait(
             "return [...state.histograms.values()].some((h) => h.heading.textContent === 'noise')"
         )
-        assert set(browser.run(f"return {CARD}.dataset.listeners").split(",")) == {
-            "stats 1",
-            "histogram 1",
-        }
+        browser.wait(
+            f"return {CARD}.dataset.listeners.split(',').sort().join() === 'histogram 1,stats 1'"
+        )
         browser.run(
             f"const e = {CARD}.querySelector('input[type=number]'); e.value = 50; e.onchange()"
         )
         browser.wait(f"return {CARD}.dataset.listeners.includes('stats 50')")
         press(browser, "Record")
         browser.wait(f"return {CARD}.dataset.listeners.includes('record 50')")
-        time.sleep(1)
+        # Both see the same firings from here on.
+        firings = "[...state.series.values()].find((s) => s.about.name === 'noise').firings"
+        browser.wait(f"return {firings} > arguments[0] + 1", browser.run(f"return {firings}"))
         press(browser, "Record")
         browser.wait(f"return !{CARD}.dataset.listeners.includes('record')")
         press(browser, "Record")  # the file is there
@@ -130,10 +140,7 @@ def test_switches_work_and_end_with_the_page(tmp_path):
             f"return {CARD}.querySelector('.said').textContent"
             ".includes(\"there is a file 'noise.npz'\")"
         )
-        for _ in range(100):
-            if (tmp_path / "noise.npz").exists():
-                break
-            time.sleep(0.1)
+        assert eventually(lambda: zipfile.is_zipfile(tmp_path / "noise.npz"))
         kept = np.load(tmp_path / "noise.npz")
         assert kept[kept.files[0]].shape[1:] == (256,)
         press(browser, "Statistics")
@@ -143,16 +150,13 @@ def test_switches_work_and_end_with_the_page(tmp_path):
             f"return {CARD}.dataset.listeners === 'histogram 50' "
             f"&& !{CARD}.querySelector('.said').textContent"
         )
-        for _ in range(100):
-            if list(tmp_path.glob("noise/*/manifest*")):
-                break
-            time.sleep(0.1)
+        assert eventually(lambda: list(tmp_path.glob("noise/*/manifest*")))
         assert list(tmp_path.rglob("*.safetensors"))
         with Browser() as other:  # sees them, and after the first one has gone that they are off
             other.open(program.url)
             other.wait(f"return Boolean({CARD}) && {CARD}.dataset.listeners === 'histogram 50'")
             browser.open("about:blank")
-            other.wait(f"return {CARD}.dataset.listeners === ''", limit=10)
+            other.wait(f"return {CARD}.dataset.listeners === ''")
             assert not other.errors()
             # It stands apart, asks first, and nothing that answers is where a second click falls.
             end = f"[...{CARD}.querySelectorAll('.apart button')].find((b) => !b.hidden)"
