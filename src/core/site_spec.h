@@ -29,7 +29,7 @@ struct BatchLevel {
 
 /// What is counted of one place in a program, over all its runs.
 struct SiteCounts {
-  std::atomic<std::uint64_t> firings{0}, dropped{0};
+  std::atomic<std::uint64_t> firings{0}, shown{0}, dropped{0};
 };
 
 struct SiteSpec {

@@ -11,7 +11,7 @@
 #include "core/value.h"
 #include "host/loop_tape.h"
 #include "host/process_call.h"
-#include "host/run_state.h"
+#include "host/stage.h"
 #include "host/ticket.h"
 
 namespace postern::internal::host {
@@ -32,11 +32,10 @@ void enter_and_make_booleans(void* plain, const detail::Firing& f) {
 }  // namespace
 
 // Works out all that a firing needs and that no firing changes, in this order: what each device of
-// the mesh is told of itself, and which of them repeat a tap that another fires; whether the
-// function can be entered on the spot; the leaves of one firing with their sizes; by how many bytes
-// each of them moves on along each level of a batch; and the sizes of the equation's buffers.
-// Afterwards the site can be fired, or, if `fn` is null, once serve() has given it a function.
-// Throws only for lack of memory.
+// the mesh is told of itself, and which of them repeat a tap that another fires; the leaves of one
+// firing with their sizes; the sizes of the
+// equation's buffers; and the stages of what is special about the site. Afterwards the site can be
+// fired, or, if `fn` is null, once serve() has given it a function. Throws only for lack of memory.
 HostSite::HostSite(SitePtr s, std::shared_ptr<const detail::HostFunction> fn)
     : spec(std::move(s)),
       declared{&spec->named.attributes, &spec->result_structure, &spec->result_paths},
@@ -55,11 +54,6 @@ HostSite::HostSite(SitePtr s, std::shared_ptr<const detail::HostFunction> fn)
         here.repeats || (spec->partitioned && spec->is_tap() && std::ranges::any_of(spots, has_it));
     spots.push_back(std::move(spot));
   }
-  direct = !here.repeats && std::ranges::none_of(spots, &Spot::repeats) && spec->levels.empty() &&
-           !spec->masked && spec->role == SiteSpec::Role::whole && !spec->async &&
-           !spec->chooses() && !spec->live && spec->timeout.count() == 0 &&
-           spec->warn_after.count() == 0;
-  one_order = spec->one_order && !spots.empty();
   inputs = operands + spec->masked;
   buffers = inputs + results;
   auto add = [&](const Type& t) {
@@ -76,31 +70,12 @@ HostSite::HostSite(SitePtr s, std::shared_ptr<const detail::HostFunction> fn)
       }
     place_number = host::place_number(*spec);
   }
-
-  // Innermost level last; a leaf that lacks a level stands still along it.
-  const std::size_t count = spec->levels.size();
-  level_sizes.resize(count);
-  level_strides.assign(count, std::vector<std::size_t>(leaves.size(), 0));
-  mask_strides.assign(count, 0);
-  std::vector<std::size_t> step = leaf_bytes;
-  std::size_t mask_step = 1;
-  for (std::size_t l = count; l-- > 0;) {
-    const BatchLevel& level = spec->levels[l];
-    level_sizes[l] = level.size;
-    elements *= level.size;
-    for (std::size_t i = 0; i < leaves.size(); ++i) {
-      if (i < operands && !level.mapped[i]) continue;
-      level_strides[l][i] = step[i];
-      step[i] *= size_of(level.size);
-    }
-    if (spec->masked && level.mapped[operands]) {
-      mask_strides[l] = mask_step;
-      mask_step *= size_of(level.size);
-    }
-  }
-  buffer_bytes = std::move(step);
+  buffer_bytes = leaf_bytes;
+  for (const BatchLevel& level : spec->levels)
+    for (std::size_t i = 0; i < leaves.size(); ++i)
+      if (i >= operands || level.mapped[i]) buffer_bytes[i] *= size_of(level.size);
   unchecked = spec->from_file;
-  for (const detail::LeafLayout& leaf : leaves) packed = packed || is_packed(leaf.dtype);
+  make_stages(*this);
   if (function) serve(function);
 }
 
@@ -116,18 +91,21 @@ void HostSite::serve(std::shared_ptr<const detail::HostFunction> found) {
     invoke = enter_and_make_booleans;
     object = plain.get();
   }
-  of_loop_tapes = is_of_loop_tapes(*function);
-  of_processes = is_of_processes(*function);
+  is_ours = is_of_loop_tapes(*function) || is_of_processes(*function);
   awake = spec->live && function == asleep() ? &spec->live->on : nullptr;
   wants_info = function->wants_call_info || function->wants_tap_info;
-  quick = direct && !one_order && !wants_info && !packed && !unchecked && buffers <= few;
+  quick = direct && !wants_info && !unchecked && buffers <= few;
+}
+
+std::size_t HostSite::spot_of(int device) const {
+  if (spots.size() < 2) return 0;  // wherever a mesh of one device is now
+  const std::vector<int>& devices = spec->mesh->devices();
+  return size_of(std::ranges::find(devices, device) - devices.begin());
 }
 
 const HostSite::Spot& HostSite::spot(int device) const {
-  if (spots.size() == 1) return spots.front();  // wherever a mesh of one device is now
-  for (std::size_t i = 0; i < spots.size(); ++i)
-    if (spec->mesh->devices()[i] == device) return spots[i];
-  return here;
+  const std::size_t i = spot_of(device);
+  return i < spots.size() ? spots[i] : here;
 }
 
 /// Which part of the whole this process's device of that number has; nothing where it is not known.

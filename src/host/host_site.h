@@ -5,6 +5,8 @@
 
 namespace postern::internal::host {
 
+struct Stage;
+
 struct HostSite {
   /// Takes as `function` the site's own, or what its name meant when the run started.
   HostSite(SitePtr spec, std::shared_ptr<const detail::HostFunction> function);
@@ -19,36 +21,37 @@ struct HostSite {
     bool repeats = false;  // a tap that another device or process fires
   };
   const Spot& spot(int device) const;
+  std::size_t spot_of(int device) const;  // its place in `spots`, or behind them
   std::vector<IndexRange> part_over_processes(std::size_t device) const;
 
   /// Returns of a live hook: nobody listens. Then an invocation does nothing but take its turn, if
   /// it has one.
-  bool sleeps() const { return awake && !awake->load(std::memory_order_relaxed) && !one_order; }
+  bool sleeps() const { return awake && !awake->load(std::memory_order_relaxed) && !one_order(); }
+  /// Returns whether it has one order over all devices of a run.
+  bool one_order() const { return spec->one_order && !spots.empty(); }
 
   /// Returns whether a function of the user's is entered while XLA waits for it. What a program
   /// does that has no such site concerns nobody but who waits for its results.
   bool enters_at_once() const {
     const bool asleep = awake && !awake->load(std::memory_order_relaxed);
-    return !spec->async && !of_loop_tapes && !of_processes && !asleep;
+    return !spec->async && !is_ours && !asleep;
   }
 
   SitePtr spec;
-  bool quick =
-      false;  // the handler may take its short way: direct, few buffers, and none of the following
+  std::shared_ptr<const Stage> stages;  // see host/stage
+  bool direct = false;                  // the site asks for none of them
+  // The handler may take its short way: it is direct, has few buffers, and none of the following.
+  bool quick = false;
   bool wants_info = false;  // of the firing: the function takes a CallInfo or TapInfo
-  bool packed = false;      // some leaf has elements of less than a byte
-  bool unchecked =
-      false;  // the program is from a file: what it passes must be compared with the site
-  bool one_order = false;                    // over all devices of a run
-  bool of_loop_tapes = false;                // one of ours that write and read the tapes of loops
-  bool of_processes = false;                 // one of ours that meet other processes
-  bool is_listener = false;                  // a ListenerSite, see host/live
-  const std::atomic<bool>* awake = nullptr;  // of a live hook that has no listener of its own:
-                                             // whether any was turned on
-  bool direct = false;  // the function is entered on the spot, with the call's own buffers
+  // The program is from a file: what it passes must be compared with the site.
+  bool unchecked = false;
+  bool fetched = false;  // an asynchronous tap at whose leaves nobody looks before it is delivered
+  bool is_ours = false;  // no user's function: it is for the tapes of loops, or meets processes
+  // Of a live hook that has no listener of its own: whether any was turned on.
+  const std::atomic<bool>* awake = nullptr;
   std::size_t operands = 0, results = 0;
-  std::size_t inputs = 0,
-              buffers = 0;  // of the equation: operands and the mask if any; these and the results
+  // Of the equation: operands and the mask if any; these and the results.
+  std::size_t inputs = 0, buffers = 0;
   static constexpr std::size_t few = 32;   // buffers that need no allocation
   std::vector<detail::LeafLayout> leaves;  // of one firing: operands, then results
   void (*invoke)(void* object, const detail::Firing& firing) = nullptr;  // of the function
@@ -59,24 +62,18 @@ struct HostSite {
   };
   std::shared_ptr<Entry> plain;  // of a function that gives pred: `invoke` enters it by this one
   detail::Declared declared;     // members of the spec
-  std::shared_ptr<const detail::HostFunction>
-      function;  // null: a name that is looked up when a run starts
+  // Null: a name that is looked up when a run starts.
+  std::shared_ptr<const detail::HostFunction> function;
   // Of a started call: what its function is given, and the number by which tickets know it.
   std::vector<detail::LeafLayout> called;
   std::vector<std::size_t> called_bytes;
   std::uint64_t place_number = 0;
   std::vector<std::size_t> leaf_bytes;  // of one firing
-  std::vector<std::size_t>
-      buffer_bytes;  // of the equation's operands and results, one byte an element at least
+  // Of the equation's operands and results, one byte an element at least.
+  std::vector<std::size_t> buffer_bytes;
 
   std::vector<Spot> spots;
   Spot here;  // where there is no mesh
-  // Elements of the batch, and by how many bytes each leaf moves on along each level (row-major
-  // over levels).
-  std::int64_t elements = 1;
-  std::vector<std::int64_t> level_sizes;
-  std::vector<std::vector<std::size_t>> level_strides;
-  std::vector<std::size_t> mask_strides;
 };
 
 }  // namespace postern::internal::host

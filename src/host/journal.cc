@@ -71,21 +71,20 @@ std::uint64_t Journal::begin_run(std::string_view program) {
   return runs_++;
 }
 
-std::optional<bool> Journal::give(RunState& run, const HostSite& site, void* const* data,
-                                  int device, std::int64_t element) {
-  if (!resumed_ || site.spec->is_tap()) return {};
+std::optional<bool> Journal::give(const Invocation& i) {
+  if (!resumed_ || i.site.spec->is_tap()) return {};
   std::unique_lock lock(guard_);
-  const Key key = key_of(run, site, device, element);
+  const Key key = key_of(i);
   const auto rest = next_.find(key);
   if (rest == next_.end() || rest->second.empty()) return {};
   const std::size_t at = rest->second.front();
   rest->second.pop_front();
   JournalCall past = std::move(past_[at]);
-  const std::string where = call_text(run, calls_[key]++, element);
-  if (!Tape::give(past.call, run, site, data, device, where)) return false;
+  const std::string where = call_text(i, calls_[key]++);
+  if (!Tape::give(past.call, i, where)) return false;
   // As if the function had been entered. Sites take turns as they like; states do not go back.
   // Short waits: a run that is cancelled has nothing to wake us with.
-  while (loading_ && !run.stop.load() && RunState::Clock::now() < run.deadline)
+  while (loading_ && !i.run.stop.load() && RunState::Clock::now() < i.run.deadline)
     loaded_.wait_for(lock, std::chrono::milliseconds(5));
   if (loading_) return false;
   if (at < newest_states_) return true;
@@ -127,10 +126,9 @@ SavedStates Journal::changed_states(SavedStates now, std::uint64_t number) {
   return changed;
 }
 
-void Journal::record(const RunState& run, const HostSite& site, void* const* data, int device,
-                     std::int64_t element, bool went_well) {
-  if (site.spec->is_tap()) return;
-  JournalCall now{firing_of(run, site, data, device, element, went_well), {}};
+void Journal::record(const Invocation& i, bool went_well) {
+  if (i.site.spec->is_tap()) return;
+  JournalCall now{firing_of(i, went_well), {}};
   const std::uint64_t number = saves_.fetch_add(1);
   SavedStates states;
   if (now.call.failure.empty()) states = save_states();
@@ -138,7 +136,7 @@ void Journal::record(const RunState& run, const HostSite& site, void* const* dat
   if (closed_) return;
   if (now.call.failure.empty()) {
     now.states = changed_states(std::move(states), number);
-    ++calls_[key_of(run, site, device, element)];
+    ++calls_[key_of(i)];
   }
   file_->add(now);
 }

@@ -47,10 +47,8 @@ class Journal final : public Tape {
   void resume(bool from_checkpoint, const std::optional<TapeMark>& mark);
 
   std::uint64_t begin_run(std::string_view program) override;
-  void record(const RunState& run, const HostSite& site, void* const* data, int device,
-              std::int64_t element, bool went_well) override;
-  std::optional<bool> give(RunState& run, const HostSite& site, void* const* data, int device,
-                           std::int64_t element) override;
+  void record(const Invocation& i, bool went_well) override;
+  std::optional<bool> give(const Invocation& i) override;
   std::optional<TapeMark> mark(const RunState& run) override;
   bool is_to_be_written() const override { return false; }  // it is there
   bool is_resumed() const override { return resumed_; }

@@ -14,6 +14,7 @@
 #include "core/mutex.h"
 #include "host/gate.h"
 #include "host/registry.h"
+#include "host/stage.h"
 #include "site/live_options.h"
 
 namespace postern {
@@ -90,14 +91,12 @@ void rebuild(Switch& s, std::uint64_t changed = 0) {
 ListenerSite::ListenerSite(SitePtr of, std::shared_ptr<const detail::HostFunction> fn,
                            std::uint64_t its_number, bool ends_it)
     : HostSite(std::move(of), std::move(fn)), number(its_number), ends_run_there(ends_it) {
-  is_listener = true;
+  make_stages(*this, listener_stages);
 }
 
 bool ListenerSite::is_spent() const {
-  if (spec->until == 0) return false;
-  const std::uint64_t firings = spec->counts->firings.load(std::memory_order_relaxed);
-  return firings > 0 && (firings - 1) / static_cast<std::uint64_t>(spec->every) + 1 >=
-                            static_cast<std::uint64_t>(spec->until);
+  const std::uint64_t shown = spec->counts->shown.load(std::memory_order_relaxed);
+  return spec->until != 0 && shown >= static_cast<std::uint64_t>(spec->until);
 }
 
 std::shared_ptr<const Switch::Sites> sites_at(const Switch& s) {

@@ -11,7 +11,7 @@ namespace postern::internal::host {
 
 /// The hook's site with the function and the settings of a listener. Lives while a firing of it
 /// waits in a queue.
-struct ListenerSite : HostSite, std::enable_shared_from_this<ListenerSite> {
+struct ListenerSite : HostSite {
   ListenerSite(SitePtr spec, std::shared_ptr<const detail::HostFunction> function,
                std::uint64_t number, bool ends_run_there = false);
   const std::uint64_t number;  // of its Listening; 0: of the program's own listener

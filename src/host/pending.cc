@@ -76,26 +76,25 @@ std::uint64_t innermost(const std::vector<RunName>& inside) {
 
 }  // namespace
 
-void PendingCalls::start(RunState& run, const HostSite& site, void* const* data, int device,
-                         const TapInfo& given_info) {
-  auto job = std::make_shared<Job>(run, site, device, given_info);
+void PendingCalls::start(const Invocation& i) {
+  const RunState& run = i.run;
+  const HostSite& site = i.site;
+  const auto job = std::make_shared<Job>(i);
   const std::size_t n = site.operands;
   job->forgotten = site.results == 0;  // nobody can wait
   const std::size_t count = job->forgotten ? 0 : static_cast<std::size_t>(site.leaves[n].size);
-  for (std::size_t i = 0; i < site.called.size(); ++i) {
-    job->memory.push_back(detail::aligned_bytes(site.called_bytes[i]));
+  for (std::size_t leaf = 0; leaf < site.called.size(); ++leaf) {
+    job->memory.push_back(detail::aligned_bytes(site.called_bytes[leaf]));
     job->data.push_back(job->memory.back().get());
-    if (i < n)
-      std::memcpy(job->data[i], data[i], site.called_bytes[i]);
+    if (leaf < n)
+      std::memcpy(job->data[leaf], i.data[leaf], site.called_bytes[leaf]);
     else
-      job->bytes.push_back(count ? site.called_bytes[i] / count : 0);
+      job->bytes.push_back(count ? site.called_bytes[leaf] / count : 0);
   }
-  job->info.run_state = job.get();
-  job->info.stop = StopToken(job.get());
-  if (!given_info.mask.empty()) {
-    job->mask = std::make_unique<bool[]>(given_info.mask.size());
-    std::ranges::copy(given_info.mask, job->mask.get());
-    job->info.mask = {job->mask.get(), given_info.mask.size()};
+  if (!i.mask.empty()) {
+    job->mask = std::make_unique<bool[]>(i.mask.size());
+    std::ranges::copy(i.mask, job->mask.get());
+    job->info.mask = {job->mask.get(), i.mask.size()};
   }
   job->depth = nesting() ? nesting()->depth + 1 : 1;
   job->inside = surrounding_runs();
@@ -120,7 +119,7 @@ void PendingCalls::start(RunState& run, const HostSite& site, void* const* data,
     throw;
   }
   lock.unlock();
-  if (count) std::memcpy(data[n], tickets.data(), count * sizeof(std::uint64_t));
+  if (count) std::memcpy(i.data[n], tickets.data(), count * sizeof(std::uint64_t));
   let_jobs_begin();
 }
 
@@ -130,7 +129,7 @@ void PendingCalls::enqueue(const Lock& lock, std::shared_ptr<Job> job) {
   std::shared_ptr<Job> before;
   if (spec.effect == Effect::ordered || element) {
     if (spec.effect != Effect::ordered) job->order.site = job->site;
-    job->order.device = job->site->one_order ? -1 : job->device;
+    job->order.device = job->site->one_order() ? -1 : job->device;
     job->keeps_order = true;
     std::shared_ptr<Job>& last = last_[job->order];
     // The elements of one batch follow each other, but not those of the batch before.
@@ -234,9 +233,7 @@ void PendingCalls::work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job
       std::exception_ptr told;
       if (error) told = in_words(code, *job, error);
       const auto took = Clock::now() - start;
-      if (spec.warn_after.count() > 0 && took > spec.warn_after)
-        log(LogLevel::warning, "{} took {:g} ms", describe(spec),
-            std::chrono::duration<double, std::milli>(took).count());
+      warn_if_slow(spec, took);
       lock.lock();
       if (!job->abandoned) {  // else its failure is told, without the lock
         job->ok = ok;
@@ -252,10 +249,10 @@ void PendingCalls::work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job
         log_seldom(fmt::format("{} returned late; its result is thrown away", describe(spec)));
       return;  // another thread was given what follows
     }
-    const bool ends_run = job->end.load() && calls->run_;
-    if (ends_run) calls->run_->ask_to_stop(Outcome::stopped);
+    const bool ends_it = job->end.load() && calls->run_;
+    if (ends_it) calls->run_->ask_to_stop(Outcome::stopped);
     calls->ended(lock, *job);
-    if (ends_run) calls->tell_to_stop(lock);
+    if (ends_it) calls->tell_to_stop(lock);
     std::shared_ptr<Job> gone = std::move(job);
     if (gone.use_count() > 1) gone.reset();  // who waits lets go of it, and of what it owns
     if (!calls->ready_.empty() && calls->running_ <= max_host_threads) {

@@ -17,6 +17,8 @@
 
 namespace postern::internal::host {
 
+struct Invocation;
+
 /// The functions that a run started, or that were started outside of any run. A function works on
 /// copies, on a thread of the executor; those of ordered sites enter one after another, and so do
 /// the elements of one sequential batch. Those that a started function starts outside of any run
@@ -28,11 +30,9 @@ class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
   explicit PendingCalls(RunState* run) : run_(run) {}
   PendingCalls(const PendingCalls&) = delete;
 
-  /// Starts the function of `site` with copies of the operands, and writes a ticket for each
-  /// element that the site's result has. `info`: what the function is told. Throws what the system
-  /// throws when it has no memory or thread.
-  void start(RunState& run, const HostSite& site, void* const* data, int device,
-             const TapInfo& info);
+  /// Starts the function with copies of the operands, and writes a ticket for each element that the
+  /// site's result has. Throws what the system throws when it has no memory or thread.
+  void start(const Invocation& i);
   /// Waits for what the ticket stands for, and copies its results to `data`. False, and the run has
   /// failed, when there is no such call, it failed, is late, or the run stopped.
   bool wait(RunState& run, const HostSite& site, void* const* data, int device);

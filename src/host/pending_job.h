@@ -10,18 +10,19 @@
 
 #include "host/limit.h"
 #include "host/pending.h"
+#include "host/stage.h"
 
 namespace postern::internal::host {
 
 struct PendingCalls::Job : detail::StopState {
-  Job(RunState& of, const HostSite& s, int on_device, const TapInfo& given_info)
-      : site(&s),
-        spec(s.spec),
-        owner(of.owner),
-        under_way(of.under_way),
-        device(on_device),
-        floats(of.floats),
-        info(given_info) {}
+  explicit Job(const Invocation& i)
+      : site(&i.site),
+        spec(site->spec),
+        owner(i.run.owner),
+        under_way(i.run.under_way),
+        device(i.device),
+        floats(i.run.floats),
+        info(i.info(this)) {}
 
   const HostSite* site;  // as long as there is the owner
   const SitePtr spec;

@@ -88,9 +88,7 @@ class Stop {
 
 /// By its place in the mesh: on another process the device there may go by another number.
 int lane_of(const HostSite& site, int device) {
-  if (site.spots.size() < 2) return 0;
-  const std::vector<int>& devices = site.spec->mesh->devices();
-  return 1 + static_cast<int>(std::ranges::find(devices, device) - devices.begin());
+  return site.spots.size() < 2 ? 0 : 1 + static_cast<int>(site.spot_of(device));
 }
 
 void meet(const Prepared& prepared, const detail::Firing& f, const Type& type) {

@@ -127,16 +127,7 @@ bool TapQueue::make_room_among_own(const HostSite& site, std::size_t bytes, Gone
   return fits(bytes);
 }
 
-bool TapQueue::push(RunState& run, const HostSite& site, int device, std::int64_t element,
-                    void* const* data, std::span<const bool> mask) {
-  return push(run, site, device, element, data, mask, nullptr);
-}
-
-bool TapQueue::push(RunState& run, const HostSite& site, int device, const Fetch& fetch) {
-  return push(run, site, device, -1, nullptr, {}, &fetch);
-}
-
-// Queues one firing, of `data` and `mask` or of what `fetch` brings.
+// Queues one firing, of data and mask or of what is fetched.
 //
 // 1. Makes room. A tap that keeps only its last firings loses the oldest of its own, or this one;
 //    any other waits while the queue is full, unless a listener waits for its run.
@@ -146,17 +137,17 @@ bool TapQueue::push(RunState& run, const HostSite& site, int device, const Fetch
 //
 // False only if the run was stopped while it waited. Throws, with nothing queued, what making the
 // block, the thread or the transfer does.
-bool TapQueue::push(RunState& run, const HostSite& site, int device, std::int64_t element,
-                    void* const* data, std::span<const bool> mask, const Fetch* fetch) {
+bool TapQueue::push(const Invocation& i) {
   static_assert(sizeof(Item) <= 112);
+  RunState& run = i.run;
+  const HostSite& site = i.site;
+  const Fetch* const fetch = i.fetch;
   const std::size_t held =
-      MemoryPool::size_for(Item::bytes(site, mask.size()) + (fetch ? Transfer::overhead : 0));
+      MemoryPool::size_for(Item::bytes(site, i.mask.size()) + (fetch ? Transfer::overhead : 0));
   const std::size_t size = fetch ? MemoryPool::size_for(sizeof(Item)) : held;
   TapSource& source = run.tap_source();
   std::unique_ptr<std::shared_ptr<const ListenerSite>> keeps;
-  if (site.is_listener)
-    keeps = std::make_unique<std::shared_ptr<const ListenerSite>>(
-        static_cast<const ListenerSite&>(site).shared_from_this());
+  if (i.listener) keeps = std::make_unique<std::shared_ptr<const ListenerSite>>(*i.listener);
   Gone gone;
   Lock lock(guard_, std::defer_lock);
   acquire(lock);
@@ -181,22 +172,22 @@ bool TapQueue::push(RunState& run, const HostSite& site, int device, std::int64_
                                                  .source = &source,
                                                  .size = size,
                                                  .held = held,
-                                                 .element = element,
-                                                 .device = device,
+                                                 .element = i.element,
+                                                 .device = i.device,
                                                  .leaves_at = Item::leaves_of(site),
-                                                 .masked = !mask.empty(),
+                                                 .masked = !i.mask.empty(),
                                                  .keeps = std::move(keeps)};
   held_ += held;
   peak_ = std::max(peak_, held_);
   if (!fetch && size <= copied_under_lock) {
-    item->fill(data, mask);
+    item->fill(i.data, i.mask);
   } else {
     lock.unlock();
     try {
       if (fetch)
         item->transfer = (*fetch)();
       else
-        item->fill(data, mask);
+        item->fill(i.data, i.mask);
     } catch (...) {
       const auto kept = std::move(item->keeps);  // goes after the lock, as what was lost
       acquire(lock);

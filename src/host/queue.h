@@ -6,10 +6,8 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <optional>
-#include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -17,7 +15,7 @@
 #include "core/mutex.h"
 #include "host/lookout.h"
 #include "host/memory_pool.h"
-#include "host/run_state.h"
+#include "host/stage.h"
 
 namespace postern::internal::host {
 
@@ -31,20 +29,16 @@ class Transfer {
   /// rounded up by.
   static constexpr std::size_t overhead = 256;
 };
-/// Begins a transfer. Throws Error.
-using Fetch = std::function<std::unique_ptr<Transfer>()>;
 
 class TapQueue {
  public:
   explicit TapQueue(int device) : device_(device) {}
 
-  /// Copies one firing into the queue, waiting while that is full. `mask`: none, or the site's, and
-  /// then of no element. False when the run was stopped meanwhile. Allocates nothing once blocks of
-  /// its size have come back. Throws what the system throws when it has no memory or thread.
-  bool push(RunState& run, const HostSite& site, int device, std::int64_t element,
-            void* const* data, std::span<const bool> mask);
-  /// Pushes leaves that are not in host memory yet: `fetch` is called when there is room for them.
-  bool push(RunState& run, const HostSite& site, int device, const Fetch& fetch);
+  /// Copies one invocation into the queue, waiting while that is full, or has it fetched when there
+  /// is room. Its mask, if any, is the site's, and then it is of no element. False when the run was
+  /// stopped meanwhile. Allocates nothing once blocks of its size have come back. Throws what the
+  /// system throws when it has no memory or thread, and what fetching does.
+  bool push(const Invocation& i);
 
   /// Waits until everything that is in the queue now has been delivered; how many firings were not
   /// when the limit passed.
@@ -62,9 +56,6 @@ class TapQueue {
     std::int64_t count = 0;
   };
   using Lock = std::unique_lock<Mutex>;
-
-  bool push(RunState& run, const HostSite& site, int device, std::int64_t element,
-            void* const* data, std::span<const bool> mask, const Fetch* fetch);
 
   bool fits(std::size_t bytes) const;
   bool wait_for_space(Lock& lock, RunState& run, const HostSite& site, std::size_t bytes);

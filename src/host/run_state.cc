@@ -161,7 +161,7 @@ void RunState::fail(ErrorCode code, const HostSite& site, int on_device, std::ex
                     const std::string& what, std::int64_t element) {
   const std::uint64_t firing =
       poison ? progress_of(on_device).passed.load(std::memory_order_relaxed) : 0;
-  if (poison && !site.spots.empty() && !site.one_order) let_others_come(on_device, firing);
+  if (poison && !site.spots.empty() && !site.one_order()) let_others_come(on_device, firing);
   fail({code,
         {site.spec->name, site.spec->place},
         on_device,

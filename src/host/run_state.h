@@ -118,6 +118,9 @@ class RunState : public detail::StopState {
   /// Prepares a run on several devices: what they write down is apart.
   void expect(std::span<const int> devices);
 
+  /// Returns whether it asks for something at each invocation, as a tape and a deadline do.
+  bool is_special() const { return tape || deadline != Clock::time_point::max(); }
+
   int device_of(int ordinal) const {
     const auto i = static_cast<std::size_t>(ordinal - first_ordinal);
     return i < ordinals.size() ? ordinals[i] : ordinal;

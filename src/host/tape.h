@@ -8,7 +8,7 @@
 #include <tuple>
 
 #include "core/mutex.h"
-#include "host/run_state.h"
+#include "host/stage.h"
 
 namespace postern::internal::host {
 
@@ -41,16 +41,12 @@ class Tape {
 
   /// Records a firing whose function has been entered, or (of an asynchronous tap) will be.
   /// `went_well`: else the run has failed, or been ended.
-  virtual void record(const RunState& run, const HostSite& site, void* const* data, int device,
-                      std::int64_t element, bool went_well);
+  virtual void record(const Invocation& i, bool went_well);
   /// Gives a call the results that it was recorded with. False when the run has failed or ended,
   /// because it did so or the call differs.
-  bool replay(RunState& run, const HostSite& site, void* const* data, int device,
-              std::int64_t element);
+  bool replay(const Invocation& i);
   /// Gives what a tape has that else records; none: the function is to be entered.
-  virtual std::optional<bool> give(RunState&, const HostSite&, void* const*, int, std::int64_t) {
-    return {};
-  }
+  virtual std::optional<bool> give(const Invocation&) { return {}; }
   /// Returns where the run is, on a tape for resume().
   virtual std::optional<TapeMark> mark(const RunState&) { return {}; }
 
@@ -66,13 +62,11 @@ class Tape {
  protected:
   using Key =
       std::tuple<std::uint64_t, std::int64_t, int, std::int64_t>;  // run, site, device, element
-  static Key key_of(const RunState& run, const HostSite& site, int device, std::int64_t element);
-  static RecordedFiring firing_of(const RunState& run, const HostSite& site, void* const* data,
-                                  int device, std::int64_t element, bool went_well);
+  static Key key_of(const Invocation& i);
+  static RecordedFiring firing_of(const Invocation& i, bool went_well);
   /// Gives what `recorded` gave, if the operands are the same and it did not fail; `where` names
   /// the call.
-  static bool give(const RecordedFiring& recorded, RunState& run, const HostSite& site,
-                   void* const* data, int device, const std::string& where);
+  static bool give(const RecordedFiring& recorded, const Invocation& i, const std::string& where);
 
   Mutex guard_;
   bool closed_ = false;
@@ -87,7 +81,7 @@ class Tape {
 };
 
 /// Returns "call 3 of run 0, element 2", for errors.
-std::string call_text(const RunState& run, std::uint64_t number, std::int64_t element);
+std::string call_text(const Invocation& i, std::uint64_t number);
 
 /// Returns whether such a run enters its functions: not when a tape gives their results.
 inline bool enters_functions(const std::shared_ptr<Tape>& tape) {

@@ -13,6 +13,7 @@
 #include "core/check.h"
 #include "core/fork.h"
 #include "core/log.h"
+#include "host/process_call.h"
 #include "host/timeline.h"
 #include "host/unseen.h"
 #include "run/array.h"
@@ -218,7 +219,7 @@ CompiledProgram::CompiledProgram(std::shared_ptr<const ProgramModule> module, st
   for (const SitePtr& s : module_->sites) {
     sites_.emplace_back(s, s->function);
     named_ = named_ || (!s->function && s->enters());
-    of_processes_ = of_processes_ || sites_.back().of_processes;
+    of_processes_ = of_processes_ || (s->function && host::is_of_processes(*s->function));
     reach_ = std::max(reach_, reach_of(*s));
     queues_work_ = queues_work_ || s->memory == Memory::device;
     if (s->device >= 0) placed_.push_back(s);

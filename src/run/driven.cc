@@ -302,8 +302,11 @@ Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, TensorSpan
   const host::FloatScope as_caller(run->floats);
   PlaceScope::Replace at({});             // what the function does has places of its own,
   const DrivenRun::Scope apart(nullptr);  // and what it runs is its own affair
-  if (!host::fire(*run, *site, buffers.data(), device) ||
-      !host::results_fit(*run, *site, buffers.data(), device)) {
+  if (!host::fire({.run = *run,
+                   .site = *site,
+                   .data = buffers.data(),
+                   .device = device,
+                   .unpacked = true})) {
     if (whole && whole->stop.load()) whole->rethrow();
     rethrow(*run, *spec);
   }

@@ -100,7 +100,7 @@ void RunRecord::prepare(std::shared_ptr<const CompiledProgram> program) {
   if (host::in_delivery()) never_waits = true;
   const bool timed = host::timeline::on();
   if (timed) began_ = host::timeline::Clock::now();
-  quick = !timed && !tape && deadline == Clock::time_point::max();
+  quick = !timed && !is_special();
   open();
 }
 

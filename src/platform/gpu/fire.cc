@@ -4,6 +4,7 @@
 #include <exception>
 
 #include "host/fire.h"
+#include "host/queue.h"
 
 namespace postern::internal::gpu {
 
@@ -102,8 +103,7 @@ bool enter_on_copies(Staging& staging, RunState& run, const HostSite& site, void
   if (places.fetch(driver, site, buffers, stream, true) > 0)
     driver.check(driver.synchronize(stream), "to compute the operands");
   places.block.done();
-  const bool ok = site.packed ? host::fire_packed(run, site, places.data.data(), device)
-                              : host::fire(run, site, places.data.data(), device);
+  const bool ok = host::fire(run, site, places.data.data(), device);
   if (!ok && !run.poison) return false;
   for (std::size_t i = site.inputs; i < site.buffers; ++i) {
     const std::size_t bytes = bytes_of(site, i);
@@ -122,7 +122,21 @@ bool enter_in_place(RunState& run, const HostSite& site, void* const* buffers, i
     data.push_back(buffers[i]);
     if (!data.back()) data.back() = nothing;
   }
-  return host::fire_on_device(run, site, data.data(), device, stream);
+  return host::fire({.run = run,
+                     .site = site,
+                     .data = data.data(),
+                     .device = device,
+                     .on_device = true,
+                     .stream = stream});
+}
+
+/// Of an asynchronous tap: its leaves come when its queue has room.
+bool fetch_later(Staging& staging, RunState& run, const HostSite& site, void* const* buffers,
+                 int device, void* stream) {
+  const host::Fetch fetch = [&] {
+    return std::make_unique<Arrival>(staging, site, buffers, stream);
+  };
+  return host::fire({.run = run, .site = site, .data = nullptr, .device = device, .fetch = &fetch});
 }
 
 }  // namespace
@@ -133,15 +147,10 @@ bool fire(const Driver& driver, RunState& run, const HostSite& site, void* const
   try {
     Staging& staging = staging_of(driver, stream);
     const ContextScope scope(driver, staging.context());
-    // What looks at the values before they are delivered cannot do without them.
-    const bool later = site.spec->async && !site.spec->live && site.level_sizes.empty() &&
-                       !site.spec->masked && !site.packed && !run.tape;
     if (site.spec->memory == Memory::device)
       ok = enter_in_place(run, site, buffers, device, stream);
-    else if (later)
-      ok = host::fire_fetched(run, site, device, [&] {
-        return std::make_unique<Arrival>(staging, site, buffers, stream);
-      });
+    else if (site.fetched && !run.tape)
+      ok = fetch_later(staging, run, site, buffers, device, stream);
     else if (staged = !run.stop.load(std::memory_order_relaxed); staged)
       ok = enter_on_copies(staging, run, site, buffers, device, stream);
     if (!ok && !staged && run.poison) zero_results(driver, site, buffers, stream);

@@ -1,7 +1,9 @@
-// Waiting for one's turn.
+// Turns: with one order over all devices of a run each waits for its own.
 #include "host/turns.h"
 
 #include <utility>
+
+#include "host/stage.h"
 
 namespace postern::internal::host {
 
@@ -29,5 +31,17 @@ void Turns::wake() {
   const std::scoped_lock lock(guard_);
   turned_.notify_all();
 }
+
+static bool enter_in_turn(const Stage& stage, Invocation& i) noexcept {
+  Turns& turns = i.run.turns;
+  if (!turns.several()) return stage.next->enter(i);
+  turns.wait(i.device, i.run.stop, i.run.deadline);
+  const bool ok = stage.next->enter(i);
+  turns.pass();
+  return ok;
+}
+
+const StageRow turn_stage = {.applies = [](const HostSite& s) { return s.one_order(); },
+                             .enter = enter_in_turn};
 
 }  // namespace postern::internal::host
