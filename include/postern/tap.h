@@ -3,6 +3,7 @@
 #include <postern/call.h>
 #include <postern/detail/api.h>
 
+#include <chrono>
 #include <typeinfo>
 
 namespace postern {
@@ -72,7 +73,10 @@ struct TapOptions {
   std::int64_t every = 1;  // only firings 0, every, 2 * every, ... of this place, counted over all
                            // runs of the program
   std::int64_t until = 0;  // only the first so many of those; then nothing more is shown. 0: all
-  TapMap map = {};         // what is sent; the value passed on stays whole
+  // At least so long between those, over all devices: the first, then whichever comes next when the
+  // time has passed. `until` counts what is shown. 0: any.
+  std::chrono::nanoseconds interval{0};
+  TapMap map = {};  // what is sent; the value passed on stays whole
   std::optional<Sharding> partitioned =
       {};  // each device shows its part of the leaves, spread so; of equal parts one is shown
   bool one_order = false;      // with `ordered`, inside shard_map: one order over all devices, see

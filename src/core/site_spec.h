@@ -30,6 +30,7 @@ struct BatchLevel {
 /// What is counted of one place in a program, over all its runs.
 struct SiteCounts {
   std::atomic<std::uint64_t> firings{0}, shown{0}, dropped{0};
+  std::atomic<std::int64_t> last{0};  // when one was shown, on a steady clock in ns; 0: never
 };
 
 struct SiteSpec {
@@ -81,6 +82,7 @@ struct SiteSpec {
   std::int64_t every = 1;              // firings 0, every, 2 * every, ... reach the function
   std::int64_t until = 0;              // so many of those, 0: all
   std::int64_t keep_last = 0;          // async: undelivered firings that are kept, 0: all
+  Attributes options;                  // of taps, by name: what stages of their own are asked for
   std::shared_ptr<SiteCounts> counts;  // where has_counts()
   std::shared_ptr<Switch> live;        // of a live hook; without a listener of its own its function
                                        // is asleep()
@@ -93,8 +95,9 @@ struct SiteSpec {
     if (role == Role::start) return later;
     return results;
   }
-  bool chooses() const { return every != 1 || until != 0; }
-  bool has_counts() const { return chooses() || keep_last != 0; }
+  bool has_counts() const {
+    return every != 1 || until != 0 || keep_last != 0 || !options.items().empty();
+  }
 };
 
 template <>
@@ -145,7 +148,9 @@ struct Described<SiteSpec> {
       field("transforms", &S::transforms), field("async", &S::async),
       field("derivatives", &S::derivatives), field("recomputed", &S::recomputed),
       field("process", &S::process), field("every", &S::every), field("until", &S::until),
-      field("keep_last", &S::keep_last), transient("counts", &S::counts),
+      field("keep_last", &S::keep_last),
+      field("options", &S::options).when([](const S& s) { return !s.options.items().empty(); }),
+      transient("counts", &S::counts),
       field("live", &S::live).when([](const S& s) { return s.live != nullptr; }),
       field("mesh", &S::mesh), field("memory", &S::memory), field("one_order", &S::one_order),
       field("partitioned", &S::partitioned), field("cut", &S::cut), field("whole", &S::whole),

@@ -11,6 +11,7 @@
 #include "file/described_json.h"
 #include "host/loop_tape.h"
 #include "host/process_call.h"
+#include "host/stage.h"
 #include "print/print_job.h"
 #include "shard/processes.h"
 #include "site/loop_tape.h"
@@ -143,6 +144,8 @@ SiteSpec site_from(const Json& from) {
   check(s.is_tap() || !s.async, "a call cannot be asynchronous");
   check(!s.is_tap() || s.results.empty(), "a tap has no results of its own");
   check(!s.one_order || s.effect == Effect::ordered, "a site has one order and is not ordered");
+  check(s.is_tap() || s.options.items().empty(), "a call has options of a tap");
+  host::check_stage_options(s.options);
   if (s.has_counts()) s.counts = std::make_shared<SiteCounts>();
   s.from_file = true;
   check_sizes(s);

@@ -146,14 +146,31 @@ const StageRow function_stage = {
 
 const StageRow begin_stage = {.enter = begin_next, .of_runs = true};
 
+/// What the option is, or 0.
+static std::int64_t option_of(const Attributes& options, const StageRow& row) {
+  const auto found = row.option ? options.items().find(row.option) : options.items().end();
+  const auto* const n =
+      found == options.items().end() ? nullptr : std::get_if<std::int64_t>(&found->second);
+  return n ? std::max(*n, std::int64_t{0}) : 0;
+}
+
+void check_stage_options(const Attributes& options) {
+  const auto known = std::ranges::count_if(
+      all_stages, [&](const StageRow* row) { return option_of(options, *row) > 0; });
+  check(known == std::ssize(options.items()),
+        "a site has options that no tap has, or out of range: {}", to_string(options));
+}
+
 void make_stages(HostSite& site, std::span<const StageRow* const> rows) {
-  auto chain = std::make_shared<const Stage>(Stage{function_stage, {}, {}});
+  auto chain = std::make_shared<const Stage>(Stage{function_stage, 0, {}, {}});
   bool asks = false, seen = false;
   for (auto row = rows.rbegin(); row != rows.rend(); ++row) {
-    const bool asked = (*row)->applies && (*row)->applies(site);
+    const std::int64_t number = option_of(site.spec->options, **row);
+    const bool asked = (*row)->applies ? (*row)->applies(site) : number > 0;
     if (!asked && !(*row)->of_runs) continue;
     const auto prepare = (*row)->prepare;
-    chain = std::make_shared<const Stage>(Stage{**row, prepare ? prepare(site) : nullptr, chain});
+    chain = std::make_shared<const Stage>(
+        Stage{**row, number, prepare ? prepare(site) : nullptr, chain});
     asks = asks || asked;
     seen = seen || (asked && (*row)->sees_leaves);
   }

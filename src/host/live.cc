@@ -154,6 +154,7 @@ std::shared_ptr<Listening> turn_on(const detail::LiveSite& hook, const Callee& f
   out->at = spec->live;
   auto alone = std::make_shared<SiteSpec>(*spec);
   alone->live = nullptr;
+  alone->options = {};  // which are the program's own listener's
   alone->function = nullptr;
   alone->named = fn.named();
   out->spec = std::move(alone);

@@ -44,7 +44,9 @@ struct Invocation {
 
 struct Stage;
 struct StageRow {
-  bool (*applies)(const HostSite& site) = nullptr;  // whether the site asks for it; null: none does
+  // Whether the site asks for it. Null: if it has the option of that name, a positive number.
+  bool (*applies)(const HostSite& site) = nullptr;
+  const char* option = nullptr;
   /// Returns whether the run goes on. What fails is kept in the run.
   bool (*enter)(const Stage& stage, Invocation& i) noexcept;
   /// Makes what it knows of the site beforehand.
@@ -55,6 +57,7 @@ struct StageRow {
 
 struct Stage {
   const StageRow& row;
+  std::int64_t number;  // of its option
   std::shared_ptr<const void> prepared;
   std::shared_ptr<const Stage> next;
 
@@ -62,18 +65,21 @@ struct Stage {
 };
 
 extern const StageRow packed_stage, turn_stage, begin_stage, batch_stage, mask_stage, pass_stage,
-    repeat_stage, live_stage, tape_stage, every_stage, until_stage, queue_stage, deadline_stage,
-    overlap_stage, warn_after_stage, limit_stage;
+    repeat_stage, live_stage, tape_stage, every_stage, interval_stage, until_stage, queue_stage,
+    deadline_stage, overlap_stage, warn_after_stage, limit_stage;
 /// The order of the stages, from XLA to the function.
 inline constexpr const StageRow* all_stages[] = {
     &packed_stage, &turn_stage, &begin_stage, &batch_stage, &mask_stage, &pass_stage, &repeat_stage,
     &live_stage, &tape_stage,
     // Each listener of a live hook has its own of these.
-    &every_stage, &until_stage, &queue_stage, &deadline_stage, &overlap_stage, &warn_after_stage,
-    &limit_stage};
+    &every_stage, &interval_stage, &until_stage, &queue_stage, &deadline_stage, &overlap_stage,
+    &warn_after_stage, &limit_stage};
 inline constexpr auto listener_stages = std::span(all_stages).subspan<9>();
 static_assert(listener_stages.front() == &every_stage);
 
+/// Throws TypeError when a site from a file has an option that no stage knows, or not as a positive
+/// number.
+void check_stage_options(const Attributes& options);
 /// Gives the site a chain of those that it or a run may ask for.
 void make_stages(HostSite& site, std::span<const StageRow* const> rows = all_stages);
 

@@ -27,6 +27,8 @@ Tensors tap_as(SiteSpec::Kind kind, const TapOptions& options, const Shown& valu
   check_options(word, options.name, shown, "taps");
   check(options.process >= -1, "{} '{}': process must be a rank, or -1 for all, got {}", word,
         options.name, options.process);
+  check(options.interval.count() >= 0, "{} '{}': interval must not be negative, got {} ns", word,
+        options.name, options.interval.count());
   check(!options.one_order || options.ordered, "{} '{}': one_order is for ordered ones", word,
         options.name);
   const Shown& sent = mapped ? *mapped : value;
@@ -42,6 +44,7 @@ Tensors tap_as(SiteSpec::Kind kind, const TapOptions& options, const Shown& valu
   s.operand_paths = sent.paths;
   s.effect = options.ordered ? Effect::ordered : Effect::unordered;
   set_options(s, shown);
+  if (options.interval.count() > 0) s.options.set("interval", options.interval.count());
   s.derivatives = options.derivatives;
   s.process = options.process;
   if (s.process >= 0) clusters::Cluster::get();  // which says which process this is

@@ -70,6 +70,7 @@ SiteSpec a_tap() {
   s.every = 3;
   s.until = 17;
   s.keep_last = 5;
+  s.options.set("interval", std::int64_t{1'000'000});
   s.live = std::make_shared<Switch>();
   return s;
 }

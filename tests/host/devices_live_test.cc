@@ -75,6 +75,18 @@ TEST(DevicesLive, AListenerThatThrowsOnOneDeviceEndsAll) {
   f(x).block_until_ready();
 }
 
+TEST(DevicesLive, OfSeveralDevicesOneIsShownInAnInterval) {
+  std::atomic<int> shown = 0;
+  const auto f = jit(shard_map(
+      [&](Tensor x) {
+        return tap({.interval = std::chrono::hours(1)}, x, [&](View<const float>) { ++shown; });
+      },
+      Mesh({{"x", 4}}), {.in = P("x"), .out = P("x")}));
+  for (int i = 0; i < 2; ++i) f(iota<float>(8)).block_until_ready();
+  barrier();
+  EXPECT_EQ(shown, 1);
+}
+
 TEST(DevicesLive, CallsBesideEachOtherKnowTheThreadsDevice) {
   std::atomic<int> inside = 0, elsewhere = 0;
   const auto ask = [&](const Tensor& x) {
