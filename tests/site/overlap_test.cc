@@ -276,8 +276,8 @@ TEST(Overlap, OutsideOfPrograms) {
       type<float>(), [&](float v) { return door.pass() ? v * 2 : -1; }, 4.0f);
   door.open();
   EXPECT_EQ(wait(a).item<float>(), 8);
-  expect_error<TypeError>([&] { wait(a); }, {"call 'call' at overlap_test.cc:278",
-                                             "has been waited for before, at overlap_test.cc:277"});
+  expect_error<TypeError>([&] { wait(a); }, {"call 'call' at overlap_test.cc:279",
+                                             "has been waited for before, at overlap_test.cc:278"});
   std::atomic<int> runs = 0;
   static_cast<void>(start_call(std::tuple<>(), [&] { ++runs; }));
   barrier();
