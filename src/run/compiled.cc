@@ -107,8 +107,7 @@ std::vector<std::shared_ptr<const void>> write_out(LoweringOptions& options, std
 
 /// What a program goes through on its way to text, in this order.
 constexpr void (*passes[])(Expanded& program) = {
-    expand_processes,
-    [](Expanded& program) { program.program = with_tapes_expanded(program.program); }};
+    expand_processes, [](Expanded& p) { p.program = with_tapes_expanded(p.program); }};
 
 Expanded passed(Expanded program) {
   for (const auto pass : passes) pass(program);
