@@ -33,9 +33,9 @@ void enter_and_make_booleans(void* plain, const detail::Firing& f) {
 
 // Works out all that a firing needs and that no firing changes, in this order: what each device of
 // the mesh is told of itself, and which of them repeat a tap that another fires; the leaves of one
-// firing with their sizes; the sizes of the
-// equation's buffers; and the stages of what is special about the site. Afterwards the site can be
-// fired, or, if `fn` is null, once serve() has given it a function. Throws only for lack of memory.
+// firing with their sizes; the sizes of the equation's buffers; and the stages of what is special
+// about the site. Afterwards the site can be fired, or, if `fn` is null, once serve() has given it
+// a function. Throws only for lack of memory.
 HostSite::HostSite(SitePtr s, std::shared_ptr<const detail::HostFunction> fn)
     : spec(std::move(s)),
       declared{&spec->named.attributes, &spec->result_structure, &spec->result_paths},

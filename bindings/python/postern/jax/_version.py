@@ -14,8 +14,11 @@ import warnings
 import jax
 
 OLDEST, NEWEST = (0, 9), (0, 12)
-TRIED = "0.9 to 0.12"
-CURE = "have pip install 'jax>=0.9,<0.13', or a newer Postern"
+TRIED = f"{OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}"
+CURE = (
+    f"have pip install 'jax>={OLDEST[0]}.{OLDEST[1]},<{NEWEST[0]}.{NEWEST[1] + 1}', "
+    "or a newer Postern"
+)
 UNTRIED = jax.__version_info__[:2] > NEWEST
 _LIMIT = 60  # seconds
 
@@ -66,9 +69,7 @@ def _installed(what: str) -> str:
 
 
 class _Trial(threading.local):
-    """A thread of its own, so that nothing of the program that is being traced is in its way."""
-
-    running = False
+    running = False  # on this thread
 
 
 _trial = _Trial()
@@ -103,6 +104,9 @@ def _remembered() -> str:
 
 
 def _test() -> str:
+    """What failed. On a thread of its own, so that nothing of the program that is being traced
+    is in its way.
+    """
     failed = [f"it did not end within {_LIMIT} s"]
 
     def run() -> None:
