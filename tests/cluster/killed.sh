@@ -31,7 +31,8 @@ for ((i = 0; i < times; ++i)); do
     fail "no last site of process $victim"
   for other in 0 1 2 3; do
     [ $other = $victim ] ||
-      grep -q "process $other is told to end; it was last at .*killed.cc:" "$folder/log" ||
+      grep -Eq "process $other (is told to end; it was last at|ends: call) .*killed.cc:" \
+        "$folder/log" ||
       fail "no last site of process $other"
   done
   run "$folder/job" $steps >"$folder/out"
