@@ -198,7 +198,7 @@ void say_where_at_the_end() {
   if ((now.sa_flags & SA_SIGINFO) != 0 || now.sa_handler != SIG_DFL) return;  // the application's
   struct sigaction ours {};
   ours.sa_handler = on_termination;
-  ours.sa_flags = SA_RESETHAND;
+  ours.sa_flags = static_cast<int>(SA_RESETHAND);
   sigaction(SIGTERM, &ours, nullptr);
 }
 

@@ -25,7 +25,7 @@ namespace postern::internal::run {
 
 namespace {
 
-constinit thread_local DrivenRun* driven = nullptr;
+constinit thread_local DrivenRun* this_run = nullptr;
 
 void add(DrivenSites& to, const SitePtr& site) {
   if (!to.index.emplace(site.get(), to.list.size()).second) return;
@@ -56,9 +56,9 @@ std::vector<SitePtr> DrivenSites::specs() const {
 DrivenRun::DrivenRun(std::shared_ptr<const DrivenSites> of, StagedPrograms* family)
     : sites_(std::move(of)), family_(family) {}
 
-DrivenRun* DrivenRun::current() { return driven; }
-DrivenRun::Scope::Scope(DrivenRun* run) : before_(std::exchange(driven, run)) {}
-DrivenRun::Scope::~Scope() { driven = before_; }
+DrivenRun* DrivenRun::current() { return this_run; }
+DrivenRun::Scope::Scope(DrivenRun* run) : before_(std::exchange(this_run, run)) {}
+DrivenRun::Scope::~Scope() { this_run = before_; }
 
 void DrivenRun::begin() {
   open();
@@ -244,7 +244,7 @@ std::shared_ptr<void> tickets(std::shared_ptr<void> bytes, std::size_t count) {
 Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, TensorSpan operands) {
   const SitePtr& spec = as<SiteParams>(*params).site;
   const int device = device_of(*spec, operands);
-  DrivenRun* const whole = driven;
+  DrivenRun* const whole = this_run;
   DrivenRun* run = whole;
   std::span<const int> devices;  // outside of every program: of all
   if (run) devices = {&device, 1};

@@ -108,12 +108,12 @@ const pjrt::Plugin& load_plugin(const platforms::Platform& platform, const std::
 
 /// Spare lanes of runs on several devices.
 constexpr std::size_t grouped_lanes = 2048;
-std::atomic<Runtime*> made{nullptr};
+std::atomic<Runtime*> the_runtime{nullptr};
 
 }  // namespace
 
-bool Runtime::exists() { return made.load() != nullptr; }
-Runtime& Runtime::existing() { return *made; }
+bool Runtime::exists() { return the_runtime.load() != nullptr; }
+Runtime& Runtime::existing() { return *the_runtime; }
 
 Runtime& Runtime::get() {
   // Never destroyed: users' own statics may hold tensors, and PJRT destroys a client beneath runs
@@ -131,7 +131,7 @@ Runtime& Runtime::get() {
       watch_forks(false);
       throw;
     }
-    made = r;
+    the_runtime = r;
     drain_at_exit(r->config().exit_limit);
     return r;
   }();

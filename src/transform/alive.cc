@@ -83,8 +83,8 @@ constexpr Primitive shielded_factor_p{.name = "shielded_factor",
                                       .batch = shield_batch,
                                       .lower = shield_lower,
                                       .evaluate = shield_evaluate};
-constexpr const Primitive* shields[] = {&shield_p, &shielded_factor_p};
-static_assert(complete(shields));
+constexpr const Primitive* shield_family[] = {&shield_p, &shielded_factor_p};
+static_assert(complete(shield_family));
 
 Tensor shield(const Primitive& p, const Tensor& x, int axis, const Tensor& mask) {
   if (!is_differentiable(x.dtype())) return x;

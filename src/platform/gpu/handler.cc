@@ -9,11 +9,11 @@ namespace postern::internal::gpu {
 
 namespace {
 
-const Driver* driver = nullptr;   // set before handlers are registered
+const Driver* own_driver = nullptr;  // set before handlers are registered
 const Driver* instead = nullptr;  // of tests
 
 XLA_FFI_Error* answer(XLA_FFI_CallFrame* frame, const host::RunState& run, void* place) {
-  if (driver->fill(place, !run.stop.load(std::memory_order_relaxed), 1, pjrt::stream_of(frame)) ==
+  if (own_driver->fill(place, !run.stop.load(std::memory_order_relaxed), 1, pjrt::stream_of(frame)) ==
       0)
     return nullptr;
   return pjrt::make_error(frame, ErrorCode::internal,
@@ -34,7 +34,7 @@ XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
   if (site.sleeps()) {
     if (run.poison) run.passes(site, device);
     if (run.stop.load(std::memory_order_relaxed) && !run.poison) return host::stopped(frame);
-  } else if (!fire(*driver, run, site, buffers.data, device, pjrt::stream_of(frame)) &&
+  } else if (!fire(*own_driver, run, site, buffers.data, device, pjrt::stream_of(frame)) &&
              !run.poison) {
     return host::stopped(frame);
   }
@@ -55,7 +55,7 @@ XLA_FFI_Error* handle_ask(XLA_FFI_CallFrame* frame) {
 
 void register_handlers(const pjrt::Plugin& plugin, const Driver& functions,
                        std::string_view xla_platform) {
-  driver = &functions;
+  own_driver = &functions;
   pjrt::register_handler(plugin, host::call_target, handle_call, xla_platform);
   pjrt::register_handler(plugin, host::ask_target, handle_ask, xla_platform);
 }
