@@ -104,6 +104,7 @@ XLA_FFI_Error* pass_by(XLA_FFI_CallFrame* frame, RunState& run, const HostSite& 
 [[gnu::noinline]] XLA_FFI_Error* handle_specially(XLA_FFI_CallFrame* frame, RunState& run,
                                                   const HostSite& site) {
   if (site.sleeps()) return pass_by(frame, run, site);
+  const AsCaller floats(run);
   const CallBuffers buffers(frame, site, nothing);
   if (buffers.error) return buffers.error;
   const int device = run.device >= 0 ? run.device : run.device_of(pjrt::device_ordinal(frame));
@@ -120,6 +121,7 @@ XLA_FFI_Error* pass_by(XLA_FFI_CallFrame* frame, RunState& run, const HostSite& 
 /// The short way in a run on several devices.
 [[gnu::noinline]] XLA_FFI_Error* handle_on_several(XLA_FFI_CallFrame* frame, RunState& run,
                                                    const HostSite& site) {
+  const AsCaller floats(run);
   void* buffers[HostSite::few];
   point_at_buffers(pjrt::operands(frame), pjrt::results(frame), site, nothing, buffers);
   const int device = run.device_of(pjrt::device_ordinal(frame));
@@ -141,11 +143,11 @@ XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
     return called.error;
   RunState* const run = called.run;
   const HostSite& site = *called.site;
-  const AsCaller floats(*run);
   if (!site.quick || !run->quick || run->stop.load(std::memory_order_relaxed)) [[unlikely]]
     return handle_specially(frame, *run, site);
   if (run->poison) [[unlikely]]
     return handle_on_several(frame, *run, site);
+  const AsCaller floats(*run);
   void* buffers[HostSite::few];
   point_at_buffers(pjrt::operands(frame), pjrt::results(frame), site, nothing, buffers);
   run->enters(site, run->device);

@@ -10,11 +10,11 @@ namespace postern::internal::gpu {
 namespace {
 
 const Driver* own_driver = nullptr;  // set before handlers are registered
-const Driver* instead = nullptr;  // of tests
+const Driver* instead = nullptr;     // of tests
 
 XLA_FFI_Error* answer(XLA_FFI_CallFrame* frame, const host::RunState& run, void* place) {
-  if (own_driver->fill(place, !run.stop.load(std::memory_order_relaxed), 1, pjrt::stream_of(frame)) ==
-      0)
+  if (own_driver->fill(place, !run.stop.load(std::memory_order_relaxed), 1,
+                       pjrt::stream_of(frame)) == 0)
     return nullptr;
   return pjrt::make_error(frame, ErrorCode::internal,
                           "postern: the GPU's driver failed to write whether the run goes on");
