@@ -4,7 +4,8 @@
 //   const pn::Served page = pn::serve();  // http://127.0.0.1:7373/?token=...
 //
 // The environment variable POSTERN_SERVE=7373 (or address:port) does so when the first program
-// runs; what keeps it from serving is then a warning, and the program goes on.
+// runs; what keeps it from serving is then a warning, and the program goes on. POSTERN_ATTACH=1 has
+// the process listen for `postern attach` alone. Unasked it opens no socket.
 #pragma once
 #include <postern/detail/api.h>
 #include <postern/place.h>
@@ -33,10 +34,11 @@ struct Served {
   std::string token;
 };
 
-/// Serves the page from a thread of its own until stop_serving() or the end of the process. It
-/// shows what living Stats, Histogram and Progress listeners have seen, prints, the log, programs,
-/// devices and their queues; `/metrics` has the same numbers as OpenMetrics. While nobody looks it
-/// does nothing. Throws TypeError for options out of range; Error: already_exists when the process
+/// Serves the page from a thread of its own until stop_serving() or the end of the process, and
+/// listens for `postern attach` meanwhile, unless POSTERN_ATTACH=0. The page shows what living
+/// Stats, Histogram and Progress listeners have seen, prints, the log, programs, devices and their
+/// queues; `/metrics` has the same numbers as OpenMetrics. While nobody looks it does nothing.
+/// Throws TypeError for options out of range; Error: already_exists when the process
 /// serves already, unavailable when the port is in use, permission_denied when it takes rights,
 /// failed_precondition in a process that was forked off one that had used Postern.
 POSTERN_API Served serve(const ServeOptions& options = {}, Place place = Place::current());

@@ -13,6 +13,7 @@
 #include "core/check.h"
 #include "core/fork.h"
 #include "core/log.h"
+#include "host/live.h"
 #include "host/process_call.h"
 #include "host/timeline.h"
 #include "host/unseen.h"
@@ -22,7 +23,6 @@
 #include "run/partitioned.h"
 #include "run/sharded.h"
 #include "run/unwatched.h"
-#include "serve/serve.h"
 #include "shard/processes.h"
 #include "shard/shard_map.h"
 #include "trace/literal.h"
@@ -240,7 +240,7 @@ CompiledProgram::CompiledProgram(std::shared_ptr<const ProgramModule> module, st
     partitioned_ = load_partitioned(*module_);
   else
     code_ = compiled_text(module_->text);
-  live::add_hooks(std::string(host::timeline::module_name(module_->text)), module_->sites);
+  host::add_live_hooks(std::string(host::timeline::module_name(module_->text)), module_->sites);
 }
 
 CompiledProgram::~CompiledProgram() = default;

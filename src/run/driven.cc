@@ -9,6 +9,7 @@
 #include "core/lists.h"
 #include "core/result_types.h"
 #include "host/fire.h"
+#include "host/live.h"
 #include "host/pending.h"
 #include "host/registry.h"
 #include "host/tape.h"
@@ -18,7 +19,6 @@
 #include "run/ordered.h"
 #include "run/run_record.h"
 #include "run/runtime.h"
-#include "serve/serve.h"
 #include "shard/shard_map.h"
 
 namespace postern::internal::run {
@@ -44,7 +44,7 @@ DrivenSites::DrivenSites(const Program& program)
     if (e.primitive->site) add(*this, as<SiteParams>(*e.params).site);
     return false;
   });
-  live::add_hooks(program.name, specs());
+  host::add_live_hooks(program.name, specs());
 }
 
 std::vector<SitePtr> DrivenSites::specs() const {

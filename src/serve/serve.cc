@@ -16,7 +16,6 @@
 #include "core/fork.h"
 #include "core/log.h"
 #include "core/mutex.h"
-#include "host/live.h"
 #include "serve/attach_address.h"
 #include "serve/server.h"
 
@@ -29,7 +28,7 @@ namespace {
 struct Current {
   Mutex guard;
   std::unique_ptr<live::Server> server, for_attach;
-  bool registered = false, asked_for_attach = false;
+  bool registered = false, keeps_attach = false;
 };
 Current& current() {
   static Current* const c = new Current;
@@ -45,35 +44,36 @@ void watch_forks_of_server() {
                  });
 }
 
-void stop_attach() {
-  std::unique_ptr<live::Server> server;
-  {
-    std::scoped_lock lock(current().guard);
-    server = std::move(current().for_attach);
-  }
+/// Ends the page and, unless the environment asked for it, the socket for `postern attach`.
+void stop(bool at_end) {
+  std::unique_ptr<live::Server> server, for_attach;  // go after the lock
+  std::scoped_lock lock(current().guard);
+  server = std::move(current().server);
+  if (at_end || !current().keeps_attach) for_attach = std::move(current().for_attach);
 }
 
 /// Under the guard.
 void register_end(Current& c) {
   if (c.registered) return;
-  std::atexit([] {
-    stop_serving();
-    stop_attach();
-  });
+  std::atexit([] { stop(true); });
   watch_forks_of_server();
   c.registered = true;
 }
 
+/// POSTERN_ATTACH: 1 asks for it, 0 forbids it.
+bool wishes_attach(const char* wish) {
+  const char* const set = std::getenv("POSTERN_ATTACH");
+  return set && std::string_view(set) == wish;
+}
+
 /// Under the guard: what keeps the process from listening for `postern attach` is no error.
 void listen_for_attach(Current& c) {
-  if (std::exchange(c.asked_for_attach, true)) return;
-  const char* const wish = std::getenv("POSTERN_ATTACH");
-  if (wish && std::string_view(wish) == "0") return;
+  if (c.for_attach || wishes_attach("0")) return;
   try {
     c.for_attach = std::make_unique<live::Server>(live::Server::ForAttach());
     register_end(c);
   } catch (const std::exception& e) {
-    log(LogLevel::info, "{}", e.what());
+    log(LogLevel::warning, "{}", e.what());
   }
 }
 
@@ -111,13 +111,7 @@ Served serve(const ServeOptions& options, Place place) {
   return c.server->served();
 }
 
-void stop_serving() {
-  std::unique_ptr<live::Server> server;
-  {
-    std::scoped_lock lock(current().guard);
-    server = std::move(current().server);
-  }
-}
+void stop_serving() { stop(false); }
 
 int detail::attach_socket(long process) {
   const int socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -139,22 +133,20 @@ int detail::attach_socket(long process) {
     throw Error(ErrorCode::permission_denied,
                 fmt::format("attach: process {} is another user's", process));
   throw Error(ErrorCode::not_found,
-              fmt::format("attach: process {} does not listen; it must have a program with live "
-                          "hooks, or a live page, and POSTERN_ATTACH must not be 0 there",
+              fmt::format("attach: process {} does not listen; it must have a live page, or run "
+                          "programs with POSTERN_ATTACH=1",
                           process));
 }
 
 namespace internal {
 
-void live::add_hooks(const std::string& program, std::span<const SitePtr> sites) {
-  if (std::ranges::none_of(sites, [](const SitePtr& s) { return s->live != nullptr; })) return;
-  host::add_live_hooks(program, sites);
-  Current& c = current();
-  std::scoped_lock lock(c.guard);
-  listen_for_attach(c);
-}
-
 void live::start_from_environment() noexcept {
+  if (wishes_attach("1")) {
+    Current& c = current();
+    std::scoped_lock lock(c.guard);
+    c.keeps_attach = true;
+    listen_for_attach(c);
+  }
   const char* const wish = std::getenv("POSTERN_SERVE");
   if (!wish || !*wish) return;
   try {

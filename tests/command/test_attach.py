@@ -233,6 +233,16 @@ def test_errors_say_the_cure(program):
     ]:
         done = attach(*arguments)
         assert done.returncode != 0 and text in done.stderr, done.stdout + done.stderr
-    quiet = Program({"POSTERN_ATTACH": "0"})
-    assert "does not listen" in attach(quiet.pid).stderr
-    quiet.end()
+
+
+def test_a_process_is_reached_only_when_it_is_asked_to():
+    without_page = ("100000", "5", "-")
+    asked = Program({"POSTERN_ATTACH": "1"}, without_page).wait()
+    assert asked.url == ""
+    done = attach(asked.pid, "noise", "--stats", "--until", 1)
+    assert done.returncode == 0 and "noise: firing 0 " in done.stdout, done.stderr
+    asked.end()
+    for quiet in (Program({"POSTERN_ATTACH": "0"}), Program({}, without_page)):
+        assert quiet.process.stdout.readline().startswith("loss ")  # its hook has been passed
+        assert "does not listen" in attach(quiet.pid).stderr
+        quiet.end()

@@ -11,7 +11,8 @@
 
 namespace pn = postern;
 
-// live_page STEPS PAUSE FOLDER SLOW: with SLOW a live hook "slow" in every SLOW-th step.
+// live_page STEPS PAUSE FOLDER SLOW: with SLOW a live hook "slow" in every SLOW-th step. Without a
+// page where FOLDER is "-".
 int main(int argc, char** argv) {
   const std::int64_t steps = argc > 1 ? std::atoll(argv[1]) : 200;
   const auto pause = std::chrono::milliseconds(argc > 2 ? std::atoll(argv[2]) : 10);
@@ -20,7 +21,8 @@ int main(int argc, char** argv) {
   const auto progress = pn::listen::progress(steps, {.label = "training"});
   const std::string folder = argc > 3 ? argv[3] : "";
   const int slow = argc > 4 ? std::atoi(argv[4]) : 0;
-  const pn::Served page = pn::serve({.port = 0, .announce = false, .folder = folder});
+  pn::Served page;
+  if (folder != "-") page = pn::serve({.port = 0, .announce = false, .folder = folder});
   std::cout << page.url << std::endl;
   const auto train = pn::jit([&](pn::Tensor key, pn::Tensor scale) {
     return pn::fori_loop(

@@ -2,6 +2,7 @@
 #include "serve/switches.h"
 
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -357,11 +358,40 @@ TEST(Switches, NonFiniteIsToldOrEndsTheRun) {
   test::expect_error<CallbackError>([&] { f(x).block_until_ready(); }, {"hook 'logs'", "is nan"});
 }
 
+/// How many sockets of this process listen.
+int listening_sockets() {
+  int count = 0;
+  for (int fd = 0; fd < 1024; ++fd) {
+    int listens = 0;
+    socklen_t size = sizeof listens;
+    if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0) count += listens;
+  }
+  return count;
+}
+
+TEST(Switches, UnaskedTheProcessOpensNoSocket) {
+  Steps steps;
+  steps.finish();
+  const auto f = counting(steps, 2);
+  f(Tensor(0.0f)).block_until_ready();
+  ASSERT_FALSE(live_hooks().empty());
+  EXPECT_EQ(listening_sockets(), 0);
+  test::expect_error<Error>([] { detail::attach_socket(::getpid()); },
+                            {"does not listen", "POSTERN_ATTACH=1"}, ErrorCode::not_found);
+  {
+    const Switchboard page;
+    EXPECT_EQ(listening_sockets(), 2);  // for browsers and for `postern attach`
+    ::close(detail::attach_socket(::getpid()));
+  }
+  EXPECT_EQ(listening_sockets(), 0);
+}
+
 TEST(Switches, AProcessCanBeAttachedTo) {
   Steps steps;
   steps.finish();
   const auto f = counting(steps, 2);
   f(Tensor(0.0f)).block_until_ready();
+  const Switchboard page;
   const int fd = detail::attach_socket(::getpid());
   const std::string request = "GET /events?client=b HTTP/1.1\r\nHost: localhost\r\n\r\n";
   ASSERT_GT(::send(fd, request.data(), request.size(), 0), 0);
