@@ -20,7 +20,7 @@ if(TARGET postern_nif)  # an application as the BEAM looks for it, in /usr or wh
 endif()
 install(DIRECTORY include/postern DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 # The library looks in the folder `postern` beside itself for the plug-in, which goes there without
-# the symbols that are for debuggers, and for the kernels of linear algebra.
+# the symbols that are for debuggers, and for its packages.
 set(installed_plugin ${plugin})
 if(plugin AND CMAKE_STRIP)
   set(installed_plugin ${PROJECT_BINARY_DIR}/xla_cpu_pjrt.so)
@@ -36,9 +36,11 @@ endif()
 if(plugin)
   install(FILES ${installed_plugin} DESTINATION ${CMAKE_INSTALL_LIBDIR}/postern)
 endif()
-if(POSTERN_LAPACK AND BUILD_SHARED_LIBS)
-  install(TARGETS postern_lapack LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/postern)
-endif()
+foreach(package ${postern_packages})
+  if(BUILD_SHARED_LIBS)
+    install(TARGETS postern_${package} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/postern)
+  endif()
+endforeach()
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 if(SKBUILD)  # a wheel brings the headers that ours include

@@ -6,7 +6,7 @@
 function(subject name)
   if(NOT TARGET subject_${name})
     add_custom_target(subject_${name})
-    needs_lapack(subject_${name})
+    needs_packages(subject_${name})
   endif()
   if(ARGN)
     add_dependencies(subject_${name} ${ARGN})

@@ -38,9 +38,10 @@ struct Served {
 /// listens for `postern attach` meanwhile, unless POSTERN_ATTACH=0. The page shows what living
 /// Stats, Histogram and Progress listeners have seen, prints, the log, programs, devices and their
 /// queues; `/metrics` has the same numbers as OpenMetrics. While nobody looks it does nothing.
-/// Throws TypeError for options out of range; Error: already_exists when the process
-/// serves already, unavailable when the port is in use, permission_denied when it takes rights,
-/// failed_precondition in a process that was forked off one that had used Postern.
+/// Throws TypeError for options out of range; PluginError when the page's library (packages/live)
+/// is missing; Error: already_exists when the process serves already, unavailable when the port is
+/// in use, permission_denied when it takes rights, failed_precondition in a process that was forked
+/// off one that had used Postern.
 POSTERN_API Served serve(const ServeOptions& options = {}, Place place = Place::current());
 
 /// Sends what is new to who looks, for at most a quarter of a second, and ends the page. Does

@@ -32,6 +32,7 @@
 
 #include "cluster/link.h"
 #include "cluster/machine.h"
+#include "cluster/rank.h"
 #include "cluster/transport.h"
 #include "cluster/watched.h"
 #include "core/mutex.h"
@@ -42,11 +43,6 @@ namespace postern::internal::clusters {
 /// another one was.
 void choose(const std::string& library, std::chrono::milliseconds patience);
 std::chrono::milliseconds patience();
-
-/// Returns the rank and the number of processes, as far as is known: 0 and 1 before the cluster is
-/// joined.
-int rank_now();
-int size_now();
 
 class Cluster {
  public:

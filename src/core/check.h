@@ -32,7 +32,7 @@ class PlaceScope {
 /// Returns a place whose file name lives as long as the process: errors may outlive the program.
 Place place_in_file(const std::string& file, std::uint32_t line);
 
-[[noreturn]] void throw_type_error(std::string text);
+[[noreturn]] POSTERN_API void throw_type_error(std::string text);
 
 /// Spells a name as written in the source: "std::vector<float>".
 std::string readable_name(const std::type_info& type);

@@ -10,6 +10,8 @@ namespace postern::internal::lines {
 
 std::atomic<int> watched{0};
 
+void watch(bool on) { watched += on ? 1 : -1; }
+
 namespace {
 
 struct All {

@@ -1,5 +1,7 @@
 // Lines: the last lines that prints and the log wrote, kept for the live page while there is one.
 #pragma once
+#include <postern/detail/api.h>
+
 #include <atomic>
 #include <cstdint>
 #include <string>
@@ -18,15 +20,16 @@ struct Line {
 inline constexpr std::size_t most = 500, longest = 4096;
 
 extern std::atomic<int> watched;  // by so many
+POSTERN_API void watch(bool on);  // one more who does, or one less
 
 /// Adds a line for who writes. While nobody watches it costs one load.
-void add_kept(const char* from, std::string_view text);
+POSTERN_API void add_kept(const char* from, std::string_view text);
 inline void add(const char* from, std::string_view text) {
   if (watched.load(std::memory_order_relaxed) > 0) [[unlikely]]
     add_kept(from, text);
 }
 
 /// Returns those that are kept of the lines after this one.
-std::vector<Line> after(std::uint64_t number);
+POSTERN_API std::vector<Line> after(std::uint64_t number);
 
 }  // namespace postern::internal::lines

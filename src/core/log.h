@@ -2,6 +2,7 @@
 // Another word beside it, xla, is the plug-in's to read (`pjrt/plugin`).
 #pragma once
 #include <fmt/format.h>
+#include <postern/detail/api.h>
 
 #include <string>
 #include <string_view>
@@ -13,8 +14,8 @@ enum class LogLevel { off, warning, info, debug };
 /// Returns the first level among words between commas or blanks; unknown words say nothing.
 LogLevel log_level_in(std::string_view words);
 /// Returns the level of POSTERN_LOG, read once.
-LogLevel log_level();
-void log_line(std::string_view text);
+POSTERN_API LogLevel log_level();
+POSTERN_API void log_line(std::string_view text);
 /// Logs warnings that may come at every step: each once a second, with how many more there were.
 void log_seldom(const std::string& text);
 

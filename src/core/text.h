@@ -1,5 +1,7 @@
 // Text that users bring - names, messages - on its way into errors, prints and files.
 #pragma once
+#include <postern/detail/api.h>
+
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,14 +15,14 @@ bool is_utf8(std::string_view text);
 
 /// Returns valid UTF-8 without control characters but newline and tab: other bytes as \xNN. For
 /// messages.
-std::string printable(std::string_view text);
+POSTERN_API std::string printable(std::string_view text);
 
 /// Does as `printable`, on one line: \n, \t. For names.
-std::string one_line(std::string_view text);
+POSTERN_API std::string one_line(std::string_view text);
 
 /// Puts it in double quotes, with quotes and backslashes escaped too, so that different texts read
 /// differently.
-std::string quoted(std::string_view text);
+POSTERN_API std::string quoted(std::string_view text);
 
 /// Leaves a word as it is, puts anything else in quotes: for names in lists.
 std::string word_or_quoted(std::string_view text);

@@ -1,6 +1,8 @@
 // What goes on beside the runs, such as files that listeners write: barrier() and the end of the
 // process wait for it.
 #pragma once
+#include <postern/detail/api.h>
+
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -16,7 +18,7 @@ class Background {
 };
 
 /// Makes barriers wait for it too, from now on, as long as it lives.
-void wait_also_for(const std::shared_ptr<Background>& work);
+POSTERN_API void wait_also_for(const std::shared_ptr<Background>& work);
 
 /// Waits, and returns how many were still at work when the limit passed.
 std::size_t wait_for_background(std::optional<std::chrono::steady_clock::time_point> until);

@@ -1,6 +1,8 @@
 // Executor: host threads for functions that must not run on the device's own thread. They start on
 // first use and go when idle.
 #pragma once
+#include <postern/detail/api.h>
+
 #include <cstdint>
 #include <functional>
 
@@ -9,7 +11,7 @@ namespace postern::internal::host {
 /// Runs `job` on a thread of its own at once: an idle one, else a new one, which computes as the
 /// caller's does (host/float_state). `job` must not throw. Throws Error(resource_exhausted) when
 /// the system has no thread.
-void run_on_host_thread(std::function<void()> job);
+POSTERN_API void run_on_host_thread(std::function<void()> job);
 /// Sees to it that a job's thread has a core, for who has brought the job and goes on computing,
 /// and holds no lock that the job takes.
 void let_jobs_begin();

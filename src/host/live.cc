@@ -186,6 +186,14 @@ void change(Listening& listening, const LiveOptions& options) {
   rebuild(*s, listening.number);
 }
 
+bool is_on(const Listening& listening) {
+  const auto s = listening.at.lock();
+  if (!s) return false;
+  std::scoped_lock lock(s->guard);
+  return std::ranges::find(s->listeners, listening.number, &Listening::number) !=
+         s->listeners.end();
+}
+
 namespace {
 
 struct Known {
@@ -246,12 +254,7 @@ void Listening::change(const LiveOptions& options, Place place) const {
   if (state_) host::change(*state_, options);
 }
 
-bool Listening::is_on() const {
-  const auto s = state_ ? state_->at.lock() : nullptr;
-  if (!s) return false;
-  std::scoped_lock lock(s->guard);
-  return std::ranges::find(s->listeners, state_) != s->listeners.end();
-}
+bool Listening::is_on() const { return state_ && host::is_on(*state_); }
 
 LiveOptions Listening::options() const {
   const auto s = state_ ? state_->at.lock() : nullptr;

@@ -1,5 +1,7 @@
 // Files as a whole.
 #pragma once
+#include <postern/detail/api.h>
+
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -19,7 +21,7 @@ int open_stream(const std::string& file, int how);
 std::string read_file(const char* who, const std::string& file);
 
 /// Reads it likewise; empty where it cannot be read.
-std::string read_if_there(const std::string& file) noexcept;
+POSTERN_API std::string read_if_there(const std::string& file) noexcept;
 
 /// Returns whether something is at the path, as far as can be seen.
 bool is_there(const std::filesystem::path& path) noexcept;
@@ -34,8 +36,8 @@ std::filesystem::path settled(const std::filesystem::path& folder);
 /// the system's reason.
 class NewFile {
  public:
-  NewFile(const char* who, std::string file);
-  ~NewFile();
+  POSTERN_API NewFile(const char* who, std::string file);
+  POSTERN_API ~NewFile();
   NewFile(const NewFile&) = delete;
 
   void write(std::string_view text);

@@ -1,5 +1,7 @@
 // The timeline: what happened when, on which thread, for Chrome's trace format and for report().
 #pragma once
+#include <postern/detail/api.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -10,7 +12,7 @@
 namespace postern::internal::host::timeline {
 
 enum class Kind : std::uint8_t { compile, execute, transfer, call, tap, delivery, wait, meet };
-const char* to_string(Kind kind);
+POSTERN_API const char* to_string(Kind kind);
 
 extern std::atomic<bool> recording;  // somebody has asked for it, to keep or to watch
 inline bool on() { return recording.load(std::memory_order_relaxed); }
@@ -78,9 +80,9 @@ struct Event {
   std::uint64_t run;
 };
 inline constexpr std::size_t most_recent = 2048;
-void watch(bool on);  // one more who does, or one less
+POSTERN_API void watch(bool on);  // one more who does, or one less
 /// Returns those that ended after this moment.
-std::vector<Event> recent(Clock::time_point after);
+POSTERN_API std::vector<Event> recent(Clock::time_point after);
 
 /// Returns the name that a StableHLO text gives its module.
 std::string_view module_name(std::string_view text);

@@ -29,9 +29,10 @@ struct Histogrammed : listen::Histogram::Counts {
 };
 
 /// Calls f for each, where it is: the listener waits meanwhile, so f must not take long.
-void each_series(const std::function<void(EntryOf, const listen::Series&)>& f);
-void each_histogram(const std::function<void(EntryOf, const Histogrammed&)>& f);
-void each_progress(const std::function<void(std::uint64_t listener, const ProgressNow&)>& f);
+POSTERN_API void each_series(const std::function<void(EntryOf, const listen::Series&)>& f);
+POSTERN_API void each_histogram(const std::function<void(EntryOf, const Histogrammed&)>& f);
+POSTERN_API void each_progress(
+    const std::function<void(std::uint64_t listener, const ProgressNow&)>& f);
 
 std::vector<listen::Series> living_series();
 std::vector<Histogrammed> living_histograms();

@@ -19,7 +19,8 @@ struct TextStyle {
 };
 
 /// Throws fmt::format_error when `spec` does not fit the dtype.
-std::string text_of(const AnyView& view, const std::string& spec, const TextStyle& style);
+POSTERN_API std::string text_of(const AnyView& view, const std::string& spec,
+                                const TextStyle& style);
 
 /// Writes a node; `next` is its first leaf, and is moved behind its last.
 std::string text_of(const detail::PrintNode& node, std::span<const AnyView> leaves,

@@ -17,7 +17,7 @@
 #include "pjrt/ffi.h"
 #include "platform/nodes.h"
 #include "run/failures.h"
-#include "serve/serve.h"
+#include "run/live_page.h"
 
 namespace postern {
 using namespace internal;

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "serve/http.h"
+#include "live/http.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size);
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {

@@ -1,4 +1,4 @@
-// A user's program: runs on the plug-in and the kernels that were installed with the library, not
+// A user's program: runs on the plug-in and the packages that were installed with the library, not
 // on the build tree's.
 #include <postern/postern.h>
 
@@ -12,8 +12,10 @@ int main(int, char** argv) {
   const postern::Tensor a = postern::tensor<float>({{4, 2}, {2, 5}});
   if (postern::linalg::cholesky(a).to_vector<float>()[3] != 2.0f) return 1;
 
+  if (postern::serve({.port = 0, .announce = false}).token.empty()) return 1;
+
   const std::string prefix = argv[1];
-  for (const char* file : {"xla_cpu_pjrt.so", "libpostern_lapack.so"}) {
+  for (const char* file : {"xla_cpu_pjrt.so", "libpostern_lapack.so", "libpostern_live.so"}) {
     bool there = false;
     std::ifstream maps("/proc/self/maps");
     for (std::string line; std::getline(maps, line);)

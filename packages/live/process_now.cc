@@ -1,5 +1,5 @@
 // What the kernel says of the process.
-#include "serve/process_now.h"
+#include "process_now.h"
 
 #include <unistd.h>
 
@@ -7,7 +7,7 @@
 #include <sstream>
 #include <vector>
 
-#include "host/text_file.h"
+#include "spi.h"
 
 namespace postern::internal::live {
 

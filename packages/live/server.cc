@@ -1,5 +1,5 @@
 // Sockets that never block, and one poll for all of them.
-#include "serve/server.h"
+#include "server.h"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -20,12 +20,9 @@
 #include <system_error>
 #include <vector>
 
-#include "core/check.h"
-#include "core/lines.h"
-#include "core/log.h"
-#include "host/timeline.h"
-#include "serve/attach_address.h"
-#include "serve/page.h"
+#include "attach_address.h"
+#include "page.h"
+#include "spi.h"
 
 namespace postern::internal::live {
 
@@ -95,11 +92,11 @@ Server::Server(ForAttach) : for_attach_(true), interval_(interval_of({})), switc
 void Server::start() {
   wake_ = Handle(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (wake_.get() < 0) refuse(options_, errno);
-  ++lines::watched;
+  lines::watch(true);
   try {
     thread_ = std::thread([this] { work(); });
   } catch (const std::system_error& e) {
-    --lines::watched;
+    lines::watch(false);
     throw Error(ErrorCode::resource_exhausted,
                 fmt::format("serve: the system gave no thread: {}", e.what()));
   }
@@ -110,7 +107,7 @@ Server::~Server() {
   const std::uint64_t one = 1;
   [[maybe_unused]] const auto written = ::write(wake_.get(), &one, sizeof one);
   thread_.join();
-  --lines::watched;
+  lines::watch(false);
   if (timeline_) host::timeline::watch(false);
 }
 
@@ -325,7 +322,7 @@ void Server::answer(Client& c, const Request& r) {
   }
   std::optional<std::string> text;
   if (r.path == "/program")
-    text = news_.program_text(std::strtoull(r.asked("number").c_str(), nullptr, 10));
+    text = program_text(std::strtoull(r.asked("number").c_str(), nullptr, 10));
   c.out = response(text ? 200 : 404, "text/plain; charset=utf-8",
                    text.value_or("There is nothing here.\n"));
 }

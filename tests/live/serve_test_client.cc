@@ -1,5 +1,5 @@
 // The client.
-#include "serve/serve_test.h"
+#include "live/serve_test.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>

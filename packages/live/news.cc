@@ -1,5 +1,5 @@
 // Reading what the process keeps, as JSON.
-#include "serve/news.h"
+#include "news.h"
 
 #include <fmt/format.h>
 #include <postern/devices.h>
@@ -8,18 +8,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "cluster/cluster.h"
-#include "core/known_programs.h"
-#include "core/lines.h"
-#include "core/mutex.h"
-#include "core/primitive.h"
-#include "core/site_spec.h"
-#include "host/live.h"
-#include "host/timeline.h"
-#include "listen/stats.h"
-#include "platform/platform.h"
-#include "serve/process_now.h"
-#include "serve/switches.h"
+#include "process_now.h"
+#include "spi.h"
+#include "switches.h"
 
 namespace postern::internal::live {
 
@@ -169,30 +160,22 @@ Json events_json(NewsMark& mark, Clock::time_point begin) {
   return out;
 }
 
-/// Operations and sites of a program, those in its loops and branches included.
-Json program_json(const KnownProgram& known, const Program& program) {
+Json program_json(const ProgramNow& program) {
   Json sites = Json::array();
-  std::size_t operations = 0;
-  any_equation(program, [&](const Equation& e) {
-    ++operations;
-    const SiteSpec* const s = e.primitive->site ? e.primitive->site(e.params.get()) : nullptr;
-    if (s && s->enters() && sites.size() < most_entries)
-      sites.push_back(
-          {{"kind", word_of(s->kind)}, {"name", s->name}, {"place", to_string(s->place)}});
-    return false;
-  });
-  return {{"number", known.number},
-          {"name", known.name},
-          {"operations", operations},
+  for (const SiteNow& s : program.sites)
+    if (sites.size() < most_entries)
+      sites.push_back({{"kind", s.kind}, {"name", s.name}, {"place", to_string(s.place)}});
+  return {{"number", program.number},
+          {"name", program.name},
+          {"operations", program.operations},
           {"sites", std::move(sites)}};
 }
 
 Json programs_json(NewsMark& mark) {
   Json out = Json::array();
-  for (const KnownProgram& known : known_programs()) {
-    if (known.number <= mark.program) continue;
-    mark.program = known.number;
-    if (const auto program = known.program.lock()) out.push_back(program_json(known, *program));
+  for (const ProgramNow& program : programs_after(mark.program)) {
+    mark.program = program.number;
+    out.push_back(program_json(program));
   }
   return out;
 }
@@ -220,17 +203,16 @@ Json devices_json(NewsMark& mark) {
 /// At most once a second, and when there is something to see of it.
 Json process_json(NewsMark& mark) {
   const auto now = Clock::now();
-  if (now - mark.process < std::chrono::seconds(1) || known_programs().empty()) return {};
+  if (now - mark.process < std::chrono::seconds(1) || !any_program()) return {};
   mark.process = now;
   const ProcessNow p = process_now();
-  const auto* const cluster = clusters::Cluster::joined();
   return {{"pid", p.pid},
           {"host", p.host},
           {"seconds", p.seconds},
           {"memory", p.memory},
           {"threads", p.threads},
-          {"rank", cluster ? cluster->rank() : 0},
-          {"ranks", cluster ? cluster->size() : 1}};
+          {"rank", clusters::rank_now()},
+          {"ranks", clusters::size_now()}};
 }
 
 }  // namespace
@@ -239,7 +221,7 @@ std::vector<DeviceInfo> devices_in_use() {
   static Mutex guard;
   static auto& found = *new std::vector<DeviceInfo>;  // read until the process has ended
   std::scoped_lock lock(guard);
-  if (found.empty() && !known_programs().empty()) found = devices();
+  if (found.empty() && any_program()) found = devices();
   return found;
 }
 
@@ -263,14 +245,6 @@ std::string News::since(NewsMark& mark) const {
   out["seconds"] = std::chrono::duration<double>(Clock::now() - begin_).count();
   // Texts are users': what is no UTF-8 is replaced.
   return out.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-std::optional<std::string> News::program_text(std::uint64_t number) const {
-  for (const KnownProgram& known : known_programs()) {
-    const auto program = known.number == number ? known.program.lock() : nullptr;
-    if (program) return to_string(*program, std::string(platforms::current().name));
-  }
-  return {};
 }
 
 }  // namespace postern::internal::live

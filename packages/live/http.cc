@@ -1,6 +1,6 @@
 // Parsing requests, by RFC 9112's strict forms: a server that is lenient and one that is not may
 // see different requests in the same bytes.
-#include "serve/http.h"
+#include "http.h"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>

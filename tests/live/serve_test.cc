@@ -1,6 +1,6 @@
 // The live page: what it is told equals what was tapped; who may ask; what it does not do to the
 // program.
-#include "serve/serve_test.h"
+#include "live/serve_test.h"
 
 #include <netinet/in.h>
 #include <sys/resource.h>
@@ -14,9 +14,9 @@
 #include <sstream>
 
 #include "host/timeline.h"
-#include "serve/http.h"
-#include "serve/server.h"
-#include "serve/switches.h"
+#include "live/http.h"
+#include "live/server.h"
+#include "live/switches.h"
 #include "support.h"
 
 namespace postern {
@@ -422,6 +422,24 @@ TEST(Serve, EnvironmentSaysSo) {
   EXPECT_EQ(wrong.code, 7);
   EXPECT_TRUE(has(wrong.err, "POSTERN_SERVE must be a port or address:port, got 'many'"))
       << wrong.err;
+}
+
+TEST(Serve, WhoNeedsThePackageIsToldWhatIsMissing) {
+  const std::string lapack = POSTERN_TEST_LIBRARIES "/../../packages/lapack/libpostern_lapack.so";
+  const std::pair<std::string, std::string> table[] = {
+      {"/no/such/live.so", "load_library: /no/such/live.so: /no/such/live.so: cannot open "},
+      {lapack, "there is no package live"}};
+  for (const auto& [path, why] : table) {
+    const auto serves = test::run_program("live_page", {"1", "0"}, {{"POSTERN_LIVE", path}});
+    EXPECT_TRUE(has(serves.err, "PluginError") && has(serves.err, "serve: " + why)) << serves.err;
+    for (const auto& [variable, value] :
+         {std::pair{"POSTERN_SERVE", "0"}, {"POSTERN_ATTACH", "1"}}) {
+      const auto asked =
+          test::run_program("tap_exit", {"return"}, {{"POSTERN_LIVE", path}, {variable, value}});
+      EXPECT_EQ(asked.code, 7);  // a warning, and the program goes on
+      EXPECT_TRUE(has(asked.err, ": " + why)) << asked.err;
+    }
+  }
 }
 
 /// What Chromium makes of the page, or "" where there is no Chromium.

@@ -4,9 +4,8 @@
 
 #include <cmath>
 
-#include "core/text.h"
-#include "listen/stats.h"
-#include "serve/news.h"
+#include "news.h"
+#include "spi.h"
 
 namespace postern::internal::live {
 

@@ -1,5 +1,5 @@
 // What is turned on from outside: who may, what, and that it ends with its client.
-#include "serve/switches.h"
+#include "live/switches.h"
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "host/live_test.h"
-#include "serve/serve_test.h"
+#include "live/serve_test.h"
 
 namespace postern {
 using namespace internal;

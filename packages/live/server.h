@@ -9,9 +9,9 @@
 #include <thread>
 #include <utility>
 
-#include "serve/http.h"
-#include "serve/news.h"
-#include "serve/switches.h"
+#include "http.h"
+#include "news.h"
+#include "switches.h"
 
 namespace postern::internal::live {
 

@@ -6,12 +6,9 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
-
-#include "core/program.h"
 
 namespace postern::internal::live {
 
@@ -39,8 +36,6 @@ class News {
   std::string since(NewsMark& mark) const;
   /// Writes the metrics as OpenMetrics 1.0.
   std::string metrics() const;
-  /// Returns the operations of a program by its number; none when it is gone.
-  std::optional<std::string> program_text(std::uint64_t number) const;
 
  private:
   const Clock::time_point begin_ = Clock::now();

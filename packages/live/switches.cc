@@ -1,5 +1,5 @@
 // What clients ask for: strict JSON, a fixed list of listeners, and a lease for each client.
-#include "serve/switches.h"
+#include "switches.h"
 
 #include <fmt/format.h>
 #include <postern/checkpoint.h>
@@ -9,17 +9,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "core/check.h"
-#include "core/lines.h"
-#include "core/log.h"
-#include "core/switch.h"
-#include "host/executor.h"
-#include "host/live.h"
-#include "host/text_file.h"
-#include "listen/summary.h"
-#include "print/print_text.h"
-#include "serve/written_file.h"
-#include "site/live_options.h"
+#include "spi.h"
+#include "written_file.h"
 
 namespace postern::internal::live {
 
@@ -44,19 +35,15 @@ std::uint64_t id(const Json& asked, const char* name) {
   return static_cast<std::uint64_t>(n);
 }
 
-/// Calls f(field) for the options that requests have: the numbers.
-template <class F>
-void for_each_asked(F&& f) {
-  for_each_field<LiveOptions>([&](const auto& option) {
-    if constexpr (std::is_same_v<decltype(option.member), std::int64_t LiveOptions::*>) f(option);
-  });
-}
+/// What requests call the options.
+constexpr std::pair<const char*, std::int64_t LiveOptions::*> numbers[] = {
+    {"every", &LiveOptions::every},
+    {"until", &LiveOptions::until},
+    {"keep_last", &LiveOptions::keep_last}};
 
 /// With `out` for what the request does not say. The mode follows from the numbers.
 LiveOptions options_asked(const Json& asked, LiveOptions out) {
-  for_each_asked([&](const auto& option) {
-    out.*option.member = number(asked, option.name, out.*option.member);
-  });
+  for (const auto& [name, member] : numbers) out.*member = number(asked, name, out.*member);
   if (out.keep_last != 0) out.mode = TapMode::async;
   return out;
 }
@@ -64,7 +51,7 @@ LiveOptions options_asked(const Json& asked, LiveOptions out) {
 using Names = std::vector<std::string_view>;
 
 Names with_options(Names known) {
-  for_each_asked([&](const auto& option) { known.push_back(option.name); });
+  for (const auto& [name, member] : numbers) known.push_back(name);
   return known;
 }
 
@@ -101,11 +88,11 @@ std::filesystem::path place_of(const Switches::Files& files, const Json& asked, 
 Callee printing() {
   return Callee([](const TapInfo& info, std::span<const AnyView> leaves) {
     for (std::size_t i = 0; i < leaves.size(); ++i)
-      lines::add("hook",
-                 fmt::format("{} = {}",
-                             host::leaf_label(
-                                 info.name, i < info.paths.size() ? info.paths[i] : std::string()),
-                             host::text_of(leaves[i], "", {})));
+      lines::add_kept(
+          "hook", fmt::format("{} = {}",
+                              host::leaf_label(
+                                  info.name, i < info.paths.size() ? info.paths[i] : std::string()),
+                              host::text_of(leaves[i], "", {})));
   });
 }
 
@@ -116,7 +103,7 @@ Callee telling_non_finite() {
         try {
           first(info, leaves);
         } catch (const std::runtime_error& e) {
-          lines::add("hook", e.what());
+          lines::add_kept("hook", e.what());
         }
       });
 }
@@ -168,13 +155,9 @@ Wanted wanted(const std::string& kind, const Json& asked, const Switches::Files&
           1};
 }
 
-Json value_json(TapMode mode) { return mode == TapMode::async; }
-Json value_json(std::int64_t n) { return n; }
-
 Json options_json(const LiveOptions& o) {
-  Json out = Json::object();
-  for_each_field<LiveOptions>(
-      [&](const auto& option) { out[option.name] = value_json(o.*option.member); });
+  Json out{{"async", o.mode == TapMode::async}};
+  for (const auto& [name, member] : numbers) out[name] = o.*member;
   return out;
 }
 
@@ -191,14 +174,6 @@ Switches::Answer refused(int status, std::string_view why) {
   return {status, Json{{"error", why}}.dump(-1, ' ', false, Json::error_handler_t::replace)};
 }
 
-bool is_on(const host::Listening& listening) {
-  const auto s = listening.at.lock();
-  if (!s) return false;
-  std::scoped_lock lock(s->guard);
-  return std::ranges::find(s->listeners, listening.number, &host::Listening::number) !=
-         s->listeners.end();
-}
-
 }  // namespace
 
 Switches::~Switches() {
@@ -208,7 +183,7 @@ Switches::~Switches() {
 
 /// Of one that was shown all that it wants, firings may still be in a queue.
 void Switches::turn_off(const One& one) {
-  if (one.listening && is_on(*one.listening)) host::turn_off(*one.listening, false);
+  if (one.listening && host::is_on(*one.listening)) host::turn_off(*one.listening, false);
 }
 
 Switches::One& Switches::find(std::uint64_t number) {
@@ -239,7 +214,7 @@ void Switches::let_go(One& one) {
   }
 }
 
-bool Switches::is_over(const One& one) { return !one.listening || !is_on(*one.listening); }
+bool Switches::is_over(const One& one) { return !one.listening || !host::is_on(*one.listening); }
 
 /// Their numbers are known for a while longer, for who turns them off to wait for their files; so
 /// are the curves of those without a file, for who has yet to read them.

@@ -1,5 +1,5 @@
 // The list of files that are being written.
-#include "serve/written_file.h"
+#include "written_file.h"
 
 #include <fmt/format.h>
 #include <postern/error.h>
@@ -8,9 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/mutex.h"
-#include "core/text.h"
-#include "host/background.h"
+#include "spi.h"
 
 namespace postern::internal::live {
 

@@ -1,0 +1,74 @@
+// Where packages are.
+#include "platform/package.h"
+
+#include <fmt/format.h>
+#include <postern/library.h>
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <string>
+
+#include "platform/find_plugin.h"
+
+// CMake says by POSTERN_PACKAGES which there are: PACKAGE(lapack) PACKAGE(live).
+#ifdef POSTERN_STATIC
+#define PACKAGE(name) extern "C" const PosternLibrary* postern_##name##_library();
+POSTERN_PACKAGES
+#undef PACKAGE
+#endif
+
+namespace postern::internal::platforms {
+
+namespace {
+
+struct Package {
+  std::string_view name;
+  const PosternLibrary* (*library)();  // null: of a shared object
+};
+constexpr Package packages[] = {
+#ifdef POSTERN_STATIC
+#define PACKAGE(name) {#name, postern_##name##_library},
+#else
+#define PACKAGE(name) {#name, nullptr},
+#endif
+    POSTERN_PACKAGES{}};
+
+/// Empty: Postern was built without.
+std::string path_of(std::string_view name, std::string_view what, bool is_built) {
+  namespace fs = std::filesystem;
+  std::string variable = fmt::format("POSTERN_{}", name);
+  std::ranges::transform(variable, variable.begin(),
+                         [](char c) { return static_cast<char>(std::toupper(c)); });
+  if (const char* given = environment(variable.c_str())) return given;
+  const std::string file = fmt::format("libpostern_{}.so", name);
+  const fs::path installed = installed_beside(file.c_str());
+  if (fs::exists(installed)) return installed.string();
+  if (!is_built) return {};
+  const fs::path built = fs::path(POSTERN_BUILD_PACKAGES) / name / file;
+  if (fs::exists(built)) return built.string();
+  throw PluginError(ErrorCode::not_found,
+                    fmt::format("{}: found no {}: {} is not set, and there is no file {} and {}",
+                                what, file, variable, installed.string(), built.string()));
+}
+
+}  // namespace
+
+bool load_package(std::string_view name, std::string_view what) {
+  const auto* const package = std::ranges::find(packages, name, &Package::name);
+  const bool is_built = package != std::end(packages);
+  if (is_built && package->library) {
+    package->library()->load();
+    return true;
+  }
+  const std::string path = path_of(name, what, is_built);
+  if (path.empty()) return false;
+  try {
+    load_library(path);
+  } catch (const PluginError& e) {
+    throw PluginError(e.code(), fmt::format("{}: {}", what, e.what()));
+  }
+  return true;
+}
+
+}  // namespace postern::internal::platforms
