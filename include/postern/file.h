@@ -88,7 +88,8 @@ class Loaded {
 /// Reads what `save` wrote, or programs from elsewhere: StableHLO text, artifacts of `jax.export`,
 /// portable artifacts. Throws Error: not_found or unavailable when there is no such file, data_loss
 /// when it was changed or cut, invalid_argument when it is no program, unimplemented when it needs
-/// what a later version may know or what cannot be run here.
+/// what a later version may know or what cannot be run here; PluginError when it is from elsewhere
+/// and the library that reads such programs (packages/import) is missing.
 POSTERN_API Loaded load(const std::filesystem::path& file, Place place = Place::current());
 /// Loads from text; `name` is for errors. Throws as `load` does, but for files.
 POSTERN_API Loaded load_text(std::string_view text, const std::string& name = "text",

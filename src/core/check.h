@@ -30,7 +30,7 @@ class PlaceScope {
 };
 
 /// Returns a place whose file name lives as long as the process: errors may outlive the program.
-Place place_in_file(const std::string& file, std::uint32_t line);
+POSTERN_API Place place_in_file(const std::string& file, std::uint32_t line);
 
 [[noreturn]] POSTERN_API void throw_type_error(std::string text);
 

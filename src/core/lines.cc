@@ -10,7 +10,12 @@ namespace postern::internal::lines {
 
 std::atomic<int> watched{0};
 
-void watch(bool on) { watched += on ? 1 : -1; }
+void watch(bool on) {
+  if (on)
+    ++watched;
+  else
+    --watched;
+}
 
 namespace {
 

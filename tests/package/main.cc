@@ -13,9 +13,13 @@ int main(int, char** argv) {
   if (postern::linalg::cholesky(a).to_vector<float>()[3] != 2.0f) return 1;
 
   if (postern::serve({.port = 0, .announce = false}).token.empty()) return 1;
+  const auto same = postern::load_text(
+      "func.func @main(%x: tensor<f32>) -> tensor<f32> {\n  return %x : tensor<f32>\n}\n");
+  if (same.inputs().size() != 1) return 1;
 
   const std::string prefix = argv[1];
-  for (const char* file : {"xla_cpu_pjrt.so", "libpostern_lapack.so", "libpostern_live.so"}) {
+  for (const char* file :
+       {"xla_cpu_pjrt.so", "libpostern_lapack.so", "libpostern_live.so", "libpostern_import.so"}) {
     bool there = false;
     std::ifstream maps("/proc/self/maps");
     for (std::string line; std::getline(maps, line);)

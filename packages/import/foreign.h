@@ -1,0 +1,31 @@
+// Programs from elsewhere: who serves their custom calls, and their types.
+#pragma once
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "spi.h"
+
+namespace postern::internal::foreign {
+
+/// Reads a module as `read_foreign` of the library.
+Foreign read_any(std::string_view text, const std::string& name);
+
+/// Who serves a target. FFI handlers are noted, as XLA must know them. Those of XLA's own that say
+/// where parts of values lie give what they are given: there is one device.
+enum class Server { host, handler, xla, nobody };
+/// Throws Error for what only XLA itself may write: it trusts their operands.
+Server server_of(const std::string& target);
+/// Throws Error unless operands and results are what XLA, or nobody, must find there: it dies of
+/// others.
+void require_signature(const std::string& target, Server server,
+                       std::span<const std::string> operands, std::span<const std::string> results);
+
+/// Says why such a call is refused.
+std::string brings_computations(std::string_view target);
+
+/// Reads tensor<2xf32> and the like. Throws Error.
+Type mlir_type(std::string_view text);
+
+}  // namespace postern::internal::foreign

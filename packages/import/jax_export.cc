@@ -1,0 +1,198 @@
+// Reading exported functions of JAX: as much of the flatbuffer as says what the module takes and
+// where it runs.
+#include "jax_export.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+
+#include "bytecode.h"
+#include "portable.h"
+#include "spi.h"
+
+namespace postern::internal::foreign {
+
+namespace {
+
+template <class T>
+T number_at(std::string_view bytes, std::size_t at) {
+  if (at > bytes.size() || bytes.size() - at < sizeof(T)) refuse_cut("it points behind its end");
+  T out;
+  std::memcpy(&out, bytes.data() + at, sizeof(T));
+  return out;
+}
+
+/// A table of a flatbuffer. Fields are numbered from 0; one that is not there has its default.
+class Table {
+ public:
+  static Table root(std::string_view bytes) { return {bytes, number_at<std::uint32_t>(bytes, 0)}; }
+
+  template <class T>
+  T number(int field, T otherwise = 0) const {
+    const auto at = find(field);
+    if (at) return number_at<T>(bytes_, at);
+    return otherwise;
+  }
+  std::string_view bytes(int field) const {
+    const auto at = find(field);
+    if (at) return vector(at, 1);
+    return std::string_view();
+  }
+  std::vector<std::string> strings(int field) const {
+    std::vector<std::string> out;
+    for (const std::size_t at : places(field, 4)) out.emplace_back(vector(at, 1));
+    return out;
+  }
+  std::vector<Table> tables(int field) const {
+    std::vector<Table> out;
+    for (const std::size_t at : places(field, 4)) out.push_back({bytes_, follow(at)});
+    return out;
+  }
+  template <class T>
+  std::vector<T> numbers(int field) const {
+    std::vector<T> out;
+    for (const std::size_t at : places(field, sizeof(T))) out.push_back(number_at<T>(bytes_, at));
+    return out;
+  }
+
+ private:
+  Table(std::string_view bytes, std::size_t at) : bytes_(bytes), at_(at) {
+    // The list of fields lies before the table or behind it.
+    const auto back = number_at<std::int32_t>(bytes, at);
+    fields_ = static_cast<std::size_t>(static_cast<std::int64_t>(at) - back);
+    fields_size_ = number_at<std::uint16_t>(bytes, fields_);
+  }
+
+  std::size_t find(int field) const {
+    const std::size_t entry = 4 + 2 * static_cast<std::size_t>(field);
+    if (entry + 2 > fields_size_) return 0;
+    const auto offset = number_at<std::uint16_t>(bytes_, fields_ + entry);
+    if (offset) return at_ + offset;
+    return 0;
+  }
+  std::size_t follow(std::size_t at) const { return at + number_at<std::uint32_t>(bytes_, at); }
+  std::string_view vector(std::size_t at, std::size_t size) const {
+    const std::size_t to = follow(at), count = number_at<std::uint32_t>(bytes_, to);
+    if (count > (bytes_.size() - to - 4) / size) refuse_cut("a list is longer than the file");
+    return bytes_.substr(to + 4, count * size);
+  }
+  /// Where the elements of that list are.
+  std::vector<std::size_t> places(int field, std::size_t size) const {
+    std::vector<std::size_t> out;
+    const auto at = find(field);
+    if (!at) return out;
+    const std::string_view all = vector(at, size);
+    for (std::size_t i = 0; i < all.size(); i += size)
+      out.push_back(static_cast<std::size_t>(all.data() - bytes_.data()) + i);
+    return out;
+  }
+
+  std::string_view bytes_;
+  std::size_t at_, fields_ = 0, fields_size_ = 0;
+};
+
+// Fields by number.
+namespace exported {
+enum {
+  serialization_version = 0,
+  in_avals = 3,
+  devices_short = 6,
+  platforms = 9,
+  module = 13,
+  calling_convention = 14,
+  kept = 15
+};
+enum { devices = 18, unique_avals = 19, in_aval_indices = 22 };
+}  // namespace exported
+namespace aval {
+enum { shape = 1, dtype = 2 };
+}
+
+/// By JAX's number. A typed key of jax.random is as many words; float0 is what the module takes for
+/// it.
+struct Number {
+  DType dtype;
+  std::int64_t words = 0;
+};
+constexpr Number number_kinds[] = {{DType::pred},       {DType::s8},         {DType::s16},
+                                   {DType::s32},        {DType::s64},        {DType::u8},
+                                   {DType::u16},        {DType::u32},        {DType::u64},
+                                   {DType::f16},        {DType::f32},        {DType::f64},
+                                   {DType::c64},        {DType::c128},       {DType::bf16},
+                                   {DType::s4},         {DType::u4},         {DType::f8e4m3b11fnuz},
+                                   {DType::f8e4m3fn},   {DType::f8e4m3fnuz}, {DType::f8e5m2},
+                                   {DType::f8e5m2fnuz}, {DType::pred},       {DType::f8e4m3},
+                                   {DType::f8e3m4},     {DType::f8e8m0fnu},  {DType::f4e2m1fn},
+                                   {DType::u32, 2},     {DType::u32, 4},     {DType::u32, 4}};
+
+Type type_of(const Table& value) {
+  const auto number = static_cast<std::size_t>(value.number<std::uint8_t>(aval::dtype));
+  if (number >= std::size(number_kinds))
+    throw Error(
+        ErrorCode::unimplemented,
+        fmt::format("an argument has JAX's dtype number {}, which cannot be passed", number));
+  Dims dims;
+  for (const std::string& extent : value.strings(aval::shape)) {
+    std::int64_t n = -1;
+    const auto [end, error] = std::from_chars(extent.data(), extent.data() + extent.size(), n);
+    if (error != std::errc() || end != extent.data() + extent.size() || n < 0)
+      throw Error(ErrorCode::unimplemented,
+                  fmt::format("it was exported with shapes that are not fixed ('{}'); export it "
+                              "for the shapes it is to run with",
+                              extent));
+    dims.push_back(n);
+  }
+  if (number_kinds[number].words) dims.push_back(number_kinds[number].words);
+  Type out = make_type(number_kinds[number].dtype, std::move(dims));
+  static_cast<void>(out.byte_size());
+  return out;
+}
+
+void check_versions(const Table& root) {
+  const auto version = root.number<std::uint16_t>(exported::serialization_version);
+  const auto convention = root.number<std::uint16_t>(exported::calling_convention);
+  if (version < 2 || version > 11 || convention < 9 || convention > 10)
+    throw Error(ErrorCode::unimplemented,
+                fmt::format("it was exported by JAX with format {} and calling convention {}; this "
+                            "reader knows formats 2 to 11 and "
+                            "conventions 9 and 10",
+                            version, convention));
+  const std::uint64_t devices = root.number<std::uint32_t>(
+      exported::devices, root.number<std::uint16_t>(exported::devices_short));
+  if (devices > 1)
+    throw Error(ErrorCode::unimplemented,
+                fmt::format("it was exported for {} devices; one is what can be loaded", devices));
+}
+
+}  // namespace
+
+Foreign read_jax_export(std::string_view bytes, const std::string& name) {
+  const Table root = Table::root(bytes);
+  const std::string_view module = root.bytes(exported::module);
+  if (!module.starts_with(bytecode_magic)) refuse_damaged("it holds no module");
+  check_versions(root);
+  Exported out;
+  const auto indices = root.numbers<std::uint32_t>(exported::in_aval_indices);
+  if (indices.empty()) {  // as JAX wrote them before it counted each type once
+    for (const Table& value : root.tables(exported::in_avals)) out.inputs.push_back(type_of(value));
+  } else {
+    const std::vector<Table> values = root.tables(exported::unique_avals);
+    for (const std::uint32_t i : indices) {
+      if (i >= values.size()) refuse_damaged("an argument has no type");
+      out.inputs.push_back(type_of(values[i]));
+    }
+  }
+  for (const std::uint16_t i : root.numbers<std::uint16_t>(exported::kept)) {
+    if (i >= out.inputs.size())
+      refuse_damaged("the module takes arguments that the function does not have");
+    out.kept.push_back(i);
+  }
+  out.platforms = root.strings(exported::platforms);
+  if (!platform_position(out.platforms))
+    throw Error(ErrorCode::failed_precondition,
+                fmt::format("it was exported for {}, this process runs on {}",
+                            fmt::join(out.platforms, ", "), platform_name()));
+  return read_portable(module, name, &out);
+}
+
+}  // namespace postern::internal::foreign

@@ -1,0 +1,19 @@
+// Portable artifacts: modules of VHLO in MLIR's bytecode, as `jax.export` and StableHLO's tools
+// write them.
+#pragma once
+#include "foreign.h"
+
+namespace postern::internal::foreign {
+
+/// What stands around a module about the function it was made of.
+struct Exported {
+  std::vector<Type> inputs;
+  std::vector<int> kept;               // those that the module takes
+  std::vector<std::string> platforms;  // by the number that the module may be given
+};
+
+/// Returns the module as text, which XLA reads, with its custom calls made sites. Throws Error.
+Foreign read_portable(std::string_view bytes, const std::string& name,
+                      const Exported* exported = nullptr);
+
+}  // namespace postern::internal::foreign

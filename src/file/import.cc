@@ -1,0 +1,101 @@
+// Programs from elsewhere: opening their package, and their custom calls as sites.
+#include "file/import.h"
+
+#include <atomic>
+
+#include "core/check.h"
+#include "core/once.h"
+#include "core/site_spec.h"
+#include "guest/asked.h"
+#include "lower/lowering.h"
+#include "platform/package.h"
+#include "platform/platform.h"
+#include "run/library.h"
+#include "run/runtime.h"
+
+namespace postern::internal::foreign {
+
+namespace {
+
+/// A call that postern.jax has written: it says itself what it is.
+std::shared_ptr<SiteSpec> guest_site(const ForeignCall& call) {
+  guest::Asked asked;
+  for (const auto& [name, value] : call.attributes.items()) asked.set(name, value);
+  asked.require();
+  std::shared_ptr<SiteSpec> s = guest::spec_of(asked, call.operands, call.results);
+  if (asked.on_mesh()) s->mesh = std::make_shared<const Mesh>(asked.mesh_axes(), std::vector{0});
+  return s;
+}
+
+std::shared_ptr<SiteSpec> plain_site(ForeignCall& call) {
+  auto s = std::make_shared<SiteSpec>();
+  s->name = call.target;
+  s->place = call.place;
+  s->named = {std::move(call.target), std::move(call.attributes)};
+  s->operands = std::move(call.operands);
+  s->results = std::move(call.results);
+  s->operand_paths.resize(s->operands.size());
+  s->result_paths.resize(s->results.size());
+  return s;
+}
+
+}  // namespace
+
+SitePtr site_of(ForeignCall call) {
+  const std::shared_ptr<SiteSpec> s =
+      call.target == guest::target ? guest_site(call) : plain_site(call);
+  const std::vector<char> leaves(s->results.size(), '*');
+  s->result_structure = fmt::format("({})", fmt::join(leaves, ","));
+  s->effect = Effect::pure;
+  if (call.side_effect) s->effect = Effect::unordered;
+  if (call.ordered) s->effect = Effect::ordered;
+  s->from_file = true;
+  return s;
+}
+
+static std::atomic<Foreign (*)(std::string_view, const std::string&)> reader{nullptr};
+
+void set_reader(Foreign (*read)(std::string_view, const std::string&)) { reader = read; }
+
+Foreign read_foreign(std::string_view text, const std::string& name) {
+  static Once once;
+  once([&] {
+    if (!platforms::load_package("import", "load") || !reader.load())
+      throw PluginError(ErrorCode::unimplemented,
+                        fmt::format("load: {}: this is no saved program, and there is no package "
+                                    "import: Postern was built without it, or POSTERN_IMPORT names "
+                                    "another one",
+                                    name));
+  });
+  return reader.load()(text, name);
+}
+
+bool has_handler(const std::string& target) {
+  return run::has_handler(target, platforms::current());
+}
+
+std::string_view platform_name() { return platforms::current().name; }
+
+std::optional<std::size_t> platform_position(std::span<const std::string> names) {
+  return platforms::position(platforms::current(), names);
+}
+
+/// Nothing is compiled: there are never so many devices, which is found when the text has been
+/// read. Where there is no runtime to ask, the run will say it.
+std::string objection_to(const std::string& text) {
+  constexpr int too_many = 10'000;
+  try {
+    run::Runtime& runtime = run::Runtime::get();
+    if (runtime.platform().on_host)
+      static_cast<void>(runtime.client(0).compile(text, {.num_replicas = too_many}));
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+std::string mlir_text(const Type& type) { return Lowering::type(type); }
+std::string mlir_layout(std::int64_t rank) { return Lowering::layout(rank); }
+std::string mlir_quoted(std::string_view text) { return Lowering::string(text); }
+
+}  // namespace postern::internal::foreign
