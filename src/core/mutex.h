@@ -52,4 +52,7 @@ inline void enters_users_code() {
 
 #endif
 
+/// Where a stop_token wakes who waits too.
+using StopCondition = std::condition_variable_any;
+
 }  // namespace postern::internal

@@ -110,7 +110,7 @@ void PendingCalls::start(const Invocation& i) {
     run_on_host_thread([calls = shared_from_this()] { watch(calls); });
     watched_ = true;
   }
-  if (run.stop.load()) job->stop = true;
+  if (run.stop.load()) job->request_stop();
   for (std::size_t e = 0; e < count; ++e) tickets_[tickets[e]] = {job, e};
   try {
     enqueue(lock, job);
@@ -304,12 +304,12 @@ void PendingCalls::abandon(const Lock& lock, Job& job, bool by_deadline) {
   const std::shared_ptr<Job> keep = *job.at;
   job.abandoned = true;
   job.by_deadline = by_deadline;
-  job.stop = true;
+  job.request_stop();
   // What keeps an order behind it would enter while it is inside. Outside of runs each is for
   // itself.
   if (run_)
     for (Job* behind = job.next.get(); behind; behind = behind->next.get()) {
-      behind->stop = true;
+      behind->request_stop();
       behind->left_out_by = keep;
     }
   if (job.before) {  // it was queued: what is behind it goes on waiting for that one
@@ -398,7 +398,7 @@ void PendingCalls::sleep(Lock& lock, const Job& job, const RunState& run) {
 }
 
 void PendingCalls::tell_to_stop(const Lock&) {
-  for (const auto& job : jobs_) job->stop = true;
+  for (const auto& job : jobs_) job->request_stop();
   changed_.notify_all();
 }
 

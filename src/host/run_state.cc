@@ -93,7 +93,7 @@ TapSource& RunState::tap_source() {
       tap_source_->context = context;
       tap_source_->sink = sink;
       tap_source_->floats = floats;
-      tap_source_->stop = stop.load();
+      if (stop.load()) tap_source_->request_stop();
       has_tap_source_.store(true, std::memory_order_release);
     }
   }
@@ -234,10 +234,9 @@ void RunState::fail(Failure failure) {
     }
     // A failure outranks an earlier wish to stop.
     outcome_.store(Outcome::failed, std::memory_order_release);
-    stop.store(true, std::memory_order_release);
-    if (has_tap_source_.load()) tap_source_->stop = true;
+    request_stop();
+    if (has_tap_source_.load()) tap_source_->request_stop();
   }
-  turns.wake();
   tell_processes();
   stop_calls();
   tell_parts();
@@ -380,9 +379,8 @@ void RunState::ask_to_stop(Outcome reason) {
       const SiteSpec& spec = *p->site.load()->spec;
       stopped_at_ = {spec.name, spec.place};
     }
-    stop.store(true, std::memory_order_release);
-    if (has_tap_source_.load()) tap_source_->stop = true;
-    turns.wake();
+    request_stop();
+    if (has_tap_source_.load()) tap_source_->request_stop();
   }
   tell_processes();
   tell_parts();
@@ -412,7 +410,7 @@ bool RunState::close() {
   static_cast<void>(std::shared_ptr<TapSource>(
       tap_source_));  // use_count() orders nothing: meet the delivery's last look at the sites
   tap_source_->owner.reset();
-  tap_source_->stop = tap_source_->end = false;
+  tap_source_->end = false;
   return true;
 }
 

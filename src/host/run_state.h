@@ -16,18 +16,9 @@
 #include "core/mutex.h"
 #include "host/float_state.h"
 #include "host/host_site.h"
+#include "host/stop.h"
 #include "host/turns.h"
 #include "host/waits.h"
-
-namespace postern::detail {
-
-/// What a StopToken looks at, and where end_run leaves its wish.
-struct StopState {
-  std::atomic<bool> stop{false};
-  std::atomic<bool> end{false};
-};
-
-}  // namespace postern::detail
 
 namespace postern::internal::host {
 

@@ -1,10 +1,8 @@
 // Turns: one order of firings over all devices of a run.
 #pragma once
-#include <atomic>
-#include <chrono>
 #include <vector>
 
-#include "core/mutex.h"
+#include "host/stop.h"
 
 namespace postern::internal::host {
 
@@ -12,8 +10,6 @@ namespace postern::internal::host {
 /// nobody waits for one that never comes; who waits is woken when the run stops.
 class Turns {
  public:
-  using Clock = std::chrono::steady_clock;
-
   /// Starts them, before the run starts.
   void start(std::vector<int> order);
   /// Returns whether there is anything to wait for.
@@ -21,16 +17,14 @@ class Turns {
   int first() const { return order_.front(); }
   const std::vector<int>& devices() const { return order_; }
 
-  /// Waits until it is this device's turn, `stop` is set, or the limit has passed.
-  void wait(int device, const std::atomic<bool>& stop, Clock::time_point limit);
+  /// Waits until it is this device's turn, the run is to stop, or the limit has passed.
+  void wait(int device, const detail::StopState& run, std::chrono::steady_clock::time_point limit);
   void pass();
-  /// Wakes who waits: `stop` has been set.
-  void wake();
 
  private:
   std::vector<int> order_;
   Mutex guard_;
-  Condition turned_;
+  StopCondition turned_;
   std::size_t next_ = 0;
 };
 

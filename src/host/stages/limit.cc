@@ -125,7 +125,7 @@ bool enter_in_time(Invocation& i, Clock::time_point limit) {
     return !job->end.load();
   }
   job->abandoned = true;
-  job->stop = true;
+  job->request_stop();
   lock.unlock();
   if (run.stop.load()) return false;
   run.fail(ErrorCode::timeout, i.site, i.device, nullptr,

@@ -12,13 +12,11 @@ void Turns::start(std::vector<int> order) {
   next_ = 0;
 }
 
-void Turns::wait(int device, const std::atomic<bool>& stop, Clock::time_point limit) {
+void Turns::wait(int device, const detail::StopState& run,
+                 std::chrono::steady_clock::time_point limit) {
   std::unique_lock lock(guard_);
-  auto mine = [&] { return order_[next_] == device || stop.load(); };
-  if (limit == Clock::time_point::max())
-    turned_.wait(lock, mine);
-  else
-    turned_.wait_until(lock, limit, mine);
+  const auto mine = [&] { return order_[next_] == device; };
+  wait_at(turned_, lock, &run, mine, limit);
 }
 
 void Turns::pass() {
@@ -27,15 +25,10 @@ void Turns::pass() {
   turned_.notify_all();
 }
 
-void Turns::wake() {
-  const std::scoped_lock lock(guard_);
-  turned_.notify_all();
-}
-
 static bool enter_in_turn(const Stage& stage, Invocation& i) noexcept {
   Turns& turns = i.run.turns;
   if (!turns.several()) return stage.next->enter(i);
-  turns.wait(i.device, i.run.stop, i.run.deadline);
+  turns.wait(i.device, i.run, i.run.deadline);
   const bool ok = stage.next->enter(i);
   turns.pass();
   return ok;

@@ -1,0 +1,142 @@
+// Every wait has a waker: who sleeps is not woken again and again, and goes on when what it waits
+// for comes, when its run is to stop, and when its time is over.
+#include "host/stop.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <postern/c.h>
+#include <postern/checkpoint.h>
+#include <postern/record.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <thread>
+
+#include "host/queue.h"
+#include "support.h"
+
+namespace postern {
+using namespace internal;
+namespace {
+
+using namespace std::chrono_literals;
+using detail::StopState, host::Woken, test::TemporaryFolder, test::wait_until;
+using Clock = std::chrono::steady_clock;
+
+/// How often threads of this process have gone to sleep in the next 300 ms. One that looks every
+/// 5 ms does so 60 times.
+long sleeps() {
+  const auto count = [] {
+    long all = 0;
+    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+      std::ifstream status(task.path() / "status");
+      for (std::string word; status >> word;)
+        if (long n = 0; word == "voluntary_ctxt_switches:" && status >> n) all += n;
+    }
+    return all;
+  };
+  const long before = count();
+  std::this_thread::sleep_for(300ms);
+  return count() - before;
+}
+/// Whether nobody looks again and again, once what has begun is under way.
+bool is_quiet() {
+  return wait_until([] { return sleeps() < 25; }, 5s);
+}
+
+/// What functions wait at, without looking again and again. It opens at the end of its scope.
+class Door {
+ public:
+  ~Door() { open(); }
+  void open() {
+    if (!std::exchange(is_open_, true)) opened_.set_value();
+  }
+  auto waiter() const {
+    return [f = future_] { f.wait(); };
+  }
+
+ private:
+  std::promise<void> opened_;
+  std::shared_future<void> future_{opened_.get_future()};
+  bool is_open_ = false;
+};
+
+/// Cancels a run of which a thread waits, and that so many others do not end with.
+template <class Run>
+void expect_woken(Run& run, std::size_t left = 0) {
+  EXPECT_TRUE(is_quiet());
+  run.cancel();
+  EXPECT_TRUE(wait_until([&] { return barrier(0ms) == left; })) << "its threads have gone on";
+}
+
+// --- alone ---
+
+struct Place {
+  Mutex guard;
+  StopCondition changed;
+  bool done = false;
+  std::atomic<int> looks{0};
+
+  Woken wait(const StopState* state, Clock::time_point limit = host::never) {
+    std::unique_lock lock(guard);
+    const auto look = [&] {
+      ++looks;
+      return done;
+    };
+    return host::wait_at(changed, lock, state, look, limit);
+  }
+  auto waits(const StopState& state) {
+    return std::async(std::launch::async, [&] { return wait(&state); });
+  }
+};
+
+TEST(Wakes, AWaitSaysWhyItIsOver) {
+  Place p;
+  StopState state, stopped;
+  EXPECT_EQ(p.wait(&state, Clock::now() + 5ms), Woken::late);
+  EXPECT_EQ(p.wait(nullptr, Clock::now() + 5ms), Woken::late);
+  auto waits = p.waits(stopped);
+  stopped.request_stop();
+  EXPECT_EQ(waits.get(), Woken::stopped);
+  EXPECT_EQ(p.wait(&stopped), Woken::stopped) << "at once";
+  auto done = p.waits(state);
+  {
+    const std::scoped_lock lock(p.guard);
+    p.done = true;
+    p.changed.notify_all();
+  }
+  EXPECT_EQ(done.get(), Woken::done);
+  EXPECT_EQ(p.wait(&stopped, Clock::now() - 1s), Woken::done) << "what is there counts";
+}
+
+TEST(Wakes, NobodyIsWokenByWhatIsNotHis) {
+  Place p;
+  StopState mine;
+  auto waits = p.waits(mine);
+  ASSERT_TRUE(wait_until([&] { return p.looks > 0; }));
+  std::this_thread::sleep_for(10ms);
+  const int before = p.looks;
+  StopState().request_stop();
+  EXPECT_TRUE(is_quiet());
+  EXPECT_EQ(p.looks, before);
+  mine.request_stop();
+  EXPECT_EQ(waits.get(), Woken::stopped);
+}
+
+// A stop comes at any moment of a wait: if one were missed this would never end.
+TEST(Wakes, NoStopIsMissed) {
+  Place p;
+  for (int i = 0; i < 2'000; ++i) {
+    StopState first, second;
+    auto a = p.waits(first), b = p.waits(second);
+    first.request_stop();
+    second.request_stop();
+    EXPECT_EQ(a.get(), Woken::stopped);
+    EXPECT_EQ(b.get(), Woken::stopped);
+  }
+}
+
+}  // namespace
+}  // namespace postern
