@@ -69,6 +69,9 @@ HostSite::HostSite(SitePtr s, std::shared_ptr<const detail::HostFunction> fn)
         called_bytes.push_back(t.byte_size());
       }
     place_number = host::place_number(*spec);
+  } else {
+    called = leaves;
+    called_bytes = leaf_bytes;
   }
   buffer_bytes = leaf_bytes;
   for (const BatchLevel& level : spec->levels)

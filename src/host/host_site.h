@@ -64,10 +64,10 @@ struct HostSite {
   detail::Declared declared;     // members of the spec
   // Null: a name that is looked up when a run starts.
   std::shared_ptr<const detail::HostFunction> function;
-  // Of a started call: what its function is given, and the number by which tickets know it.
+  // What the function is given: of a started call not the site's own leaves.
   std::vector<detail::LeafLayout> called;
   std::vector<std::size_t> called_bytes;
-  std::uint64_t place_number = 0;
+  std::uint64_t place_number = 0;       // of a started call, by which tickets know it
   std::vector<std::size_t> leaf_bytes;  // of one firing
   // Of the equation's operands and results, one byte an element at least.
   std::vector<std::size_t> buffer_bytes;

@@ -15,11 +15,9 @@
 #include <vector>
 
 #include "core/log.h"
-#include "core/value.h"
 #include "host/executor.h"
-#include "host/fire.h"
+#include "host/limit.h"
 #include "host/lookout.h"
-#include "host/pending_job.h"
 #include "host/ticket.h"
 #include "host/timeline.h"
 #include "host/unseen.h"
@@ -83,24 +81,10 @@ void PendingCalls::start(const Invocation& i) {
   const std::size_t n = site.operands;
   job->forgotten = site.results == 0;  // nobody can wait
   const std::size_t count = job->forgotten ? 0 : static_cast<std::size_t>(site.leaves[n].size);
-  for (std::size_t leaf = 0; leaf < site.called.size(); ++leaf) {
-    job->memory.push_back(detail::aligned_bytes(site.called_bytes[leaf]));
-    job->data.push_back(job->memory.back().get());
-    if (leaf < n)
-      std::memcpy(job->data[leaf], i.data[leaf], site.called_bytes[leaf]);
-    else
-      job->bytes.push_back(count ? site.called_bytes[leaf] / count : 0);
-  }
-  if (!i.mask.empty()) {
-    job->mask = std::make_unique<bool[]>(i.mask.size());
-    std::ranges::copy(i.mask, job->mask.get());
-    job->info.mask = {job->mask.get(), i.mask.size()};
-  }
-  job->depth = nesting() ? nesting()->depth + 1 : 1;
-  job->inside = surrounding_runs();
+  for (std::size_t leaf = n; leaf < site.called.size(); ++leaf)
+    job->bytes.push_back(count ? site.called_bytes[leaf] / count : 0);
   if (!run_) job->order.starter = innermost(job->inside);
   job->number = ++jobs_so_far;
-  if (!run.outside) job->inside.push_back({run.name().ticket, run.lane_run});
   job->inside.push_back({.job = job->number});
 
   std::vector<std::uint64_t> tickets(count);
@@ -207,7 +191,7 @@ void PendingCalls::work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job
   acquire(lock);  // who has just started the job holds it
   while (job) {
     const SiteSpec& spec = *job->spec;
-    std::exception_ptr error;  // of one that is late it goes after the lock
+    Ended how;  // what one that is late has thrown goes after the lock
     if (!job->stop && !job->abandoned) {
       job->begun = true;
       const auto start = Clock::now();
@@ -216,30 +200,19 @@ void PendingCalls::work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job
         if (job->limit < calls->watches_until_) calls->limits_.notify_one();
       }
       lock.unlock();
-      ErrorCode code = ErrorCode::ok;
-      bool ok = false;
       {
-        // The run's own chain may be gone when this function is late: only names are carried over.
-        const Beginning nested{{nullptr, nullptr, job->site, job->device, job->depth}, job->inside};
-        NestingScope scope(&nested);
         WorkingFor of(calls.get());
-        job->floats.set();
         const timeline::Span span(timeline::Kind::call, spec.name, job->device, job->info.run);
-        ok = enter_function(*job->site,
-                            {job->site->called.data(), job->data.data(), job->site->operands,
-                             spec.later.size(), &job->info, &job->site->declared},
-                            error, code);
+        how = job->enter();
       }
       std::exception_ptr told;
-      if (error) told = in_words(code, *job, error);
+      if (how.error) told = in_words(how.code, *job, how.error);
       const auto took = Clock::now() - start;
       warn_if_slow(spec, took);
       lock.lock();
       if (!job->abandoned) {  // else its failure is told, without the lock
-        job->ok = ok;
-        job->error = std::move(error);
+        static_cast<Ended&>(*job) = std::move(how);
         job->told = std::move(told);
-        job->code = code;
         if (Clock::now() > job->limit) calls->abandon_late(lock, *job);
       }
     }
@@ -364,22 +337,12 @@ void PendingCalls::watch(const std::shared_ptr<PendingCalls>& calls) {
     calls->watched_ = any;
     if (!any) return;
     calls->watches_until_ = least;
-    if (least == Clock::time_point::max())
-      calls->limits_.wait(lock);
-    else
-      calls->limits_.wait_until(lock, least);
+    calls->limits_.wait_until(lock, least);
   }
 }
 
 bool PendingCalls::is_stopped(const RunState& run) const {
   return run.stop.load() || (run_ && run_->stop.load());
-}
-
-void PendingCalls::wait_for_change(Lock& lock, const RunState& run) {
-  if (run.deadline == Clock::time_point::max())
-    changed_.wait(lock);
-  else
-    changed_.wait_until(lock, run.deadline);
 }
 
 // A thread that waits inside a started function leaves its place to others, which it may be waiting
@@ -391,8 +354,8 @@ void PendingCalls::sleep(Lock& lock, const Job& job, const RunState& run) {
     launch_ready(lock);
   }
   ++sleeping_;
-  while (!job.done && !job.abandoned && !is_stopped(run) && Clock::now() < run.deadline)
-    wait_for_change(lock, run);
+  const auto goes = [&] { return job.done || job.abandoned || is_stopped(run); };
+  changed_.wait_until(lock, run.deadline, goes);
   --sleeping_;
   if (gives_place) ++running_;
 }

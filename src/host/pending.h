@@ -13,11 +13,10 @@
 #include <vector>
 
 #include "core/mutex.h"
-#include "host/run_state.h"
+#include "host/fire.h"
+#include "host/job.h"
 
 namespace postern::internal::host {
-
-struct Invocation;
 
 /// The functions that a run started, or that were started outside of any run. A function works on
 /// copies, on a thread of the executor; those of ordered sites enter one after another, and so do
@@ -72,8 +71,6 @@ class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
   void enter_next(Job& job);
   /// Returns whether the run, or the one that it is a part of, is to stop.
   bool is_stopped(const RunState& run) const;
-  /// Waits for a change, or until the run's deadline.
-  void wait_for_change(Lock& lock, const RunState& run);
   /// Sleeps until the job is done or abandoned, or the run stops or is late.
   void sleep(Lock& lock, const Job& job, const RunState& run);
   static void work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job> job);
@@ -105,6 +102,32 @@ class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
   std::vector<std::shared_ptr<Job>> failed_;          // and nobody has waited so far
   int running_ = 0;   // threads in functions that do not wait for others
   int sleeping_ = 0;  // in wait()
+};
+
+/// One started function.
+struct PendingCalls::Job : host::Job {
+  explicit Job(const Invocation& i) : host::Job(i), under_way(i.run.under_way) {}
+
+  std::shared_ptr<void> under_way;  // let go when the function has returned
+  std::uint64_t number = 0;         // of all started functions
+  std::vector<std::size_t> bytes;   // of a ticket's part of each result
+
+  Order order;  // in last_
+  bool keeps_order = false;
+  std::shared_ptr<Job> next;  // enters behind this one
+  Job* before = nullptr;      // which enters behind that one, as long as it is queued so
+  std::list<std::shared_ptr<Job>>::iterator at;
+  bool launched = false;  // it has a thread, or is with one that ends another
+  bool begun = false;
+  bool by_deadline = false;              // why it was abandoned
+  bool seen = false, forgotten = false;  // its failure; by all who could wait
+  Clock::time_point limit = never;
+  std::shared_ptr<Job> left_out_by;  // the late one that it was to enter behind
+  std::exception_ptr told;           // the error as barrier() throws it
+
+  bool has_limit() const { return spec->timeout.count() > 0; }
+  bool failed() const { return abandoned || (done && error); }
+  std::string why_late() const { return too_late(*spec, by_deadline); }
 };
 
 /// Returns those that were started outside of any run.

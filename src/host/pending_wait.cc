@@ -8,7 +8,7 @@
 #include "core/value.h"
 #include "host/fire.h"
 #include "host/lookout.h"
-#include "host/pending_job.h"
+#include "host/pending.h"
 #include "host/tape.h"
 #include "host/ticket.h"
 #include "host/waits.h"
@@ -153,7 +153,7 @@ void PendingCalls::finish(RunState& run) noexcept {
   std::unordered_map<std::uint64_t, Ticket> tickets;  // go after the lock, with what they own
   std::vector<std::shared_ptr<Job>> failed, late;
   Lock lock(guard_);
-  while (!jobs_.empty() && Clock::now() < run.deadline) wait_for_change(lock, run);
+  changed_.wait_until(lock, run.deadline, [&] { return jobs_.empty(); });
   while (!jobs_.empty()) {
     const std::shared_ptr<Job> job = jobs_.front();
     const bool was_stopped = job->stop;

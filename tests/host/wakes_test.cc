@@ -138,5 +138,26 @@ TEST(Wakes, NoStopIsMissed) {
   }
 }
 
+// --- in the library ---
+
+TEST(Wakes, CallsWithALimit) {
+  Door door;
+  std::atomic<bool> entered = false;
+  const auto f = jit([&, wait = door.waiter()](Tensor x) {
+    return call(
+        {.timeout = 3'600'000ms}, x.type(),
+        [&entered, wait](float v) {
+          entered = true;
+          wait();
+          return v;
+        },
+        x);
+  });
+  auto run = f.start(Tensor(0.0f));
+  ASSERT_TRUE(wait_until([&] { return entered.load(); }));
+  expect_woken(run);
+  door.open();
+}
+
 }  // namespace
 }  // namespace postern

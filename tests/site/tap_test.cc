@@ -280,6 +280,26 @@ TEST(Tap, ShowsDerivativesOnRequest) {
   EXPECT_EQ(seen[0], "jvp: 4 4");
 }
 
+TEST(Tap, ADeadlineOfTheRunDoesNotHideWhichElementsAreAlive) {
+  std::vector<bool> alive;
+  const auto f = jit(vmap([&](Tensor x) {
+    const auto tapped = [&](Tensor v) {
+      return tap(v, [&](const TapInfo& info, View<const float>) {
+        alive.assign(info.mask.begin(), info.mask.end());
+      });
+    };
+    return cond(
+        x > 1.5f, tapped, [](Tensor v) { return v; }, x);
+  }));
+  const std::vector<bool> wanted{false, true, true};
+  const Tensor x = tensor<float>({1, 2, 3});
+  f(x).block_until_ready();
+  EXPECT_EQ(alive, wanted);
+  alive.clear();
+  f.start_with({.deadline = std::chrono::hours(1)}, x).wait();
+  EXPECT_EQ(alive, wanted);
+}
+
 TEST(Tap, OnceForABatchAndOnlyWhereTheCodeIsAlive) {
   Words seen;
   auto f = jit(vmap([&](Tensor x) {
