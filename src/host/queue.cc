@@ -106,13 +106,21 @@ bool TapQueue::wait_for_space(Lock& lock, RunState& run, const HostSite& site, s
         device_, limit.load(), describe(*site.spec));
   const timeline::Span span(timeline::Kind::wait, "room in the tap queue", device_, run.number);
   ++waiters_;
-  // Short waits: a run that is cancelled, or that a listener begins to wait for, has nothing to
-  // wake us with.
-  while (!fits(bytes) && !run.stop.load(std::memory_order_relaxed) &&
-         !run.never_waits.load(std::memory_order_relaxed))
-    space_.wait_for(lock, 5ms);
+  wait_at(space_, lock, &run, [&] { return fits(bytes) || run.never_waits.load(); });
   --waiters_;
   return !run.stop.load(std::memory_order_relaxed);
+}
+
+/// There is more room, and less to deliver.
+void TapQueue::tell_waiters() {
+  if (waiters_.load(std::memory_order_relaxed) == 0) return;
+  space_.notify_all();
+  done_.notify_all();
+}
+
+void TapQueue::look_for_room() {
+  const Lock lock(guard_);
+  tell_waiters();
 }
 
 /// Taps that keep only their last firings never wait: older ones of the same place go first. False
@@ -239,6 +247,7 @@ void TapQueue::release(Item* item) noexcept {
   held_ -= item->held;
   item->~Item();
   pool_.give_back(item, size);
+  tell_waiters();
 }
 
 bool TapQueue::wait_for_items(Lock& lock) {
@@ -331,10 +340,7 @@ TapQueue::Item* TapQueue::deliver_some(Item* hands, std::size_t most, Lock& lock
   delivered_ += count;
   in_hands_ -= count;
   if (hands) hands_from_ = hands->number;
-  if (waiters_.load(std::memory_order_relaxed) > 0) {
-    space_.notify_all();
-    done_.notify_all();
-  }
+  tell_waiters();
   return hands;
 }
 
@@ -423,10 +429,7 @@ std::size_t TapQueue::wait(std::optional<RunState::Clock::time_point> until) {
   const std::uint64_t last = next_;
   auto done = [&] { return !pending_before(last); };
   ++waiters_;
-  if (until)
-    done_.wait_until(lock, *until, done);
-  else
-    done_.wait(lock, done);
+  done_.wait_until(lock, until.value_or(never), done);
   --waiters_;
   if (done()) return 0;
   return in_hands_ + linked_.load();
@@ -461,7 +464,15 @@ TapQueue& tap_queue(int device) {
   return *none;
 }
 
-void set_tap_queue_limit(std::size_t bytes) { limit = bytes ? bytes : default_limit; }
+void look_for_room() {
+  for (auto& queue : queues)
+    if (TapQueue* q = queue.load(std::memory_order_acquire)) q->look_for_room();
+}
+
+void set_tap_queue_limit(std::size_t bytes) {
+  limit = bytes ? bytes : default_limit;
+  look_for_room();
+}
 
 std::size_t wait_for_taps(std::optional<RunState::Clock::time_point> until) {
   std::size_t left = 0;

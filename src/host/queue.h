@@ -46,6 +46,9 @@ class TapQueue {
   /// Lets go of `what` when everything that is in the queue now has been delivered.
   void keep_until_delivered(const std::shared_ptr<void>& what);
 
+  /// Has those look again who wait for room.
+  void look_for_room();
+
   TapQueueStats stats() const;
 
  private:
@@ -59,6 +62,7 @@ class TapQueue {
 
   bool fits(std::size_t bytes) const;
   bool wait_for_space(Lock& lock, RunState& run, const HostSite& site, std::size_t bytes);
+  void tell_waiters();
   /// What lost firings kept alive. It goes after the lock: functions of the user's may be in it.
   using Gone = std::vector<std::shared_ptr<const void>>;
   bool make_room_among_own(const HostSite& site, std::size_t bytes, Gone& gone);
@@ -78,7 +82,8 @@ class TapQueue {
 
   const int device_;
   mutable Mutex guard_;
-  Condition wake_, space_, done_;
+  Condition wake_, done_;
+  StopCondition space_;
   Item* first_ = nullptr;
   Item* last_ = nullptr;
   std::atomic<std::size_t> linked_{0};  // the delivery thread looks at it without the lock
@@ -97,6 +102,8 @@ class TapQueue {
 /// Returns the queue of a device; it lives as long as the process.
 TapQueue& tap_queue(int device);
 void set_tap_queue_limit(std::size_t bytes);  // 0: the default
+/// Has those look again, on all devices, who wait for room: other things than room have changed.
+void look_for_room();
 
 /// Waits on all devices: see TapQueue::wait.
 std::size_t wait_for_taps(std::optional<RunState::Clock::time_point> limit);

@@ -17,6 +17,7 @@
 #include "core/text.h"
 #include "host/loop_tape.h"
 #include "host/pending.h"
+#include "host/queue.h"
 #include "host/run_end.h"
 #include "shard/processes.h"
 
@@ -454,10 +455,15 @@ void RunState::refuse_own_wait() {
   // A listener of an asynchronous tap that waits for a run must not keep it waiting for room in the
   // listener's own queue.
   if (in_delivery()) {
-    never_waits = true;
+    never_wait();
     tell_parts();
   }
   if (nesting()) Wait(*this);
+}
+
+void RunState::never_wait() {
+  never_waits = true;
+  look_for_room();
 }
 
 std::exception_ptr RunState::take_unseen() {

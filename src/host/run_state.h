@@ -78,6 +78,8 @@ class RunState : public detail::StopState {
   bool outside = false;                  // of one firing, outside of any run that outlives it:
   std::shared_ptr<void> under_way;       // let go when what that started has returned
   std::atomic<bool> never_waits{false};  // for room in a tap queue: a listener waits for this run
+  /// Sets that, and has its taps go on.
+  void never_wait();
 
   /// Sets whether it has collectives with other processes: then it gets its number among those that
   /// have, and is over for the others when it fails. Said where the run is called or started, in

@@ -159,7 +159,7 @@ void DrivenRun::tell_parts() {
   std::scoped_lock lock(parts_guard_);
   for (const auto& part : parts_) {
     if (stop.load()) part->request(host::Outcome::cancelled);
-    if (never_waits.load()) part->never_waits = true;
+    if (never_waits.load()) part->never_wait();
   }
 }
 

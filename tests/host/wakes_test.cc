@@ -140,6 +140,29 @@ TEST(Wakes, NoStopIsMissed) {
 
 // --- in the library ---
 
+TEST(Wakes, ProgramsAtAFullQueue) {
+  devices();
+  host::set_tap_queue_limit(1000);
+  Door door;
+  const auto f = jit([wait = door.waiter()](Tensor x) {
+    for (int i = 0; i < 100; ++i)
+      x = tap({.mode = TapMode::async}, x + 1.0f, [wait](float) { wait(); });
+    return x;
+  });
+  const auto fills = [] { return tap_queue_stats().bytes > 700; };
+  auto run = f.start(Tensor(0.0f));
+  ASSERT_TRUE(wait_until(fills));
+  EXPECT_TRUE(is_quiet());
+  run.cancel();
+  EXPECT_TRUE(wait_until([&] { return barrier(0ms) == tap_queue_stats().pending; }));
+  auto other = f.start(Tensor(0.0f));
+  EXPECT_TRUE(is_quiet());
+  host::set_tap_queue_limit(0);  // there is room for all
+  EXPECT_EQ(other.wait(20s), RunStatus::done);
+  door.open();
+  barrier();
+}
+
 TEST(Wakes, CallsWithALimit) {
   Door door;
   std::atomic<bool> entered = false;
