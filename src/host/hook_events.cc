@@ -1,7 +1,6 @@
 // The events of a run's hooks as a stream: a bounded queue between the listeners and whoever reads.
 #include <postern/hook.h>
 
-#include <atomic>
 #include <deque>
 
 #include "core/fork.h"
@@ -13,59 +12,69 @@ using namespace internal;
 
 class EventQueue {
  public:
-  void push(HookEvent event, const StopToken& stop) {
-    std::unique_lock lock(guard_);
-    // Short waits: a run that is cancelled has nothing to wake us with, nor has who waits for what
-    // this event holds up in its tap queue.
-    while (events_.size() >= most && !over_ && !closed_ && !stop.stop_requested() &&
-           !(last_awaited > 0 && host::in_delivery()))
-      room_.wait_for(lock, std::chrono::milliseconds(5));
+  void push(HookEvent event, const StopState* run) {
+    std::unique_lock lock(all_.guard);
+    // In a tap queue it may hold up the last events of a stream that somebody reads.
+    const bool delivered = host::in_delivery();
+    const auto goes = [&] {
+      return events_.size() < most || over_ || closed_ || (delivered && all_.last_awaited > 0);
+    };
+    host::wait_at(all_.room, lock, run, goes);
     if (closed_) return;
     events_.push_back(std::move(event));
     news_.notify_one();
   }
   std::optional<HookEvent> next() {
     refuse_forked();
-    std::unique_lock lock(guard_);
+    std::unique_lock lock(all_.guard);
     const auto news = [&] { return !events_.empty() || ended_ || closed_; };
     news_.wait(lock, [&] { return over_ || news(); });
     if (!news()) {
-      ++last_awaited;
+      ++all_.last_awaited;
+      all_.room.notify_all();
       news_.wait(lock, news);
-      --last_awaited;
+      --all_.last_awaited;
     }
     if (events_.empty()) return {};
     HookEvent event = std::move(events_.front());
     events_.pop_front();
-    room_.notify_one();
+    all_.room.notify_all();
     return event;
   }
   /// The run is over, and waits for nobody: what is still to come is in tap queues.
   void run_is_over() {
-    std::scoped_lock lock(guard_);
+    std::scoped_lock lock(all_.guard);
     over_ = true;
-    room_.notify_all();
+    all_.room.notify_all();
     news_.notify_all();
   }
   /// The last event has come.
   void end() {
-    std::scoped_lock lock(guard_);
+    std::scoped_lock lock(all_.guard);
     ended_ = true;
     news_.notify_all();
   }
   void close() {
-    std::scoped_lock lock(guard_);
+    std::scoped_lock lock(all_.guard);
     closed_ = true;
     events_.clear();
-    room_.notify_all();
+    all_.room.notify_all();
     news_.notify_all();
   }
 
  private:
   static constexpr std::size_t most = 1024;
-  static inline std::atomic<int> last_awaited{0};  // by so many, of runs that are over
-  Mutex guard_;
-  Condition news_, room_;
+  struct All {
+    Mutex guard;
+    StopCondition room;
+    int last_awaited = 0;  // by so many, of runs that are over
+  };
+  static All& all() {
+    static All* const a = new All;  // streams may outlive main
+    return *a;
+  }
+  All& all_ = all();
+  Condition news_;
   std::deque<HookEvent> events_;
   bool over_ = false, ended_ = false, closed_ = false;
 };
@@ -82,7 +91,7 @@ HookBinding event_listener(std::string name, std::shared_ptr<EventQueue> queue) 
                             info.device,
                             info.transforms};
             for (const AnyView& leaf : leaves) event.values.push_back(Tensor::copy_of(leaf));
-            queue->push(std::move(event), info.stop);
+            queue->push(std::move(event), info.run_state);
           })};
 }
 

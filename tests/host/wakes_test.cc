@@ -182,5 +182,20 @@ TEST(Wakes, CallsWithALimit) {
   door.open();
 }
 
+TEST(Wakes, HooksWhoseEventsNobodyReads) {
+  std::atomic<int> passed = 0;
+  const auto f = jit([&](Tensor x) {
+    return fori_loop(
+        0, 3000,
+        [&](Tensor, Tensor v) {
+          return tap(hook({.name = "h"}, v + 1.0f), [&](float) { ++passed; });
+        },
+        x);
+  });
+  auto stream = f.stream({"h"}, Tensor(0.0f));
+  ASSERT_TRUE(wait_until([&] { return passed == 1024; }));
+  expect_woken(stream.run());
+}
+
 }  // namespace
 }  // namespace postern
