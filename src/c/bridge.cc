@@ -25,15 +25,15 @@ using namespace std::chrono_literals;
 struct Request {
   Request(const std::string& function, const Attributes& a, const CallInfo& info,
           std::span<const AnyView> in, std::span<const AnyMutableView> out)
-      : firing(function, a, info, in, out), stop(info.stop) {}
+      : firing(function, a, info, in, out), run(info.run_state) {}
   Firing firing;
-  StopToken stop;
+  const detail::StopState* run;
   pn_request view{};
   bool taken = false, claimed = false;  // by a thread that answers it
   // What is answered may be gone the next moment.
   enum State { open, sleeping, answered };
   std::atomic<State> state{open};
-  Condition woken;  // its own: an answer is for one of many that may sleep
+  StopCondition woken;  // its own: an answer is for one of many that may sleep
   int code = PN_OK;
   Failure why;
 };
@@ -104,18 +104,15 @@ class Bridge {
 
   int next(std::optional<std::chrono::nanoseconds> limit, const pn_request** out) {
     refuse_forked();
-    constexpr auto never = std::chrono::steady_clock::time_point::max();
-    const auto until = limit ? host::after(*limit) : never;
+    const auto most = limit.value_or(std::chrono::nanoseconds::max());
+    const auto until = host::after(most);
     const auto ready = [&] { return ended_ || !waiting_.empty(); };
     const auto seems_ready = [&] { return seen_.load(std::memory_order_acquire); };
-    requests_.look(seems_ready, limit.value_or(std::chrono::nanoseconds::max()));
+    requests_.look(seems_ready, most);
     Lock lock(guard_, std::defer_lock);
     host::acquire(lock);
     ++sleepers_;
-    if (until == never)
-      came_.wait(lock, ready);
-    else if (*limit > shortest_sleep)
-      came_.wait_until(lock, until, ready);
+    if (most > shortest_sleep) came_.wait_until(lock, until, ready);
     --sleepers_;
     if (ended_) return refuse(PN_CLOSED, "the bridge is closed");
     armed_ = waiting_.empty();
@@ -164,7 +161,7 @@ class Bridge {
     std::scoped_lock lock(guard_);
     const auto found = open_.find(tag);
     if (found == open_.end()) return -1;
-    return found->second->stop.stop_requested();
+    return StopToken(found->second->run).stop_requested();
   }
 
   /// What was taken stays open.
@@ -210,24 +207,21 @@ class Bridge {
       default: throw HostError(code, std::move(why));
     }
   }
-  // Sleeps until the request is answered. A run that is cancelled has nothing to wake us with. Once
-  // a request was taken its memory stays until it is answered, or the bridge is closed; what a
-  // thread is about to answer stays in any case.
+  // Sleeps until the request is answered. Once it was taken its memory stays until then, or until
+  // the bridge is closed; what a thread is about to answer stays in any case.
   void sleep_until_answered(Request& request) {
     const bool delivered = host::nesting() && host::nesting()->delivery;  // which holds up no run
     Lock lock(guard_);
-    while (true) {
-      auto state = Request::open;
-      request.state.compare_exchange_strong(state, Request::sleeping);
-      if (state == Request::answered) return;
-      const bool stopped = !request.taken && !delivered && request.stop.stop_requested();
-      const bool refused = closed_ || (ended_ && !request.taken);
-      if (!request.claimed && (refused || stopped)) break;
-      if (request.taken && !closed_)
-        request.woken.wait(lock);  // for the answer, or for the end
-      else
-        request.woken.wait_for(lock, 5ms);
-    }
+    auto state = Request::open;
+    if (!request.state.compare_exchange_strong(state, Request::sleeping)) return;
+    const auto answered = [&] { return request.state.load() == Request::answered; };
+    const auto over = [&] {
+      return answered() || (!request.claimed && (closed_ || (ended_ && !request.taken)));
+    };
+    host::wait_at(request.woken, lock, delivered ? nullptr : request.run,
+                  [&] { return over() || request.taken; });
+    if (request.taken) request.woken.wait(lock, over);
+    if (answered()) return;
     open_.erase(request.view.tag);
     if (!request.taken) {
       std::erase(waiting_, &request);

@@ -197,5 +197,18 @@ TEST(Wakes, HooksWhoseEventsNobodyReads) {
   expect_woken(stream.run());
 }
 
+TEST(Wakes, CallsThatNobodyTakesFromABridge) {
+  pn_bridge* bridge = nullptr;
+  ASSERT_EQ(pn_bridge_create(&bridge), PN_OK);
+  ASSERT_EQ(pn_bridge_serve(bridge, "wakes_test.f", 1), PN_OK);
+  const auto f = jit([](Tensor x) { return call({}, x.type(), Named{"wakes_test.f"}, x); });
+  auto run = f.start(Tensor(0.0f));
+  pollfd comes{pn_bridge_descriptor(bridge), POLLIN, 0};
+  EXPECT_EQ(poll(&comes, 1, 20'000), 1);
+  expect_woken(run);
+  pn_bridge_free(bridge);
+  unregister_function("wakes_test.f");
+}
+
 }  // namespace
 }  // namespace postern
