@@ -243,7 +243,7 @@ void CheckpointState::see(const TapInfo& info, std::span<const AnyView> leaves) 
                 "them as they were; make the tap synchronous, the file is written beside the "
                 "program all the same (CheckpointOptions::async)");
   writer->submit({std::move(*snapshot), options.keep, options.on_error, written}, options.async,
-                 info.stop);
+                 info.run_state);
 }
 
 Checkpoint::Checkpoint(const std::filesystem::path& folder, const CheckpointOptions& options,

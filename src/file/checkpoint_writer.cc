@@ -21,7 +21,6 @@
 namespace postern::internal::file {
 
 namespace fs = std::filesystem;
-using namespace std::chrono_literals;
 
 std::shared_ptr<CheckpointWriter> CheckpointWriter::of(const fs::path& folder) {
   static auto* const writers = new OneLiving<fs::path, CheckpointWriter>;
@@ -73,13 +72,12 @@ AlignedMemory CheckpointWriter::room(std::size_t size) {
   return aligned_memory(size);
 }
 
-void CheckpointWriter::submit(Job job, bool async, const StopToken& stop) {
+void CheckpointWriter::submit(Job job, bool async, const detail::StopState* run) {
   Lock lock(guard_);
   throw_failure(lock);
-  // Short waits: a run that is cancelled has nothing to wake us with. What came out of a tap queue
-  // holds up no run, and is written.
+  // What came out of a tap queue holds up no run, and is written.
   const bool delivered = host::nesting() && host::nesting()->delivery;
-  while (waiting_ && (delivered || !stop.stop_requested())) changed_.wait_for(lock, 5ms);
+  host::wait_at(changed_, lock, delivered ? nullptr : run, [&] { return !waiting_; });
   if (waiting_) return;
   waiting_.emplace(std::move(job));
   if (!busy_) {
@@ -112,10 +110,7 @@ void CheckpointWriter::wait() {
 bool CheckpointWriter::settle(std::optional<std::chrono::steady_clock::time_point> until) {
   Lock lock(guard_);
   const auto idle = [&] { return !busy_; };
-  if (!until)
-    changed_.wait(lock, idle);
-  else if (!changed_.wait_until(lock, *until, idle))
-    return false;
+  if (!changed_.wait_until(lock, until.value_or(host::never), idle)) return false;
   if (failure_) host::keep_unseen(std::exchange(failure_, nullptr));
   return true;
 }

@@ -34,7 +34,7 @@ class CheckpointWriter : public host::Background,
   /// Has it written; `async`: later, but when another one waits already, not before that has begun.
   /// A run that is to stop waits no longer, and its job is dropped. Throws the failure of an
   /// earlier job, or of this one.
-  void submit(Job job, bool async, const StopToken& stop);
+  void submit(Job job, bool async, const detail::StopState* run);
   /// Waits for all; throws the failure that no firing has thrown.
   void wait();
   bool settle(std::optional<std::chrono::steady_clock::time_point> until) override;
@@ -56,7 +56,7 @@ class CheckpointWriter : public host::Background,
   std::uint64_t next_ = 1;
 
   Mutex guard_;  // of what follows
-  Condition changed_;
+  StopCondition changed_;
   bool busy_ = false;  // a thread writes
   std::optional<Job> waiting_;
   std::exception_ptr failure_;

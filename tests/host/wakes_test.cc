@@ -210,5 +210,50 @@ TEST(Wakes, CallsThatNobodyTakesFromABridge) {
   unregister_function("wakes_test.f");
 }
 
+/// Whoever writes to stderr waits, since nobody reads what is in the pipe.
+class FullStderr {
+ public:
+  FullStderr() : before_(dup(2)) {
+    EXPECT_EQ(pipe2(ends_, O_NONBLOCK), 0);
+    while (write(ends_[1], "-", 1) == 1) {
+    }
+    EXPECT_EQ(fcntl(ends_[1], F_SETFL, 0), 0);
+    dup2(ends_[1], 2);
+  }
+  ~FullStderr() {
+    dup2(before_, 2);
+    ::close(before_);
+    ::close(ends_[1]);
+    fcntl(ends_[0], F_SETFL, 0);
+    char bytes[4096];
+    while (read(ends_[0], bytes, sizeof bytes) > 0) {  // until who is at it has written
+    }
+    ::close(ends_[0]);
+  }
+  FullStderr(const FullStderr&) = delete;
+
+ private:
+  const int before_;
+  int ends_[2];
+};
+
+TEST(Wakes, TapsWhoseCheckpointsAreNotWrittenYet) {
+  const TemporaryFolder folder;
+  std::ofstream(folder.path() + "/file") << "no folder";
+  const auto keep =
+      listen::checkpoint(folder.path() + "/file/x", {.on_error = listen::OnError::go_on});
+  std::atomic<int> passed = 0;
+  const auto f = jit([&](Tensor x) {
+    for (int i = 0; i < 4; ++i) x = tap(tap(x + 1.0f, keep), [&](float) { ++passed; });
+    return x;
+  });
+  std::optional<FullStderr> full(std::in_place);  // where the log says that the first has failed
+  auto run = f.start(Tensor(0.0f));
+  EXPECT_TRUE(wait_until([&] { return passed == 2; }));
+  expect_woken(run, 1);
+  full.reset();
+  barrier();
+}
+
 }  // namespace
 }  // namespace postern
