@@ -83,10 +83,8 @@ std::optional<bool> Journal::give(const Invocation& i) {
   const std::string where = call_text(i, calls_[key]++);
   if (!Tape::give(past.call, i, where)) return false;
   // As if the function had been entered. Sites take turns as they like; states do not go back.
-  // Short waits: a run that is cancelled has nothing to wake us with.
-  while (loading_ && !i.run.stop.load() && RunState::Clock::now() < i.run.deadline)
-    loaded_.wait_for(lock, std::chrono::milliseconds(5));
-  if (loading_) return false;
+  const auto loaded = [&] { return !loading_; };
+  if (wait_at(loaded_, lock, &i.run, loaded, i.run.deadline) != Woken::done) return false;
   if (at < newest_states_) return true;
   newest_states_ = at + 1;
   for (const auto& [name, bytes] : past.states) states_[name] = bytes;

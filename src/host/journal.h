@@ -65,7 +65,7 @@ class Journal final : public Tape {
   std::map<Key, std::deque<std::size_t>> next_;  // of past_
   std::size_t newest_states_ = 0;                // past_ before this one are not newer
   bool loading_ = false;                         // states
-  Condition loaded_;
+  StopCondition loaded_;
   std::atomic<std::uint64_t> saves_{0};
   std::uint64_t newest_save_ = 0;
   std::map<std::string, std::string> states_;  // as the file has them

@@ -5,13 +5,13 @@
 #include <cstring>
 #include <functional>
 #include <optional>
-#include <thread>
 
 #include "core/check.h"
 #include "core/lists.h"
 #include "core/once.h"
 #include "core/text.h"
 #include "core/value.h"
+#include "host/limit.h"
 #include "host/run_state.h"
 #include "host/timeline.h"
 #include "shard/processes.h"
@@ -135,10 +135,12 @@ void invoke(void* object, const detail::Firing& f) {
     if (!info.stop.stop_requested()) return meet(prepared, f, type);
   } catch (const Error& e) {
     // It has failed elsewhere: who has read the notice tells the run, in a moment.
-    for (int i = 0; i < 1000 && e.code() == ErrorCode::aborted; ++i) {
-      if (info.stop.stop_requested()) break;
-      std::this_thread::sleep_for(std::chrono::microseconds(10));
-    }
+    Mutex guard;
+    StopCondition none;
+    std::unique_lock lock(guard);
+    const auto moment = after(std::chrono::milliseconds(e.code() == ErrorCode::aborted ? 10 : 0));
+    wait_at(
+        none, lock, info.run_state, [] { return false; }, moment);
     if (!info.stop.stop_requested()) throw;
   } catch (...) {
     if (!info.stop.stop_requested()) throw;

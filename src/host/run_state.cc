@@ -236,6 +236,7 @@ void RunState::fail(Failure failure) {
     // A failure outranks an earlier wish to stop.
     outcome_.store(Outcome::failed, std::memory_order_release);
     request_stop();
+    failing.request_stop();
     if (has_tap_source_.load()) tap_source_->request_stop();
   }
   tell_processes();

@@ -129,6 +129,7 @@ class RunState : public detail::StopState {
   bool batch_failed(const HostSite& site, int device) const;
   /// Fails it because the deadline passed, blamed on the call in progress if there is one.
   void fail_late();
+  detail::StopState failing;  // is stopped when it fails
   /// Asks the run to stop; the first reason stays.
   void request(Outcome reason);
   /// Asks it to stop, by a function that the run started, which wakes who waits for it itself.

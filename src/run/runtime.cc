@@ -430,10 +430,7 @@ std::size_t Runtime::wait_for_runs(std::optional<std::chrono::steady_clock::time
     return plain + std::max(on_lane, static_cast<std::size_t>(started));
   };
   auto done = [&] { return pending() == 0; };
-  if (until)
-    freed_.wait_until(lock, *until, done);
-  else
-    freed_.wait(lock, done);
+  freed_.wait_until(lock, until.value_or(host::never), done);
   --waiting_;
   return pending();
 }

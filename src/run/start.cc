@@ -28,7 +28,7 @@ using host::RunState;
 struct StartedRun {
   std::shared_ptr<RunState> record;
   Mutex guard;
-  Condition ended;
+  StopCondition ended;
   std::atomic<bool> done{false};
   RunStatus status = RunStatus::running;
   Tensors results;
@@ -135,20 +135,13 @@ void sleep_until(StartedRun& run, std::unique_lock<Mutex>& lock,
                  RunState::Clock::time_point limit) {
   const auto ended = [&] { return run.done.load(); };
   const bool alone = clusters::size_now() < 2;
-  constexpr auto never = RunState::Clock::time_point::max();
-  if (alone && limit == never) return run.ended.wait(lock, ended);
-  if (alone) return static_cast<void>(run.ended.wait_until(lock, limit, ended));
-  constexpr std::chrono::milliseconds slice(5);
-  bool has_failed = false;
-  while (!ended() && RunState::Clock::now() < limit) {
-    run.ended.wait_until(lock, std::min(limit, RunState::Clock::now() + slice), ended);
-    if (!ended() && has_failed) {
-      lock.unlock();
-      let_go(run);
-      lock.lock();
-    }
-    has_failed = run.record->failed();
-  }
+  const auto* const failing = alone ? nullptr : &run.record->failing;
+  if (host::wait_at(run.ended, lock, failing, ended, limit) != host::Woken::stopped) return;
+  const auto soon = RunState::Clock::now() + std::chrono::milliseconds(5);  // it ends mostly
+  if (run.ended.wait_until(lock, std::min(limit, soon), ended) || limit <= soon) return;
+  lock.unlock();
+  let_go(run);
+  lock.lock();
 }
 
 }  // namespace

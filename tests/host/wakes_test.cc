@@ -255,5 +255,32 @@ TEST(Wakes, TapsWhoseCheckpointsAreNotWrittenYet) {
   barrier();
 }
 
+TEST(Wakes, CallsThatAreGivenWhileStatesAreLoaded) {
+  const TemporaryFolder folder;
+  const std::string file = folder.path() + "/run.rec";
+  Door door;
+  int saved = 0;
+  std::atomic<bool> loads = false;
+  const auto state = register_state(
+      "slow", [&] { return std::to_string(++saved); },
+      [&, wait = door.waiter()](std::string_view) {
+        loads = true;
+        wait();
+      });
+  const auto f = jit([](Tensor x) { return test::host_plus_one(x); });
+  {
+    const Taping recording = record(file, {.resumable = true});
+    for (int i = 0; i < 2; ++i) f(Tensor(1.0f)).block_until_ready();
+  }
+  const Taping recording = record(file, {.resumable = true});
+  EXPECT_FALSE(resume<Tensor>(folder.path() + "/none", recording));
+  auto first = f.start(Tensor(1.0f));
+  ASSERT_TRUE(wait_until([&] { return loads.load(); }));
+  auto second = f.start(Tensor(1.0f));
+  expect_woken(second, 1);
+  door.open();
+  EXPECT_EQ(first.result().item<float>(), 2);
+}
+
 }  // namespace
 }  // namespace postern
