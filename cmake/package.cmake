@@ -11,8 +11,12 @@ function(add_package name)
   set_target_properties(
     ${objects} PROPERTIES POSITION_INDEPENDENT_CODE ${BUILD_SHARED_LIBS}
                           CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+  # One program may link the objects of several.
+  target_compile_definitions(${objects} PRIVATE postern_library=postern_${name}_library)
   if(BUILD_SHARED_LIBS)
     add_library(postern_${name} MODULE $<TARGET_OBJECTS:${objects}>)
+    target_link_options(postern_${name} PRIVATE
+                        -Wl,--defsym=postern_library=postern_${name}_library)
     set_target_properties(postern_${name} PROPERTIES LINKER_LANGUAGE CXX)
     # What opens it when it runs is built after it: here that is named by who does (needs_packages),
     # since `./run hello` need not wait for it.
@@ -20,7 +24,6 @@ function(add_package name)
       add_dependencies(postern postern_${name})
     endif()
   else()
-    target_compile_definitions(${objects} PRIVATE postern_library=postern_${name}_library)
     target_sources(postern PRIVATE $<TARGET_OBJECTS:${objects}>)
     target_sources(postern_objects INTERFACE $<TARGET_OBJECTS:${objects}>)
   endif()
