@@ -2,6 +2,7 @@
 #include "platform/package.h"
 
 #include <fmt/format.h>
+#include <postern/error.h>
 #include <postern/library.h>
 
 #include <algorithm>

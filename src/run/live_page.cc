@@ -15,6 +15,7 @@
 #include "core/site_spec.h"
 #include "platform/find_plugin.h"
 #include "platform/package.h"
+#include "platform/platform.h"
 
 namespace postern {
 using namespace internal;
