@@ -138,7 +138,7 @@ void invoke(void* object, const detail::Firing& f) {
     Mutex guard;
     StopCondition none;
     std::unique_lock lock(guard);
-    const auto moment = after(std::chrono::milliseconds(e.code() == ErrorCode::aborted ? 10 : 0));
+    const auto moment = after(std::chrono::milliseconds(e.code() == ErrorCode::aborted ? 200 : 0));
     wait_at(
         none, lock, info.run_state, [] { return false; }, moment);
     if (!info.stop.stop_requested()) throw;

@@ -382,6 +382,7 @@ void RunState::ask_to_stop(Outcome reason) {
       stopped_at_ = {spec.name, spec.place};
     }
     request_stop();
+    if (reason == Outcome::failed) failing.request_stop();
     if (has_tap_source_.load()) tap_source_->request_stop();
   }
   tell_processes();
