@@ -154,8 +154,8 @@ bool TapQueue::push(const Invocation& i) {
       MemoryPool::size_for(Item::bytes(site, i.mask.size()) + (fetch ? Transfer::overhead : 0));
   const std::size_t size = fetch ? MemoryPool::size_for(sizeof(Item)) : held;
   TapSource& source = run.tap_source();
-  std::unique_ptr<std::shared_ptr<const ListenerSite>> keeps;
-  if (i.listener) keeps = std::make_unique<std::shared_ptr<const ListenerSite>>(*i.listener);
+  using Owner = std::shared_ptr<const ListenerSite>;
+  auto keeps = i.listener ? std::make_unique<Owner>(*i.listener) : nullptr;
   Gone gone;
   Lock lock(guard_, std::defer_lock);
   acquire(lock);
@@ -173,9 +173,9 @@ bool TapQueue::push(const Invocation& i) {
     run_on_host_thread([this] { work(); });
     running_ = true;
   }
-  if (const std::size_t most = limit.load(std::memory_order_relaxed);
-      !pool_.has(size) && pool_.retained() + held_ + held > most)
-    pool_.trim(held_ + held < most ? most - held_ - held : 0);
+  if (const std::size_t most = limit.load(std::memory_order_relaxed), with = held_ + held;
+      !pool_.has(size) && pool_.retained() + with > most)
+    pool_.trim(most - std::min(with, most));
   Item* const item = new (pool_.take(size)) Item{.site = &site,
                                                  .source = &source,
                                                  .size = size,
@@ -192,10 +192,8 @@ bool TapQueue::push(const Invocation& i) {
   } else {
     lock.unlock();
     try {
-      if (fetch)
-        item->transfer = (*fetch)();
-      else
-        item->fill(i.data, i.mask);
+      if (fetch) item->transfer = (*fetch)();
+      if (!fetch) item->fill(i.data, i.mask);
     } catch (...) {
       const auto kept = std::move(item->keeps);  // goes after the lock, as what was lost
       acquire(lock);

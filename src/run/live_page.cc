@@ -40,7 +40,7 @@ const live::Page& page(const char* what) {
 ServeOptions options_from(const std::string& wish) {
   ServeOptions options;
   const std::size_t colon = wish.rfind(':');
-  const std::string port = colon == std::string::npos ? wish : wish.substr(colon + 1);
+  const std::string port = wish.substr(colon + 1);  // all of it where there is no colon
   if (colon != std::string::npos) options.address = wish.substr(0, colon);
   const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), options.port);
   check(error == std::errc() && end == port.data() + port.size(),
@@ -90,7 +90,8 @@ void live::start_from_environment() noexcept {
 std::vector<live::ProgramNow> live::programs_after(std::uint64_t number) {
   std::vector<ProgramNow> out;
   for (const KnownProgram& known : known_programs()) {
-    const auto program = known.number > number ? known.program.lock() : nullptr;
+    if (known.number <= number) continue;
+    const auto program = known.program.lock();
     if (!program) continue;
     ProgramNow& now = out.emplace_back(ProgramNow{known.number, known.name, 0, {}});
     any_equation(*program, [&](const Equation& e) {
@@ -107,8 +108,9 @@ bool live::any_program() { return !known_programs().empty(); }
 
 std::optional<std::string> live::program_text(std::uint64_t number) {
   for (const KnownProgram& known : known_programs()) {
-    const auto program = known.number == number ? known.program.lock() : nullptr;
-    if (program) return to_string(*program, std::string(platforms::current().name));
+    if (known.number != number) continue;
+    if (const auto program = known.program.lock())
+      return to_string(*program, std::string(platforms::current().name));
   }
   return {};
 }

@@ -21,9 +21,9 @@ void unpack(DType dtype, const void* packed, void* unpacked, std::size_t element
   for (std::size_t i = 0; i < elements; ++i) {
     const auto high = static_cast<std::uint8_t>(
         from[i / size_of(per_byte)] << (8 - bits - static_cast<int>(i % size_of(per_byte)) * bits));
-    to[i] = is_signed(dtype)
-                ? static_cast<std::int8_t>(static_cast<std::int8_t>(high) >> (8 - bits))
-                : static_cast<std::int8_t>(high >> (8 - bits));
+    to[i] = static_cast<std::int8_t>(high >> (8 - bits));
+    if (is_signed(dtype))
+      to[i] = static_cast<std::int8_t>(static_cast<std::int8_t>(high) >> (8 - bits));
   }
 }
 
