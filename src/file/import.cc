@@ -62,10 +62,8 @@ Foreign read_foreign(std::string_view text, const std::string& name) {
   once([&] {
     if (!platforms::load_package("import", "load") || !reader.load())
       throw PluginError(ErrorCode::unimplemented,
-                        fmt::format("load: {}: this is no saved program, and there is no package "
-                                    "import: Postern was built without it, or POSTERN_IMPORT names "
-                                    "another one",
-                                    name));
+                        fmt::format("load: {}: this is no saved program, and {}", name,
+                                    platforms::no_package("import")));
   });
   return reader.load()(text, name);
 }

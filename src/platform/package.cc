@@ -35,12 +35,18 @@ constexpr Package packages[] = {
 #endif
     POSTERN_PACKAGES{}};
 
-/// Empty: Postern was built without.
-std::string path_of(std::string_view name, std::string_view what, bool is_built) {
-  namespace fs = std::filesystem;
+/// Of the environment: its path.
+std::string variable_of(std::string_view name) {
   std::string variable = fmt::format("POSTERN_{}", name);
   std::ranges::transform(variable, variable.begin(),
                          [](char c) { return static_cast<char>(std::toupper(c)); });
+  return variable;
+}
+
+/// Empty: Postern was built without.
+std::string path_of(std::string_view name, std::string_view what, bool is_built) {
+  namespace fs = std::filesystem;
+  const std::string variable = variable_of(name);
   if (const char* given = environment(variable.c_str())) return given;
   const std::string file = fmt::format("libpostern_{}.so", name);
   const fs::path installed = installed_beside(file.c_str());
@@ -70,6 +76,12 @@ bool load_package(std::string_view name, std::string_view what) {
     throw PluginError(e.code(), fmt::format("{}: {}", what, e.what()));
   }
   return true;
+}
+
+std::string no_package(std::string_view name) {
+  return fmt::format(
+      "there is no package {}: Postern was built without it, or {} names another one", name,
+      variable_of(name));
 }
 
 }  // namespace postern::internal::platforms

@@ -29,9 +29,7 @@ const live::Page& page(const char* what) {
   once([&] {
     if (!platforms::load_package("live", what) || !known_page.load())
       throw PluginError(ErrorCode::unimplemented,
-                        fmt::format("{}: there is no package live: Postern was built without it, "
-                                    "or POSTERN_LIVE names another one",
-                                    what));
+                        fmt::format("{}: {}", what, platforms::no_package("live")));
   });
   return *known_page.load();
 }
