@@ -16,6 +16,7 @@ struct FfiExtension;  // ffi.cc
 /// before it.
 inline constexpr int required_api_major = 0;
 inline constexpr int required_api_minor = 81;
+inline constexpr int tested_api_minor = 115;  ///< The latest of scripts/dependencies.txt.
 
 /// Throws PluginError unless a plug-in of this version can be used; `path` is for the text.
 void check_api_version(int major, int minor, const std::string& path);

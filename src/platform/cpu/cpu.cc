@@ -5,6 +5,8 @@
 #include <cstring>
 #include <filesystem>
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include "core/mutex.h"
 #include "host/handler.h"
@@ -16,32 +18,46 @@ namespace postern::internal::platforms {
 
 namespace {
 
-/// Devices that wait in a collective for one whose host function takes long: XLA would end the
-/// process after a minute. Deadlines and cancel() are what ends such runs. XLA has no option of the
-/// compilation for it, only flags in the environment, which a plug-in reads once, when its first
-/// client is made; it ends the process when it does not know one, so they are for the version only
-/// that is known to have them. What the user gave comes after them and wins.
-class WithoutTimeouts {
+/// Flags of XLA that no option of a compilation has: a plug-in reads them in the environment, once,
+/// when its first client is made. It ends the process when it does not know one, so they are for
+/// versions that are known to have them.
+struct Flags {
+  int first_minor, last_minor;
+  std::string_view text;
+};
+constexpr Flags flags[] = {
+    // Devices that wait in a collective for one whose host function takes long: XLA would end the
+    // process after a minute. Deadlines and cancel() are what ends such runs.
+    {pjrt::required_api_minor, pjrt::tested_api_minor,
+     "--xla_cpu_collective_call_warn_stuck_timeout_seconds=2147483647 "
+     "--xla_cpu_collective_call_terminate_timeout_seconds=2147483647 "},
+    // Compiling a sum beside a product ends the process there: of YNNPACK's fusions only products.
+    {106, 106, "--xla_cpu_experimental_ynn_fusion_type=LIBRARY_FUSION_TYPE_DOT "},
+};
+
+/// Sets them while it lives. What the user gave comes after them and wins.
+class WithFlags {
  public:
-  explicit WithoutTimeouts(const pjrt::Plugin& plugin) : lock_(guard()) {
-    if (plugin.api_minor() != pjrt::required_api_minor) return;
+  explicit WithFlags(const pjrt::Plugin& plugin) : lock_(guard()) {
     if (const char* given = std::getenv(name)) {
       if (given[std::strspn(given, " \t\r\n")] != '-') return;  // the name of a file
       before_ = given;
     }
-    const std::string flags =
-        "--xla_cpu_collective_call_warn_stuck_timeout_seconds=2147483647 "
-        "--xla_cpu_collective_call_terminate_timeout_seconds=2147483647 ";
-    set_ = ::setenv(name, (flags + before_.value_or("")).c_str(), 1) == 0;
+    std::string all;
+    for (const Flags& some : flags)
+      if (some.first_minor <= plugin.api_minor() && plugin.api_minor() <= some.last_minor)
+        all += some.text;
+    if (all.empty()) return;
+    set_ = ::setenv(name, (all + before_.value_or("")).c_str(), 1) == 0;
   }
-  ~WithoutTimeouts() {
+  ~WithFlags() {
     if (!set_) return;
     if (before_)
       ::setenv(name, before_->c_str(), 1);
     else
       ::unsetenv(name);
   }
-  WithoutTimeouts(const WithoutTimeouts&) = delete;
+  WithFlags(const WithFlags&) = delete;
 
  private:
   static constexpr const char* name = "XLA_FLAGS";
@@ -72,7 +88,7 @@ pjrt::Client cpu_client(const pjrt::Plugin& plugin, int devices) {
   if (devices < 1)
     throw Error(ErrorCode::invalid_argument,
                 "a CPU client needs at least one device; came " + std::to_string(devices));
-  const WithoutTimeouts flags(plugin);
+  const WithFlags known(plugin);
   return pjrt::Client(plugin, {{"cpu_device_count", std::int64_t{devices}}});
 }
 
