@@ -23,7 +23,7 @@ install(DIRECTORY include/postern DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 # the symbols that are for debuggers, and for its packages.
 set(installed_plugin ${plugin})
 if(plugin AND CMAKE_STRIP)
-  set(installed_plugin ${PROJECT_BINARY_DIR}/xla_cpu_pjrt.so)
+  set(installed_plugin ${PROJECT_BINARY_DIR}/xla_cpu_pjrt${POSTERN_XLA}.so)
   # By another name first: several installations may go on at once.
   install(
     CODE "if(\"${plugin}\" IS_NEWER_THAN \"${installed_plugin}\")
@@ -34,7 +34,11 @@ if(plugin AND CMAKE_STRIP)
 endif()")
 endif()
 if(plugin)
-  install(FILES ${installed_plugin} DESTINATION ${CMAKE_INSTALL_LIBDIR}/postern)
+  install(FILES ${installed_plugin} DESTINATION ${CMAKE_INSTALL_LIBDIR}/postern
+          RENAME xla_cpu_pjrt.so)
+  get_filename_component(folder ${plugin} DIRECTORY)
+  file(GLOB notices ${folder}/LICENSE ${folder}/THIRD_PARTY_NOTICES ${folder}/METADATA)
+  install(FILES ${notices} DESTINATION ${CMAKE_INSTALL_DOCDIR}/xla)
 endif()
 foreach(package ${postern_packages})
   if(BUILD_SHARED_LIBS)
