@@ -20,7 +20,9 @@ FOR_ALL = re.compile(
 PRINTED = re.compile(r"const pn::Tensor (?:.*, )?(\w+) =.*;  // (\[.*\]|-?[\d.]+)$")
 SKIPPED = ("c.h", "devices.h")  # C, and what comes before the first operation
 # Headers of functions that do nothing but return.
-PURE = "arrange compare conv indexing linalg ops products random reduce signal sort".split()
+PURE = (
+    "arrange compare conv indexing initialize linalg nn ops products random reduce signal sort"
+).split()
 # Functions that throw TypeError and are not in tests/core/places_test.cc: what they take last may
 # be any number of arguments, programs call them, or they can hardly be called wrongly there.
 NO_PLACE = {
@@ -60,6 +62,8 @@ NOT_OBVIOUS = {
     "linalg.h": "linalg::plu linalg::triangular_solve",
     "listen.h": "listen::stats",
     "live.h": "hooks_of",
+    "nn.h": "dropout cross_entropy",
+    "optimize.h": "optimize::Optimizer",
     "metrics.h": "listen::tensorboard",
     "ops.h": "where pad sum dot_general take",
     "pending.h": "start_call",
@@ -77,11 +81,12 @@ NOT_OBVIOUS = {
     "tensor.h": "borrow operator[]",
     "transforms.h": "jvp vjp linearize linear_transpose grad value_and_grad jacfwd vmap vectorize"
     " custom_jvp custom_vjp linear_call custom_linear_solve custom_root call_with_vjp checkpoint",
-    "tree.h": "map_leaves",
+    "tree.h": "map_leaves named",
     "view.h": "View",
 }
 
 PRELUDE = """\
+#include <postern/optimize.h>
 #include <postern/postern.h>
 
 #include <cmath>

@@ -10,7 +10,8 @@ from headers import CLASS, FUNCTION, HEADERS, HEADING, SKIP, plain, template_of,
 
 GROUPS = {
     "Values": "tensor type dtype tree view place attributes npy dlpack",
-    "Operations": "ops arrange compare conv indexing linalg products random reduce signal sort",
+    "Operations": "ops arrange compare conv indexing linalg products random reduce signal sort nn"
+    " initialize optimize",
     "Programs": "jit run program devices error file record checkpoint",
     "Host functions": "call pending host registry library c",
     "Seeing": "tap hook live print check listen metrics serve",

@@ -64,6 +64,27 @@ void save_tensors(const std::filesystem::path& file, const Tree& tree,
   save_tensors(file, tensors, place);
 }
 
+namespace detail {
+POSTERN_API std::vector<Tensor> load_tensors(const std::filesystem::path& file,
+                                             const std::vector<std::string>& names,
+                                             const std::vector<Tensor>& like, const Place& place);
+}
+
+/// Returns a container like `like`, of whose leaves only the types count, with the tensors that
+/// have the names of its leaves, as save_tensors gives them; others in the file are left out.
+/// Throws the same errors, and Error(failed_precondition) with all leaves that the file lacks or
+/// has of another type.
+///
+///   const std::pair weights{pn::tensor<float>({1, 2}), pn::Tensor(3.0f)};
+///   pn::save_tensors("weights.safetensors", weights);
+///   const auto [w, b] = pn::load_tensors("weights.safetensors", weights);
+template <class Tree>
+[[nodiscard]] Tree load_tensors(const std::filesystem::path& file, const Tree& like,
+                                Place place = Place::current()) {
+  return detail::with_leaves(
+      like, detail::load_tensors(file, detail::tensor_names(like), leaves(like), place));
+}
+
 // --- state of host functions ---
 
 /// While it lives, checkpoints keep this state and resume() gives it back. No member throws.
@@ -114,6 +135,8 @@ namespace listen {
 
 struct CheckpointOptions {
   std::int64_t every = 1;  // firings 0, every, 2 * every, ... that this listener is shown
+  bool last = false;       // the last firing of a run too, when the run has ended, however it has:
+                           // each firing is copied then, and registered states are saved
   std::int64_t keep = 3;   // so many of the newest stay in the folder; 0: all
   bool async = true;       // the program goes on while a copy is written. At most one more copy
                            // waits; then the program does

@@ -70,6 +70,32 @@ inline TensorBoard tensorboard(const std::filesystem::path& folder,
   return TensorBoard(folder, options, place);
 }
 
+struct PngOptions {
+  OnError on_error = OnError::stop;
+};
+/// Writes images, a file for each: "x-{step}.png", or {step:06} as fmt has it. Leaves are as of
+/// TensorBoardOptions::Arrays::images; of more than one image in a firing the second has "-1"
+/// behind its name, and so on. Without {step} the newest firing stays.
+class Png {
+ public:
+  /// Throws TypeError for a file of another name.
+  POSTERN_API explicit Png(const std::string& file, const PngOptions& options = {},
+                           Place place = Place::current());
+  /// Throws Error(unavailable) when a file cannot be written, and TypeError for what is no image.
+  POSTERN_API void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
+
+ private:
+  std::shared_ptr<struct PngState> state_;
+};
+/// Makes a Png; throws as its constructor does.
+///
+///   const auto images = pn::listen::png("picture.png");
+///   pn::tap({.name = "x"}, pn::tensor<float>({{0, 0.5}, {1, 0}}), images);
+inline Png png(const std::string& file, const PngOptions& options = {},
+               Place place = Place::current()) {
+  return Png(file, options, place);
+}
+
 struct RowOptions {
   /// In JSON Lines: arrays of more elements are objects with count, nan, inf, min, mean and max.
   std::int64_t max_elements = 100;

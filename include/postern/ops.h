@@ -71,8 +71,10 @@ namespace postern {
 [[nodiscard]] POSTERN_API Tensor atan2(const Operand& y, const Operand& x);
 /// Returns 1 / (1 + exp(-x)), the sigmoid.
 [[nodiscard]] POSTERN_API Tensor logistic(const Operand& x);
-/// Returns the error function of real x, and its inverse on (-1, 1); complex x is a TypeError.
+/// Returns the error function of real x, 1 less that, and its inverse on (-1, 1); complex x is a
+/// TypeError.
 [[nodiscard]] POSTERN_API Tensor erf(const Operand& x);
+[[nodiscard]] POSTERN_API Tensor erfc(const Operand& x);
 [[nodiscard]] POSTERN_API Tensor erf_inv(const Operand& x);
 /// Returns the whole number below, above, or nearest, of which `round` takes the even one where two
 /// are near. Integers and pred stay as they are, complex x is a TypeError.

@@ -18,12 +18,14 @@
 #include <postern/hook.h>
 #include <postern/host.h>
 #include <postern/indexing.h>
+#include <postern/initialize.h>
 #include <postern/jit.h>
 #include <postern/library.h>
 #include <postern/linalg.h>
 #include <postern/listen.h>
 #include <postern/live.h>
 #include <postern/metrics.h>
+#include <postern/nn.h>
 #include <postern/npy.h>
 #include <postern/ops.h>
 #include <postern/pending.h>

@@ -30,6 +30,9 @@ namespace postern::random {
 /// Draws one of that type: mean 0, variance 1 (complex: of both parts together); f16 to f64, c64 or
 /// c128.
 [[nodiscard]] POSTERN_API Tensor normal(const Operand& key, const Type& type);
+/// Draws one of that type: `normal`, cut off outside of low to high; f16, bf16, f32 or f64.
+[[nodiscard]] POSTERN_API Tensor truncated_normal(const Operand& key, const Type& type,
+                                                  const Operand& low, const Operand& high);
 /// Draws one of that type: uniform integers of 8 to 64 bits in [low, high); where high <= low, low.
 [[nodiscard]] POSTERN_API Tensor integers(const Operand& key, const Type& type, const Operand& low,
                                           const Operand& high);

@@ -8,6 +8,7 @@
 //   using State = std::tuple<std::vector<Layer>, std::map<std::string, pn::Tensor>, int>;
 #pragma once
 #include <postern/detail/aggregate.h>
+#include <postern/detail/api.h>
 #include <postern/tensor.h>
 
 #include <array>
@@ -20,6 +21,14 @@
 #include <vector>
 
 namespace postern {
+
+/// A container in another one that has a name there, which the paths of its leaves show in place of
+/// its number: what `named` returns.
+template <class T>
+struct WithName {
+  std::string name;
+  T value;
+};
 
 namespace detail {
 
@@ -48,6 +57,11 @@ template <class T>
 struct is_optional : std::false_type {};
 template <class T>
 struct is_optional<std::optional<T>> : std::true_type {};
+
+template <class T>
+inline constexpr bool is_named = false;
+template <class T>
+inline constexpr bool is_named<WithName<T>> = true;
 
 /// Calls `leaf(Tensor-or-Type&)` for each leaf in order, and writes the structure's text to `note`
 /// when it is not null.
@@ -111,9 +125,12 @@ void visit(Tree& tree, Leaf&& leaf, std::string* note = nullptr) {
 /// Appends the path of each leaf: "[0].mean"; a leaf alone has the empty path.
 template <class Tree>
 void leaf_paths(const Tree& tree, const std::string& prefix, std::vector<std::string>& paths) {
+  auto one = [&]<class Part>(const Part& part, std::size_t i) {
+    leaf_paths(part, is_named<Part> ? prefix : prefix + "[" + std::to_string(i) + "]", paths);
+  };
   auto indexed = [&](const auto&... parts) {
     std::size_t i = 0;
-    (leaf_paths(parts, prefix + "[" + std::to_string(i++) + "]", paths), ...);
+    (one(parts, i++), ...);
   };
   if constexpr (is_leaf<Tree>)
     paths.push_back(prefix);
@@ -122,12 +139,13 @@ void leaf_paths(const Tree& tree, const std::string& prefix, std::vector<std::st
   else if constexpr (is_tuple<Tree>::value)
     std::apply(indexed, tree);
   else if constexpr (is_vector<Tree>::value) {
-    for (std::size_t i = 0; i < tree.size(); ++i)
-      leaf_paths(tree[i], prefix + "[" + std::to_string(i) + "]", paths);
+    for (std::size_t i = 0; i < tree.size(); ++i) one(tree[i], i);
   } else if constexpr (is_map<Tree>::value) {
     for (const auto& [key, part] : tree) leaf_paths(part, prefix + "." + key, paths);
   } else if constexpr (is_optional<Tree>::value) {
     if (tree) leaf_paths(*tree, prefix, paths);
+  } else if constexpr (is_named<Tree>) {
+    leaf_paths(tree.value, prefix + "." + tree.name, paths);
   } else {
     with_fields(tree, [&](const auto&... parts) {
       std::size_t i = 0;
@@ -255,6 +273,23 @@ std::string structure_of(const Tree& tree) {
   return text;
 }
 
+/// Throws TypeError unless both texts of a structure agree.
+POSTERN_API void require_structure(const char* what, const std::string& required,
+                                   const std::string& got, const Place& place);
+
+template <class F, class Tree, class... Trees>
+Tree map_leaves_at(const Place& place, F& f, Tree tree, const Trees&... others) {
+  const std::string structure = structure_of(tree);
+  (require_structure("map_leaves: a container", structure, structure_of(others), place), ...);
+  const std::array rest{leaves_of(others)...};
+  std::size_t i = 0;
+  visit(tree, [&](Tensor& leaf) {
+    leaf = std::apply([&](const auto&... r) { return f(std::as_const(leaf), r[i]...); }, rest);
+    ++i;
+  });
+  return tree;
+}
+
 }  // namespace detail
 
 /// Returns the leaves of a container, in order. Throws nothing.
@@ -272,6 +307,52 @@ template <class F, class Tree>
 Tree map_leaves(F&& f, Tree tree) {
   detail::visit(tree, [&](Tensor& leaf) { leaf = f(std::as_const(leaf)); });
   return tree;
+}
+
+/// Returns the first container with `f(leaf, other...)` in place of each leaf, of containers that
+/// have one structure, as parameters and their gradients have. Throws TypeError where their
+/// structures or static values differ, and what `f` throws.
+///
+///   const std::pair p{pn::tensor<float>({1, 2}), pn::Tensor(3.0f)};
+///   const std::pair g{pn::tensor<float>({10, 20}), pn::Tensor(30.0f)};
+///   const auto next = pn::map_leaves([](pn::Tensor p, pn::Tensor g) { return p - 0.1f * g; }, p,
+///   g); const pn::Tensor y = next.first;  // [0 0]
+template <class F, class Tree, class Other>
+Tree map_leaves(F&& f, const Tree& tree, const Other& other, Place place = Place::current()) {
+  return detail::map_leaves_at(place, f, tree, other);
+}
+template <class F, class Tree, class Other, class Third>
+Tree map_leaves(F&& f, const Tree& tree, const Other& other, const Third& third,
+                Place place = Place::current()) {
+  return detail::map_leaves_at(place, f, tree, other, third);
+}
+template <class F, class Tree, class Other, class Third, class Fourth>
+Tree map_leaves(F&& f, const Tree& tree, const Other& other, const Third& third,
+                const Fourth& fourth, Place place = Place::current()) {
+  return detail::map_leaves_at(place, f, tree, other, third, fourth);
+}
+
+/// Returns a part of a tuple, pair, array or vector that has a name there: what shows paths shows
+/// `train.loss` in place of `train[0]`. The name is static, the part is `.value`. Throws nothing.
+///
+///   auto f = pn::jit([](pn::Tensor x) {
+///     const pn::Tensor loss = pn::mean(x * x);
+///     pn::tap({.name = "train"}, std::tuple{pn::named("loss", loss), pn::named("x", x)},
+///             [](const pn::TapInfo& info, std::span<const pn::AnyView> leaves) {
+///               std::cout << info.paths[0] << "\n";  // .loss
+///             });
+///     return loss;
+///   });
+///   const pn::Tensor y = f(pn::tensor<float>({1, 3}));  // 5
+template <class T>
+[[nodiscard]] WithName<T> named(std::string name, T part) {
+  return {std::move(name), std::move(part)};
+}
+// A number is a leaf.
+template <class T>
+requires std::is_arithmetic_v<T>
+[[nodiscard]] WithName<Tensor> named(std::string name, T number) {
+  return {std::move(name), Tensor(number)};
 }
 
 }  // namespace postern

@@ -22,7 +22,7 @@ namespace {
 
 /// Runs `read`; its errors begin with `who`.
 template <class F>
-auto named(const std::string& who, F&& read) {
+auto told(const std::string& who, F&& read) {
   try {
     return read();
   } catch (const Error& e) {
@@ -60,7 +60,7 @@ struct Written {
 
 Tensor read_npy(const std::filesystem::path& file) {
   const std::string data = host::read_file("read_npy", file.string());
-  return named("read_npy: " + one_line(file.string()), [&] { return npy_in(data); });
+  return told("read_npy: " + one_line(file.string()), [&] { return npy_in(data); });
 }
 
 void write_npy(const std::filesystem::path& file, const Tensor& value, Place place) {
@@ -75,11 +75,11 @@ void write_npy(const std::filesystem::path& file, const Tensor& value, Place pla
 NamedTensors read_npz(const std::filesystem::path& file) {
   const std::string archive = host::read_file("read_npz", file.string());
   NamedTensors out;
-  named("read_npz: " + one_line(file.string()), [&] {
+  told("read_npz: " + one_line(file.string()), [&] {
     host::read_zip(archive, [&](const std::string& name, std::string_view data) {
       const bool suffix = name.ends_with(".npy");
       out.emplace_back(suffix ? name.substr(0, name.size() - 4) : name,
-                       named(one_line(name), [&] { return npy_in(data); }));
+                       told(one_line(name), [&] { return npy_in(data); }));
     });
   });
   return out;

@@ -13,6 +13,7 @@
 #include "core/sharding.h"
 #include "core/text.h"
 #include "file/checkpoint_writer.h"
+#include "host/run_end.h"
 #include "host/run_state.h"
 
 namespace postern::listen {
@@ -99,7 +100,7 @@ Spread spread_of(const SiteSpec* site, int device,
 
 }  // namespace
 
-struct CheckpointState {
+struct CheckpointState : std::enable_shared_from_this<CheckpointState> {
   std::shared_ptr<file::CheckpointWriter> writer;
   CheckpointOptions options;
   std::shared_ptr<std::atomic<std::uint64_t>> written =
@@ -124,16 +125,23 @@ struct CheckpointState {
     std::size_t given = 0;
   };
   std::map<std::pair<std::uint64_t, std::uint64_t>, Gathered> gathered;
+  // Firings that are written if none follows, by run; none: that one is written.
+  std::map<std::uint64_t, std::optional<Snapshot>> last;
   static constexpr std::size_t most_gathered = 8, most_uneven = 64;
 
   void see(const TapInfo& info, std::span<const AnyView> leaves);
 
  private:
+  bool is_kept(std::uint64_t firing) const {
+    return firing % static_cast<std::uint64_t>(options.every) == 0;
+  }
   std::optional<std::uint64_t> wanted(const TapInfo& info, std::size_t givers,
                                       std::uint64_t job_run);
   CheckpointPart copy(std::span<const AnyView> leaves, const Spread& spread) const;
   std::optional<Snapshot> gather(const TapInfo& info, std::uint64_t firing, CheckpointPart part,
                                  const Spread& spread);
+  void hold(std::uint64_t of, Snapshot snapshot);
+  void write(Snapshot snapshot, const detail::StopState* stop);
 };
 
 /// The number of a device's firing, if one of that number is to be kept. Runs count each for
@@ -165,7 +173,7 @@ std::optional<std::uint64_t> CheckpointState::wanted(const TapInfo& info, std::s
     ++seen;
   }
   const std::uint64_t firing = here.before + count;
-  if (firing % static_cast<std::uint64_t>(options.every) != 0) return {};
+  if (!options.last && !is_kept(firing)) return {};
   return firing;
 }
 
@@ -209,6 +217,23 @@ std::optional<Snapshot> CheckpointState::gather(const TapInfo& info, std::uint64
   return out;
 }
 
+/// Keeps what is written when the run ends, unless a later firing takes its place.
+void CheckpointState::hold(std::uint64_t of, Snapshot snapshot) {
+  std::scoped_lock lock(guard);
+  if (!last.insert_or_assign(of, std::move(snapshot)).second) return;
+  host::when_run_ends(of, [state = shared_from_this(), of](bool) {
+    std::unique_lock held(state->guard);
+    std::optional<Snapshot> end = std::move(state->last.extract(of).mapped());
+    held.unlock();
+    if (end) state->write(std::move(*end), nullptr);
+  });
+}
+
+void CheckpointState::write(Snapshot snapshot, const detail::StopState* stop) {
+  writer->submit({std::move(snapshot), options.keep, options.on_error, written}, options.async,
+                 stop);
+}
+
 void CheckpointState::see(const TapInfo& info, std::span<const AnyView> leaves) {
   if (info.recomputed) return;
   if (leaves.size() != info.paths.size())
@@ -225,6 +250,9 @@ void CheckpointState::see(const TapInfo& info, std::span<const AnyView> leaves) 
   if (over && job_run == 0)
     throw Error(ErrorCode::failed_precondition,
                 "checkpoint: the tap lies over processes, and its run is not one of all of them");
+  if (over && options.last)
+    throw Error(ErrorCode::failed_precondition,
+                "checkpoint: CheckpointOptions::last is not for taps over processes");
   if (!spread.gives) return;
   const auto firing = wanted(info, spread.givers, job_run);
   if (!firing) return;
@@ -242,8 +270,12 @@ void CheckpointState::see(const TapInfo& info, std::span<const AnyView> leaves) 
                 "checkpoint: states are registered, and an asynchronous tap comes too late to see "
                 "them as they were; make the tap synchronous, the file is written beside the "
                 "program all the same (CheckpointOptions::async)");
-  writer->submit({std::move(*snapshot), options.keep, options.on_error, written}, options.async,
-                 info.run_state);
+  if (!is_kept(*firing)) return hold(info.run, std::move(*snapshot));
+  if (options.last) {
+    std::scoped_lock lock(guard);
+    if (const auto earlier = last.find(info.run); earlier != last.end()) earlier->second.reset();
+  }
+  write(std::move(*snapshot), info.run_state);
 }
 
 Checkpoint::Checkpoint(const std::filesystem::path& folder, const CheckpointOptions& options,

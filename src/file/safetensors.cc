@@ -208,4 +208,31 @@ NamedTensors load_tensors(const std::filesystem::path& file) {
   }
 }
 
+namespace detail {
+
+Tensors load_tensors(const std::filesystem::path& file, const std::vector<std::string>& names,
+                     const Tensors& like, const Place& place) {
+  PlaceScope at(place);
+  const NamedTensors all = postern::load_tensors(file);
+  Tensors out;
+  std::string differ;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const auto found = std::ranges::find(all, names[i], &NamedTensors::value_type::first);
+    const Type& type = like[i].type();
+    if (found == all.end()) {
+      differ += fmt::format("\n  leaf {} is not in the file", internal::quoted(names[i]));
+    } else if (found->second.dtype() != type.dtype || found->second.dims() != type.dims) {
+      differ += fmt::format("\n  leaf {} is {}, in the file {}", internal::quoted(names[i]),
+                            to_string(type), to_string(found->second.type()));
+    } else {
+      out.push_back(found->second);
+    }
+  }
+  if (!differ.empty())
+    throw Error(ErrorCode::failed_precondition, fmt::format("load_tensors: {} has other tensors:{}",
+                                                            one_line(file.string()), differ));
+  return out;
+}
+
+}  // namespace detail
 }  // namespace postern

@@ -15,7 +15,7 @@ namespace {
 struct RunEnds {
   std::atomic<bool> any{false};
   Mutex guard;
-  std::multimap<std::uint64_t, std::function<void()>> waiting;  // by the run's number
+  std::multimap<std::uint64_t, std::function<void(bool)>> waiting;  // by the run's number
 };
 RunEnds& run_ends() {
   static RunEnds* const r = new RunEnds;  // runs may end as late as the process
@@ -24,7 +24,7 @@ RunEnds& run_ends() {
 
 }  // namespace
 
-void when_run_ends_well(std::uint64_t run, std::function<void()> f) {
+void when_run_ends(std::uint64_t run, std::function<void(bool)> f) {
   RunEnds& ends = run_ends();
   std::scoped_lock lock(ends.guard);
   constexpr std::size_t most = 1000;  // the runs of a guest do not say when they end
@@ -37,7 +37,7 @@ void run_has_ended(std::uint64_t run, bool well) noexcept {
   RunEnds& ends = run_ends();
   if (!ends.any.load(std::memory_order_relaxed)) [[likely]]
     return;
-  std::vector<std::function<void()>> of_run;
+  std::vector<std::function<void(bool)>> of_run;
   {
     std::scoped_lock lock(ends.guard);
     const auto [first, last] = ends.waiting.equal_range(run);
@@ -47,7 +47,7 @@ void run_has_ended(std::uint64_t run, bool well) noexcept {
   }
   for (auto& f : of_run) {
     try {
-      if (well) f();
+      f(well);
     } catch (...) {
       keep_unseen(std::current_exception());
     }

@@ -5,9 +5,9 @@
 
 namespace postern::internal::host {
 
-/// Calls `f`, on any thread, when the run of that number has ended well; asked inside an invocation
-/// that the run waits for.
-void when_run_ends_well(std::uint64_t run, std::function<void()> f);
+/// Calls `f`, on any thread, when the run of that number has ended, well or not; asked inside an
+/// invocation that the run waits for.
+void when_run_ends(std::uint64_t run, std::function<void(bool well)> f);
 
 /// Tells that the run is over.
 void run_has_ended(std::uint64_t run, bool well) noexcept;

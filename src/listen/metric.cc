@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "core/check.h"
 #include "listen/summary.h"
 #include "print/number.h"
 
@@ -30,6 +31,14 @@ std::string derivative(const TapInfo& info) {
 }
 
 }  // namespace
+
+void check_step_format(const char* who, const std::string& file) {
+  try {
+    static_cast<void>(fmt::format(fmt::runtime(file), fmt::arg("step", std::int64_t{0})));
+  } catch (const fmt::format_error& e) {
+    check(false, "{}: '{}' is no format of a step: {}", who, one_line(file), e.what());
+  }
+}
 
 std::string metric_name(const TapInfo& info, std::size_t leaf) {
   return one_line(leaf_name(info.name, path_of(info, leaf)) + derivative(info));

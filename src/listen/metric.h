@@ -28,6 +28,9 @@ class MetricSteps {
   std::map<std::string, std::int64_t> firings_;
 };
 
+/// Throws TypeError where a file's name is no format of a step.
+void check_step_format(const char* who, const std::string& file);
+
 /// Returns "name.path", with the transformations of derivatives.
 std::string metric_name(const TapInfo& info, std::size_t leaf);
 

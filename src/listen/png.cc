@@ -1,8 +1,20 @@
-// PNG: a signature, then chunks, each with its length, type, data and CRC-32.
+// PNG: a signature, then chunks, each with its length, type, data and CRC-32. The listener that
+// writes such files.
 #include "listen/png.h"
 
+#include <fmt/format.h>
 #include <postern/error.h>
+#include <postern/metrics.h>
 #include <zlib.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/check.h"
+#include "core/mutex.h"
+#include "host/text_file.h"
+#include "listen/metric.h"
+#include "listen/summary.h"
 
 namespace postern::internal::host {
 
@@ -52,4 +64,73 @@ std::string png(std::int64_t width, std::int64_t height, int channels, std::stri
   return out;
 }
 
+Images pngs_of(const char* who, const std::string& what, const AnyView& view) {
+  constexpr std::int64_t most_pixels = std::int64_t{1} << 28;  // of one image
+  const std::span<const std::int64_t> dims = view.dims();
+  const std::size_t at = dims.size() == 4;
+  const bool fits = dims.size() >= 2 && dims.size() <= 4;
+  const std::int64_t channels = dims.size() > 2 && fits ? dims[at + 2] : 1;
+  check(fits && (view.dtype() == DType::u8 || is_float(view.dtype())) &&
+            (channels == 1 || channels == 3 || channels == 4) && view.size() > 0 &&
+            dims[at] <= most_pixels / dims[at + 1],
+        "{}: an image is u8 or a float, [height, width], [height, width, channels] or [n, height, "
+        "width, channels] with 1, 3 or 4 channels and at most {} pixels; '{}' is {}",
+        who, most_pixels, what, to_string(view.type()));
+  std::string samples(static_cast<std::size_t>(view.size()), '\0');
+  for (std::int64_t i = 0; i < view.size(); ++i) {
+    double x = real_at(view.dtype(), view.data(), i);
+    if (view.dtype() != DType::u8)
+      x = std::round(std::clamp(std::isnan(x) ? 0 : x, 0.0, 1.0) * 255);
+    samples[static_cast<std::size_t>(i)] = static_cast<char>(static_cast<unsigned char>(x));
+  }
+  Images out{dims[at + 1], dims[at], {}};
+  const auto size = static_cast<std::size_t>(out.width * out.height * channels);
+  for (std::size_t from = 0; from < samples.size(); from += size)
+    out.files.push_back(png(out.width, out.height, static_cast<int>(channels),
+                            std::string_view(samples).substr(from, size)));
+  return out;
+}
+
 }  // namespace postern::internal::host
+
+namespace postern::listen {
+using namespace internal;
+
+struct PngState {
+  std::string path;
+  Mutex guard;
+  host::MetricSteps steps;
+  host::WriteFailures failures;
+
+  PngState(std::string where, OnError on_error) : path(std::move(where)), failures(on_error) {}
+
+  void see(const TapInfo& info, std::span<const AnyView> leaves) {
+    const auto [step, first] = steps.next(info, leaves);
+    std::string name = fmt::format(fmt::runtime(path), fmt::arg("step", step));
+    name.resize(name.size() - std::string_view(".png").size());
+    std::size_t count = 0;
+    for (std::size_t i = first; i < leaves.size(); ++i)
+      for (const std::string& file :
+           host::pngs_of("png", host::metric_name(info, i), leaves[i]).files) {
+        const std::string number = count == 0 ? "" : fmt::format("-{}", count);
+        host::write_text_file("png", name + number + ".png", file);
+        ++count;
+      }
+  }
+};
+
+Png::Png(const std::string& file, const PngOptions& options, Place place) {
+  PlaceScope at(place);
+  constexpr std::string_view end = ".png";
+  check(file.size() > end.size() && file.ends_with(end),
+        "png: the file must be named .png, got '{}'", file);
+  host::check_step_format("png", file);
+  state_ = std::make_shared<PngState>(file, options.on_error);
+}
+
+void Png::operator()(const TapInfo& info, std::span<const AnyView> leaves) const {
+  std::scoped_lock lock(state_->guard);
+  state_->failures.run("png", [&] { state_->see(info, leaves); });
+}
+
+}  // namespace postern::listen

@@ -153,11 +153,7 @@ Record::Record(const std::string& file, const RecordOptions& options, Place plac
                          [&] { state_->file = std::make_unique<host::NewFile>("record", file); });
     return;
   }
-  try {
-    static_cast<void>(fmt::format(fmt::runtime(file), fmt::arg("step", std::int64_t{0})));
-  } catch (const fmt::format_error& e) {
-    check(false, "record: '{}' is no format of a step: {}", one_line(file), e.what());
-  }
+  host::check_step_format("record", file);
 }
 
 void Record::operator()(const TapInfo& info, std::span<const AnyView> leaves) const {

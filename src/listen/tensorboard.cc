@@ -27,45 +27,10 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view file_prefix = "events.out.tfevents.";
-constexpr std::int64_t most_pixels = std::int64_t{1} << 28;  // of one image
-
-/// An image or several: [n, height, width, channels].
-struct Images {
-  std::int64_t count = 1, height, width, channels = 1;
-};
-
-Images images_of(const std::string& tag, const AnyView& view) {
-  const std::span<const std::int64_t> dims = view.dims();
-  Images out{};
-  const bool fits = dims.size() >= 2 && dims.size() <= 4;
-  if (fits) {
-    const std::size_t at = dims.size() == 4;
-    out = {at == 1 ? dims[0] : 1, dims[at], dims[at + 1], dims.size() > 2 ? dims[at + 2] : 1};
-  }
-  const bool samples = view.dtype() == DType::u8 || is_float(view.dtype());
-  const bool channels = out.channels == 1 || out.channels == 3 || out.channels == 4;
-  check(fits && samples && channels && view.size() > 0 && out.height <= most_pixels / out.width,
-        "tensorboard: an image is u8 or a float, [height, width], [height, width, channels] or [n, "
-        "height, width, channels] with 1, 3 or 4 channels and at most {} pixels; '{}' is {}",
-        most_pixels, tag, to_string(view.type()));
-  return out;
-}
 
 std::string image_value(const std::string& tag, const AnyView& view) {
-  const Images images = images_of(tag, view);
-  std::string samples(static_cast<std::size_t>(view.size()), '\0');
-  for (std::int64_t i = 0; i < view.size(); ++i) {
-    double x = host::real_at(view.dtype(), view.data(), i);
-    if (view.dtype() != DType::u8)
-      x = std::round(std::clamp(std::isnan(x) ? 0 : x, 0.0, 1.0) * 255);
-    samples[static_cast<std::size_t>(i)] = static_cast<char>(static_cast<unsigned char>(x));
-  }
-  std::vector<std::string> files;
-  const auto size = samples.size() / static_cast<std::size_t>(images.count);
-  for (std::size_t at = 0; at < samples.size(); at += size)
-    files.push_back(host::png(images.width, images.height, static_cast<int>(images.channels),
-                              std::string_view(samples).substr(at, size)));
-  return host::image_summary(tag, images.width, images.height, files);
+  const host::Images images = host::pngs_of("tensorboard", tag, view);
+  return host::image_summary(tag, images.width, images.height, images.files);
 }
 
 std::string histogram_value(const std::string& tag, const AnyView& view, std::span<const bool> mask,

@@ -128,7 +128,8 @@ struct ProgressState {
 static void end_with_run(const std::shared_ptr<ProgressState>& state, std::uint64_t run) {
   const std::int64_t done = state->done;
   if (done == state->total) return;
-  host::when_run_ends_well(run, [state, run, done] {
+  host::when_run_ends(run, [state, run, done](bool well) {
+    if (!well) return;
     std::unique_lock lock(state->guard);
     if (state->run != run || state->done != done) return;  // another loop began
     state->done = state->total;

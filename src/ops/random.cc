@@ -114,6 +114,9 @@ int mantissa_bits(DType dtype) {
   }
 }
 
+/// The next number after -1, of which erf_inv is finite.
+double above_less_one(DType dtype) { return -1.0 + std::ldexp(1.0, -mantissa_bits(dtype) - 1); }
+
 /// Smallest normal number.
 double tiny(DType dtype) {
   if (dtype == DType::f64) return std::numeric_limits<double>::min();
@@ -178,6 +181,15 @@ Tensor uniform(const Operand& key, const Type& type, const Operand& low, const O
   return maximum(from, floats * (to - from) + from);
 }
 
+Tensor truncated_normal(const Operand& key, const Type& type, const Operand& low,
+                        const Operand& high) {
+  PlaceScope at(key.place());
+  const Tensor from = convert(low, type.dtype), to = convert(high, type.dtype);
+  const double root = std::sqrt(2.0);
+  const Tensor least = maximum(erf(from / root), above_less_one(type.dtype));
+  return clip(erf_inv(uniform(key, type, least, erf(to / root))) * root, from, to);
+}
+
 Tensor normal(const Operand& key, const Type& type) {
   PlaceScope at(key.place());
   if (is_complex(type.dtype)) {
@@ -188,9 +200,7 @@ Tensor normal(const Operand& key, const Type& type) {
     };
     return complex(half(0), half(1)) / std::sqrt(2.0);
   }
-  const double above =
-      -1.0 + std::ldexp(1.0, -mantissa_bits(type.dtype) - 1);  // the next number after -1
-  return erf_inv(uniform(key, type, Operand(above), 1.0)) *
+  return erf_inv(uniform(key, type, above_less_one(type.dtype), 1.0)) *
          convert(Tensor(std::sqrt(2.0)), type.dtype);
 }
 

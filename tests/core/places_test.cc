@@ -1,45 +1,17 @@
 // Whose line an error names: that of whoever called a public function wrongly, never one of the
-// library's. `scripts/reference --check` finds public functions that are not in the tables here.
+// library's. `scripts/reference --check` finds public functions that are not in the tables here or
+// of the other parts.
 #include <postern/dlpack.h>
 
 #include <filesystem>
 #include <functional>
 
-#include "support.h"
+#include "core/places_test.h"
 
 namespace postern {
 namespace {
 
-using test::has;
-
-struct Wrong {
-  const char* text;
-  int line;
-  std::function<void()> call;
-};
-// One line each: __LINE__ is that of the whole.
-#define WRONG(...)                                                  \
-  Wrong {                                                           \
-#__VA_ARGS__, __LINE__, [&] { static_cast<void>(__VA_ARGS__); } \
-  }
-
-void expect_own_lines(const std::vector<Wrong>& calls) {
-  for (const Wrong& wrong : calls) {
-    const std::string place = "places_test.cc:" + std::to_string(wrong.line) + ")";
-    try {
-      wrong.call();
-      ADD_FAILURE() << wrong.text << " throws nothing";
-    } catch (const Error& e) {
-      EXPECT_TRUE(has(e.what(), place)) << wrong.text << "\n  " << e.what();
-    } catch (const std::exception& e) {
-      ADD_FAILURE() << wrong.text << " throws what is no Error: " << e.what();
-    }
-  }
-}
-
-const Tensor none;  // which every operation refuses
-const Type f32x2 = {DType::f32, {2}};
-const Dims two{2}, one{1};
+using namespace places_test;
 
 /// Of a trace that is over.
 Tensor leaked() {
@@ -104,7 +76,13 @@ TEST(Places, OfElementwiseOperations) {
                     WRONG(atan2(x, none)),
                     WRONG(logistic(none)),
                     WRONG(erf(none)),
+                    WRONG(erfc(none)),
                     WRONG(erf_inv(none)),
+                    WRONG(relu(none)),
+                    WRONG(gelu(none)),
+                    WRONG(silu(none)),
+                    WRONG(dropout(x, x, 0.5)),
+                    WRONG(cross_entropy(x, x, 1)),
                     WRONG(floor(none)),
                     WRONG(ceil(none)),
                     WRONG(round(none)),
@@ -274,6 +252,7 @@ TEST(Places, OfLinearAlgebraAndRandomNumbers) {
                     WRONG(r::bits(x, f32x2)),
                     WRONG(r::uniform(x, f32x2)),
                     WRONG(r::normal(x, f32x2)),
+                    WRONG(r::truncated_normal(x, f32x2, -1, 1)),
                     WRONG(r::integers(x, f32x2, 0, 2)),
                     WRONG(r::bernoulli(x, 0.5f)),
                     WRONG(r::exponential(x, f32x2)),
@@ -371,6 +350,8 @@ TEST(Places, OfFilesAndListeners) {
                     WRONG(n::Record("x")),
                     WRONG(n::histogram({.bins = 3})),
                     WRONG(n::Histogram({.bins = 3})),
+                    WRONG(n::png("x")),
+                    WRONG(n::Png("x")),
                     WRONG(n::csv("")),
                     WRONG(n::jsonl("")),
                     WRONG(n::tensorboard("")),

@@ -74,11 +74,55 @@ TEST(Tree, PathsNameTheLeaves) {
   EXPECT_EQ(paths_of(Sixteen())[15], ".p");
 }
 
+TEST(Tree, PartsMayHaveNames) {
+  EXPECT_EQ(paths_of(named("loss", Tensor(1))), (Names{".loss"}));
+  const std::tuple parts{Tensor(0), named("loss", Tensor(1)), named("n", 2),
+                         named("model", Tagged{Tensor(3), Tensor(4), "x"})};
+  EXPECT_EQ(paths_of(parts), (Names{"[0]", ".loss", ".n", ".model.w", ".model.b"}));
+  EXPECT_EQ(numbers_of(parts), (Ints{0, 1, 2, 3, 4}));
+  EXPECT_EQ(paths_of(std::map<std::string, std::vector<WithName<Tensor>>>{
+                {"k", {named("a", Tensor(1)), named("b", Tensor(2))}}}),
+            (Names{".k.a", ".k.b"}));
+  // In what taps show and files hold, and through jit.
+  const auto f = jit([](Tensor x) {
+    tap({.name = "train"}, std::pair{x, named("loss", 2 * x)}, [](const TapInfo& info, int, int) {
+      EXPECT_EQ(info.paths, (Names{"[0]", ".loss"}));
+    });
+    return std::pair{named("loss", 3 * x), x};
+  });
+  EXPECT_EQ(f(Tensor(2)).first.value.item<int>(), 6);
+  EXPECT_EQ(f(Tensor(2)).first.name, "loss");
+}
+
 TEST(Tree, MapLeaves) {
   const Model twice = map_leaves([](const Tensor& t) { return t * 2; },
                                  Model{{{Tensor(1), Tensor(2)}}, {{"k", Tensor(5)}}, {}});
   EXPECT_EQ(numbers_of(twice), (Ints{2, 4, 10}));
   EXPECT_FALSE(twice.scale);
+}
+
+TEST(Tree, MapLeavesOfSeveral) {
+  const Model p{{{Tensor(1), Tensor(2)}}, {{"k", Tensor(5)}}, {}};
+  const auto sum_of = [](Tensor a, Tensor b, const auto&... more) {
+    return ((a + 10 * b) + ... + (100 * more));
+  };
+  EXPECT_EQ(numbers_of(map_leaves(sum_of, p, p)), (Ints{11, 22, 55}));
+  EXPECT_EQ(numbers_of(map_leaves(sum_of, p, p, p)), (Ints{111, 222, 555}));
+  EXPECT_EQ(numbers_of(map_leaves(sum_of, p, p, p, p)), (Ints{211, 422, 1055}));
+  EXPECT_FALSE(map_leaves(sum_of, p, p).scale);
+  EXPECT_EQ(numbers_of(map_leaves(maximum, std::pair{Tensor(1), Tensor(4)},
+                                  std::array{Tensor(3), Tensor(2)})),
+            (Ints{3, 4}))
+      << "of one structure, whatever they are in C++";
+  const Model other{{{Tensor(1), Tensor(2)}}, {{"l", Tensor(5)}}, {}};
+  expect_error<TypeError>(
+      [&] { map_leaves(sum_of, p, p, other); },
+      {"map_leaves: a container has the structure", "1:l", "1:k", "tree_test.cc:"});
+  expect_error<TypeError>(
+      [&] {
+        map_leaves(sum_of, Tagged{{}, {}, "x"}, Tagged{{}, {}, "y"});
+      },
+      {"map_leaves", "1:y"});
 }
 
 TEST(Tree, ThroughJitAndCall) {

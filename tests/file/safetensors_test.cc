@@ -125,6 +125,26 @@ TEST(Safetensors, WhatIsNoneIsRefused) {
       {"UTF-8"});
 }
 
+TEST(Safetensors, WeightsComeBackIntoTheirContainer) {
+  const TemporaryFolder folder;
+  const std::string file = folder.path() + "/x.safetensors";
+  using Model = std::pair<std::vector<Layer>, int>;
+  const Model model{{{tensor<float>({1, 2}), Tensor(2)}, {Tensor(3.0f), Tensor(4)}}, 7};
+  save_tensors(file, model);
+  const auto [layers, number] =
+      load_tensors(file, Model{{{abstract(type<float>({2})), Tensor(0)}}, 9});
+  EXPECT_EQ(layers[0].w.to_vector<float>(), (std::vector<float>{1, 2}));
+  EXPECT_EQ(layers[0].b.item<int>(), 2);
+  EXPECT_EQ(number, 9);
+  expect_error<Error>(
+      [&] {
+        load_tensors(file, std::pair(std::vector{Layer{Tensor(1.0f), Tensor(2)}}, Tensor(1)));
+      },
+      {"has other tensors", "\"[0][0].w\" is f32[], in the file f32[2]",
+       "\"[1]\" is not in the file"},
+      ErrorCode::failed_precondition);
+}
+
 TEST(Safetensors, ADamagedFileIsAnErrorOrWhatItSays) {
   const TemporaryFolder folder;
   const std::string file = folder.path() + "/x.safetensors";

@@ -282,6 +282,40 @@ TEST(Metrics, ArraysOfEachStepAreFilesOfTheirOwn) {
   EXPECT_GT(steps.left_out(), 0u);
 }
 
+TEST(Metrics, ImagesAreFiles) {
+  const TemporaryFolder folder;
+  const auto images = listen::png(folder.path() + "/at-{step:02}.png");
+  const auto f = jit([&](Tensor x) {
+    tap({.name = "x"}, std::tuple{Tensor(7), x, reshape(x, {2, 3, 1})}, images);
+    return x;
+  });
+  const std::vector<float> grey{0, 1, 0.5, 2, -1, std::nanf("")};
+  f(tensor<float>(grey, {2, 3})).block_until_ready();
+  EXPECT_EQ(text_in(folder.path() + "/at-07.png"), text_in(folder.path() + "/at-07-1.png"));
+  // As Python reads it, with what zlib and struct of its library know.
+  const std::string reads =
+      "import sys, zlib, struct; d = open(sys.argv[1], 'rb').read(); "
+      "i = d.index(b'IDAT'); n = struct.unpack('>I', d[i - 4:i])[0]; "
+      "print(struct.unpack('>IIBB', d[16:26]), list(zlib.decompress(d[i + 4:i + 4 + n])))";
+  const std::string command = "python3 -c \"" + reads + "\" " + folder.path() + "/at-07.png";
+  FILE* const pipe = popen(command.c_str(), "r");
+  ASSERT_TRUE(pipe);
+  std::string printed(200, '\0');
+  printed.resize(std::fread(printed.data(), 1, printed.size(), pipe));
+  pclose(pipe);
+  EXPECT_EQ(printed, "(3, 2, 8, 0) [0, 0, 255, 128, 0, 255, 0, 0]\n");
+  expect_error<TypeError>([] { listen::png("x.jpg"); }, {"must be named .png", "x.jpg"});
+  expect_error<TypeError>([] { listen::png("{step}{x}.png"); }, {"no format of a step"});
+  expect_error<CallbackError>(
+      [&] {
+        tap(tensor<float>({1, 2}), images);
+      },
+      {"png: an image is", "'tap' is f32[2]"});
+  const auto nowhere =
+      listen::png(folder.path() + "/none/x.png", {.on_error = listen::OnError::go_on});
+  tap(zeros(type<float>({1, 1})), nowhere);
+}
+
 TEST(Metrics, AFiringBeyondWhatAZipFileHoldsIsLeftOut) {
   const TemporaryFolder folder;
   const auto steps =

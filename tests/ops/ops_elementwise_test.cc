@@ -68,6 +68,7 @@ const Row elementwise_rows[] = {
     {"logistic", "jax.nn.sigmoid(x)", "f32[2,3]:-3:3", [](V v) { return pn::logistic(v[0]); }, yes,
      any},
     {"erf", "jsp.special.erf(x)", "f32[2,3]:-2:2", [](V v) { return pn::erf(v[0]); }, yes, any},
+    {"erfc", "jsp.special.erfc(x)", "f32[2,3]:-2:2", [](V v) { return pn::erfc(v[0]); }, yes, any},
     {"erf_inv", "lax.erf_inv(x)", "f32[2,3]:-0.8:0.8", [](V v) { return pn::erf_inv(v[0]); }, yes,
      any},
     {"floor", "jnp.floor(x)", "f32[2,3]:-3:3", [](V v) { return pn::floor(v[0]); }, yes},

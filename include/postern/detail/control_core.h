@@ -28,9 +28,6 @@ POSTERN_API Tensors scan(const char* what, const TensorFunction& f, const Tensor
                          const std::vector<std::string>& paths, const Tensors& xs,
                          const ScanOptions& options, const Place& place);
 
-POSTERN_API void require_structure(const char* what, const std::string& required,
-                                   const std::string& got, const Place& place);
-
 /// Returns what a carry, an operand or a scanned value is held as: numbers, also those in tuples
 /// and vectors, become weakly typed scalars.
 template <class T>

@@ -82,9 +82,5 @@ POSTERN_API Tensors checkpoint(const TensorFunction& f, const RecomputeOptions& 
                                const Tensors& x, const Place& place);
 POSTERN_API Tensor stop_gradient(const Tensor& x, const Place& place);
 
-/// Throws TypeError unless both texts of a structure agree.
-POSTERN_API void require_structure(const char* what, const std::string& required,
-                                   const std::string& got, const Place& place);
-
 }  // namespace detail
 }  // namespace postern
