@@ -24,8 +24,8 @@ Tensor of_variance(const char* op, const Operand& key, const Type& type, FanAxes
     return extent == 0 ? 0 : static_cast<double>(type.size()) / extent;
   };
   // A fan is the size without the other axis.
-  double fan = others(axes.out);
-  if (of_both) fan = (fan + others(axes.in)) / 2;
+  const double fan_in = others(axes.out), fan_out = others(axes.in);
+  const double fan = of_both ? (fan_in + fan_out) / 2 : fan_in;
   if (fan == 0) return zeros(type);
   const double deviation = std::sqrt(scale / fan);
   if (uniform) return random::uniform(key, type, -1.0f, 1.0f) * (std::sqrt(3.0) * deviation);

@@ -1,5 +1,6 @@
 // Wrong calls, and whose line their errors name.
 #pragma once
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
@@ -12,18 +13,20 @@ using test::has;
 
 struct Wrong {
   const char* text;
+  std::string file;
   int line;
   std::function<void()> call;
 };
 // One line each: __LINE__ is that of the whole.
-#define WRONG(...)                                                  \
-  Wrong {                                                           \
-#__VA_ARGS__, __LINE__, [&] { static_cast<void>(__VA_ARGS__); } \
+#define WRONG(...)                                                      \
+  Wrong {                                                               \
+#__VA_ARGS__, std::filesystem::path(__FILE__).filename(), __LINE__, \
+        [&] { static_cast<void>(__VA_ARGS__); }                         \
   }
 
 inline void expect_own_lines(const std::vector<Wrong>& calls) {
   for (const Wrong& wrong : calls) {
-    const std::string place = "places_test.cc:" + std::to_string(wrong.line) + ")";
+    const std::string place = wrong.file + ":" + std::to_string(wrong.line) + ")";
     try {
       wrong.call();
       ADD_FAILURE() << wrong.text << " throws nothing";

@@ -86,7 +86,7 @@ TEST(Tree, PartsMayHaveNames) {
   // In what taps show and files hold, and through jit.
   const auto f = jit([](Tensor x) {
     tap({.name = "train"}, std::pair{x, named("loss", 2 * x)}, [](const TapInfo& info, int, int) {
-      EXPECT_EQ(info.paths, (Names{"[0]", ".loss"}));
+      EXPECT_EQ(Names(info.paths.begin(), info.paths.end()), (Names{"[0]", ".loss"}));
     });
     return std::pair{named("loss", 3 * x), x};
   });

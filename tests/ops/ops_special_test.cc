@@ -28,7 +28,7 @@ const Row special_rows[] = {
      [](V v) { return pn::logistic(v[0]); }},
     {"special_erf", "jsp.special.erf(x)", "f32[10]:special", [](V v) { return pn::erf(v[0]); }},
     {"special_erfc", "jsp.special.erfc(x)", "f32[10]:special", [](V v) { return pn::erfc(v[0]); }},
-    {"special_relu", "jax.nn.relu(x)", "f32[10]:special", [](V v) { return pn::relu(v[0]); }},
+    {"special_relu_of_nn", "jax.nn.relu(x)", "f32[10]:special", [](V v) { return pn::relu(v[0]); }},
     {"special_gelu", "jax.nn.gelu(x)", "f32[10]:special", [](V v) { return pn::gelu(v[0]); }},
     {"special_silu", "jax.nn.silu(x)", "f32[10]:special", [](V v) { return pn::silu(v[0]); }},
     {"special_erf_inv", "lax.erf_inv(x)", "f32[10]:special", [](V v) { return pn::erf_inv(v[0]); }},

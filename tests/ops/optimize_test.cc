@@ -103,7 +103,7 @@ TEST(Optimize, SchedulesAreOptax) {
 }
 
 TEST(Optimize, FirstWeightsAreJax) {
-  const Tensor key = random::key(7);
+  const Tensor seven = random::key(7);
   const Type matrix = type<float>({2, 3});
   const Type kernel = type<float>({3, 2, 2, 1});
   const auto all = jit([=](Tensor key) {
@@ -123,11 +123,12 @@ TEST(Optimize, FirstWeightsAreJax) {
         {"orthogonal_tall", orthogonal(key, type<float>({2, 2, 3}))},
         {"orthogonal_wide", orthogonal(key, matrix)}};
   });
-  for (const auto& [name, weights] : all(key))
+  for (const auto& [name, weights] : all(seven))
     expect_golden("first " + name, weights.to_vector<float>(), 1e-5);
-  expect_golden("truncated",
-                random::truncated_normal(key, type<float>({6}), 0.5f, INFINITY).to_vector<float>());
-  expect_golden("dropout", dropout(key, iota({DType::f32, {8}}, 0) + 1, 0.25).to_vector<float>());
+  expect_golden(
+      "truncated",
+      random::truncated_normal(seven, type<float>({6}), 0.5f, INFINITY).to_vector<float>());
+  expect_golden("dropout", dropout(seven, iota({DType::f32, {8}}, 0) + 1, 0.25).to_vector<float>());
 }
 
 TEST(Optimize, NormIsOptax) {
@@ -143,14 +144,15 @@ TEST(Optimize, NormIsOptax) {
 TEST(Optimize, DTypesAndOtherLeavesStay) {
   using Mixed = std::tuple<Tensor, Tensor, Tensor>;
   const Mixed p{tensor<double>({1, 2}), convert(tensor<float>({3}), DType::bf16), Tensor(7)};
-  auto square_sum = [](Mixed p) {
-    return sum(square(std::get<0>(p))) + convert<double>(sum(std::get<1>(p))) +
-           convert<double>(std::get<2>(p));
+  auto square_sum = [](Mixed at) {
+    return sum(square(std::get<0>(at))) + convert<double>(sum(std::get<1>(at))) +
+           convert<double>(std::get<2>(at));
   };
   for (const auto& optimizer :
        {optimize::adamw({.rate = 0.1}), optimize::lion({.rate = optimize::linear(1, 0, 9)}),
         optimize::momentum({.rate = 0.1})}) {
-    const auto [updates, state] = optimizer.update(grad(square_sum)(p), optimizer.init(p), p);
+    const Mixed slopes = grad(square_sum, {.allow_int = true})(p);
+    const auto [updates, state] = optimizer.update(slopes, optimizer.init(p), p);
     const Mixed next = optimize::apply(p, updates);
     EXPECT_EQ(std::get<0>(next).dtype(), DType::f64);
     EXPECT_LT(std::get<0>(next).to_vector<double>()[0], 1);
@@ -199,7 +201,7 @@ TEST(Optimize, NothingIsDroppedOrEverything) {
   const Tensor key = random::key(1), x = tensor<float>({1, 2, 3});
   EXPECT_EQ(dropout(key, x, 0).to_vector<float>(), x.to_vector<float>());
   EXPECT_EQ(dropout(key, x, 1).to_vector<float>(), std::vector<float>(3));
-  const auto slope = grad([&](Tensor x) { return sum(dropout(key, x, 1)); })(x);
+  const auto slope = grad([&](Tensor at) { return sum(dropout(key, at, 1)); })(x);
   EXPECT_EQ(slope.to_vector<float>(), std::vector<float>(3));
 }
 
