@@ -2,6 +2,7 @@
 #include "ops/elementwise.h"
 
 #include <cmath>
+#include <numbers>
 
 #include "ops/family.h"
 #include "ops/reduce.h"
@@ -63,6 +64,7 @@ Tensor cos_slope(T x, T) { return -sin(x); }
 Tensor tan_slope(T, T y) { return 1 + y * y; }
 Tensor square_slope(T x, T) { return 2 * x; }
 Tensor logistic_slope(T, T y) { return y * (1 - y); }
+Tensor erf_slope(T x, T) { return 2 * std::numbers::inv_sqrtpi * exp(-(x * x)); }
 
 Tensor one(T x, T, T) { return ones_like(x); }
 // By the remainder: x / y may be rounded up to the next whole number. Without one as in JAX.
@@ -204,6 +206,36 @@ constexpr Primitive square_p{.name = "square",
                              .lower = square_lower};
 constexpr Primitive logistic_p = unary<logistic_slope>("logistic", "logistic");
 
+// Some functions are CHLO's, not StableHLO's.
+void chlo(Lowering& out, const Equation& e, const char* name) {
+  const Ssa r = out.fresh();
+  out.write("    %{} = chlo.{} %{} : {} -> {}\n", r.id, name, out.operand(e, 0).id,
+            Lowering::type(out.operand_type(e, 0)), Lowering::type(out.result_type(e)));
+  out.define(e, 0, r);
+}
+void erf_lower(Lowering& out, const Equation& e) { chlo(out, e, "erf"); }
+constexpr Primitive erf_p{.name = "erf",
+                          .type = same_type_if<is_float>,
+                          .jvp = unary_jvp<erf_slope>,
+                          .batch = elementwise_batch,
+                          .lower = erf_lower};
+
+Tensor erfc_slope(T x, T y) { return -erf_slope(x, y); }
+void erfc_lower(Lowering& out, const Equation& e) { chlo(out, e, "erfc"); }
+constexpr Primitive erfc_p{.name = "erfc",
+                           .type = same_type_if<is_float>,
+                           .jvp = unary_jvp<erfc_slope>,
+                           .batch = elementwise_batch,
+                           .lower = erfc_lower};
+
+Tensor erf_inv_slope(T, T y) { return std::sqrt(std::numbers::pi) / 2 * exp(y * y); }
+void erf_inv_lower(Lowering& out, const Equation& e) { chlo(out, e, "erf_inv"); }
+constexpr Primitive erf_inv_p{.name = "erf_inv",
+                              .type = same_type_if<is_float>,
+                              .jvp = unary_jvp<erf_inv_slope>,
+                              .batch = elementwise_batch,
+                              .lower = erf_inv_lower};
+
 // The same bits under another dtype of the same width.
 struct BitcastParams {
   DType dtype;
@@ -287,27 +319,16 @@ constexpr Primitive compare_p{.name = "compare",
                               .batch = elementwise_batch,
                               .lower = compare_lower};
 
-constexpr const Primitive* elementwise_family[] = {&add_p,         &subtract_p,
-                                                   &negative_p,    &multiply_p,
-                                                   &select_p,      &divide_p,
-                                                   &remainder_p,   &pow_p,
-                                                   &atan2_p,       &maximum_p,
-                                                   &minimum_p,     &exp_p,
-                                                   &expm1_p,       &log_p,
-                                                   &log1p_p,       &sqrt_p,
-                                                   &rsqrt_p,       &cbrt_p,
-                                                   &sin_p,         &cos_p,
-                                                   &tan_p,         &tanh_p,
-                                                   &square_p,      &logistic_p,
-                                                   &bitcast_p,     &floor_p,
-                                                   &ceil_p,        &round_p,
-                                                   &sign_p,        &and_p,
-                                                   &or_p,          &xor_p,
-                                                   &not_p,         &popcnt_p,
-                                                   &clz_p,         &shift_left_p,
-                                                   &shift_right_p, &shift_right_logical_p,
-                                                   &is_finite_p,   &abs_p,
-                                                   &compare_p};
+constexpr const Primitive* elementwise_family[] = {
+    &add_p,       &subtract_p,  &negative_p,   &multiply_p,    &select_p,
+    &divide_p,    &remainder_p, &pow_p,        &atan2_p,       &maximum_p,
+    &minimum_p,   &exp_p,       &expm1_p,      &log_p,         &log1p_p,
+    &sqrt_p,      &rsqrt_p,     &cbrt_p,       &sin_p,         &cos_p,
+    &tan_p,       &tanh_p,      &square_p,     &logistic_p,    &erf_p,
+    &erf_inv_p,   &bitcast_p,   &floor_p,      &ceil_p,        &round_p,
+    &sign_p,      &and_p,       &or_p,         &xor_p,         &not_p,
+    &popcnt_p,    &clz_p,       &shift_left_p, &shift_right_p, &shift_right_logical_p,
+    &is_finite_p, &abs_p,       &compare_p,    &erfc_p};
 static_assert(complete(elementwise_family));
 
 // --- binding ---
@@ -411,6 +432,9 @@ Tensor cos(const Operand& x) { return analytic(cos_p, x); }
 Tensor tan(const Operand& x) { return analytic(tan_p, x); }
 Tensor tanh(const Operand& x) { return analytic(tanh_p, x); }
 Tensor logistic(const Operand& x) { return analytic(logistic_p, x); }
+Tensor erf(const Operand& x) { return analytic(erf_p, x); }
+Tensor erfc(const Operand& x) { return analytic(erfc_p, x); }
+Tensor erf_inv(const Operand& x) { return analytic(erf_inv_p, x); }
 Tensor bitcast(const Operand& x, DType dtype) {
   PlaceScope at(x.place());
   if (x.tensor().dtype() == dtype) return x.tensor();

@@ -15,7 +15,7 @@ void run_steps(int steps, const listen::Checkpoint& keep, int fails = 1000) {
   jit([&](TrainingState s) { return fori_loop(0, steps, step, s); })(start)
       .step.block_until_ready();
 }
-int step_in(const std::string& folder) {
+int last_step_in(const std::string& folder) {
   return resume<TrainingState>(folder)->step.item<std::int32_t>();
 }
 
@@ -27,14 +27,14 @@ TEST(Checkpoint, TheLastFiringOfARunIsKeptHoweverItEnds) {
     run_steps(8, keep);
     barrier();
     EXPECT_EQ(keep.written(), 3u) << "firings 0, 5 and 7";
-    EXPECT_EQ(step_in(folder.path()), 8 + start.step.item<std::int32_t>());
+    EXPECT_EQ(last_step_in(folder.path()), 8 + start.step.item<std::int32_t>());
     run_steps(3, keep);  // its last is firing 10, which is kept anyway
     barrier();
     EXPECT_EQ(keep.written(), 4u);
-    EXPECT_EQ(step_in(folder.path()), 3 + start.step.item<std::int32_t>());
+    EXPECT_EQ(last_step_in(folder.path()), 3 + start.step.item<std::int32_t>());
     EXPECT_THROW(run_steps(9, keep, 3), CallbackError);
     EXPECT_TRUE(wait_until([&] { return keep.written() == 5; }));
-    EXPECT_EQ(step_in(folder.path()), 4 + start.step.item<std::int32_t>());
+    EXPECT_EQ(last_step_in(folder.path()), 4 + start.step.item<std::int32_t>());
     barrier();  // before the folder goes
   }
 }
