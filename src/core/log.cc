@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <cstdlib>
 #include <map>
+#include <memory>
+#include <span>
 #include <utility>
 
 #include "core/lines.h"
@@ -16,21 +18,35 @@
 
 namespace postern::internal {
 
-LogLevel log_level_in(std::string_view words) {
-  while (!words.empty()) {
-    const std::string_view word = words.substr(0, words.find_first_of(", "));
-    if (word == "off") return LogLevel::off;
-    if (word == "warning") return LogLevel::warning;
-    if (word == "info") return LogLevel::info;
-    if (word == "debug") return LogLevel::debug;
-    words.remove_prefix(std::min(words.size(), word.size() + 1));
+namespace {
+
+/// The first of these words that the text has, between commas or blanks; else the end.
+const std::string_view* first_of(std::span<const std::string_view> words, std::string_view text) {
+  auto found = words.end();
+  while (!text.empty() && found == words.end()) {
+    const std::string_view word = text.substr(0, text.find_first_of(", "));
+    found = std::ranges::find(words, word);
+    text.remove_prefix(std::min(text.size(), word.size() + 1));
   }
-  return LogLevel::warning;
+  return std::to_address(found);
+}
+
+}  // namespace
+
+LogLevel log_level_in(std::string_view words) {
+  static constexpr std::string_view levels[] = {"off", "warning", "info", "debug"};
+  const std::string_view* const found = first_of(levels, words);
+  if (found == std::end(levels)) return LogLevel::warning;
+  return static_cast<LogLevel>(found - levels);
 }
 
 LogLevel log_level() {
   static const LogLevel level = log_level_in(text_or(std::getenv("POSTERN_LOG"), ""));
   return level;
+}
+
+bool log_has(std::string_view word) {
+  return first_of({&word, 1}, text_or(std::getenv("POSTERN_LOG"), "")) == &word;
 }
 
 void log_line(std::string_view text) {

@@ -1,5 +1,5 @@
 // One line at a time on stderr, as loud as POSTERN_LOG asks: off, warning (default), info, debug.
-// Another word beside it, xla, is the plug-in's to read (`pjrt/plugin`).
+// Other words beside it: xla, for the plug-in (`pjrt/plugin`), and compiles (`run/misses`).
 #pragma once
 #include <fmt/format.h>
 #include <postern/detail/api.h>
@@ -15,6 +15,8 @@ enum class LogLevel { off, warning, info, debug };
 LogLevel log_level_in(std::string_view words);
 /// Returns the level of POSTERN_LOG, read once.
 POSTERN_API LogLevel log_level();
+/// Returns whether POSTERN_LOG has that word.
+bool log_has(std::string_view word);
 POSTERN_API void log_line(std::string_view text);
 /// Logs warnings that may come at every step: each once a second, with how many more there were.
 void log_seldom(const std::string& text);

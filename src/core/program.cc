@@ -23,7 +23,10 @@ void print(const Program& program, const std::string& platform, const std::strin
            std::string& out) {
   auto named = [&](ValueId v) { return fmt::format("%{}: {}", v, to_string(program.type(v))); };
   std::vector<std::string> parts;
-  for (ValueId v : program.inputs) parts.push_back(named(v));
+  for (ValueId v : program.inputs) {
+    parts.push_back(named(v));
+    if (parts.size() > program.inputs.size() - program.captures) parts.back() += " captured";
+  }
   std::string name = "program";
   if (!program.name.empty()) name = one_line(program.name);
   out += fmt::format("{}{}({}) {{\n", indent, name, fmt::join(parts, ", "));

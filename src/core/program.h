@@ -37,6 +37,7 @@ struct Program {
   std::vector<ValueId> inputs;
   std::vector<Equation> equations;
   std::vector<ValueId> outputs;
+  std::size_t captures = 0;  // how many inputs, the last ones, stand for tensors from outside
 
   const Type& type(ValueId v) const { return types[at(v)]; }
   std::vector<Type> input_types() const;

@@ -1,6 +1,7 @@
 // Finding, loading and checking a plug-in.
 #include "pjrt/plugin.h"
 
+#include "core/log.h"
 #include "core/mutex.h"
 #include "core/text.h"
 #include "pjrt/call.h"
@@ -25,9 +26,7 @@ namespace fs = std::filesystem;
 
 // XLA reads this once, when it is loaded; a value that the user set stays.
 void quiet_xla() {
-  const char* log = std::getenv("POSTERN_LOG");
-  const bool wanted = log && std::string_view(log).find("xla") != std::string_view::npos;
-  if (!wanted) setenv("TF_CPP_MIN_LOG_LEVEL", "3", 0);
+  if (!log_has("xla")) setenv("TF_CPP_MIN_LOG_LEVEL", "3", 0);
 }
 
 std::string to_text(const PJRT_NamedValue& value) {

@@ -24,6 +24,7 @@
 #include "run/compiled.h"
 #include "run/driven.h"
 #include "run/inspect.h"
+#include "run/misses.h"
 #include "run/sharded.h"
 #include "run/stages.h"
 #include "run/start.h"
@@ -109,6 +110,7 @@ class JitCore {
         return *e;
       }
     entries_.push_back(make(key));
+    misses_.note(words(), key);
     return *entries_.back();
   }
 
@@ -117,6 +119,12 @@ class JitCore {
   const std::shared_ptr<const JitOptions> options;
   const std::vector<HookBinding> listeners;
   const HookRules rules;
+  mutable std::atomic<bool> told_captures{false};
+
+  /// In what is told of the function.
+  std::string words() const {
+    return fmt::format("jit '{}' at {}", options->name, to_string(options->place));
+  }
 
  private:
   std::shared_ptr<Entry> make(const Key& key) const {
@@ -165,6 +173,7 @@ class JitCore {
   std::atomic<Entry*> last_{nullptr};
   Mutex guard_;
   std::vector<std::shared_ptr<Entry>> entries_;
+  run::Misses misses_;
 };
 
 /// In errors about a mode that was asked for.
@@ -233,6 +242,7 @@ Traced trace_for(const Entry& e, const JitCore& core, const Tracer& tracer) {
   hooks.check_known(core.rules);
   Program named = *closed.program;
   named.name = e.options->name;
+  named.captures = closed.captures.size();
   return {simplify(named), hooks.met(), std::move(closed.captures), std::move(out.like),
           blocks::met() != met};
 }
@@ -246,6 +256,7 @@ void trace_entry(Entry& e, const JitCore& core, const Tracer& tracer) {
         e.captures = std::move(made.captures);
         e.like = std::move(made.like);
         e.has_blocks = made.has_blocks;
+        run::tell_captures(core.words(), e.captures, core.told_captures);
       });
 }
 

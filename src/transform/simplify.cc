@@ -64,6 +64,7 @@ ProgramPtr simplify(const Program& program) {
   // Values are numbered anew, without gaps.
   Program out;
   out.name = merged.name;
+  out.captures = merged.captures;
   std::vector<ValueId> renamed(merged.types.size(), -1);
   auto take = [&](ValueId v) {
     renamed[at(v)] = static_cast<ValueId>(out.types.size());

@@ -27,8 +27,8 @@ namespace detail {
 class JitCore;
 struct Entry;
 
-/// The arguments' leaves, by address, their C++ types, and their structure where those do not fix
-/// it.
+/// The arguments' leaves, by address, their C++ types, and their structure, of each argument where
+/// its type does not fix it, and a semicolon.
 class Key {
  public:
   template <class... B>
@@ -47,7 +47,7 @@ class Key {
     visit(
         boxed, [this](const Tensor& leaf) { leaves_.push_back(&leaf); },
         fixed_structure<B>() ? nullptr : &structure_);
-    if constexpr (!fixed_structure<B>()) structure_ += ';';
+    structure_ += ';';
     ends_.push_back(leaves_.size());
   }
   const std::type_info* pack_;
