@@ -45,6 +45,14 @@ enum class ControlFlow : std::uint8_t {
   scan         // so often as the parameters or the first operand say
 };
 
+/// The operands and results of one equation in host memory, row-major.
+struct HostArrays {
+  TypeSpan types;  // of the operands
+  std::span<const void* const> operands;
+  const Types& results;  // types
+  std::span<void* const> to;
+};
+
 /// What a rule is asked about: the primitive and its parameters, to bind it again or to look into.
 struct Op {
   const Primitive& primitive;
@@ -104,6 +112,10 @@ struct Primitive {
   /// types.
   Tensors (*evaluate)(const Op& op, TensorSpan x) = nullptr;
 
+  /// Computes the results in host memory, to the bits that XLA computes; false where it leaves that
+  /// to XLA: for elements that it does not know, or that are unusual (`ops/on_host.h`).
+  bool (*on_host)(const Params* params, const HostArrays& arrays) = nullptr;
+
   Effect (*effect)(const Params* params) = nullptr;  // default: pure
   bool distinct = false;                             // two equal equations are never merged
   bool calls = false;                                // it is lowered as a call of a host function
@@ -132,6 +144,12 @@ inline const SiteSpec* site_of(const Equation& e) {
 /// Returns the same primitive, of an operation that keeps_axes.
 constexpr Primitive keeping_axes(Primitive p) {
   p.keeps_axes = true;
+  return p;
+}
+
+/// Returns the same primitive with that rule.
+constexpr Primitive with_on_host(Primitive p, decltype(p.on_host) rule) {
+  p.on_host = rule;
   return p;
 }
 

@@ -4,11 +4,13 @@
 #include <postern/random.h>
 #include <postern/sort.h>
 
+#include <bit>
 #include <cmath>
 #include <limits>
 
 #include "ops/elementwise.h"
 #include "ops/family.h"
+#include "ops/on_host.h"
 #include "ops/reduce.h"
 #include "ops/shape.h"
 
@@ -20,6 +22,12 @@ namespace {
 // --- threefry2x32: two key words and two counters to two words, elementwise ---
 
 Tensor u32(std::uint32_t value) { return Tensor(value); }
+Tensor rotated(const Tensor& x, std::uint32_t by) {
+  return shift_left(x, u32(by)) | shift_right_logical(x, u32(32 - by));
+}
+std::uint32_t rotated(std::uint32_t x, std::uint32_t by) {
+  return std::rotl(x, static_cast<int>(by));
+}
 
 /// A parameter has no more axes or elements than there are draws.
 void check_stretches(const char* op, const Operand& parameter, const Dims& dims) {
@@ -29,18 +37,19 @@ void check_stretches(const char* op, const Operand& parameter, const Dims& dims)
 }
 
 /// The 20 rounds; constants and rotations of the paper (Threefish's for 32 bits).
-Tensors rounds(TensorSpan in) {
+template <class Word>
+std::pair<Word, Word> rounds(const Word& key, const Word& other, const Word& high,
+                             const Word& low) {
   constexpr std::uint32_t rotations[2][4] = {{13, 15, 26, 6}, {17, 29, 16, 24}};
-  const Tensor ks[3] = {in[0], in[1], in[0] ^ in[1] ^ u32(0x1BD11BDA)};
-  Tensor a = in[2] + ks[0], b = in[3] + ks[1];
+  const Word ks[3] = {key, other, key ^ other ^ Word(0x1BD11BDAu)};
+  Word a = high + ks[0], b = low + ks[1];
   for (std::uint32_t group = 0; group < 5; ++group) {
     for (const std::uint32_t r : rotations[group % 2]) {
       a = a + b;
-      b = shift_left(b, u32(r)) | shift_right_logical(b, u32(32 - r));
-      b = a ^ b;
+      b = a ^ rotated(b, r);
     }
     a = a + ks[(group + 1) % 3];
-    b = b + ks[(group + 2) % 3] + u32(group + 1);
+    b = b + ks[(group + 2) % 3] + Word(group + 1);
   }
   return {a, b};
 }
@@ -55,18 +64,30 @@ Types threefry_type(const Params*, TypeSpan operands) {
 /// Kept one equation in programs; written out only here.
 void threefry_lower(Lowering& out, const Equation& e) {
   const Types types(4, out.operand_type(e, 0));
-  const Closed body = trace_program("threefry2x32", types, rounds);
+  const Closed body = trace_program("threefry2x32", types, [](TensorSpan in) {
+    const auto [a, b] = rounds(in[0], in[1], in[2], in[3]);
+    return Tensors{a, b};
+  });
   std::vector<Ssa> in;
   for (std::size_t i = 0; i < 4; ++i) in.push_back(out.operand(e, i));
   const std::vector<Ssa> results = out.inlined(*body.program, in);
   for (int i = 0; i < 2; ++i) out.define(e, i, results[static_cast<std::size_t>(i)]);
 }
 
+bool threefry_on_host(const Params*, const HostArrays& a) {
+  const auto in = [&](std::size_t i) { return static_cast<const std::uint32_t*>(a.operands[i]); };
+  const auto out = [&](std::size_t i) { return static_cast<std::uint32_t*>(a.to[i]); };
+  for (std::int64_t i = 0; i < a.types[0].size(); ++i)
+    std::tie(out(0)[i], out(1)[i]) = rounds(in(0)[i], in(1)[i], in(2)[i], in(3)[i]);
+  return true;
+}
+
 constexpr Primitive threefry_p{.name = "threefry2x32",
                                .type = threefry_type,
                                .no_derivative = true,
                                .batch = elementwise_batch,
-                               .lower = threefry_lower};
+                               .lower = threefry_lower,
+                               .on_host = threefry_on_host};
 static_assert(complete(threefry_p));
 
 Tensors threefry(const Tensor& key, const Tensor& high, const Tensor& low) {

@@ -5,10 +5,12 @@
 #include <numeric>
 
 #include "core/value.h"
+#include "ops/axes.h"
 #include "ops/composed.h"
 #include "ops/extents.h"
 #include "ops/family.h"
 #include "ops/moved_axes.h"
+#include "ops/on_host.h"
 #include "ops/reduce.h"
 
 namespace postern::internal {
@@ -63,6 +65,35 @@ void convert_lower(Lowering& out, const Equation& e) {
   converted_to_result(out, e, out.operand(e, 0), x);
 }
 
+/// From f64 XLA may go to small floats by f32; small ones it computes with as f32.
+template <class X, class Z>
+bool elements_converted(const HostArrays& a) {
+  constexpr bool whole = std::is_integral_v<Z> && !std::is_same_v<Z, bool>;
+  if constexpr (!std::is_arithmetic_v<Z> && sizeof(X) > 2 && !std::is_same_v<X, float>)
+    return false;
+  bool fits = true;
+  const bool usual = on_host::each<Z, X>(a, a.types[0].size(), [&](auto x) {
+    if constexpr (std::is_same_v<Z, bool>) {
+      return x != 0;
+    } else if constexpr (whole && std::is_floating_point_v<decltype(x)>) {
+      const double cut = std::trunc(static_cast<double>(x));
+      const bool inside = cut >= static_cast<double>(std::numeric_limits<Z>::min()) &&
+                          cut < std::ldexp(1.0, std::numeric_limits<Z>::digits);
+      fits &= inside;
+      return inside ? static_cast<Z>(cut) : Z();
+    } else {
+      return static_cast<std::conditional_t<std::is_arithmetic_v<Z>, Z, float>>(x);
+    }
+  });
+  return usual && fits;
+}
+bool convert_on_host(const Params*, const HostArrays& a) {
+  return on_host::with_element(a.types[0].dtype, [&]<class X>(X) {
+    return on_host::with_element(a.results[0].dtype,
+                                 [&]<class Z>(Z) { return elements_converted<X, Z>(a); });
+  });
+}
+
 // --- broadcast ---
 
 struct BroadcastParams {
@@ -112,6 +143,15 @@ void broadcast_lower(Lowering& out, const Equation& e) {
              "broadcast_dimensions = " + array_text(as<BroadcastParams>(*e.params).axes));
 }
 
+bool broadcast_on_host(const Params* params, const HostArrays& a) {
+  const auto& p = as<BroadcastParams>(*params);
+  const Dims &dims = a.types[0].dims, own = on_host::row_major(dims);
+  Dims steps(p.dims.size(), 0);
+  for (std::size_t i = 0; i < dims.size(); ++i)
+    if (dims[i] != 1) at(steps, p.axes[i]) = own[i];
+  return on_host::moved(a, steps);
+}
+
 // --- reshape, transpose, reverse ---
 
 struct DimsParams {
@@ -134,6 +174,9 @@ Batched reshape_batch(const Op& op, TensorSpan x, std::span<const int> axes, std
   dims.insert(dims.begin(), size);
   return {{bind1(reshape_p, make_params(DimsParams{dims}), {batch_front(x[0], axes[0], size)})},
           {0}};
+}
+bool reshape_on_host(const Params*, const HostArrays& a) {
+  return on_host::moved(a, on_host::row_major(a.results[0].dims));
 }
 
 Types transpose_type(const Params* params, TypeSpan operands) {
@@ -170,6 +213,9 @@ void transpose_lower(Lowering& out, const Equation& e) {
     });
   out.simple(e, "transpose", "permutation = " + array_text(order));
 }
+bool transpose_on_host(const Params* params, const HostArrays& a) {
+  return on_host::moved(a, pick(on_host::row_major(a.types[0].dims), as<DimsParams>(*params).dims));
+}
 
 Types reverse_type(const Params*, TypeSpan operands) { return {operands[0]}; }
 Tensors reverse_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
@@ -183,6 +229,15 @@ Batched reverse_batch(const Op& op, TensorSpan x, std::span<const int> axes, std
 }
 void reverse_lower(Lowering& out, const Equation& e) {
   out.simple(e, "reverse", "dimensions = " + array_text(as<DimsParams>(*e.params).dims));
+}
+bool reverse_on_host(const Params* params, const HostArrays& a) {
+  Dims steps = on_host::row_major(a.types[0].dims);
+  std::int64_t first = 0;
+  for (const std::int64_t axis : as<DimsParams>(*params).dims) {
+    first += at(steps, axis) * (at(a.types[0].dims, axis) - 1);
+    at(steps, axis) *= -1;
+  }
+  return on_host::moved(a, steps, first);
 }
 
 // --- iota ---
@@ -203,27 +258,44 @@ Batched iota_batch(const Op& op, TensorSpan, std::span<const int>, std::int64_t,
 void iota_lower(Lowering& out, const Equation& e) {
   out.simple(e, "iota", fmt::format("iota_dimension = {} : i64", as<IotaParams>(*e.params).axis));
 }
+bool iota_on_host(const Params* params, const HostArrays& a) {
+  const auto& p = as<IotaParams>(*params);
+  if (!is_integer(p.type.dtype)) return false;
+  const std::int64_t extent = at(p.type.dims, p.axis),
+                     step = at(on_host::row_major(p.type.dims), p.axis);
+  return on_host::with_element(p.type.dtype, [&]<class T>(T) {
+    auto* const to = static_cast<T*>(a.to[0]);
+    for (std::int64_t i = 0; i < p.type.size(); ++i) to[i] = static_cast<T>(i / step % extent);
+    return true;
+  });
+}
 
-constexpr Primitive reverse_p =
-    linear("reverse", "reverse", reverse_type, reverse_transpose, reverse_batch, reverse_lower);
+constexpr Primitive reverse_p = with_on_host(
+    linear("reverse", "reverse", reverse_type, reverse_transpose, reverse_batch, reverse_lower),
+    reverse_on_host);
 constexpr Primitive iota_p{.name = "iota",
                            .hlo = "iota",
                            .type = iota_type,
                            .no_derivative = true,
                            .batch = iota_batch,
-                           .lower = iota_lower};
+                           .lower = iota_lower,
+                           .on_host = iota_on_host};
 
 }  // namespace
 
-constexpr Primitive convert_p =
-    linear("convert", "convert", convert_type, convert_transpose, elementwise_batch, convert_lower);
-constexpr Primitive broadcast_p = linear("broadcast", "broadcast_in_dim", broadcast_type,
-                                         broadcast_transpose, broadcast_batch, broadcast_lower);
-constexpr Primitive reshape_p =
-    linear("reshape", "reshape", reshape_type, reshape_transpose, reshape_batch);
+constexpr Primitive convert_p = with_on_host(
+    linear("convert", "convert", convert_type, convert_transpose, elementwise_batch, convert_lower),
+    convert_on_host);
+constexpr Primitive broadcast_p =
+    with_on_host(linear("broadcast", "broadcast_in_dim", broadcast_type, broadcast_transpose,
+                        broadcast_batch, broadcast_lower),
+                 broadcast_on_host);
+constexpr Primitive reshape_p = with_on_host(
+    linear("reshape", "reshape", reshape_type, reshape_transpose, reshape_batch), reshape_on_host);
 constexpr Primitive transpose_p =
-    keeping_axes(linear("transpose", "transpose", transpose_type, transpose_transpose,
-                        transpose_batch, transpose_lower));
+    with_on_host(keeping_axes(linear("transpose", "transpose", transpose_type, transpose_transpose,
+                                     transpose_batch, transpose_lower)),
+                 transpose_on_host);
 
 constexpr const Primitive* shape_family[] = {&convert_p,   &broadcast_p, &reshape_p,
                                              &transpose_p, &reverse_p,   &iota_p};

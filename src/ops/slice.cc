@@ -4,6 +4,7 @@
 #include "ops/axes.h"
 #include "ops/extents.h"
 #include "ops/family.h"
+#include "ops/on_host.h"
 #include "ops/shape.h"
 
 namespace postern {
@@ -56,6 +57,18 @@ Batched concatenate_batch(const Op& op, TensorSpan x, std::span<const int> axes,
 void concatenate_lower(Lowering& out, const Equation& e) {
   out.simple(e, "concatenate", fmt::format("dimension = {} : i64", as<AxisParams>(*e.params).axis));
 }
+bool concatenate_on_host(const Params* params, const HostArrays& a) {
+  const std::int64_t axis = as<AxisParams>(*params).axis;
+  const Dims to = on_host::row_major(a.results[0].dims);
+  std::int64_t first = 0;
+  for (std::size_t i = 0; i < a.types.size(); ++i) {
+    const Dims& dims = a.types[i].dims;
+    on_host::walk({dims, on_host::row_major(dims), to, 0, first}, byte_width(a.types[i].dtype),
+                  a.operands[i], a.to[0]);
+    first += at(dims, axis) * at(to, axis);
+  }
+  return true;
+}
 
 // --- slice, pad ---
 
@@ -104,6 +117,16 @@ void slice_lower(Lowering& out, const Equation& e) {
   out.simple(e, "slice",
              fmt::format("start_indices = {}, limit_indices = {}, strides = {}",
                          array_text(p.start), array_text(p.limit), array_text(p.strides)));
+}
+bool slice_on_host(const Params* params, const HostArrays& a) {
+  const auto& p = as<SliceParams>(*params);
+  Dims steps = on_host::row_major(a.types[0].dims);
+  std::int64_t first = 0;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    first += p.start[i] * steps[i];
+    steps[i] *= p.strides[i];
+  }
+  return on_host::moved(a, steps, first);
 }
 
 struct PadParams {
@@ -172,10 +195,11 @@ void pad_lower(Lowering& out, const Equation& e) {
 }
 
 constexpr Primitive concatenate_p =
-    linear("concatenate", "concatenate", concatenate_type, concatenate_transpose, concatenate_batch,
-           concatenate_lower);
-constexpr Primitive slice_p =
-    linear("slice", "slice", slice_type, slice_transpose, slice_batch, slice_lower);
+    with_on_host(linear("concatenate", "concatenate", concatenate_type, concatenate_transpose,
+                        concatenate_batch, concatenate_lower),
+                 concatenate_on_host);
+constexpr Primitive slice_p = with_on_host(
+    linear("slice", "slice", slice_type, slice_transpose, slice_batch, slice_lower), slice_on_host);
 constexpr Primitive pad_p = linear("pad", "pad", pad_type, pad_transpose, pad_batch, pad_lower);
 constexpr const Primitive* slice_family[] = {&concatenate_p, &slice_p, &pad_p};
 static_assert(complete(slice_family));

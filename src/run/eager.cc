@@ -5,7 +5,11 @@
 #include "core/cache.h"
 #include "core/check.h"
 #include "core/fork.h"
+#include "core/log.h"
+#include "core/once.h"
 #include "core/result_types.h"
+#include "host/float_state.h"
+#include "run/array.h"
 #include "run/compiled.h"
 #include "run/driven.h"
 #include "run/evaluator.h"
@@ -36,6 +40,11 @@ std::string key_of(const Primitive& primitive, const ParamsPtr& params, TensorSp
 
 std::shared_ptr<const CompiledProgram> compile(const Primitive& primitive, const ParamsPtr& params,
                                                TensorSpan operands) {
+  if (log_has("compiles")) {
+    std::vector<std::string> of;
+    for (const Tensor& t : operands) of.push_back(to_string(t.type()));
+    log_line(fmt::format("{} of {} outside of jit compiles", primitive.name, fmt::join(of, ", ")));
+  }
   Program p;
   p.name = primitive.name;
   Equation e{&primitive, params, {}, 0, 0, {}};
@@ -65,6 +74,83 @@ std::shared_ptr<const CompiledProgram> compile(const Primitive& primitive, const
   return std::make_shared<const CompiledProgram>(std::move(module), operands.size(), Tensors());
 }
 
+/// What is known of one kind of operation.
+struct Known {
+  std::atomic<std::int64_t> elements{0};  // that the host was asked for
+  std::atomic<bool> is_compiled{false};
+  Once once;
+  std::shared_ptr<const CompiledProgram> program;
+};
+
+/// So many elements the host makes without asking whether the operation is compiled; and so many of
+/// one kind until it is. Those take less than compiling does, and so long it waits for operands.
+constexpr std::int64_t few = 4096, most_on_host = 1 << 22;
+constexpr auto longest_wait = std::chrono::milliseconds(20);
+
+/// The elements in memory, if that is the host's, and nobody is making or taking them; else null.
+const void* settled_bytes(const Tensor& tensor, std::shared_ptr<const void>& keep) {
+  const detail::Value& value = *detail::Access::value(tensor);
+  if (is_packed(value.type.dtype) || value.donated.load()) return nullptr;
+  if (value.kind == detail::Value::Kind::host)
+    return static_cast<const detail::HostValue&>(value).data.get();
+  if (value.kind != detail::Value::Kind::device) return nullptr;
+  const auto& array = static_cast<const run::DeviceValue&>(value);
+  if (array.placed || array.device != 0 || !array.buffer.is_on_cpu()) return nullptr;
+  // Of a run that calls, nobody knows when it ends, and a failure is of whoever reads the result.
+  if (!array.ready.load(std::memory_order_acquire) &&
+      (array.run || !array.after.empty() || array.targets ||
+       !array.buffer.ready().wait_for(longest_wait)))
+    return nullptr;
+  return run::host_view(tensor, keep);
+}
+
+/// One operation as the host makes it, which takes less than to compile it.
+class OnHost {
+ public:
+  OnHost(const Primitive& primitive, const ParamsPtr& params, TensorSpan operands)
+      : primitive_(primitive), params_(params), operands_(operands) {
+    if (!primitive.on_host || run::default_device() != 0) return;
+    for (const Tensor& t : operands) types_.push_back(&t.type());
+    made_ = result_types(primitive, params.get(), {types_.data(), types_.size()});
+    for (const Type* t : types_) elements_ = std::max(elements_, t->size());
+    for (const Type& t : made_) elements_ = std::max(elements_, t.size());
+  }
+
+  std::int64_t elements() const { return elements_; }
+
+  /// Returns the results; none where XLA must make them: without a rule, or one that knows these
+  /// elements, or where operands are elsewhere.
+  Tensors make() const {
+    if (made_.empty() || is_packed(made_[0].dtype)) return {};
+    std::vector<std::shared_ptr<const void>> keep(operands_.size());
+    std::vector<const void*> from;
+    for (std::size_t i = 0; i < operands_.size(); ++i) {
+      from.push_back(settled_bytes(operands_[i], keep[i]));
+      if (!from.back()) return {};
+    }
+    Tensors results;
+    std::vector<void*> to;
+    for (const Type& t : made_) {
+      std::shared_ptr<void> bytes = detail::aligned_bytes(t.byte_size());
+      to.push_back(bytes.get());
+      results.push_back(
+          detail::Access::make(std::make_shared<detail::HostValue>(t, std::move(bytes))));
+    }
+    const host::FloatScope as_compiled{host::FloatState{}};
+    const HostArrays arrays{{types_.data(), types_.size()}, from, made_, to};
+    if (made_[0].size() > 0 && !primitive_.on_host(params_.get(), arrays)) return {};
+    return results;
+  }
+
+ private:
+  const Primitive& primitive_;
+  const ParamsPtr& params_;
+  const TensorSpan operands_;
+  std::vector<const Type*> types_;
+  Types made_;
+  std::int64_t elements_ = 0;
+};
+
 }  // namespace
 
 Tensors run::evaluate_equation(const Primitive& primitive, const ParamsPtr& params,
@@ -74,17 +160,30 @@ Tensors run::evaluate_equation(const Primitive& primitive, const ParamsPtr& para
   if (driven) driven->check_going();
   if (primitive.site) return run::fire_now(primitive, params, operands);
   if (primitive.evaluate) return primitive.evaluate({primitive, params}, operands);
-  constexpr std::size_t programs_kept = 4096;
-  static auto* const cache = new Cache<const CompiledProgram>(programs_kept);
-  const auto compiled = cache->find(key_of(primitive, params, operands),
-                                    [&] { return compile(primitive, params, operands); });
-  Tensors results(compiled->result_count());
   std::vector<const Tensor*> arguments;
   for (const Tensor& t : operands) arguments.push_back(&t);
-  if (driven && compiled->calls())
-    driven->run_part(*compiled, arguments, results);
-  else
-    compiled->run(arguments, results);
+  const OnHost on_host(primitive, params, operands);
+  const bool is_small = on_host.elements() <= few;
+  Tensors results;
+  if (is_small) results = on_host.make();
+  if (results.empty()) {
+    constexpr std::size_t kinds_kept = 4096;
+    static auto* const cache = new Cache<Known>(kinds_kept);
+    const auto known =
+        cache->find(key_of(primitive, params, operands), [] { return std::make_shared<Known>(); });
+    if (!is_small && !known->is_compiled.load() &&
+        known->elements.fetch_add(on_host.elements()) + on_host.elements() <= most_on_host)
+      results = on_host.make();
+    if (results.empty()) {
+      known->once([&] { known->program = compile(primitive, params, operands); });
+      known->is_compiled = true;
+      results.resize(known->program->result_count());
+      if (driven && known->program->calls())
+        driven->run_part(*known->program, arguments, results);
+      else
+        known->program->run(arguments, results);
+    }
+  }
   run::keep_tapes(arguments, results);
   return results;
 }

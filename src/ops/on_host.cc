@@ -1,0 +1,52 @@
+// Moving elements in host memory.
+#include "ops/on_host.h"
+
+#include <algorithm>
+#include <complex>
+
+namespace postern::internal::on_host {
+
+namespace {
+
+template <class Word>
+void walk_axis(const Walk& w, std::size_t axis, const Word* from, Word* to) {
+  if (axis == w.dims.size()) return static_cast<void>(*to = *from);
+  const std::int64_t count = w.dims[axis], step = w.from[axis], to_step = w.to[axis];
+  if (axis + 1 < w.dims.size())
+    for (std::int64_t i = 0; i < count; ++i)
+      walk_axis(w, axis + 1, from + i * step, to + i * to_step);
+  else if (step == 1 && to_step == 1)
+    std::copy_n(from, count, to);
+  else
+    for (std::int64_t i = 0; i < count; ++i) to[i * to_step] = from[i * step];
+}
+
+}  // namespace
+
+void walk(const Walk& w, std::size_t width, const void* from, void* to) {
+  const auto as = [&]<class Word>(Word) {
+    walk_axis(w, 0, static_cast<const Word*>(from) + w.first, static_cast<Word*>(to) + w.at);
+  };
+  switch (width) {
+    case 1: return as(std::uint8_t());
+    case 2: return as(std::uint16_t());
+    case 4: return as(std::uint32_t());
+    case 8: return as(std::uint64_t());
+    default: return as(std::complex<double>());
+  }
+}
+
+Dims row_major(const Dims& dims) {
+  Dims steps(dims.size(), 1);
+  for (std::size_t i = dims.size(); i-- > 1;) steps[i - 1] = steps[i] * dims[i];
+  return steps;
+}
+
+bool moved(const HostArrays& arrays, const Dims& from, std::int64_t first) {
+  const Type& to = arrays.results[0];
+  walk({to.dims, from, row_major(to.dims), first}, byte_width(to.dtype), arrays.operands[0],
+       arrays.to[0]);
+  return true;
+}
+
+}  // namespace postern::internal::on_host

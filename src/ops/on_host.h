@@ -1,0 +1,126 @@
+// Rules on_host: what small tensors go through outside of programs without XLA, to XLA's bits.
+// Moving elements and whole numbers leave no choice. Nor do floats where IEEE says what a result is
+// and nothing unusual comes or goes: what is no number or subnormal is left to XLA, whose platforms
+// differ in that.
+#pragma once
+#include <Eigen/Core>
+
+#include <cmath>
+#include <concepts>
+#include <functional>
+#include <limits>
+#include <tuple>
+#include <utility>
+
+#include "core/primitive.h"
+
+namespace postern::internal::on_host {
+
+// --- moving elements ---
+
+/// Elements in their order: from `first` in steps `from` to `at` in steps `to`, one for each axis.
+struct Walk {
+  Dims dims, from, to;
+  std::int64_t first = 0, at = 0;
+};
+void walk(const Walk& walk, std::size_t width, const void* from, void* to);
+
+/// Returns the steps of row-major elements.
+Dims row_major(const Dims& dims);
+
+/// Fills the result with elements of the first operand, of which it says the steps.
+bool moved(const HostArrays& arrays, const Dims& from, std::int64_t first = 0);
+
+// --- computing ---
+
+/// Calls f with some element of that dtype; returns false for one of which C++ has none.
+template <class F>
+bool with_element(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::pred: return f(bool());
+    case DType::s8: return f(std::int8_t());
+    case DType::s16: return f(std::int16_t());
+    case DType::s32: return f(std::int32_t());
+    case DType::s64: return f(std::int64_t());
+    case DType::u8: return f(std::uint8_t());
+    case DType::u16: return f(std::uint16_t());
+    case DType::u32: return f(std::uint32_t());
+    case DType::u64: return f(std::uint64_t());
+    case DType::f16: return f(Eigen::half());
+    case DType::bf16: return f(Eigen::bfloat16());
+    case DType::f32: return f(float());
+    case DType::f64: return f(double());
+    default: return false;
+  }
+}
+
+/// What XLA computes with: small floats as f32.
+template <class T>
+auto wide(T x) {
+  if constexpr (std::is_arithmetic_v<T>)
+    return x;
+  else
+    return static_cast<float>(x);
+}
+
+template <class T>
+bool usual(T x) {
+  if constexpr (std::is_integral_v<T>) {
+    return true;
+  } else {
+    const auto size = std::abs(wide(x));
+    return (size == 0) | (size > wide(std::numeric_limits<T>::min()));
+  }
+}
+
+/// Computes f(x, ...) of `count` elements X of the operands; false where one is unusual.
+template <class R, class... X, class F>
+bool each(const HostArrays& arrays, std::int64_t count, F&& f) {
+  return [&]<std::size_t... i>(std::index_sequence<i...>) {
+    const std::tuple operands{static_cast<const X*>(arrays.operands[i])...};
+    auto* const to = static_cast<R*>(arrays.to[0]);
+    bool all = true;
+    for (std::int64_t at = 0; at < count; ++at) {
+      to[at] = static_cast<R>(f(wide(std::get<i>(operands)[at])...));
+      all &= usual(to[at]) & (usual(std::get<i>(operands)[at]) & ...);
+    }
+    return all;
+  }
+  (std::index_sequence_for<X...>());
+}
+
+/// An operation on integers of any width as on unsigned ones, which wrap around.
+template <class F>
+struct Wrapping {
+  template <std::integral... X>
+  auto operator()(X... x) const {
+    return F()(static_cast<std::make_unsigned_t<decltype(x + 0u)>>(x)...);
+  }
+  template <std::floating_point... X>
+  auto operator()(X... x) const requires std::invocable<F, X...> {
+    return F()(x...);
+  }
+};
+
+/// z = F(x, ...) for one dtype; parts of complex numbers are by themselves.
+template <class F, class... X>
+bool computed(const HostArrays& arrays) {
+  const Type& type = arrays.types[0];
+  std::int64_t count = type.size();
+  if (is_complex(type.dtype)) count *= 2;
+  return with_element(real_dtype(type.dtype), [&]<class T>(T one) {
+    if constexpr (std::is_invocable_v<F, std::conditional_t<true, decltype(wide(one)), X>...>)
+      return each<T, std::conditional_t<true, T, X>...>(arrays, count, F());
+    return false;
+  });
+}
+template <class F>
+bool unary(const Params*, const HostArrays& arrays) {
+  return computed<F, void>(arrays);
+}
+template <class F>
+bool binary(const Params*, const HostArrays& arrays) {
+  return computed<F, void, void>(arrays);
+}
+
+}  // namespace postern::internal::on_host
