@@ -41,13 +41,14 @@ Names operations_of(const std::string& header) {
                  R"((?:Tensor|LuResult|std::(?:vector|pair|tuple)<Tensor[^>]*>)\s(\w+)\()");
 }
 
-const std::string headers[] = {"ops.h",      "arrange.h", "compare.h", "conv.h",  "indexing.h",
-                               "products.h", "reduce.h",  "sort.h",    "signal.h"};
+const std::string headers[] = {"ops.h",      "arrange.h", "compare.h", "conv.h",   "indexing.h",
+                               "products.h", "reduce.h",  "sort.h",    "signal.h", "nn.h"};
 
 Names all_operations() {
   Names out;
   for (const std::string& header : headers) out.merge(operations_of(header));
-  for (const char* header : {"random.h", "linalg.h"}) out.merge(operations_of(header));
+  for (const char* header : {"random.h", "linalg.h", "initialize.h"})
+    out.merge(operations_of(header));
   return out;
 }
 

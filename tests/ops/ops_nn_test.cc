@@ -11,6 +11,10 @@ const Row nn_rows[] = {
     {"gelu_exact", "jax.nn.gelu(x, approximate=False)", "f32[2,3]:-2:2",
      [](V v) { return pn::gelu(v[0], false); }, yes, any},
     {"silu", "jax.nn.silu(x)", "f32[2,3]:-2:2", [](V v) { return pn::silu(v[0]); }, yes, any},
+    // As flax.
+    {"dropout",
+     "lax.select(jax.random.bernoulli(x, np.float32(0.75), (2, 4)), y / 0.75, jnp.zeros_like(y))",
+     "u32[2]:0:4000000000 f32[2,4]:-2:2", [](V v) { return pn::dropout(v[0], v[1], 0.25); }},
     // optax.losses.softmax_cross_entropy_with_integer_labels and softmax_cross_entropy.
     {"cross_entropy",
      "jsp.special.logsumexp(x, -1) - jnp.take_along_axis(x, y[..., None], -1)[..., 0]",
