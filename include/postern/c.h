@@ -34,7 +34,7 @@
 extern "C" {
 #endif
 
-#define PN_C_VERSION 7
+#define PN_C_VERSION 8
 /* The version of this interface that the library has; compatible when it is PN_C_VERSION or more.
  */
 POSTERN_API int pn_version(void);
@@ -252,6 +252,24 @@ typedef struct pn_firing {
   size_t coordinate_count;
   const int64_t* coordinates;
 } pn_firing;
+
+/* As of version 8. The value of an attribute of this name, which must be of that type; of a list
+ * the element at `index`. PN_NOT_FOUND where there is none, PN_INVALID_ARGUMENT where it is of
+ * another type or shorter. A text lives until the thread asks for another one. */
+POSTERN_API int pn_attribute_bool(const pn_firing* firing, const char* name, int* out);
+POSTERN_API int pn_attribute_int64(const pn_firing* firing, const char* name, int64_t* out);
+POSTERN_API int pn_attribute_double(const pn_firing* firing, const char* name, double* out);
+POSTERN_API int pn_attribute_string(const pn_firing* firing, const char* name, const char** out);
+POSTERN_API int pn_attribute_bool_at(const pn_firing* firing, const char* name, size_t index,
+                                     int* out);
+POSTERN_API int pn_attribute_int64_at(const pn_firing* firing, const char* name, size_t index,
+                                      int64_t* out);
+POSTERN_API int pn_attribute_double_at(const pn_firing* firing, const char* name, size_t index,
+                                       double* out);
+POSTERN_API int pn_attribute_string_at(const pn_firing* firing, const char* name, size_t index,
+                                       const char** out);
+/* How many elements a list has; of no list PN_INVALID_ARGUMENT. */
+POSTERN_API int pn_attribute_size(const pn_firing* firing, const char* name, size_t* out);
 
 /* Returns PN_OK, or another code after pn_fail has said why. */
 typedef int (*pn_function)(void* user, const pn_firing* firing);

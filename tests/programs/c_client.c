@@ -13,7 +13,8 @@ static int scale(void* user, const pn_firing* f) {
   const float* in = f->operands[0].data;
   float* out = f->results[0].data;
   for (size_t i = 0; i < f->operands[0].bytes / sizeof(float); ++i) out[i] = factor * in[i];
-  if (!strstr(f->attributes, "\"factor\"")) {
+  double said;
+  if (pn_attribute_double(f, "factor", &said) != PN_OK || said != factor) {
     pn_fail("no factor");
     return PN_INVALID_ARGUMENT;
   }

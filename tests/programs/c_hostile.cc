@@ -90,7 +90,48 @@ void add(
        }});
 }
 
+/// Attributes of firings that are none, broken, of another kind, and good.
+void add_attributes() {
+  const auto with = [](const char* attributes) {
+    pn_firing f{};
+    f.attributes = attributes;
+    return f;
+  };
+  static const pn_firing none{}, broken = with("{\"hostile.g\":{\"double\":3}"),
+                                 odd = with("{\"hostile.g\":{\"double\":[]}}"),
+                                 good = with("{\"hostile.g\":{\"strings\":[\"\"]}}");
+  static const std::vector<const pn_firing*> firings{nullptr, &none, &broken, &odd, &good};
+  add("pn_attribute_bool", pn_attribute_bool, [] {
+    return std::tuple{firings, texts, places<int>()};
+  });
+  add("pn_attribute_int64", pn_attribute_int64, [] {
+    return std::tuple{firings, texts, places<std::int64_t>()};
+  });
+  add("pn_attribute_double", pn_attribute_double, [] {
+    return std::tuple{firings, texts, places<double>()};
+  });
+  add("pn_attribute_string", pn_attribute_string, [] {
+    return std::tuple{firings, texts, places<const char*>()};
+  });
+  add("pn_attribute_bool_at", pn_attribute_bool_at, [] {
+    return std::tuple{firings, texts, sizes, places<int>()};
+  });
+  add("pn_attribute_int64_at", pn_attribute_int64_at, [] {
+    return std::tuple{firings, texts, sizes, places<std::int64_t>()};
+  });
+  add("pn_attribute_double_at", pn_attribute_double_at, [] {
+    return std::tuple{firings, texts, sizes, places<double>()};
+  });
+  add("pn_attribute_string_at", pn_attribute_string_at, [] {
+    return std::tuple{firings, texts, sizes, places<const char*>()};
+  });
+  add("pn_attribute_size", pn_attribute_size, [] {
+    return std::tuple{firings, texts, places<std::size_t>()};
+  });
+}
+
 void add_all() {
+  add_attributes();
   using Tensors = std::vector<const pn_tensor*>;
   using Programs = std::vector<const pn_program*>;
   add("pn_version", pn_version, [] { return std::tuple<>(); });
