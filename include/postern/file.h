@@ -28,6 +28,14 @@ struct SavedSite {
   Place place;  // in the source that it was written in
 };
 
+struct SaveOptions {
+  /// How the file names the lines that sites stand at. No path in it is absolute.
+  enum class Places : std::uint8_t { relative, none } places = Places::relative;
+  /// Source files in this folder are named by their path from it, others by their name alone;
+  /// empty: the working directory.
+  std::filesystem::path root = {};
+};
+
 /// Writes the program: StableHLO text, and in comments before it types, sites and a checksum.
 /// Functions must be `Named`: closures are a TypeError that lists them, and so are prints to
 /// streams of this process but std::cout and std::cerr. Blocks are kept with their defaults, so
@@ -35,7 +43,7 @@ struct SavedSite {
 /// accepts when it first runs; captured tensors are written out. Throws Error(unavailable) when the
 /// file cannot be written.
 POSTERN_API void save(const std::filesystem::path& file, const Lowered& program,
-                      Place place = Place::current());
+                      const SaveOptions& options = {}, Place place = Place::current());
 /// Returns the same as text. Throws TypeError as `save` does.
 ///
 ///   pn::register_function("twice", [](pn::View<const float> x, pn::View<float> y) {
@@ -46,6 +54,7 @@ POSTERN_API void save(const std::filesystem::path& file, const Lowered& program,
 ///   const pn::Loaded g = pn::load_text(pn::saved_text(f.lower(pn::abstract(type))));
 ///   const pn::Tensor y = g(pn::tensor<float>({1, 2})).at(0);  // [2 4]
 [[nodiscard]] POSTERN_API std::string saved_text(const Lowered& program,
+                                                 const SaveOptions& options = {},
                                                  Place place = Place::current());
 
 /// A program from a file. Copies share it. Compiled when it is first run. Several threads may run

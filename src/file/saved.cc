@@ -15,6 +15,7 @@
 #include "core/once.h"
 #include "core/process_sharding.h"
 #include "file/block_json.h"
+#include "file/described_json.h"
 #include "file/import.h"
 #include "file/site_json.h"
 #include "host/run_state.h"
@@ -156,7 +157,25 @@ std::vector<Type> whole_types(std::vector<Type> types,
 
 }  // namespace
 
-std::string saved_text(const Lowered& program, Place place) {
+namespace {
+
+/// Of all places that stand in it.
+void shorten_places(Json& json, const SaveOptions& options, const std::filesystem::path& root) {
+  if (json.is_object() && json.contains("line") && json.contains("file") &&
+      json["file"].is_string()) {
+    if (options.places == SaveOptions::Places::none) json = file::written(Place());
+    const std::filesystem::path file = json["file"].get<std::string>();
+    if (file.is_relative()) return;
+    const std::filesystem::path near = file.lexically_normal().lexically_relative(root);
+    json["file"] = (near.empty() || *near.begin() == ".." ? file.filename() : near).string();
+  }
+  if (json.is_structured())
+    for (Json& part : json) shorten_places(part, options, root);
+}
+
+}  // namespace
+
+std::string saved_text(const Lowered& program, const SaveOptions& options, Place place) {
   PlaceScope here(place);
   const auto module = run::lower_for_file(program);
   refuse_closures(*module);
@@ -174,7 +193,11 @@ std::string saved_text(const Lowered& program, Place place) {
   if (module->partitioned()) about["over"] = over_devices(*module);
   if (!module->inputs_over.empty()) about["over_processes"] = over_processes(*module);
   std::string body;
-  const auto add = [&body](const auto& words, const Json& json) {
+  std::error_code none;  // a working directory that is gone is no folder of files
+  const std::filesystem::path root =
+      std::filesystem::absolute(options.root.empty() ? "." : options.root, none).lexically_normal();
+  const auto add = [&](const auto& words, Json json) {
+    shorten_places(json, options, root);
     body += fmt::format("{}{}\n", words, file::text_of(json, "save: a name or attribute"));
   };
   add(about_words, about);
@@ -185,9 +208,10 @@ std::string saved_text(const Lowered& program, Place place) {
                      digest(body), body);
 }
 
-void save(const std::filesystem::path& file, const Lowered& program, Place place) {
+void save(const std::filesystem::path& file, const Lowered& program, const SaveOptions& options,
+          Place place) {
   PlaceScope at(place);
-  host::write_text_file("save", file.string(), saved_text(program));
+  host::write_text_file("save", file.string(), saved_text(program, options));
 }
 
 namespace {

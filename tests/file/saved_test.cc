@@ -2,6 +2,8 @@
 #include <fstream>
 #include <iostream>
 #include <random>
+#include <set>
+#include <source_location>
 #include <sstream>
 
 #include "platform/platform.h"
@@ -231,6 +233,42 @@ TEST_F(Saved, ClosuresAreRefusedByNameAndPlace) {
   expect_error<TypeError>(
       [&] { saved_text(f.lower(x)); },
       {"call 'one' at saved_test.cc", "tap 'two' at saved_test.cc", "register_function", "Named"});
+}
+
+TEST_F(Saved, FilesHoldNoAbsolutePaths) {
+  const auto f = jit([](Tensor v) {
+    print("{}", v);
+    tap({.name = "t"}, linalg::cholesky(broadcast_to(v, {1, 1})), Named{"demo.log"});
+    return v;
+  });
+  const Lowered lowered = f.lower(Tensor(1.0f));
+  const std::filesystem::path here = std::source_location::current().file_name();
+  ASSERT_TRUE(here.is_absolute());
+  const auto files_in = [](const std::string& text) {
+    std::set<std::string> files;
+    for (std::size_t at = 0; (at = text.find(R"("file":")", at)) != std::string::npos;) {
+      at += 8;
+      files.insert(text.substr(at, text.find('"', at) - at));
+    }
+    return files;
+  };
+  using Files = std::set<std::string>;
+  const std::filesystem::path tests = here.parent_path().parent_path();
+  EXPECT_EQ(files_in(saved_text(lowered, {.root = tests})), Files{"file/saved_test.cc"});
+  EXPECT_EQ(files_in(saved_text(lowered, {.root = tests / "nowhere"})), Files{"saved_test.cc"});
+  EXPECT_EQ(files_in(saved_text(lowered, {.places = SaveOptions::Places::none})), Files{""});
+  for (const std::string& text : {saved_text(lowered), saved_text(lowered, {.root = "/"}),
+                                  saved_text(lowered, {.root = "."})}) {
+    EXPECT_FALSE(has(text, here.string()));
+    EXPECT_FALSE(has(text, R"("file":"/)"));
+    EXPECT_FALSE(files_in(text).empty());
+    EXPECT_EQ(to_string(load_text(text).sites().at(0).place).substr(0, 14), "saved_test.cc:");
+  }
+  EXPECT_EQ(to_string(load_text(saved_text(lowered, {.places = SaveOptions::Places::none}))
+                          .sites()
+                          .at(0)
+                          .place),
+            "?");
 }
 
 TEST_F(Saved, DamagedFilesSaySo) {
