@@ -260,6 +260,14 @@ void Processes::serve(const std::string& function, const std::string& command) {
       {.replace = true});
 }
 
+pn::Callee Processes::listen(const std::string& hook, const std::string& command) {
+  auto children = all_.emplace_back(std::make_shared<Children>());
+  children->command = command;
+  return [children, hook](const pn::TapInfo& info, std::span<const pn::AnyView> leaves) {
+    children->serve(hook, {}, info, leaves, {});
+  };
+}
+
 Processes::~Processes() {
   for (const auto& children : all_)
     children->over = true;  // who waits for one goes, and lets go of its guard

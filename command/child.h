@@ -1,5 +1,7 @@
 // Functions that a process of another language serves.
 #pragma once
+#include <postern/run.h>
+
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,6 +20,8 @@ class Processes {
   /// and registers the function that passes operands to its stdin and takes results from its
   /// stdout.
   void serve(const std::string& function, const std::string& command);
+  /// Returns a function that passes what a hook shows to such a process.
+  postern::Callee listen(const std::string& hook, const std::string& command);
 
  private:
   struct Children;

@@ -24,9 +24,10 @@ struct Run {
   std::vector<std::string> inputs;  // files, or values as text
   std::vector<std::string> libraries;
   std::vector<std::pair<std::string, std::string>>
-      functions;                      // name, command of the process that serves it
-  std::vector<std::string> taps;      // to show: names, or "all"
-  std::vector<std::string> settings;  // name=value
+      functions;                  // name, command of the process that serves it
+  std::vector<std::string> taps;  // to show: names, or "all"
+  std::vector<std::pair<std::string, std::string>> hooks;  // name or "all", command; empty: to show
+  std::vector<std::string> settings;                       // name=value
   std::string out, timeline, record, replay;
   std::int64_t repeat = 1;
   bool time = false, json = false;

@@ -20,7 +20,7 @@ _postern() {
     --set)
       options="cpu_devices= plugin= cache_dir= max_reentry= deadline="
       COMPREPLY=($(compgen -W "$options" -- "$word")); return ;;
-    --tap) COMPREPLY=($(compgen -W "all" -- "$word")); return ;;
+    --tap | --hook) COMPREPLY=($(compgen -W "all" -- "$word")); return ;;
   esac
   if [ "$COMP_CWORD" = 1 ]; then
     options="run show attach doctor merge-timelines completion --help --version"
@@ -28,8 +28,8 @@ _postern() {
   fi
   case ${COMP_WORDS[1]} in
     run)
-      options="--library --function --tap --set --out --repeat --time --timeline --record --replay"
-      options+=" --json --help" ;;
+      options="--library --function --tap --hook --set --out --repeat --time --timeline --record"
+      options+=" --replay --json --help" ;;
     attach)
       options="--stats --histogram --print --non-finite --stop-at-non-finite --record --checkpoint"
       options+=" --end --every --until --keep-last --seconds --json --help" ;;
@@ -47,7 +47,7 @@ complete -o filenames -F _postern postern
 std::pair<std::string, std::string> named(const std::string& text) {
   const auto at = text.find('=');
   if (at == 0 || at == std::string::npos || at + 1 == text.size())
-    throw command::Problem(command::usage, "--function takes NAME=COMMAND, got '" + text + "'");
+    throw command::Problem(command::usage, "NAME=COMMAND is wanted, got '" + text + "'");
   return {text.substr(0, at), text.substr(at + 1)};
 }
 
@@ -119,7 +119,7 @@ int act(int count, char** arguments) try {
       "be read, written or understood.");
 
   command::Run options;
-  std::vector<std::string> functions;
+  std::vector<std::string> functions, hooks;
   CLI::App* const run = app.add_subcommand("run", "Run a program and print or keep its results");
   run->add_option("PROGRAM", options.program, "what postern::save wrote, or StableHLO text")
       ->required();
@@ -137,6 +137,10 @@ int act(int count, char** arguments) try {
   run->add_option("--tap", options.taps,
                   "print what this tap shows ('all': every tap), in place of calling its function")
       ->allow_extra_args(false);
+  run->add_option("--hook", hooks,
+                  "print what this hook shows ('all': every hook), or NAME=COMMAND: this process "
+                  "listens there, as --function has it")
+      ->allow_extra_args(false);
   run->add_option(
          "--set", options.settings,
          "NAME=VALUE: cpu_devices, plugin, cache_dir, max_reentry, or deadline (seconds for a run)")
@@ -152,7 +156,8 @@ int act(int count, char** arguments) try {
   run->add_option("--replay", options.replay,
                   "take what functions give from this recording: none is called")
       ->excludes(record);
-  run->add_flag("--json", options.json, "print one JSON object");
+  run->add_flag("--json", options.json,
+                "print one JSON object; what taps and hooks show goes to stderr, an object a line");
   run->footer(
       "Example: postern run model.mlir image.npy --function 'scores.log=python3 log.py' --out "
       "results --time");
@@ -209,6 +214,9 @@ int act(int count, char** arguments) try {
   if (merge->parsed()) return command::merge_timelines(merged, timelines);
   if (run->parsed()) {
     for (const std::string& f : functions) options.functions.push_back(named(f));
+    for (const std::string& h : hooks)
+      options.hooks.push_back(h.find('=') == std::string::npos ? std::pair{h, std::string()}
+                                                               : named(h));
     return command::run(options);
   }
   return command::ok;

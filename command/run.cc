@@ -76,6 +76,46 @@ pn::RunOptions settle(const Run& options) {
   return run;
 }
 
+/// What prints what a tap or hook is shown: with `json` all of it, an object a line.
+pn::Callee printer(const char* kind, bool json) {
+  return [kind, json](const pn::TapInfo& info, std::span<const pn::AnyView> leaves) {
+    std::string line = fmt::format("{}:", info.name);
+    Json values = Json::array();
+    for (std::size_t i = 0; i < leaves.size(); ++i) {
+      const std::string path = i < info.paths.size() ? info.paths[i] : "";
+      if (json)
+        values.push_back(
+            {{"path", path},
+             {"type", pn::to_string(leaves[i].type())},
+             {"value", command::json_of(pn::Tensor(leaves[i].type(), leaves[i].data()))}});
+      else
+        line += fmt::format(" {}{}", path.empty() ? "" : path + " = ", pn::to_string(leaves[i]));
+    }
+    if (json) line = Json{{kind, info.name}, {"values", std::move(values)}}.dump();
+    static std::mutex one;
+    std::scoped_lock lock(one);
+    (json ? std::cerr : std::cout) << line << '\n';
+  };
+}
+
+/// Hooks that the user wants to see print, or are served by a process.
+void bind_hooks(const pn::Loaded& program, const Run& options, Processes& processes,
+                pn::RunOptions& run) {
+  std::set<std::string> known;
+  for (const pn::SavedSite& site : program.sites())
+    if (site.kind == "hook") known.insert(site.name);
+  for (const auto& [name, command] : options.hooks) {
+    if (name != "all" && !known.contains(name))
+      throw Problem(
+          usage, fmt::format("--hook: the program has no hook '{}'; it has {}", name,
+                             known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))));
+    const pn::Callee fn =
+        command.empty() ? printer("hook", options.json) : processes.listen(name, command);
+    for (const std::string& hook : name == "all" ? known : std::set{name})
+      run.hooks.push_back({hook, fn});
+  }
+}
+
 /// Functions of the taps that the user wants to see print what they are shown.
 void show_taps(const pn::Loaded& program, const std::vector<std::string>& wanted, bool json) {
   std::set<std::string> known;
@@ -90,20 +130,7 @@ void show_taps(const pn::Loaded& program, const std::vector<std::string>& wanted
       continue;
     }
     shown[site.function] = site.name;
-    pn::register_function(site.function,
-                          [json](const pn::TapInfo& info, std::span<const pn::AnyView> leaves) {
-                            std::string line = fmt::format("{}:", info.name);
-                            for (std::size_t i = 0; i < leaves.size(); ++i)
-                              line += fmt::format(" {}{}",
-                                                  i < info.paths.size() && !info.paths[i].empty()
-                                                      ? info.paths[i] + " = "
-                                                      : "",
-                                                  pn::to_string(leaves[i]));
-                            static std::mutex one;
-                            std::scoped_lock lock(one);
-                            (json ? std::cerr : std::cout) << line << '\n';
-                          },
-                          {.replace = true});
+    pn::register_function(site.function, printer("tap", json), {.replace = true});
   }
   for (const std::string& name : wanted)
     if (name != "all" && !known.contains(name))
@@ -119,11 +146,12 @@ void show_taps(const pn::Loaded& program, const std::vector<std::string>& wanted
                       found->second, other->name, other->function, other->name));
 }
 
-void check_functions(const pn::Loaded& program) {
+void check_functions(const pn::Loaded& program, const pn::RunOptions& run) {
   const std::vector<std::string> there = pn::registered_functions();
   std::string missing;
   for (const pn::SavedSite& site : program.sites())
-    if (!site.function.empty() && std::ranges::find(there, site.function) == there.end())
+    if (!site.function.empty() && std::ranges::find(there, site.function) == there.end() &&
+        std::ranges::find(run.hooks, site.name, &pn::HookBinding::name) == run.hooks.end())
       missing += fmt::format("\n  {} ({} '{}' at {})", site.function, site.kind, site.name,
                              pn::to_string(site.place));
   if (!missing.empty())
@@ -158,13 +186,14 @@ void deliver(std::chrono::nanoseconds limit) {
 // what fails there leaves no results behind. With --json they and the times are one line at the
 // end. Returns `ok`; throws Problem, with the code that the command ends with, or Postern's Error.
 int run(const Run& options) {
-  const pn::RunOptions how = settle(options);
+  pn::RunOptions how = settle(options);
   for (const std::string& path : options.libraries) pn::load_library(path);
   const pn::Loaded program = pn::load(options.program);
   Processes processes;
   for (const auto& [name, command] : options.functions) processes.serve(name, command);
   show_taps(program, options.taps, options.json);
-  if (options.replay.empty()) check_functions(program);
+  bind_hooks(program, options, processes, how);
+  if (options.replay.empty()) check_functions(program, how);
   const std::vector<pn::Tensor> arguments = read_inputs(options.inputs, program.inputs());
   if (!options.out.empty()) {
     std::error_code error;

@@ -295,6 +295,59 @@ def test_a_tap_is_shown_alone_where_its_function_is_its_own(programs):
         )
 
 
+def test_what_taps_show_as_json_is_whole(tmp_path, programs):
+    x = np.linspace(0, 1, 20_000, dtype=np.float32)
+    np.save(tmp_path / "x.npy", x)
+    many = "tensor<20000xf32>"
+    mlir = f"func.func @main(%x: {many}) -> {many} {{\n return %x : {many} }}"
+    (tmp_path / "same.mlir").write_text(mlir)
+    (result,) = json.loads(postern("run", tmp_path / "same.mlir", tmp_path / "x.npy", "--json"))[
+        "results"
+    ]
+    assert np.array_equal(np.float32(result["value"]), x)
+    np.save(tmp_path / "big.npy", np.full(100_000, 1 / 3, np.float32))
+    told = postern("run", programs / "async.mlir", tmp_path / "big.npy", "--json", "--tap", "all")
+    shown, last = (json.loads(line) for line in sorted(told.splitlines(), key=len))
+    (seen,) = (shown if "tap" in shown else last)["values"]
+    assert seen["type"] == "f32[100000]" and seen["path"] == ""
+    assert np.array_equal(np.float32(seen["value"]), np.full(100_000, 1 / 3, np.float32))
+    np.save(tmp_path / "three.npy", np.float32([1, np.nan, 1 / 3]))
+    taps = ("--tap", "a", "--tap", "b")
+    told = postern("run", programs / "two_taps.mlir", tmp_path / "three.npy", "--json", *taps)
+    lines = [json.loads(line) for line in told.splitlines()]
+    assert [line["tap"] for line in lines if "tap" in line] == ["a", "b"]
+    assert [line["values"][0]["value"] for line in lines if "tap" in line] == [
+        [1.0, "NaN", 0.33333334]
+    ] * 2
+
+
+def test_hooks_are_listened_to(programs, worker):
+    def run(program, x, *options, **expected):
+        return postern("run", programs / program, x, *options, **expected)
+
+    assert run("hooks.mlir", "[1,2,3]", "--hook", "all") == (
+        "sum: [2. 3. 4.]\nproduct: [4. 6. 8.]\nf32[3] [4. 6. 8.]\n"
+    )
+    assert "sum: [2. 3. 4.]" in run(
+        "hooks.mlir", "[1,2,3]", "--hook", "sum", "--hook", "product", "--repeat", 2
+    )
+    assert "demo.log (hook 'product'" in run("hooks.mlir", "[1,2,3]", "--hook", "sum", code=2)
+    assert "no hook 'tap'; it has product, sum" in run(
+        "hooks.mlir", "[1,2,3]", "--hook", "tap", code=2
+    )
+    assert "it has none" in run("plain.mlir", "[1,2,3]", "--hook", "x", code=2)
+    assert "NAME=COMMAND" in run("hooks.mlir", "[1,2,3]", "--hook", "sum=", code=2)
+    told = run("step.mlir", "3.5", "--hook", "product", "--json")
+    assert json.loads(told.splitlines()[-1]) == {
+        "hook": "product",
+        "values": [{"path": "", "type": "f32[]", "value": 7.0}],
+    }
+    log = worker("print('saw', take().sum(), file=sys.stderr)", "log.py")
+    assert "saw 7.0" in run("step.mlir", "3.5", "--hook", f"product={log}")
+    nested = run("hooks_nested.mlir", "[1,2,3]", "--hook", "step", "--hook", "small")
+    assert nested.count("step:") == 4 and nested.count("small:") > 0
+
+
 def test_large_messages_pass_while_both_sides_write(tmp_path, worker, programs):
     mlir = """func.func @main(%x: tensor<2000000xf32>) -> (tensor<2000000xf32>, tensor<f32>) {
       %0:2 = stablehlo.custom_call @demo.big(%x) : \
