@@ -5,8 +5,8 @@ set(POSTERN_BUNDLE_PLUGIN AUTO
 set(POSTERN_XLA_HEADERS ""
     CACHE STRING "Folders with pjrt_c_api.h and xla/ffi/api/c_api.h; empty: looked for")
 
-set(POSTERN_XLA "" CACHE STRING "The build of XLA that is used: a name that scripts/bootstrap --xla \
-takes; empty: the usual one")
+set(POSTERN_XLA ""
+    CACHE STRING "Which XLA: a name that scripts/bootstrap --xla takes; empty: the usual one")
 set(plugin ${POSTERN_DEPS}/lib/xla_cpu_pjrt.so)
 if(POSTERN_XLA)
   set(plugin ${POSTERN_DEPS}/xla/${POSTERN_XLA}/plugin.so)
