@@ -348,7 +348,7 @@ template <class T>
 [[nodiscard]] WithName<T> named(std::string name, T part) {
   return {std::move(name), std::move(part)};
 }
-// A number is a leaf.
+/// Takes a number, which is a leaf. Throws nothing.
 template <class T>
 requires std::is_arithmetic_v<T>
 [[nodiscard]] WithName<Tensor> named(std::string name, T number) {
