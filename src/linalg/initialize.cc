@@ -21,11 +21,13 @@ Tensor of_variance(const char* op, const Operand& key, const Type& type, FanAxes
   check(type.rank() >= 2, "{}: a type of rank 2 or more is needed, got {}", op, to_string(type));
   auto others = [&](std::int64_t axis) {
     const auto extent = static_cast<double>(at(type.dims, normal_axis(op, axis, type.rank())));
-    return extent == 0 ? 0 : static_cast<double>(type.size()) / extent;
+    if (extent == 0) return 0.0;
+    return static_cast<double>(type.size()) / extent;
   };
   // A fan is the size without the other axis.
   const double fan_in = others(axes.out), fan_out = others(axes.in);
-  const double fan = of_both ? (fan_in + fan_out) / 2 : fan_in;
+  double fan = fan_in;
+  if (of_both) fan = (fan_in + fan_out) / 2;
   if (fan == 0) return zeros(type);
   const double deviation = std::sqrt(scale / fan);
   if (uniform) return random::uniform(key, type, -1.0f, 1.0f) * (std::sqrt(3.0) * deviation);
@@ -78,8 +80,9 @@ Tensor orthogonal(const Operand& key, const Type& type, double scale) {
   const std::int64_t rows = size / columns;
   const Dims tall{std::max(rows, columns), std::min(rows, columns)};
   const auto [q, r] = linalg::qr(random::normal(key, {type.dtype, tall}));
-  const Tensor columns_of_q = q * sign(diagonal(r));  // else not uniformly distributed
-  return scale * reshape(rows < columns ? transpose(columns_of_q) : columns_of_q, type.dims);
+  Tensor matrix = q * sign(diagonal(r));  // else not uniformly distributed
+  if (rows < columns) matrix = transpose(matrix);
+  return scale * reshape(matrix, type.dims);
 }
 
 }  // namespace postern::initialize

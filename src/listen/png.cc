@@ -15,6 +15,7 @@
 #include "host/text_file.h"
 #include "listen/metric.h"
 #include "listen/summary.h"
+#include "print/number.h"
 
 namespace postern::internal::host {
 
@@ -112,7 +113,8 @@ struct PngState {
     for (std::size_t i = first; i < leaves.size(); ++i)
       for (const std::string& file :
            host::pngs_of("png", host::metric_name(info, i), leaves[i]).files) {
-        const std::string number = count == 0 ? "" : fmt::format("-{}", count);
+        std::string number;
+        if (count > 0) number = fmt::format("-{}", count);
         host::write_text_file("png", name + number + ".png", file);
         ++count;
       }

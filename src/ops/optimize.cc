@@ -1,4 +1,5 @@
 // Optimizers: what becomes of gradients, link by link. Formulas and their order are optax's.
+#include <postern/compare.h>
 #include <postern/optimize.h>
 
 #include <limits>
@@ -77,7 +78,9 @@ Link traced(double decay, bool nesterov) {
             for_moving(step, [&](std::size_t i, DType dtype) {
               Tensor& trace = moments[0][i];
               trace = convert_to(updates[i] + decay * trace, dtype);
-              updates[i] = nesterov ? updates[i] + decay * trace : trace;
+              Tensor ahead = trace;
+              if (nesterov) ahead = updates[i] + decay * trace;
+              updates[i] = ahead;
             });
           }};
 }
@@ -121,7 +124,8 @@ Tensor norm_of(const Tensors& leaves) {
   for (const Tensor& leaf : leaves)
     if (moves(leaf))
       squares = add_any(squares, sum(square(convert_to(leaf, sum_dtype(leaf.dtype())))));
-  return squares.has_value() ? sqrt(squares) : Tensor(0.0f);
+  if (!squares.has_value()) return Tensor(0.0f);
+  return sqrt(squares);
 }
 
 void clip_to(double most, Tensors& leaves) {
