@@ -4,7 +4,9 @@
 #pragma once
 #include "cluster/rank.h"
 #include "core/check.h"
+#include "core/known_programs.h"
 #include "core/lines.h"
+#include "core/living.h"
 #include "core/log.h"
 #include "core/mutex.h"
 #include "core/text.h"
@@ -14,6 +16,7 @@
 #include "host/handler.h"
 #include "host/listening.h"
 #include "host/text_file.h"
+#include "host/this_process.h"
 #include "host/timeline.h"
 #include "listen/stats.h"
 #include "listen/summary.h"

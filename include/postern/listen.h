@@ -26,11 +26,13 @@ namespace postern::listen {
 /// the log and lets the program go on.
 enum class OnError : std::uint8_t { stop, go_on };
 
-/// Of the elements of a leaf; min, max and mean are over those that are finite, and nan when there
-/// are none. Of a complex element the absolute value counts.
+/// Of the elements of a leaf; min, max, mean and rms (the root of the mean square) are over those
+/// that are finite, and nan when there are none. Of a complex element the absolute value counts.
 struct Summary {
   std::int64_t count = 0, nan = 0, inf = 0;
-  double min = std::numeric_limits<double>::quiet_NaN(), max = min, mean = min;
+  double min = std::numeric_limits<double>::quiet_NaN(), max = min, mean = min, rms = min;
+  /// Returns the root of the sum of squares. Throws nothing.
+  POSTERN_API double norm() const;
 };
 /// Summarizes these elements, of any dtype. Nothing is copied: they are read where they are. Throws
 /// nothing.
@@ -48,6 +50,7 @@ struct Series {
   struct Point {
     std::uint64_t firing;
     Summary summary;
+    double time = 0;  // seconds since 1970
   };
   std::vector<Point> points;
   struct Run {
@@ -195,6 +198,25 @@ class Histogram {
 inline Histogram histogram(const HistogramOptions& options = {}, Place place = Place::current()) {
   return Histogram(options, place);
 }
+
+/// Keeps the last image of each leaf it is shown, for the live page and the report. A leaf is an
+/// image, or several, as TensorBoardOptions::Arrays::images has it.
+class Images {
+ public:
+  /// Has seen nothing. Throws nothing.
+  POSTERN_API Images();
+  /// Is called by tap and hook, to keep the image; throws TypeError for what is none.
+  POSTERN_API void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
+
+ private:
+  std::shared_ptr<struct ImagesState> state_;
+};
+/// Makes Images that have seen nothing. Throws nothing.
+inline Images images() { return Images(); }
+
+/// Shows a text under a name on the live page and in the report, in place of the one before; an
+/// empty one takes that away. What is longer than 64 KiB is cut. Throws nothing.
+POSTERN_API void show_text(const std::string& name, const std::string& text);
 
 }  // namespace postern::listen
 

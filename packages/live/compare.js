@@ -12,7 +12,8 @@ function drawnIn(chart) {
   const others = state.files.flatMap(({ name, curves }) => [...behind].flatMap((end) => {
     const curve = curves.get(chart.title + end);
     return curve ? parts({ ...curve, label: name + end }) : [];
-  })).map((line) => ({ ...line, faint: true }));
+  })).map((line) => ({ ...line, points: line.points.filter((p) => xOf(p) !== undefined),
+    faint: true }));
   others.forEach((line, i) => { line.number = own.length + i; });
   return own.concat(others);
 }
@@ -25,6 +26,8 @@ function runsOf(line) {
     const end = i + 1 < runs.length ? runs[i + 1][0] : Infinity;
     const points = line.points.filter((p) => p[0] >= first && p[0] < end)
       .map((p) => [p[0] - first, ...p.slice(1)]);
+    const start = points.length ? points[0][6] : 0;
+    for (const p of points) if (p.length > 6) p[6] -= start;
     return { points, number: line.number + i, faint: i + 1 < runs.length,
       label: `run ${number}${line.label ? `, ${line.label}` : ""}` };
   });
@@ -64,15 +67,15 @@ function curvesOfTable(text, add) {
 /// or a table.
 function curvesIn(text) {
   const out = new Map();
-  const add = (name, step, mean, min = mean, max = mean) => {
+  const add = (name, step, mean, min = mean, max = mean, ...more) => {
     const title = name || "(no name)";
     if (typeof step !== "number" || typeof mean !== "number" || !isFinite(mean)) return;
     if (!out.has(title)) out.set(title, { points: [] });
-    out.get(title).points.push([step, mean, min, max]);
+    out.get(title).points.push([step, mean, min, max, ...more.slice(0, 3)]);
   };
   if (text.startsWith("{\"postern\":1,")) {
     for (const { title, points, runs } of JSON.parse(text).curves) {
-      for (const p of points) add(String(title), p[0], p[1], p[2], p[3]);
+      for (const p of points) add(String(title), ...p);
       if (out.has(title)) out.get(title).runs = runs;
     }
   } else if (text.startsWith("{")) {

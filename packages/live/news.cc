@@ -21,12 +21,15 @@ using Json = nlohmann::json;
 /// A client that comes late gets at most so many points of all series together, and of each at
 /// least so many.
 constexpr std::size_t most_points = 1 << 16, least_points = 64, most_entries = 1000;
+/// And of all histograms together so many of what they had counted by when.
+constexpr std::size_t most_columns = 4096;
+constexpr std::size_t most_images = 32;
 
 std::string id_of(const NewsMark::Entry& e) { return fmt::format("{}.{}", e.first, e.second); }
 
 Json summary_json(const listen::Summary& s) {
-  return {{"count", s.count}, {"nan", s.nan},   {"inf", s.inf},
-          {"min", s.min},     {"mean", s.mean}, {"max", s.max}};
+  return {{"count", s.count}, {"nan", s.nan}, {"inf", s.inf}, {"min", s.min},
+          {"mean", s.mean},   {"max", s.max}, {"rms", s.rms}, {"norm", s.norm()}};
 }
 
 /// A copy of what is new in one series: JSON is made when the listener may go on.
@@ -88,8 +91,9 @@ Json series_json(NewsMark& mark) {
     Json points = Json::array();
     const std::size_t stride = (s.points.size() + each - 1) / std::max<std::size_t>(each, 1);
     for (std::size_t i = 0; i < s.points.size(); i += std::max<std::size_t>(stride, 1)) {
-      const auto& [firing, summary] = s.points[i];
-      points.push_back({firing, summary.mean, summary.min, summary.max});
+      const auto& [firing, summary, time] = s.points[i];
+      points.push_back(
+          {firing, summary.mean, summary.min, summary.max, summary.rms, summary.norm(), time});
     }
     one["points"] = std::move(points);
     out.push_back(std::move(one));
@@ -97,22 +101,35 @@ Json series_json(NewsMark& mark) {
   return out;
 }
 
+/// What a histogram had counted by when, of firings after `seen`; the newest included.
+Json history_json(const host::Histogrammed& c, std::uint64_t seen, std::size_t most) {
+  Json out = Json::array();
+  const std::size_t stride = c.history.size() / most + 1;
+  for (std::size_t i = (c.history.size() + stride - 1) % stride; i < c.history.size(); i += stride)
+    if (const auto& then = c.history[i]; then.firings > seen)
+      out.push_back({then.firings, then.from, then.to, then.bins, then.time});
+  return out;
+}
+
 Json histograms_json(NewsMark& mark) {
   Json out = Json::array();
+  std::size_t count = 0;
+  host::each_histogram([&](host::EntryOf, const host::Histogrammed&) { ++count; });
+  const std::size_t each = std::max<std::size_t>(most_columns / std::max<std::size_t>(count, 1), 4);
   host::each_histogram([&](host::EntryOf of, const host::Histogrammed& c) {
-    std::uint64_t elements = c.nan + c.inf;
-    for (const std::uint64_t n : c.bins) elements += n;
     const NewsMark::Entry entry{of.listener, of.entry};
     const auto known = mark.histograms.find(entry);
-    if ((known != mark.histograms.end() && known->second == elements) || out.size() == most_entries)
-      return;
-    mark.histograms[entry] = elements;
+    const std::uint64_t seen = known == mark.histograms.end() ? 0 : known->second;
+    if (seen == c.firings || out.size() == most_entries) return;
+    mark.histograms[entry] = c.firings;
     out.push_back({{"id", id_of(entry)},
                    {"name", c.name},
                    {"path", c.path},
                    {"place", to_string(c.place)},
                    {"device", c.device},
                    {"transforms", c.transforms},
+                   {"firings", c.firings},
+                   {"history", history_json(c, seen, each)},
                    {"from", c.from},
                    {"to", c.to},
                    {"bins", c.bins},
@@ -120,6 +137,40 @@ Json histograms_json(NewsMark& mark) {
                    {"inf", c.inf}});
   });
   return out;
+}
+
+/// At most once a second.
+Json images_json(NewsMark& mark) {
+  const auto now = Clock::now();
+  if (now - mark.image < std::chrono::seconds(1)) return {};
+  std::vector<std::pair<NewsMark::Entry, host::Pictured>> fresh;  // made when nobody waits
+  host::each_image([&](host::EntryOf of, const host::Pictured& p) {
+    const NewsMark::Entry entry{of.listener, of.entry};
+    std::uint64_t& seen = mark.images[entry];
+    if (std::exchange(seen, p.firings) != p.firings && fresh.size() < most_images)
+      fresh.emplace_back(entry, p);
+  });
+  if (!fresh.empty()) mark.image = now;
+  Json out = Json::array();
+  for (const auto& [entry, p] : fresh)
+    out.push_back({{"id", id_of(entry)},
+                   {"name", p.name},
+                   {"path", p.path},
+                   {"place", to_string(p.place)},
+                   {"firings", p.firings},
+                   {"urls", host::image_urls(*p.last)}});
+  return out;
+}
+
+/// All of them, when one has changed.
+Json texts_json(NewsMark& mark) {
+  std::vector<std::uint64_t> changes;
+  Json out = Json::array();
+  for (const host::ShownText& t : host::shown_texts()) {
+    changes.push_back(t.change);
+    out.push_back({{"name", t.name}, {"text", t.text}});
+  }
+  return std::exchange(mark.texts, changes) == changes ? Json() : out;
 }
 
 Json progress_json(NewsMark& mark) {
@@ -160,9 +211,9 @@ Json events_json(NewsMark& mark, Clock::time_point begin) {
   return out;
 }
 
-Json program_json(const ProgramNow& program) {
+Json program_json(const KnownProgram& program) {
   Json sites = Json::array();
-  for (const SiteNow& s : program.sites)
+  for (const KnownProgram::Site& s : program.sites)
     if (sites.size() < most_entries)
       sites.push_back({{"kind", s.kind}, {"name", s.name}, {"place", to_string(s.place)}});
   return {{"number", program.number},
@@ -173,11 +224,26 @@ Json program_json(const ProgramNow& program) {
 
 Json programs_json(NewsMark& mark) {
   Json out = Json::array();
-  for (const ProgramNow& program : programs_after(mark.program)) {
+  for (const KnownProgram& program : known_programs(mark.program)) {
     mark.program = program.number;
     out.push_back(program_json(program));
   }
   return out;
+}
+
+Json gone_json(NewsMark& mark) {
+  std::vector<std::uint64_t> gone = gone_programs();
+  return std::exchange(mark.gone, gone) == gone ? Json::array() : Json(gone);
+}
+
+/// Told as long as there is something, and once that there is nothing any more.
+Json compiling_json(NewsMark& mark) {
+  Json out = Json::array();
+  host::timeline::each_compiling([&](const host::timeline::Compiling& c) {
+    const std::chrono::duration<double> since = Clock::now() - c.start;
+    out.push_back({{"name", c.name}, {"seconds", since.count()}});
+  });
+  return std::exchange(mark.compiling, !out.empty()) || !out.empty() ? out : Json();
 }
 
 Json devices_json(NewsMark& mark) {
@@ -200,14 +266,17 @@ Json devices_json(NewsMark& mark) {
   return out;
 }
 
-/// At most once a second, and when there is something to see of it.
+/// At most once a second.
 Json process_json(NewsMark& mark) {
   const auto now = Clock::now();
-  if (now - mark.process < std::chrono::seconds(1) || !any_program()) return {};
+  if (now - mark.process < std::chrono::seconds(1)) return {};
   mark.process = now;
   const ProcessNow p = process_now();
   return {{"pid", p.pid},
           {"host", p.host},
+          {"program", p.program},
+          {"arguments", p.arguments},
+          {"version", p.version},
           {"seconds", p.seconds},
           {"memory", p.memory},
           {"threads", p.threads},
@@ -221,7 +290,7 @@ std::vector<DeviceInfo> devices_in_use() {
   static Mutex guard;
   static auto& found = *new std::vector<DeviceInfo>;  // read until the process has ended
   std::scoped_lock lock(guard);
-  if (found.empty() && any_program()) found = devices();
+  if (found.empty() && !known_programs().empty()) found = devices();
   return found;
 }
 
@@ -239,6 +308,10 @@ std::string News::since(NewsMark& mark) const {
   add("lines", lines_json(mark));
   add("events", events_json(mark, begin_));
   add("programs", programs_json(mark));
+  add("gone", gone_json(mark));
+  add("images", images_json(mark));
+  if (Json now = texts_json(mark); !now.is_null()) out["texts"] = std::move(now);
+  if (Json now = compiling_json(mark); !now.is_null()) out["compiling"] = std::move(now);
   add("devices", devices_json(mark));
   add("process", process_json(mark));
   if (out.empty()) return "";

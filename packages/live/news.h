@@ -17,10 +17,14 @@ using Clock = std::chrono::steady_clock;
 /// Up to where somebody has the news.
 struct NewsMark {
   using Entry = std::pair<std::uint64_t, std::size_t>;  // of a listener
-  std::map<Entry, std::uint64_t> series, histograms;    // firings, elements
+  std::map<Entry, std::uint64_t> series, histograms;    // firings
   std::map<std::uint64_t, std::pair<std::int64_t, std::string>> progress;
+  std::map<Entry, std::uint64_t> images;  // firings
+  std::vector<std::uint64_t> texts;       // changes
   std::uint64_t line = 0, program = 0;
-  Clock::time_point event{}, process{};
+  std::vector<std::uint64_t> gone;  // programs
+  bool compiling = false;
+  Clock::time_point event{}, process{}, image{};
   std::pair<std::uint64_t, std::size_t> hooks;  // changes of them, and how many there are
   std::vector<std::uint64_t> queues;            // what is in them and has been, by device
 };

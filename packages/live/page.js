@@ -25,6 +25,7 @@ const bytes = (n) => {
   for (; n >= 1024 && i < units.length - 1; ++i) n /= 1024;
   return `${number(+n.toPrecision(3))} ${units[i]}`;
 };
+const count = (n, what) => `${n} ${what}${n === 1 ? "" : "s"}`;
 const duration = (s) => {
   if (s === null || !isFinite(s)) return "–";
   if (s < 60) return `${s.toFixed(1)} s`;
@@ -34,10 +35,11 @@ const duration = (s) => {
 
 const state = {
   series: new Map(), charts: new Map(), histograms: new Map(), bars: new Map(), hooks: new Map(),
+  images: new Map(), texts: 0, programs: new Map(), run: 0,
   files: [], compare: "", lastLine: 0, events: [], seconds: 0, smooth: 0, log: false, band: true,
-  paused: false,
+  what: "mean", axis: "steps", paused: false,
 };
-const mostPoints = 4096, mostLines = 500, mostColumns = 160, timelineSeconds = 10;
+const mostPoints = 4096, mostLines = 500, mostColumns = 256, timelineSeconds = 10;
 
 // --- the rest
 
@@ -49,6 +51,7 @@ function progressNews(p) {
     bar.bar.setAttribute("aria-label", p.label || "Progress");
     state.bars.set(p.id, bar);
   }
+  Object.assign(bar, { done: p.done, total: p.total });
   bar.bar.max = p.total;
   bar.bar.value = p.done;
   const left = p.done < p.total ? `, ${duration(p.left)} left` : "";
@@ -90,7 +93,9 @@ function drawTimeline() {
 function programNews(p) {
   const details = make("details", $("programs"));
   const summary = make("summary", details, `${p.name} `);
-  make("span", summary, `${p.operations} operations, ${p.sites.length} sites`, "soft");
+  make("span", summary, `${count(p.operations, "operation")}, ${count(p.sites.length, "site")}`,
+    "soft");
+  state.programs.set(p.number, details);
   const list = make("ul", details);
   for (const s of p.sites) make("li", list, `${s.kind} ${s.name} at ${s.place}`);
   const text = make("pre", details);
@@ -100,6 +105,49 @@ function programNews(p) {
     const answer = await fetch(`/program?number=${p.number}&token=${token}`).catch(() => null);
     text.textContent = answer && answer.ok ? await answer.text() : "The program is gone.";
   };
+}
+
+function goneNews(numbers) {
+  for (const number of numbers) {
+    const details = state.programs.get(number);
+    if (!details || details.className) continue;
+    details.className = "gone";
+    make("span", details.querySelector("summary"), ", gone", "soft");
+  }
+}
+
+function compilingNews(all) {
+  $("compiling").hidden = all.length === 0;
+  $("compiling").textContent = `Compiling ${all.map(
+    (c) => `${c.name} for ${duration(c.seconds)}`).join(", ")}`;
+}
+
+function imageNews(i) {
+  let known = state.images.get(i.id);
+  if (!known) {
+    const figure = make("figure", $("images"));
+    known = { heading: make("h3", figure, `${i.name}${i.path}`), box: make("div", figure), figure };
+    known.caption = make("figcaption", figure);
+    state.images.set(i.id, known);
+  }
+  known.box.replaceChildren();
+  i.urls.forEach((url, k) => {
+    const image = make("img", known.box);
+    image.src = url;
+    image.alt = `${i.name}${i.path}${i.urls.length > 1 ? ` ${k}` : ""}, step ${i.firings - 1}`;
+  });
+  known.caption.textContent = `step ${i.firings - 1}, ${i.place}${
+    i.urls.length ? "" : ", too large to be shown"}`;
+}
+
+function textsNews(texts) {
+  $("texts").replaceChildren();
+  for (const t of texts) {
+    const figure = make("figure", $("texts"));
+    make("h3", figure, t.name);
+    make("pre", figure, t.text);
+  }
+  state.texts = texts.length;
 }
 
 function devicesNews(devices) {
@@ -116,7 +164,18 @@ function processNews(p) {
   const parts = [`process ${p.pid} on ${p.host}`, `up ${duration(p.seconds)}`,
     `${bytes(p.memory)} of memory`, `${p.threads} threads`];
   if (p.ranks > 1) parts.splice(1, 0, `rank ${p.rank} of ${p.ranks}`);
+  if (p.arguments) parts.push(`arguments: ${p.arguments}`);
+  parts.push(`Postern ${p.version}`);
   $("process").textContent = parts.join(" · ");
+  $("program").textContent = p.program || "Postern";
+  state.host = `on ${p.host}${p.ranks > 1 ? `, rank ${p.rank}` : ""}`;
+}
+
+/// Which program, where, in which run: also in the window's title.
+function nameAll() {
+  const where = [state.host, state.run && `run ${state.run}`].filter(Boolean).join(", ");
+  $("where").textContent = where;
+  document.title = `${$("program").textContent} ${where}`.trim();
 }
 
 function take(news) {
@@ -125,28 +184,37 @@ function take(news) {
   (news.histograms || []).forEach(histogramNews);
   (news.progress || []).forEach(progressNews);
   (news.programs || []).forEach(programNews);
+  goneNews(news.gone || []);
+  (news.images || []).forEach(imageNews);
+  if (news.texts) textsNews(news.texts);
+  if (news.compiling) compilingNews(news.compiling);
   if (news.devices) devicesNews(news.devices);
   if (news.process) processNews(news.process);
   if (news.hooks) hooksNews(news.hooks);
+  nameAll();
   const begin = state.seconds - timelineSeconds;
   state.events = state.events.concat(news.events || []).filter((e) => e[2] + e[3] > begin);
   const filled = { curves: state.series.size, values: state.series.size,
     histograms: state.histograms.size, hooks: state.hooks.size,
+    images: state.images.size, texts: state.texts,
     lines: state.lastLine || news.lines, timeline: 1, process: $("process").textContent,
     programs: $("programs").childElementCount, devices: $("devices").tBodies[0].rows.length };
   for (const [id, has] of Object.entries(filled))
     $(id).closest("section").classList.toggle("filled", Boolean(has));
   linesNews(news.lines || []);
-  const maps = [state.hooks, state.series, state.histograms, state.bars];
-  $("empty").hidden = maps.some((map) => map.size > 0);
+  const maps = [state.hooks, state.series, state.histograms, state.bars, state.images];
+  $("empty").hidden = state.texts > 0 || maps.some((map) => map.size > 0);
   $("timeline").hidden = state.events.length === 0;
 }
 
 function reset() {
-  for (const id of ["curves", "histograms", "progress", "lines", "programs"])
+  for (const id of ["curves", "histograms", "progress", "lines", "programs", "images", "texts"])
     $(id).replaceChildren();
   $("values").tBodies[0].replaceChildren();
-  for (const map of [state.series, state.charts, state.histograms, state.bars]) map.clear();
+  for (const map of [state.series, state.charts, state.histograms, state.bars, state.images,
+    state.programs]) map.clear();
+  compilingNews([]);
+  state.texts = 0;
   state.lastLine = 0;
   state.events = [];
 }
@@ -165,7 +233,8 @@ function find() {
   const wanted = $("find").value.toLowerCase();
   const hide = (e, text) => { e.hidden = !text.toLowerCase().includes(wanted); };
   state.charts.forEach((c) => hide(c.figure, c.title));
-  state.histograms.forEach((h) => hide(h.figure, h.heading.textContent));
+  for (const map of [state.histograms, state.images])
+    map.forEach((h) => hide(h.figure, h.heading.textContent));
   state.series.forEach((s) => hide(s.row, s.chart.title));
 }
 
@@ -229,6 +298,8 @@ function connect() {
 $("smooth").oninput = (e) => { state.smooth = +e.target.value; allDirty(); redraw(); };
 $("log").onchange = (e) => { state.log = e.target.checked; allDirty(); redraw(); };
 $("band").onchange = (e) => { state.band = e.target.checked; allDirty(); redraw(); };
+$("what").onchange = (e) => { state.what = e.target.value; allDirty(); redraw(); };
+$("axis").onchange = (e) => { state.axis = e.target.value; showAll(); };
 $("compare").onchange = (e) => { state.compare = e.target.value; showAll(); };
 $("save").onclick = saveCurves;
 $("open").onchange = (e) => openFiles(e.target.files);
@@ -240,6 +311,10 @@ function pause(on) {
   $("pause").setAttribute("aria-pressed", on);
   redraw();
 }
+function choose(id, value) {
+  $(id).value = value;
+  $(id).onchange({ target: $(id) });
+}
 $("pause").onclick = () => pause(!state.paused);
 $("keys").onclick = () => {
   $("help").hidden = !$("help").hidden;
@@ -250,8 +325,8 @@ document.onkeydown = (e) => {
   if (own.includes(e.target.tagName) || e.ctrlKey || e.metaKey) return;
   const act = { " ": () => $("pause").click(), "/": () => $("find").focus(),
     l: () => $("log").click(),
-    r: () => { $("compare").value = state.compare ? "" : "runs"; $("compare").onchange(
-      { target: $("compare") }); } }[e.key];
+    t: () => choose("axis", state.axis === "time" ? "steps" : "time"),
+    r: () => choose("compare", state.compare ? "" : "runs") }[e.key];
   if (act) { e.preventDefault(); act(); }
 };
 document.onpointermove = redraw;

@@ -7,15 +7,11 @@
 #include <sstream>
 #include <vector>
 
-#include "spi.h"
-
 namespace postern::internal::live {
 
 ProcessNow process_now() {
-  ProcessNow out;
+  ProcessNow out{host::this_process()};
   out.pid = ::getpid();
-  char name[256] = {};
-  if (::gethostname(name, sizeof name - 1) == 0) out.host = name;
   const std::string text = host::read_if_there("/proc/self/stat");
   std::string word;
   // The second field is a name in brackets, in which there may be anything.

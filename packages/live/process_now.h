@@ -1,13 +1,13 @@
 // The process itself, as the page shows it.
 #pragma once
 #include <cstdint>
-#include <string>
+
+#include "spi.h"
 
 namespace postern::internal::live {
 
-struct ProcessNow {
+struct ProcessNow : host::ThisProcess {
   long pid = 0;
-  std::string host;
   double seconds = 0;        // since it began
   std::uint64_t memory = 0;  // bytes that are in memory
   int threads = 0;

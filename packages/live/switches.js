@@ -92,10 +92,16 @@ class HookCard {
   addEnd() {  // asks first, and not where a double click would answer
     const row = make("div", this.figure, "", "switches apart");
     const button = make("button", row, "End the run");
-    const question = make("span", row, "The run's results will be lost. ");
+    const question = make("span", row), lost = make("span", question);
     const no = make("button", question, "Let it run"), yes = make("button", question, "End it");
     const ask = (asking) => { button.hidden = asking; question.hidden = !asking; };
-    button.onclick = () => { ask(true); no.focus(); };
+    button.onclick = () => {
+      const steps = [...state.bars.values()].map((b) => `${b.done} of ${b.total}`).join(", ");
+      lost.textContent = `The run${steps && `, at ${steps} steps,`} gives no results: what it has `
+        + "computed is lost. What listeners have seen, files and checkpoints stay. ";
+      ask(true);
+      no.focus();
+    };
     no.onclick = () => { ask(false); button.focus(); };
     yes.onclick = () => { ask(false); this.toggle("end"); };
     ask(false);

@@ -1,9 +1,12 @@
 // The list of compiled programs.
 #include "core/known_programs.h"
 
+#include <algorithm>
 #include <deque>
 
 #include "core/mutex.h"
+#include "core/primitive.h"
+#include "core/site_spec.h"
 
 namespace postern::internal {
 
@@ -22,15 +25,32 @@ All& all() {
 }  // namespace
 
 void add_known_program(const std::string& name, const std::shared_ptr<const Program>& program) {
+  KnownProgram known{0, name, program};
+  any_equation(*program, [&](const Equation& e) {
+    ++known.operations;
+    const SiteSpec* const s = e.primitive->site ? e.primitive->site(e.params.get()) : nullptr;
+    if (s && s->enters()) known.sites.push_back({word_of(s->kind), s->name, s->place});
+    return false;
+  });
   All& a = all();
   std::scoped_lock lock(a.guard);
-  a.programs.push_back({++a.count, name, program});
+  known.number = ++a.count;
+  a.programs.push_back(std::move(known));
   if (a.programs.size() > most_programs) a.programs.pop_front();
 }
 
-std::vector<KnownProgram> known_programs() {
+std::vector<KnownProgram> known_programs(std::uint64_t after) {
   std::scoped_lock lock(all().guard);
-  return {all().programs.begin(), all().programs.end()};
+  const auto first = std::ranges::upper_bound(all().programs, after, {}, &KnownProgram::number);
+  return {first, all().programs.end()};
+}
+
+std::vector<std::uint64_t> gone_programs() {
+  std::vector<std::uint64_t> out;
+  std::scoped_lock lock(all().guard);
+  for (const KnownProgram& known : all().programs)
+    if (known.program.expired()) out.push_back(known.number);
+  return out;
 }
 
 }  // namespace postern::internal

@@ -192,6 +192,10 @@ std::vector<Event> recent(Clock::time_point after) {
   return out;
 }
 
+void each_compiling(const std::function<void(const Compiling&)>& f) {
+  Living<Compiling>::all().each([&](const Compiling& c, std::uint64_t) { f(c); });
+}
+
 std::vector<Total> totals() {
   std::vector<Total> out;
   std::scoped_lock lock(book().guard);

@@ -5,9 +5,12 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "core/living.h"
 
 namespace postern::internal::host::timeline {
 
@@ -60,6 +63,26 @@ class Span {
   std::string_view name_;
   Clock::time_point start_;
 };
+
+/// A compilation that is under way: its span, and for who looks.
+class Compiling {
+ public:
+  explicit Compiling(std::string_view what) : name(what), span_(Kind::compile, name) {
+    Living<Compiling>::all().enter(this);
+  }
+  ~Compiling() { Living<Compiling>::all().leave(this); }
+  Compiling(const Compiling&) = delete;
+  const std::string name;
+  const Clock::time_point start = Clock::now();
+
+ private:
+  Span span_;
+};
+/// Calls f for each.
+POSTERN_API void each_compiling(const std::function<void(const Compiling&)>& f);
+
+/// What the names of programs of one operation begin with, which run outside of others.
+inline constexpr std::string_view operation_prefix = "operation.";
 
 /// The sum of all events of a kind and name.
 struct Total {

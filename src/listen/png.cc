@@ -65,30 +65,37 @@ std::string png(std::int64_t width, std::int64_t height, int channels, std::stri
   return out;
 }
 
-Images pngs_of(const char* who, const std::string& what, const AnyView& view) {
+std::vector<std::string> Images::files() const {
+  std::vector<std::string> out;
+  const auto size = samples.size() / static_cast<std::size_t>(count);
+  for (std::size_t at = 0; at < samples.size(); at += size)
+    out.push_back(
+        png(width, height, static_cast<int>(channels), std::string_view(samples).substr(at, size)));
+  return out;
+}
+
+Images images_of(std::string_view who, std::string_view what, const AnyView& view) {
   constexpr std::int64_t most_pixels = std::int64_t{1} << 28;  // of one image
   const std::span<const std::int64_t> dims = view.dims();
-  const std::size_t at = dims.size() == 4;
-  const bool fits = dims.size() >= 2 && dims.size() <= 4;
-  const std::int64_t channels = dims.size() > 2 && fits ? dims[at + 2] : 1;
-  check(fits && (view.dtype() == DType::u8 || is_float(view.dtype())) &&
-            (channels == 1 || channels == 3 || channels == 4) && view.size() > 0 &&
-            dims[at] <= most_pixels / dims[at + 1],
+  Images out;
+  if (dims.size() >= 2 && dims.size() <= 4) {
+    const std::size_t at = dims.size() == 4;
+    out = {at == 1 ? dims[0] : 1, dims[at], dims[at + 1], dims.size() > 2 ? dims[at + 2] : 1};
+  }
+  const bool samples = view.dtype() == DType::u8 || is_float(view.dtype());
+  const bool channels = out.channels == 1 || out.channels == 3 || out.channels == 4;
+  check(out.width > 0 && samples && channels && view.size() > 0 &&
+            out.height <= most_pixels / out.width,
         "{}: an image is u8 or a float, [height, width], [height, width, channels] or [n, height, "
         "width, channels] with 1, 3 or 4 channels and at most {} pixels; '{}' is {}",
         who, most_pixels, what, to_string(view.type()));
-  std::string samples(static_cast<std::size_t>(view.size()), '\0');
+  out.samples.resize(static_cast<std::size_t>(view.size()));
   for (std::int64_t i = 0; i < view.size(); ++i) {
     double x = real_at(view.dtype(), view.data(), i);
     if (view.dtype() != DType::u8)
       x = std::round(std::clamp(std::isnan(x) ? 0 : x, 0.0, 1.0) * 255);
-    samples[static_cast<std::size_t>(i)] = static_cast<char>(static_cast<unsigned char>(x));
+    out.samples[static_cast<std::size_t>(i)] = static_cast<char>(static_cast<unsigned char>(x));
   }
-  Images out{dims[at + 1], dims[at], {}};
-  const auto size = static_cast<std::size_t>(out.width * out.height * channels);
-  for (std::size_t from = 0; from < samples.size(); from += size)
-    out.files.push_back(png(out.width, out.height, static_cast<int>(channels),
-                            std::string_view(samples).substr(from, size)));
   return out;
 }
 
@@ -112,7 +119,7 @@ struct PngState {
     std::size_t count = 0;
     for (std::size_t i = first; i < leaves.size(); ++i)
       for (const std::string& file :
-           host::pngs_of("png", host::metric_name(info, i), leaves[i]).files) {
+           host::images_of("png", host::metric_name(info, i), leaves[i]).files()) {
         std::string number;
         if (count > 0) number = fmt::format("-{}", count);
         host::write_text_file("png", name + number + ".png", file);

@@ -13,14 +13,14 @@ namespace postern::internal::host {
 /// each other.
 std::string png(std::int64_t width, std::int64_t height, int channels, std::string_view samples);
 
-/// Images of one size, as files.
+/// Images of one size, with samples of 8 bits: [count, height, width, channels].
 struct Images {
-  std::int64_t width, height;
-  std::vector<std::string> files;
+  std::int64_t count = 1, height = 0, width = 0, channels = 1;
+  std::string samples = {};
+  std::vector<std::string> files() const;  // of PNG
 };
-
-/// Encodes what a tap shows as images: u8 or floats from 0 to 1, [height, width], [height, width,
-/// channels] or [n, height, width, channels]. Throws TypeError for anything else, named `what`.
-Images pngs_of(const char* who, const std::string& what, const AnyView& view);
+/// Reads a leaf as TensorBoardOptions::Arrays::images has it. Throws TypeError in the names of
+/// `who` and `what` for one that is no image.
+Images images_of(std::string_view who, std::string_view what, const AnyView& view);
 
 }  // namespace postern::internal::host

@@ -5,14 +5,17 @@
 
 #include <algorithm>
 #include <array>
+#include <ctime>
 #include <functional>
 #include <map>
 #include <string_view>
 
 #include "cluster/cluster.h"
 #include "host/text_file.h"
+#include "host/this_process.h"
 #include "host/timeline.h"
 #include "listen/merged.h"
+#include "listen/png.h"
 #include "listen/stats.h"
 #include "listen/summary.h"
 
@@ -37,13 +40,18 @@ body {
   max-width: 1180px; margin: 2em auto; padding: 0 1.5em;
 }
 h1 { font-size: 1.6em; margin-bottom: 0; }
+h1, h3, p, pre, td:first-child { overflow-wrap: anywhere; }
 h2 { font-size: 1.2em; margin-top: 2em; }
 h3 { font-size: 1em; margin: 1.2em 0 .2em; }
 figure h3 { margin: 0; }
-.grid2 { display: grid; grid-template-columns: repeat(auto-fill, minmax(380px, 1fr)); gap: 1.2em; }
+.grid2 {
+  display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 340px), 1fr)); gap: 1.2em;
+}
 figure { margin: 0; border: 1px solid var(--rule); border-radius: 6px; padding: .7em .9em; }
 .soft, figure p { color: var(--soft); font-size: .87em; margin: 0; }
-svg { width: 100%; display: block; } svg text { font-size: 11px; fill: var(--soft); }
+svg { width: 100%; display: block; } svg text { font-size: 14px; fill: var(--soft); }
+pre { white-space: pre-wrap; font-size: .87em; } img { image-rendering: pixelated; min-width: 6em; }
+figure img { max-width: 100%; } .wide { overflow-x: auto; }
 .grid { stroke: var(--rule); }
 .line { fill: none; stroke: var(--line); stroke-width: 1.6; }
 .band { fill: var(--band); }
@@ -53,6 +61,9 @@ table { margin: .5em 0; border-collapse: collapse; font-variant-numeric: tabular
 th, td { text-align: right; padding: .2em .8em; border-bottom: 1px solid var(--rule); }
 th:first-child, td:first-child { text-align: left; padding-left: 0; }
 td.bad, span.bad { color: var(--bad); opacity: 1; }
+@media (max-width: 600px) {
+  body { margin: 1em auto; padding: 0 .8em; } th, td { padding: .2em .5em; }
+}
 )";
 
 std::string cell(double x) { return fmt::format("<td>{:.5g}</td>", x); }
@@ -74,15 +85,16 @@ std::string curves(const std::vector<listen::Series>& all) {
                        s.transforms.empty() ? "" : ", " + host::html_text(s.transforms), s.firings,
                        host::curve_svg(s));
   out +=
-      "</div>\n<h2>Table</h2><table><tr><th>tap</th><th>firings</th><th>elements</th><th>min</"
-      "th><th>mean</th><th>max</th><th>nan</"
-      "th><th>inf</th><th>last mean</th></tr>\n";
+      "</div>\n<h2>Table</h2><div class=\"wide\"><table><tr><th>tap</th><th>firings</th>"
+      "<th>elements</th><th>min</th><th>mean</th><th>max</th><th>rms</th><th>nan</th><th>inf</th>"
+      "<th>last mean</th><th>last norm</th></tr>\n";
   for (const listen::Series& s : all)
-    out += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td>{}{}{}{}{}{}</tr>\n",
+    out += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td>{}{}{}{}{}{}{}{}</tr>\n",
                        host::html_text(host::leaf_label(s.name, s.path)), s.firings, s.all.count,
-                       cell(s.all.min), cell(s.all.mean), cell(s.all.max), count_cell(s.all.nan),
-                       count_cell(s.all.inf), cell(s.last.mean));
-  return out + "</table>\n";
+                       cell(s.all.min), cell(s.all.mean), cell(s.all.max), cell(s.all.rms),
+                       count_cell(s.all.nan), count_cell(s.all.inf), cell(s.last.mean),
+                       cell(s.last.norm()));
+  return out + "</table></div>\n";
 }
 
 std::string histograms(const std::vector<host::Histogrammed>& all) {
@@ -95,6 +107,38 @@ std::string histograms(const std::vector<host::Histogrammed>& all) {
                       : "",
         host::histogram_svg(h));
   return out + "</div>\n";
+}
+
+std::string images() {
+  std::string out;
+  host::each_image([&](host::EntryOf, const host::Pictured& p) {
+    out += fmt::format("<figure>{}, step {}</p>", heading(p.name, p.path, p.place), p.firings - 1);
+    for (const std::string& url : host::image_urls(*p.last))
+      out += fmt::format("<img src=\"{}\" alt=\"\"> ", url);
+    out += "</figure>\n";
+  });
+  return out.empty() ? "" : "<h2>Images</h2><div class=\"grid2\">\n" + out + "</div>\n";
+}
+
+std::string texts() {
+  std::string out;
+  for (const host::ShownText& t : host::shown_texts())
+    out += fmt::format("<h3>{}</h3><pre>{}</pre>\n", host::html_text(t.name),
+                       host::html_lines(t.text));
+  return out.empty() ? "" : "<h2>Texts</h2>\n" + out;
+}
+
+/// Which process this was, and when.
+std::string origin() {
+  const host::ThisProcess p = host::this_process();
+  const std::time_t now = std::time(nullptr);
+  std::tm date{};
+  ::gmtime_r(&now, &date);
+  char text[32] = "";
+  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S UTC", &date);
+  return fmt::format("<p class=\"soft\">{}, {} on {}, Postern {}{}</p>\n", text,
+                     host::html_text(p.program), host::html_text(p.host), p.version,
+                     p.arguments.empty() ? "" : "<br>Arguments: " + host::html_text(p.arguments));
 }
 
 /// Where the time of a process went, in the order of `part_names`.
@@ -115,13 +159,16 @@ Parts parts_of(const std::vector<host::timeline::Total>& totals) {
           sum[Kind::delivery], sum[Kind::wait]};
 }
 
-/// The totals of all processes as one list, the longest first.
+/// The totals of all processes as one list, the longest first. Operations outside of programs, of
+/// which each is one of its own, are put together.
 std::vector<host::timeline::Total> added(const std::vector<host::Seen::Times>& times) {
   std::map<std::pair<host::timeline::Kind, std::string>, host::timeline::Total> by_name;
   for (const auto& [totals, seconds] : times)
     for (const auto& t : totals) {
-      auto& all = by_name.try_emplace({t.kind, t.name}, host::timeline::Total{t.kind, t.name})
-                      .first->second;
+      const bool at_once = t.name.starts_with(host::timeline::operation_prefix);
+      const std::string name = at_once ? "operations at once" : t.name;
+      auto& all =
+          by_name.try_emplace({t.kind, name}, host::timeline::Total{t.kind, name}).first->second;
       all.count += t.count;
       all.seconds += t.seconds;
       all.longest = std::max(all.longest, t.longest);
@@ -133,7 +180,7 @@ std::vector<host::timeline::Total> added(const std::vector<host::Seen::Times>& t
 }
 
 std::string parts_table(const std::vector<host::Seen::Times>& times) {
-  std::string out = "<table>";
+  std::string out = "<div class=\"wide\"><table>";
   if (times.size() > 1) {
     out += "<tr><th>process</th>";
     for (std::size_t p = 0; p < times.size(); ++p) out += fmt::format("<th colspan=2>{}</th>", p);
@@ -153,7 +200,7 @@ std::string parts_table(const std::vector<host::Seen::Times>& times) {
     const bool rare = part_names[i] == std::string_view("collectives over processes");
     if (!rare || most > 0) out += row + "</tr>\n";
   }
-  return out + "</table>\n";
+  return out + "</table></div>\n";
 }
 
 std::string time_spent(const std::vector<host::Seen::Times>& times) {
@@ -167,7 +214,8 @@ std::string time_spent(const std::vector<host::Seen::Times>& times) {
       "happens at the same time counts on each line.</p>\n{}",
       std::ranges::max(times, {}, &host::Seen::Times::seconds).seconds, parts_table(times));
   out +=
-      "<h3>By name</h3><table><tr><th>name</th><th>kind</th><th>count</th><th>total "
+      "<h3>By name</h3><div "
+      "class=\"wide\"><table><tr><th>name</th><th>kind</th><th>count</th><th>total "
       "ms</th><th>mean us</th><th>longest "
       "ms</th></tr>\n";
   constexpr std::size_t most = 40;
@@ -178,7 +226,7 @@ std::string time_spent(const std::vector<host::Seen::Times>& times) {
         host::html_text(t.name), to_string(t.kind), t.count, t.seconds * 1e3,
         t.seconds / static_cast<double>(t.count) * 1e6, t.longest * 1e3);
   }
-  return out + "</table>\n";
+  return out + "</table></div>\n";
 }
 
 }  // namespace
@@ -196,12 +244,11 @@ void report(const std::string& file, const ReportOptions& options) {
       seen.times.size() > 1 ? fmt::format(", {} processes", seen.times.size()) : "";
   const std::string page = fmt::format(
       "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
-      "content=\"width=device-width\">"
-      "<title>{}</title><style>{}</style></head><body>\n<h1>{}</h1>\n<p class=\"soft\">{} series, "
-      "{} "
-      "histograms{}</p>\n{}{}{}</body></html>\n",
-      title, style, title, seen.series.size(), seen.histograms.size(), whose, curves(seen.series),
-      histograms(seen.histograms), time_spent(seen.times));
+      "content=\"width=device-width, initial-scale=1\">"
+      "<title>{}</title><style>{}</style></head><body>\n<h1>{}</h1>\n{}<p class=\"soft\">{} "
+      "series, {} histograms{}</p>\n{}{}{}{}{}</body></html>\n",
+      title, style, title, origin(), seen.series.size(), seen.histograms.size(), whose, texts(),
+      curves(seen.series), histograms(seen.histograms), images(), time_spent(seen.times));
   host::write_text_file("report", file, page);
 }
 

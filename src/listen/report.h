@@ -8,6 +8,8 @@
 namespace postern::internal::host {
 
 std::string html_text(std::string_view text);
+/// Returns a text of several lines likewise.
+std::string html_lines(std::string_view text);
 
 /// Draws the mean of each invocation as a line, the range from min to max as a band behind it.
 std::string curve_svg(const listen::Series& series);

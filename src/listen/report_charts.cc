@@ -13,7 +13,7 @@ namespace postern::internal::host {
 
 namespace {
 
-constexpr double width = 560, height = 180, left = 64, bottom = 22, top = 8, right = 10;
+constexpr double width = 420, height = 210, left = 70, bottom = 42, top = 10, right = 12;
 
 /// Data coordinates to the picture's; an empty range gets some room.
 struct Scale {
@@ -42,8 +42,9 @@ std::vector<double> ticks(const Scale& scale) {
   return out;
 }
 
-std::string axes(const Scale& x, const Scale& y) {
-  std::string out;
+std::string axes(const Scale& x, const Scale& y, const char* name) {
+  std::string out = fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>",
+                                width - right, height - 6, name);
   for (const double v : ticks(y))
     out += fmt::format(
         "<line class=\"grid\" x1=\"{0:.1f}\" x2=\"{1:.1f}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\"/><text "
@@ -52,7 +53,7 @@ std::string axes(const Scale& x, const Scale& y) {
         left, width - right, y(v), left - 6, y(v) + 4, v);
   for (const double v : ticks(x))
     out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{:.6g}</text>", x(v),
-                       height - 6, v);
+                       height - 24, v);
   return out;
 }
 
@@ -75,6 +76,15 @@ std::string html_text(std::string_view text) {
       out += "&quot;";
     else
       out += c;
+  }
+  return out;
+}
+
+std::string html_lines(std::string_view text) {
+  std::string out;
+  for (std::size_t end; !text.empty(); text.remove_prefix(std::min(end + 1, text.size()))) {
+    end = std::min(text.find('\n'), text.size());
+    out += html_text(text.substr(0, end)) + '\n';
   }
   return out;
 }
@@ -103,7 +113,7 @@ std::string curve_svg(const listen::Series& series) {
     lower.insert(0, fmt::format("{:.1f},{:.1f} ", at, y(p.summary.min)));
   }
   return svg(
-      axes(x, y) +
+      axes(x, y, "step") +
       fmt::format(
           "<polygon class=\"band\" points=\"{}{}\"/><polyline class=\"line\" points=\"{}\"/>",
           upper, lower, line) +
@@ -135,7 +145,7 @@ std::string histogram_svg(const listen::Histogram::Counts& counts) {
         x(edge(i)), at, std::max(x(edge(i + 1)) - x(edge(i)) - 0.5, 0.5), height - bottom - at,
         edge(i), edge(i + 1), counts.bins[i]);
   }
-  return svg(axes(x, y) + bars);
+  return svg(axes(x, y, "value") + bars);
 }
 
 std::string bar_svg(double part) {

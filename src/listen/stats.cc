@@ -17,24 +17,9 @@ using namespace internal;
 
 namespace {
 
-/// The entry of this leaf among those of a listener, made when it is new.
-template <class Entry>
-Entry& entry_of(std::vector<Entry>& entries, const TapInfo& info, std::size_t leaf) {
-  const std::string_view path =
-      leaf < info.paths.size() ? std::string_view(info.paths[leaf]) : std::string_view();
-  const std::string transforms =
-      info.transforms.empty() ? std::string() : to_string(info.transforms);
-  for (Entry& e : entries)
-    if (host::same_place(e.place, info.place) && e.device == info.device && e.name == info.name &&
-        e.path == path && e.transforms == transforms)
-      return e;
-  Entry& e = entries.emplace_back();
-  e.name = info.name;
-  e.path = path;
-  e.place = info.place;
-  e.device = info.device;
-  e.transforms = transforms;
-  return e;
+double seconds_now() {
+  const auto since = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(since).count();
 }
 
 }  // namespace
@@ -62,7 +47,7 @@ struct StatsState {
         e.points.resize(most_points / 2);
         e.stride *= 2;
       }
-      if (e.firings % e.stride == 0) e.points.push_back({e.firings, s});
+      if (e.firings % e.stride == 0) e.points.push_back({e.firings, s, seconds_now()});
     }
     ++e.firings;
     e.last = s;
@@ -76,7 +61,7 @@ void Stats::operator()(const TapInfo& info, std::span<const AnyView> leaves) con
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     const Summary s = host::summarize_live(leaves[i], info.mask);
     std::scoped_lock lock(state_->guard);
-    state_->see(entry_of(state_->entries, info, i), s, info.run);
+    state_->see(host::entry_of(state_->entries, info, i), s, info.run);
   }
 }
 
@@ -127,6 +112,16 @@ struct HistogramState {
       (down ? e.from : e.to) += (down ? -1 : 1) * (e.to - e.from);
     }
   }
+  /// For who looks later. Of few bins there are many, of many few.
+  void remember(Entry& e) const {
+    if (++e.firings % e.stride != 0) return;
+    const std::size_t most = std::clamp<std::size_t>((1 << 17) / bins, 2, 128) / 2 * 2;
+    e.history.push_back({e.firings, e.from, e.to, e.bins, seconds_now()});
+    if (e.history.size() < most) return;
+    for (std::size_t i = 0; i < most / 2; ++i) e.history[i] = std::move(e.history[2 * i + 1]);
+    e.history.resize(most / 2);
+    e.stride *= 2;
+  }
   void see(Entry& e, const AnyView& view, std::span<const bool> mask) {
     const Summary s = host::summarize_live(view, mask);
     e.nan += static_cast<std::uint64_t>(s.nan);
@@ -146,8 +141,11 @@ Histogram::Histogram(const HistogramOptions& options, Place place) {
 
 void Histogram::operator()(const TapInfo& info, std::span<const AnyView> leaves) const {
   std::scoped_lock lock(state_->guard);
-  for (std::size_t i = 0; i < leaves.size(); ++i)
-    state_->see(entry_of(state_->entries, info, i), leaves[i], info.mask);
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    HistogramState::Entry& e = host::entry_of(state_->entries, info, i);
+    state_->see(e, leaves[i], info.mask);
+    state_->remember(e);
+  }
 }
 
 std::uint64_t Histogram::number() const { return state_->number; }

@@ -21,7 +21,7 @@ using listen::Summary;
 /// What a pass over elements collects. `other` counts what is not finite; nan and infinities are
 /// told apart only when there are some.
 struct Gathered {
-  double min = std::numeric_limits<double>::infinity(), max = -min, sum = 0;
+  double min = std::numeric_limits<double>::infinity(), max = -min, sum = 0, squares = 0;
   std::int64_t other = 0;
 
   void add(double x) {
@@ -29,11 +29,13 @@ struct Gathered {
     min = std::min(min, x);
     max = std::max(max, x);
     sum += x;
+    squares += x * x;
   }
   void add(const Gathered& more) {
     min = std::min(min, more.min);
     max = std::max(max, more.max);
     sum += more.sum;
+    squares += more.squares;
     other += more.other;
   }
 };
@@ -60,11 +62,11 @@ template <class T>
   std::int64_t i = 0;
   if (n >= step) {
     V low[wide], high[wide];
-    W total = {};
+    W total = {}, squares = {};
     std::memcpy(low, data, sizeof low);
     std::memcpy(high, data, sizeof high);
     while (i + step <= n) {
-      V sum[wide] = {};
+      V sum[wide] = {}, square[2] = {};
       for (const std::int64_t end = std::min(i + run * step, n / step * step); i < end; i += step)
 #pragma GCC unroll 4
         for (std::int64_t w = 0; w < wide; ++w) {
@@ -73,21 +75,27 @@ template <class T>
           low[w] = x < low[w] ? x : low[w];
           high[w] = x > high[w] ? x : high[w];
           sum[w] += x;
+          square[w % 2] += x * x;
         }
 #pragma GCC unroll 4
       for (std::int64_t w = 0; w < wide; ++w) total += __builtin_convertvector(sum[w], W);
+      for (const V& s : square) squares += __builtin_convertvector(s, W);
     }
     for (std::int64_t w = 0; w < wide; ++w)
       for (std::int64_t l = 0; l < lanes; ++l) {
         out.min = std::min<double>(out.min, low[w][l]);
         out.max = std::max<double>(out.max, high[w][l]);
       }
-    for (std::int64_t l = 0; l < lanes; ++l) out.sum += total[l];
+    for (std::int64_t l = 0; l < lanes; ++l) {
+      out.sum += total[l];
+      out.squares += squares[l];
+    }
   }
   for (; i < n; ++i) {
     out.min = std::min<double>(out.min, data[i]);
     out.max = std::max<double>(out.max, data[i]);
     out.sum += data[i];
+    out.squares += static_cast<double>(data[i]) * data[i];
   }
   return out;
 }
@@ -144,6 +152,25 @@ namespace listen {
 
 using host::magnitude;
 
+namespace {
+
+/// Of elements whose squares an f32 or an f64 does not hold, or only as nothing, another pass.
+double rms_of(const AnyView& view, const Gathered& g) {
+  const double most = std::max(std::abs(g.min), std::abs(g.max)),
+               count = static_cast<double>(view.size() - g.other);
+  const bool narrow = view.dtype() == DType::f32;
+  if (most == 0 || (most > (narrow ? 1e-12 : 1e-140) && most < (narrow ? 1e17 : 1e140)))
+    return std::sqrt(g.squares / count);
+  double squares = 0;
+  for (std::int64_t i = 0; i < view.size(); ++i)
+    if (const double x = magnitude(view, i) / most; std::isfinite(x)) squares += x * x;
+  return most * std::sqrt(squares / count);
+}
+
+}  // namespace
+
+double Summary::norm() const { return rms * std::sqrt(static_cast<double>(count - nan - inf)); }
+
 Summary summarize(const AnyView& view) {
   Gathered g;
   if (view.dtype() == DType::f32)
@@ -161,6 +188,7 @@ Summary summarize(const AnyView& view) {
     s.min = g.min;
     s.max = g.max;
     s.mean = g.sum / static_cast<double>(finite);
+    s.rms = rms_of(view, g);
   }
   return s;
 }
@@ -176,6 +204,9 @@ void add(listen::Summary& to, const listen::Summary& from) {
     to.mean = had > 0 ? to.mean + (from.mean - to.mean) * (more / (had + more)) : from.mean;
     to.min = had > 0 ? std::min(to.min, from.min) : from.min;
     to.max = had > 0 ? std::max(to.max, from.max) : from.max;
+    to.rms = had > 0 ? std::hypot(to.rms * std::sqrt(had / (had + more)),
+                                  from.rms * std::sqrt(more / (had + more)))
+                     : from.rms;
   }
   to.count += from.count;
   to.nan += from.nan;

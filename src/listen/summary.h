@@ -3,6 +3,7 @@
 #include <postern/listen.h>
 
 #include <string>
+#include <vector>
 
 #include "core/text.h"
 
@@ -66,6 +67,26 @@ inline std::string leaf_name(std::string_view name, std::string_view path) {
 inline std::string leaf_label(std::string_view name, std::string_view path) {
   const std::string label = leaf_name(name, path);
   return label.empty() || label[0] == ' ' ? internal::quoted(label) : one_line(label);
+}
+
+/// Returns the entry of this leaf among those of a listener, made when it is new.
+template <class Entry>
+Entry& entry_of(std::vector<Entry>& entries, const TapInfo& info, std::size_t leaf) {
+  const std::string_view path =
+      leaf < info.paths.size() ? std::string_view(info.paths[leaf]) : std::string_view();
+  const std::string transforms =
+      info.transforms.empty() ? std::string() : postern::to_string(info.transforms);
+  for (Entry& e : entries)
+    if (same_place(e.place, info.place) && e.device == info.device && e.name == info.name &&
+        e.path == path && e.transforms == transforms)
+      return e;
+  Entry& e = entries.emplace_back();
+  e.name = info.name;
+  e.path = path;
+  e.place = info.place;
+  e.device = info.device;
+  e.transforms = transforms;
+  return e;
 }
 
 }  // namespace postern::internal::host

@@ -12,6 +12,7 @@
 #include "core/one_living.h"
 #include "core/text.h"
 #include "host/text_file.h"
+#include "host/this_process.h"
 #include "listen/append_file.h"
 #include "listen/event_file.h"
 #include "listen/metric.h"
@@ -29,8 +30,8 @@ namespace {
 constexpr std::string_view file_prefix = "events.out.tfevents.";
 
 std::string image_value(const std::string& tag, const AnyView& view) {
-  const host::Images images = host::pngs_of("tensorboard", tag, view);
-  return host::image_summary(tag, images.width, images.height, images.files);
+  const host::Images images = host::images_of("tensorboard", tag, view);
+  return host::image_summary(tag, images.width, images.height, images.files());
 }
 
 std::string histogram_value(const std::string& tag, const AnyView& view, std::span<const bool> mask,
@@ -62,9 +63,8 @@ host::Hyperparameter hyperparameter(const std::string& name, const Attribute& va
 }
 
 std::string host_name() {
-  char name[256] = "";
-  if (::gethostname(name, sizeof name - 1) != 0 || !name[0]) return "localhost";
-  return name;
+  const std::string name = host::this_process().host;
+  return name.empty() ? "localhost" : name;
 }
 
 /// The number behind the prefix of an event file's name, by which TensorBoard sorts; -1: it is

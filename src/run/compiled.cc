@@ -50,8 +50,7 @@ const pjrt::Executable& CompiledText::make(int form) {
   const pjrt::CompileOptions options{.portable = form != first_device};
   const pjrt::CompileOptions of_main{.portable = form_of_main() != first_device};
   const bool other = options.portable != of_main.portable;
-  const host::timeline::Span span(host::timeline::Kind::compile,
-                                  host::timeline::module_name(text_));
+  const host::timeline::Compiling compiling(host::timeline::module_name(text_));
   // The main form comes first; the others take over what was compiled for it, where that can be
   // serialized, or what it was loaded from.
   if (const pjrt::Executable& main = executables_[form_of_main()]) try {

@@ -9,6 +9,7 @@
 #include "core/once.h"
 #include "core/result_types.h"
 #include "host/float_state.h"
+#include "host/timeline.h"
 #include "run/array.h"
 #include "run/compiled.h"
 #include "run/driven.h"
@@ -64,7 +65,7 @@ std::shared_ptr<const CompiledProgram> compile(const Primitive& primitive, const
   p.equations.push_back(std::move(e));
   std::vector<std::optional<Sharding>> on;
   for (const Tensor& t : operands) on.push_back(postern::sharding_of(t));
-  auto module = run::lower({primitive.name,
+  auto module = run::lower({std::string(host::timeline::operation_prefix) + primitive.name,
                             std::make_shared<const Program>(std::move(p)),
                             operands.size(),
                             {},

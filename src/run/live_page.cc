@@ -11,8 +11,7 @@
 #include "core/known_programs.h"
 #include "core/log.h"
 #include "core/once.h"
-#include "core/primitive.h"
-#include "core/site_spec.h"
+#include "core/program.h"
 #include "platform/find_plugin.h"
 #include "platform/package.h"
 #include "platform/platform.h"
@@ -85,28 +84,9 @@ void live::start_from_environment() noexcept {
     try_to([] { postern::serve(options_from(platforms::environment("POSTERN_SERVE"))); });
 }
 
-std::vector<live::ProgramNow> live::programs_after(std::uint64_t number) {
-  std::vector<ProgramNow> out;
-  for (const KnownProgram& known : known_programs()) {
-    if (known.number <= number) continue;
-    const auto program = known.program.lock();
-    if (!program) continue;
-    ProgramNow& now = out.emplace_back(ProgramNow{known.number, known.name, 0, {}});
-    any_equation(*program, [&](const Equation& e) {
-      ++now.operations;
-      const SiteSpec* const s = e.primitive->site ? e.primitive->site(e.params.get()) : nullptr;
-      if (s && s->enters()) now.sites.push_back({word_of(s->kind), s->name, s->place});
-      return false;
-    });
-  }
-  return out;
-}
-
-bool live::any_program() { return !known_programs().empty(); }
-
 std::optional<std::string> live::program_text(std::uint64_t number) {
-  for (const KnownProgram& known : known_programs()) {
-    if (known.number != number) continue;
+  for (const KnownProgram& known : known_programs(number - 1)) {
+    if (known.number != number) break;
     if (const auto program = known.program.lock())
       return to_string(*program, std::string(platforms::current().name));
   }

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
 namespace postern::internal::live {
 
@@ -22,23 +21,7 @@ POSTERN_API void set_page(const Page& page);
 /// Does what POSTERN_SERVE and POSTERN_ATTACH ask for. What keeps it from that is a warning.
 void start_from_environment() noexcept;
 
-/// A site of a program, and a program that jit has compiled, for who looks.
-struct SiteNow {
-  const char* kind;
-  std::string name;
-  Place place;
-};
-struct ProgramNow {
-  std::uint64_t number;  // counted from 1
-  std::string name;
-  std::size_t operations;
-  std::vector<SiteNow> sites;  // those in its loops and branches included
-};
-/// Returns those after this number that are there.
-POSTERN_API std::vector<ProgramNow> programs_after(std::uint64_t number);
-/// Returns whether one was compiled: to ask for devices before would start the runtime.
-POSTERN_API bool any_program();
-/// Returns its operations; none when it is gone.
+/// Returns a known program's operations; none when it is gone.
 POSTERN_API std::optional<std::string> program_text(std::uint64_t number);
 
 }  // namespace postern::internal::live

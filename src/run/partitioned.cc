@@ -89,7 +89,7 @@ std::vector<bool> left_to_xla(const Module& module) {
 
 pjrt::Executable compiled(const std::string& text, const LaneGroup& group,
                           const std::vector<bool>& free_results) {
-  const host::timeline::Span span(host::timeline::Kind::compile, host::timeline::module_name(text));
+  const host::timeline::Compiling compiling(host::timeline::module_name(text));
   pjrt::CompileOptions options{.num_partitions = static_cast<int>(group.lanes.size()),
                                .use_spmd = true,
                                .free_results = free_results};

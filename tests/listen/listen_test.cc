@@ -2,11 +2,14 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 #include <numeric>
 #include <sstream>
+
+#include <fmt/chrono.h>
 
 #include "host/executor.h"
 #include "support.h"
@@ -92,6 +95,35 @@ TEST(Listen, SummaryOfALargeArray) {
     EXPECT_EQ(s->nan, 1);
     EXPECT_EQ(s->inf, 2);
   }
+}
+
+TEST(Listen, RmsAndNormOfEverySize) {
+  const auto expect_rms = [](const Tensor& t, double truth, double count) {
+    listen::Summary s;
+    tap(t, [&](AnyView v) { s = listen::summarize(v); });
+    EXPECT_NEAR(s.rms / truth, 1, 1e-6) << truth;
+    EXPECT_NEAR(s.norm() / (truth * std::sqrt(count)), 1, 1e-6) << truth;
+  };
+  for (const std::int64_t n : {1, 7, 64, 1000, 300'000})
+    for (const double x : {3.0, -2e-30, 3e-20, 1e25, 3e38})
+      expect_rms(full(type<float>({n}), x), std::abs(x), static_cast<double>(n));
+  expect_rms(full(type<double>({1000}), 1e-200), 1e-200, 1000);
+  expect_rms(full(type<double>({1000}), -1e200), 1e200, 1000);
+  expect_rms(tensor<std::int32_t>({3, -4, 0, 0}), 2.5, 4);
+  expect_rms(tensor<std::complex<float>>({{3, 4}, {0, 5}}), 5, 2);
+  std::vector<float> some(5000, 2.0f);
+  some[77] = nan;
+  some[4999] = inf;
+  expect_rms(tensor<float>(some), 2, 4998);
+  listen::Summary s;
+  tap(zeros(type<float>({3})), [&](AnyView v) { s = listen::summarize(v); });
+  EXPECT_EQ(s.norm(), 0);
+  tap(tensor<float>({nan}), [&](AnyView v) { s = listen::summarize(v); });
+  EXPECT_TRUE(std::isnan(s.rms));
+  const auto stats = listen::stats();
+  for (const auto& v : {tensor<float>({3, 4}), tensor<float>({0, 0})}) tap({.name = "x"}, v, stats);
+  EXPECT_NEAR(stats.series().at(0).all.rms, 2.5, 1e-9);
+  EXPECT_NEAR(stats.series().at(0).all.norm(), 5, 1e-9);
 }
 
 TEST(Listen, SumsBeyondTheElementsType) {
@@ -351,6 +383,12 @@ TEST(Listen, ReportShowsCurvesHistogramsTablesAndTimes) {
        {"<title>A &amp; B</title>", "loss&lt;1&gt;", "weights", "<polyline", "class=\"band\"",
         "<rect class=\"bin\"", "50 firings", "listen_test.cc:", "training", "compiling",
         "callbacks", "waiting", "execute", "delivery", "</html>"})
+    EXPECT_TRUE(has(page, part)) << part;
+  const std::string today = fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr)));
+  for (const std::string& part :
+       {today, std::string(" UTC, postern_"), std::string(" on "), std::string(", Postern 0."),
+        std::string("Arguments: --gtest"), std::string("initial-scale=1"),
+        std::string("minmax(min(100%"), std::string(">step</text>")})
     EXPECT_TRUE(has(page, part)) << part;
   for (const char* part : {"http:", "https:", "src=", "<script", "@import", "url("})
     EXPECT_FALSE(has(page, part)) << "needs nothing else: " << part;

@@ -23,23 +23,10 @@ namespace postern {
 using namespace internal;
 namespace {
 
-using test::body_of, test::expect_error, test::get, test::has, test::Socket, test::status_of,
-    test::Stream, test::wait_until;
+using test::body_of, test::Page, test::expect_error, test::get, test::has, test::Socket,
+    test::status_of, test::Stream, test::wait_until;
 using namespace std::chrono_literals;
 using Json = nlohmann::json;
-
-/// Serves while it lives.
-struct Page : Served {
-  explicit Page(ServeOptions options = {}) : Served(start(std::move(options))) {}
-  ~Page() { stop_serving(); }
-  Page(const Page&) = delete;
-  static Served start(ServeOptions options) {
-    options.port = 0;
-    options.announce = false;
-    return serve(options);
-  }
-  std::string target(const std::string& path) const { return path + "?token=" + token; }
-};
 
 /// A loop that shows i / 7 to `listener`, and what it showed.
 std::vector<double> show_sevenths(std::int64_t steps, const Callee& listener,
@@ -66,6 +53,9 @@ void expect_points(const Json& series, const std::vector<double>& truth) {
     const Json& p = series["points"][i];
     EXPECT_EQ(p[0], i);
     for (const int part : {1, 2, 3}) EXPECT_EQ(p[static_cast<std::size_t>(part)], truth[i]) << i;
+    for (const int part : {4, 5})  // rms and norm of one element
+      EXPECT_NEAR(p[static_cast<std::size_t>(part)].get<double>(), truth[i], 1e-12 * truth[i]);
+    EXPECT_GE(p[6].get<double>(), i ? series["points"][i - 1][6].get<double>() : 1.7e9);
   }
 }
 

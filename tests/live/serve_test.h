@@ -1,5 +1,7 @@
 // A client of the live page that speaks by a socket alone, so that it can say what no browser does.
 #pragma once
+#include <postern/postern.h>
+
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -50,11 +52,26 @@ class Stream {
   std::map<std::string, nlohmann::json> all_series, histograms, progress, programs;
   nlohmann::json hook(const std::string& name) const;
   nlohmann::json hooks = nlohmann::json::array(), lines = hooks, events = hooks, devices;
+  nlohmann::json process, compiling = hooks, gone = hooks, texts = hooks;
+  std::map<std::string, nlohmann::json> images;  // by name
   int updates = 0;
 
  private:
   bool take();
   Socket socket_;
+};
+
+/// Serves while it lives.
+struct Page : Served {
+  explicit Page(ServeOptions options = {}) : Served(start(std::move(options))) {}
+  ~Page() { stop_serving(); }
+  Page(const Page&) = delete;
+  static Served start(ServeOptions options) {
+    options.port = 0;
+    options.announce = false;
+    return serve(options);
+  }
+  std::string target(const std::string& path) const { return path + "?token=" + token; }
 };
 
 }  // namespace postern::test

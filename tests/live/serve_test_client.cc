@@ -100,14 +100,27 @@ bool Stream::take() {
     known.update(s);
     known["points"] = std::move(points);
   }
-  for (const auto& h : part("histograms")) histograms[h.at("id")] = h;
+  for (const auto& h : part("histograms")) {
+    auto& known = histograms.try_emplace(h.at("id"), nlohmann::json::object()).first->second;
+    auto history = known.value("history", nlohmann::json::array());
+    for (const auto& then : h.at("history")) history.push_back(then);
+    known = h;
+    known["history"] = std::move(history);
+  }
+  for (const auto& i : part("images")) images[i.at("name")] = i;
   for (const auto& p : part("progress")) progress[p.at("label")] = p;
   for (const auto& p : part("programs")) programs[p.at("name")] = p;
   for (const auto& line : part("lines"))
     if (lines.empty() || line.at("number") > lines.back().at("number")) lines.push_back(line);
   for (const auto& e : part("events")) events.push_back(e);
   if (news.contains("devices")) devices = news["devices"];
-  if (news.contains("hooks")) hooks = news["hooks"];
+  const std::pair<const char*, nlohmann::json*> wholes[] = {{"hooks", &hooks},
+                                                            {"process", &process},
+                                                            {"compiling", &compiling},
+                                                            {"gone", &gone},
+                                                            {"texts", &texts}};
+  for (const auto& [name, to] : wholes)
+    if (news.contains(name)) *to = news[name];
   return true;
 }
 

@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import socket
 import subprocess
 import time
 import zipfile
@@ -27,9 +28,9 @@ CARD = (
 class Program:
     """Two trainings of so many steps, with pauses of so many milliseconds."""
 
-    def __init__(self, steps, pause, folder=""):
+    def __init__(self, steps, pause, folder="", report=""):
         self.process = subprocess.Popen(
-            [os.environ["LIVE_PAGE"], str(steps), str(pause), str(folder)],
+            [os.environ["LIVE_PAGE"], str(steps), str(pause), str(folder), "0", str(report)],
             text=True,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -167,6 +168,8 @@ def test_switches_work_and_end_with_the_page(tmp_path):
                 "return [(s.left + s.right) / 2, (s.top + s.bottom) / 2]"
             )
             press(other, "End the run")
+            asks = other.run(f"return {CARD}.querySelector('.apart').textContent")
+            assert "of 100000 steps" in asks and "what it has computed is lost" in asks
             there = other.run("return document.elementFromPoint(...arguments[0]).tagName", middle)
             assert there != "BUTTON"
             press(other, "Let it run")
@@ -175,6 +178,159 @@ def test_switches_work_and_end_with_the_page(tmp_path):
             press(other, "End the run")
             press(other, "End it")
             program.process.wait(30)  # its result is not to be had: the program ends with an error
+
+
+def test_the_title_says_which_program_runs_where():
+    with Program(20, 1) as program, Browser() as browser:
+        browser.open(program.url)
+        program.last()
+        program.last()
+        browser.wait("return document.title.includes(', run ')")
+        host = socket.gethostname()
+        name = pathlib.Path(os.environ["LIVE_PAGE"]).name
+        title = browser.run("return document.title")
+        assert re.fullmatch(rf"{re.escape(name)} on {re.escape(host)}, run \d+", title)
+        heading = browser.run("return document.querySelector('h1').textContent")
+        assert name in heading and f"on {host}, run " in heading
+        assert "arguments: 20 1" in browser.run(
+            "return document.getElementById('process').textContent"
+        )
+
+
+def test_histograms_begin_before_the_page_was_opened():
+    with Program(300, 0) as program, Browser() as browser:
+        program.last()
+        program.last()
+        browser.open(program.url)
+        histogram = "[...state.histograms.values()][0]"
+        browser.wait(f"return {histogram} && {histogram}.end === 600")
+        columns = browser.run(f"return columnsOf({histogram})")
+        assert len(columns) > 50
+        assert columns[0]["begin"] == 0 and columns[-1]["end"] == 600
+        for before, after in zip(columns, columns[1:]):
+            assert before["end"] == after["begin"]
+        for c in columns:
+            assert sum(c["bins"]) == 256 * (c["end"] - c["begin"])
+        browser.run("choose('axis', 'time')")
+        columns = browser.run(f"return columnsOf({histogram})")
+        assert len(columns) > 50 and columns[0]["begin"] > 1.7e9
+        assert all(c["begin"] <= c["end"] for c in columns)
+        assert not browser.errors()
+
+
+def test_axes_have_names_and_ticks_in_steps_and_time():
+    with Program(200, 15) as program, Browser() as browser:
+        browser.open(program.url)
+        program.last()
+        chart = "state.charts.get('gradient norm')"
+        browser.wait(f"return {chart} && {chart}.lines[0].firings > 200")
+        browser.run("document.getElementById('pause').click()")
+
+        def drawn():
+            browser.run(
+                "const paints = CanvasRenderingContext2D.prototype;"
+                "window.fill = window.fill || paints.fillText;"
+                "window.said = [];"
+                "paints.fillText = function (t, ...at) {"
+                "  said.push(t); fill.call(this, t, ...at); };"
+                f"{chart}.draw()"
+            )
+            return browser.run("return said")
+
+        assert {"step", "mean", "0", "100"} <= set(drawn())
+        means = browser.run(f"return {chart}.inView({chart}.lines[0].points).map((p) => p[1])")
+        browser.run("choose('what', 'norm'); choose('axis', 'time')")
+        said = drawn()
+        assert {"time", "norm"} <= set(said) and "step" not in said
+        assert sum(bool(re.fullmatch(r"\d\d:\d\d:\d\d(\.\d+)?", t)) for t in said) > 1
+        view = browser.run(f"return {chart}.inView({chart}.lines[0].points)")
+        assert all(abs(p[0] - time.time()) < 100 for p in view)
+        assert all(a[0] <= b[0] for a, b in zip(view, view[1:]))
+        assert [abs(m) for m in means] == pytest.approx([p[1] for p in view])  # of one element
+        browser.run("choose('compare', 'runs')")
+        assert any(re.fullmatch(r"[\d.]+ s", t) for t in drawn())  # since its start
+        ends = browser.run(f"return drawnIn({chart}).map((d) => d.points[0][6])")
+        assert ends == [0] * len(ends)
+        cells = browser.run(
+            "const head = [...document.querySelectorAll('#values th')].map((c) => c.textContent);"
+            "const row = [...document.querySelectorAll('#values tbody tr')]"
+            "  .find((r) => r.cells[0].textContent === 'gradient norm');"
+            "return head.map((name, i) => [name.trim(), row.cells[i].textContent])"
+        )
+        values = dict(cells)
+        assert values["rms"] == values["norm"] == values["last mean"]
+        assert not browser.errors()
+
+
+def test_images_and_texts_are_shown():
+    with Program(20, 1) as program, Browser() as browser:
+        browser.open(program.url)
+        browser.wait("return document.querySelectorAll('#images img').length === 1")
+        browser.wait("return document.querySelector('#images img').naturalWidth === 16")
+        program.last()
+        program.last()
+        browser.wait(
+            "return document.querySelector('#images figcaption').textContent.includes('step 39')"
+        )
+        assert (
+            browser.run("return document.querySelector('#texts pre').textContent")
+            == "rate  0.01\nbatch 256\nnoise <normal>"
+        )
+        assert not browser.errors()
+
+
+def test_what_is_compiled_and_gone_is_shown():
+    with Program(5, 1) as program, Browser() as browser:
+        browser.open(program.url)
+        program.last()
+        program.last()
+        browser.wait("return document.querySelectorAll('#programs details').length > 0")
+        browser.run("take({ compiling: [{ name: 'large', seconds: 2 }] })")
+        shown = "const c = document.getElementById('compiling'); return [c.hidden, c.textContent]"
+        assert browser.run(shown) == [False, "Compiling large for 2.0 s"]
+        browser.run("take({ compiling: [] })")
+        assert browser.run(shown)[0]
+        browser.run("take({ gone: [...state.programs.keys()] }); take({ gone: [1] })")
+        summary = browser.run("return document.querySelector('.gone summary').textContent")
+        assert summary.endswith(", gone") and summary.count("gone") == 1
+
+
+@pytest.mark.parametrize("width", [390, 1000, 1900])
+def test_cards_fill_the_width_and_nothing_is_wider(width):
+    with Program(20, 1) as program, Browser(width=width, phone=width < 500) as browser:
+        browser.open(program.url)
+        program.last()
+        browser.wait("return state.charts.size === 2 && state.histograms.size === 1")
+        left = browser.run(
+            "return ['curves', 'histograms'].map((id) => {"
+            "  const box = document.getElementById(id).getBoundingClientRect();"
+            "  const cards = [...document.getElementById(id).children];"
+            "  return box.right - Math.max(...cards.map((c) => c.getBoundingClientRect().right));"
+            "})"
+        )
+        assert left == pytest.approx([0, 0], abs=1)
+        assert browser.run("return document.documentElement.scrollWidth - innerWidth") <= 0
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_report_fits_and_can_be_read(tmp_path, width):
+    with Program(20, 1, "-", tmp_path / "r.html") as program:
+        program.last()
+        program.last()
+        assert eventually(lambda: (tmp_path / "r.html").exists())
+    with Browser(width=width, phone=width < 500) as browser:
+        browser.open(f"file://{tmp_path / 'r.html'}")
+        assert browser.run("return document.documentElement.scrollWidth - innerWidth") <= 0
+        assert browser.run("return document.querySelectorAll('svg text').length") > 10
+        assert browser.run("return document.images[0].naturalWidth") == 16
+        sizes = browser.run(
+            "return [...document.querySelectorAll('figure svg')].map((s) =>"
+            "  parseFloat(getComputedStyle(s.querySelector('text')).fontSize)"
+            "  * s.clientWidth / s.viewBox.baseVal.width)"
+        )
+        assert min(sizes) >= 10
+        if PICTURES:
+            browser.picture(pathlib.Path(PICTURES) / f"report-{width}.png")
 
 
 def test_curves_are_zoomed_smoothed_and_compared():

@@ -11,16 +11,20 @@
 
 namespace pn = postern;
 
-// live_page STEPS PAUSE FOLDER SLOW: with SLOW a live hook "slow" in every SLOW-th step. Without a
-// page where FOLDER is "-".
+// live_page STEPS PAUSE FOLDER SLOW REPORT: with SLOW a live hook "slow" in every SLOW-th step.
+// Without a page where FOLDER is "-". With REPORT a report in this file at the end.
 int main(int argc, char** argv) {
   const std::int64_t steps = argc > 1 ? std::atoll(argv[1]) : 200;
   const auto pause = std::chrono::milliseconds(argc > 2 ? std::atoll(argv[2]) : 10);
   const auto stats = pn::listen::stats();
   const auto histogram = pn::listen::histogram();
+  const auto images = pn::listen::images();
   const auto progress = pn::listen::progress(steps, {.label = "training"});
   const std::string folder = argc > 3 ? argv[3] : "";
   const int slow = argc > 4 ? std::atoi(argv[4]) : 0;
+  const std::string report = argc > 5 ? argv[5] : "";
+  if (!report.empty()) pn::record_timeline(true);
+  pn::listen::show_text("settings", "rate  0.01\nbatch 256\nnoise <normal>");
   pn::Served page;
   if (folder != "-") page = pn::serve({.port = 0, .announce = false, .folder = folder});
   std::cout << page.url << std::endl;
@@ -40,6 +44,8 @@ int main(int argc, char** argv) {
                 },
                 [](pn::Tensor v) { return v; }, loss);
           pn::hook(pn::TapOptions{.name = "gradient"}, noise * loss, histogram);
+          pn::tap(pn::TapOptions{.name = "field"}, 0.5 + 0.25 * pn::reshape(noise, {16, 16}),
+                  images);
           pn::tap(pn::TapOptions{.name = "gradient norm"}, pn::sum(noise * noise) * loss, stats);
           const auto next = loss * 0.99 + 0.001 * pn::mean(noise);
           pn::tap(pn::TapOptions{.name = "step"}, i, progress);
@@ -60,6 +66,7 @@ int main(int argc, char** argv) {
     const auto last = train(pn::random::key(7), pn::Tensor(scale));
     std::printf("last %.9g\n", static_cast<double>(last.item<float>()));
   }
+  if (!report.empty()) pn::report(report, {.title = "A training"});
   std::fflush(stdout);
   std::cin.get();  // until whoever looks has seen it
 }

@@ -55,6 +55,7 @@ nb::dict summary_of(const listen::Summary& s) {
   out["min"] = s.min;
   out["max"] = s.max;
   out["mean"] = s.mean;
+  out["rms"] = s.rms;
   return out;
 }
 

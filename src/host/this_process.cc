@@ -1,0 +1,27 @@
+// What the system says of the process.
+#include "host/this_process.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "host/text_file.h"
+
+namespace postern::internal::host {
+
+ThisProcess this_process() {
+  ThisProcess out;
+  char name[256] = {};
+  if (::gethostname(name, sizeof name - 1) == 0) out.host = name;
+  std::string words = read_if_there("/proc/self/cmdline");  // each ends with a zero
+  if (!words.empty() && words.back() == '\0') words.pop_back();
+  std::ranges::replace(words, '\0', ' ');
+  const std::size_t end = std::min(words.find(' '), words.size());
+  out.program = std::filesystem::path(words.substr(0, end)).filename().string();
+  out.arguments = words.substr(std::min(end + 1, words.size()));
+  out.version = POSTERN_VERSION;
+  return out;
+}
+
+}  // namespace postern::internal::host
