@@ -396,7 +396,9 @@ function drawHistogram(h) {
       if (!n) return;
       to.globalAlpha = 0.12 + 0.88 * Math.sqrt(n / most);
       to.fillStyle = color;
-      to.fillRect(x(c.begin), down - (i + 1) * tall, x(c.end) - x(c.begin) + 0.5, tall + 0.5);
+      const [from, top] = [x(c.begin), down - (i + 1) * tall].map(Math.round);  // no seams
+      to.fillRect(from, top, Math.max(Math.round(x(c.end)) - from, 1),
+        Math.max(Math.round(down - i * tall) - top, 1));
     });
   });
   to.globalAlpha = 1;

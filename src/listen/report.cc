@@ -40,7 +40,7 @@ body {
   max-width: 1180px; margin: 2em auto; padding: 0 1.5em;
 }
 h1 { font-size: 1.6em; margin-bottom: 0; }
-h1, h3, p, pre, td:first-child { overflow-wrap: anywhere; }
+h1, h3, p, pre { overflow-wrap: anywhere; } td, th { white-space: nowrap; }
 h2 { font-size: 1.2em; margin-top: 2em; }
 h3 { font-size: 1em; margin: 1.2em 0 .2em; }
 figure h3 { margin: 0; }

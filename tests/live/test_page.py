@@ -329,6 +329,8 @@ def test_a_report_fits_and_can_be_read(tmp_path, width):
             "  * s.clientWidth / s.viewBox.baseVal.width)"
         )
         assert min(sizes) >= 10
+        rows = "return [...document.querySelectorAll('tr')].map((r) => r.offsetHeight)"
+        assert max(browser.run(rows)) < 50  # names are on one line
         if PICTURES:
             browser.picture(pathlib.Path(PICTURES) / f"report-{width}.png")
 
