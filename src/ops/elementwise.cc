@@ -5,7 +5,6 @@
 #include <numbers>
 
 #include "ops/family.h"
-#include "ops/on_host.h"
 #include "ops/reduce.h"
 #include "ops/shape.h"
 
@@ -50,67 +49,6 @@ Tensors select_transpose(const Op&, TensorSpan ct, TensorSpan x, TypeSpan) {
   const Tensor zero = zeros_of(ct[0].type());
   return {Tensor(), cotangent_for(x[1], [&] { return where(x[0], ct[0], zero); }),
           cotangent_for(x[2], [&] { return where(x[0], zero, ct[0]); })};
-}
-
-// --- in host memory ---
-
-// Of complex numbers XLA chooses how it rounds.
-bool multiply_on_host(const Params*, const HostArrays& a) {
-  return !is_complex(a.types[0].dtype) &&
-         on_host::binary<on_host::Wrapping<std::multiplies<>>>(nullptr, a);
-}
-bool divide_on_host(const Params*, const HostArrays& a) {
-  return is_float(a.types[0].dtype) && on_host::binary<std::divides<>>(nullptr, a);
-}
-// Of zeros of both signs XLA takes which it likes.
-template <class Before>
-struct Choice {
-  template <class X>
-  X operator()(X x, X y) const {
-    if constexpr (std::is_floating_point_v<X>)
-      if (x == y && std::signbit(x) != std::signbit(y)) return std::numeric_limits<X>::quiet_NaN();
-    return Before()(x, y) ? x : y;
-  }
-};
-struct Not {
-  template <std::integral X>
-  X operator()(X x) const {
-    if constexpr (std::is_same_v<X, bool>)
-      return !x;
-    else
-      return static_cast<X>(~x);
-  }
-};
-template <bool left, bool arithmetic>
-struct Shift {
-  template <std::integral X>
-  X operator()(X x, X y) const requires(!std::is_same_v<X, bool>) {
-    using U = std::make_unsigned_t<X>;
-    constexpr int width = 8 * sizeof(X);
-    const bool all = static_cast<U>(y) >= width;
-    if constexpr (left) return static_cast<X>(all ? 0 : static_cast<U>(x) << y);
-    if constexpr (arithmetic)
-      return static_cast<X>(static_cast<std::make_signed_t<X>>(x) >> (all ? width - 1 : y));
-    return static_cast<X>(all ? 0 : static_cast<U>(x) >> y);
-  }
-};
-using ShiftLeft = Shift<true, false>;
-using ShiftRight = Shift<false, true>;
-using ShiftRightLogical = Shift<false, false>;
-
-template <class F>
-bool with_bits(DType dtype, F&& f) {
-  constexpr DType words[] = {DType::u8, DType::u16, DType::token, DType::u32};
-  const std::size_t width = byte_width(dtype);
-  if (width > 8) return false;
-  return on_host::with_element(width == 8 ? DType::u64 : words[width - 1], f);
-}
-bool select_on_host(const Params*, const HostArrays& a) {
-  return with_bits(a.types[1].dtype, [&]<class T>(T) {
-    if constexpr (!std::is_integral_v<T>) return false;
-    return on_host::each<T, bool, T, T>(a, a.types[0].size(),
-                                        [](bool c, auto x, auto y) { return c ? x : y; });
-  });
 }
 
 // --- slopes ---
@@ -167,17 +105,17 @@ constexpr Primitive add_p{.name = "add",
                           .transpose = add_transpose,
                           .linear = Linear::jointly,
                           .batch = elementwise_batch,
-                          .on_host = on_host::binary<on_host::Wrapping<std::plus<>>>};
+                          .on_host = add_on_host};
 constexpr Primitive subtract_p{.name = "subtract",
                                .hlo = "subtract",
                                .type = same_type_if<numeric>,
                                .transpose = subtract_transpose,
                                .linear = Linear::jointly,
                                .batch = elementwise_batch,
-                               .on_host = on_host::binary<on_host::Wrapping<std::minus<>>>};
+                               .on_host = subtract_on_host};
 constexpr Primitive negative_p = with_on_host(
     linear("negative", "negate", same_type_if<numeric>, negative_transpose, elementwise_batch),
-    on_host::unary<on_host::Wrapping<std::negate<>>>);
+    negative_on_host);
 constexpr Primitive multiply_p =
     with_on_host(multilinear("multiply", "multiply", same_type_if<addable>, multiply_transpose,
                              elementwise_batch),
@@ -215,13 +153,13 @@ constexpr Primitive maximum_p{.name = "maximum",
                               .jvp = binary_jvp<choice_by_x, choice_by_y>,
                               .batch = elementwise_batch,
                               .lower = maximum_lower,
-                              .on_host = on_host::binary<Choice<std::greater<>>>};
+                              .on_host = maximum_on_host};
 constexpr Primitive minimum_p{.name = "minimum",
                               .type = same_type_if<ordered_or_complex>,
                               .jvp = binary_jvp<choice_by_x, choice_by_y>,
                               .batch = elementwise_batch,
                               .lower = minimum_lower,
-                              .on_host = on_host::binary<Choice<std::less<>>>};
+                              .on_host = minimum_on_host};
 
 constexpr Primitive exp_p = unary<exp_slope>("exp", "exponential");
 constexpr Primitive expm1_p = unary<expm1_slope>("expm1", "exponential_minus_one");
@@ -320,9 +258,6 @@ Types bitcast_type(const Params* params, TypeSpan operands) {
         to_string(to));  // bitcast_convert_c1
   return {Type{to, operands[0].dims}};
 }
-bool bitcast_on_host(const Params*, const HostArrays& a) {
-  return on_host::moved(a, on_host::row_major(a.results[0].dims));
-}
 constexpr Primitive bitcast_p{.name = "bitcast",
                               .hlo = "bitcast_convert",
                               .type = bitcast_type,
@@ -334,23 +269,18 @@ constexpr Primitive floor_p = flat<is_float>("floor", "floor");
 constexpr Primitive ceil_p = flat<is_float>("ceil", "ceil");
 constexpr Primitive round_p = flat<is_float>("round", "round_nearest_even");
 constexpr Primitive sign_p = flat<numeric>("sign", "sign");
-constexpr Primitive and_p =
-    with_on_host(flat<integral>("and", "and"), on_host::binary<on_host::Wrapping<std::bit_and<>>>);
-constexpr Primitive or_p =
-    with_on_host(flat<integral>("or", "or"), on_host::binary<on_host::Wrapping<std::bit_or<>>>);
-constexpr Primitive xor_p =
-    with_on_host(flat<integral>("xor", "xor"), on_host::binary<on_host::Wrapping<std::bit_xor<>>>);
-constexpr Primitive not_p = with_on_host(flat<integral>("not", "not"), on_host::unary<Not>);
+constexpr Primitive and_p = with_on_host(flat<integral>("and", "and"), and_on_host);
+constexpr Primitive or_p = with_on_host(flat<integral>("or", "or"), or_on_host);
+constexpr Primitive xor_p = with_on_host(flat<integral>("xor", "xor"), xor_on_host);
+constexpr Primitive not_p = with_on_host(flat<integral>("not", "not"), not_on_host);
 constexpr Primitive popcnt_p = flat<is_integer>("popcnt", "popcnt");
 constexpr Primitive clz_p = flat<is_integer>("count_leading_zeros", "count_leading_zeros");
 constexpr Primitive shift_left_p =
-    with_on_host(flat<is_integer>("shift_left", "shift_left"), on_host::binary<ShiftLeft>);
-constexpr Primitive shift_right_p =
-    with_on_host(flat<is_integer>("shift_right_arithmetic", "shift_right_arithmetic"),
-                 on_host::binary<ShiftRight>);
-constexpr Primitive shift_right_logical_p =
-    with_on_host(flat<is_integer>("shift_right_logical", "shift_right_logical"),
-                 on_host::binary<ShiftRightLogical>);
+    with_on_host(flat<is_integer>("shift_left", "shift_left"), shift_left_on_host);
+constexpr Primitive shift_right_p = with_on_host(
+    flat<is_integer>("shift_right_arithmetic", "shift_right_arithmetic"), shift_right_on_host);
+constexpr Primitive shift_right_logical_p = with_on_host(
+    flat<is_integer>("shift_right_logical", "shift_right_logical"), shift_right_logical_on_host);
 
 Types finite_type(const Params*, TypeSpan operands) {
   require_dtype(is_float(operands[0].dtype), operands[0].dtype);
@@ -397,12 +327,7 @@ bool compare_on_host(const Params* params, const HostArrays& a) {
   const int equal = direction == "EQ" || direction == "LE" || direction == "GE";
   const int less = direction == "NE" || direction[0] == 'L';
   const int greater = direction == "NE" || direction[0] == 'G';
-  return on_host::with_element(a.types[0].dtype, [&]<class T>(T) {
-    return on_host::each<bool, T, T>(a, a.types[0].size(), [&](auto x, auto y) {
-      if (x == y) return equal;
-      return x < y ? less : greater;
-    });
-  });
+  return order_on_host(a, equal, less, greater);
 }
 constexpr Primitive compare_p{.name = "compare",
                               .hlo = "compare",

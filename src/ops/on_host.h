@@ -115,11 +115,11 @@ bool computed(const HostArrays& arrays) {
   });
 }
 template <class F>
-bool unary(const Params*, const HostArrays& arrays) {
+bool unary(const HostArrays& arrays) {
   return computed<F, void>(arrays);
 }
 template <class F>
-bool binary(const Params*, const HostArrays& arrays) {
+bool binary(const HostArrays& arrays) {
   return computed<F, void, void>(arrays);
 }
 

@@ -1,6 +1,8 @@
 // Operations on concrete tensors, one at a time: each compiled once for its parameters and types.
 #include <postern/shard.h>
 
+#include <chrono>
+
 #include "block/overrides.h"
 #include "core/cache.h"
 #include "core/check.h"
@@ -89,7 +91,8 @@ constexpr std::int64_t few = 4096, most_on_host = 1 << 22;
 constexpr auto longest_wait = std::chrono::milliseconds(20);
 
 /// The elements in memory, if that is the host's, and nobody is making or taking them; else null.
-const void* settled_bytes(const Tensor& tensor, std::shared_ptr<const void>& keep) {
+const void* settled_bytes(const Tensor& tensor, std::shared_ptr<const void>& keep,
+                          std::chrono::milliseconds patience) {
   const detail::Value& value = *detail::Access::value(tensor);
   if (is_packed(value.type.dtype) || value.donated.load()) return nullptr;
   if (value.kind == detail::Value::Kind::host)
@@ -98,10 +101,11 @@ const void* settled_bytes(const Tensor& tensor, std::shared_ptr<const void>& kee
   const auto& array = static_cast<const run::DeviceValue&>(value);
   if (array.placed || array.device != 0 || !array.buffer.is_on_cpu()) return nullptr;
   // Of a run that calls, nobody knows when it ends, and a failure is of whoever reads the result.
-  if (!array.ready.load(std::memory_order_acquire) &&
-      (array.run || !array.after.empty() || array.targets ||
-       !array.buffer.ready().wait_for(longest_wait)))
-    return nullptr;
+  if (!array.ready.load(std::memory_order_acquire)) {
+    if (array.run || !array.after.empty() || array.targets) return nullptr;
+    pjrt::Event ready = array.buffer.ready();
+    if (!ready.is_ready() && (patience.count() == 0 || !ready.wait_for(patience))) return nullptr;
+  }
   return run::host_view(tensor, keep);
 }
 
@@ -120,13 +124,13 @@ class OnHost {
   std::int64_t elements() const { return elements_; }
 
   /// Returns the results; none where XLA must make them: without a rule, or one that knows these
-  /// elements, or where operands are elsewhere.
-  Tensors make() const {
+  /// elements, or where operands are elsewhere or still not there after so long.
+  Tensors make(std::chrono::milliseconds patience) const {
     if (made_.empty() || is_packed(made_[0].dtype)) return {};
     std::vector<std::shared_ptr<const void>> keep(operands_.size());
     std::vector<const void*> from;
     for (std::size_t i = 0; i < operands_.size(); ++i) {
-      from.push_back(settled_bytes(operands_[i], keep[i]));
+      from.push_back(settled_bytes(operands_[i], keep[i], patience));
       if (!from.back()) return {};
     }
     Tensors results;
@@ -166,15 +170,16 @@ Tensors run::evaluate_equation(const Primitive& primitive, const ParamsPtr& para
   const OnHost on_host(primitive, params, operands);
   const bool is_small = on_host.elements() <= few;
   Tensors results;
-  if (is_small) results = on_host.make();
+  if (is_small) results = on_host.make(std::chrono::milliseconds(0));
   if (results.empty()) {
     constexpr std::size_t kinds_kept = 4096;
     static auto* const cache = new Cache<Known>(kinds_kept);
     const auto known =
         cache->find(key_of(primitive, params, operands), [] { return std::make_shared<Known>(); });
-    if (!is_small && !known->is_compiled.load() &&
-        known->elements.fetch_add(on_host.elements()) + on_host.elements() <= most_on_host)
-      results = on_host.make();
+    const std::int64_t elements = on_host.elements();
+    if (!known->is_compiled.load() &&
+        known->elements.fetch_add(elements) + elements <= most_on_host)
+      results = on_host.make(longest_wait);
     if (results.empty()) {
       known->once([&] { known->program = compile(primitive, params, operands); });
       known->is_compiled = true;

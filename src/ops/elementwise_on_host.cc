@@ -1,0 +1,111 @@
+// Elementwise operations in host memory.
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "ops/elementwise.h"
+#include "ops/on_host.h"
+
+namespace postern::internal {
+
+namespace {
+
+using on_host::binary, on_host::unary, on_host::Wrapping;
+
+// Of zeros of both signs XLA takes which it likes.
+template <class Before>
+struct Choice {
+  template <class X>
+  X operator()(X x, X y) const {
+    if constexpr (std::is_floating_point_v<X>)
+      if (x == y && std::signbit(x) != std::signbit(y)) return std::numeric_limits<X>::quiet_NaN();
+    if (Before()(x, y)) return x;
+    return y;
+  }
+};
+struct Not {
+  template <std::integral X>
+  X operator()(X x) const {
+    if constexpr (std::is_same_v<X, bool>)
+      return !x;
+    else
+      return static_cast<X>(~x);
+  }
+};
+template <bool left, bool arithmetic>
+struct Shift {
+  template <std::integral X>
+  X operator()(X x, X y) const requires(!std::is_same_v<X, bool>) {
+    using U = std::make_unsigned_t<X>;
+    constexpr int width = 8 * sizeof(X);
+    const int by = static_cast<int>(std::min<U>(static_cast<U>(y), width));
+    if constexpr (arithmetic)
+      return static_cast<X>(static_cast<std::make_signed_t<X>>(x) >> std::min(by, width - 1));
+    if (by == width) return 0;
+    if constexpr (left) return static_cast<X>(static_cast<U>(x) << by);
+    return static_cast<X>(static_cast<U>(x) >> by);
+  }
+};
+
+template <class F>
+bool with_bits(DType dtype, F&& f) {
+  constexpr DType words[] = {DType::u8, DType::u16, DType::token, DType::u32};
+  const std::size_t width = byte_width(dtype);
+  if (width == 8) return on_host::with_element(DType::u64, f);
+  return width < 8 && on_host::with_element(words[width - 1], f);
+}
+
+}  // namespace
+
+bool add_on_host(const Params*, const HostArrays& a) { return binary<Wrapping<std::plus<>>>(a); }
+bool subtract_on_host(const Params*, const HostArrays& a) {
+  return binary<Wrapping<std::minus<>>>(a);
+}
+bool negative_on_host(const Params*, const HostArrays& a) {
+  return unary<Wrapping<std::negate<>>>(a);
+}
+// Of complex numbers XLA chooses how it rounds.
+bool multiply_on_host(const Params*, const HostArrays& a) {
+  return !is_complex(a.types[0].dtype) && binary<Wrapping<std::multiplies<>>>(a);
+}
+bool divide_on_host(const Params*, const HostArrays& a) {
+  return is_float(a.types[0].dtype) && binary<std::divides<>>(a);
+}
+bool maximum_on_host(const Params*, const HostArrays& a) {
+  return binary<Choice<std::greater<>>>(a);
+}
+bool minimum_on_host(const Params*, const HostArrays& a) { return binary<Choice<std::less<>>>(a); }
+bool and_on_host(const Params*, const HostArrays& a) { return binary<Wrapping<std::bit_and<>>>(a); }
+bool or_on_host(const Params*, const HostArrays& a) { return binary<Wrapping<std::bit_or<>>>(a); }
+bool xor_on_host(const Params*, const HostArrays& a) { return binary<Wrapping<std::bit_xor<>>>(a); }
+bool not_on_host(const Params*, const HostArrays& a) { return unary<Not>(a); }
+bool shift_left_on_host(const Params*, const HostArrays& a) {
+  return binary<Shift<true, false>>(a);
+}
+bool shift_right_on_host(const Params*, const HostArrays& a) {
+  return binary<Shift<false, true>>(a);
+}
+bool shift_right_logical_on_host(const Params*, const HostArrays& a) {
+  return binary<Shift<false, false>>(a);
+}
+bool select_on_host(const Params*, const HostArrays& a) {
+  return with_bits(a.types[1].dtype, [&]<class T>(T) {
+    if constexpr (!std::is_integral_v<T>) return false;
+    return on_host::each<T, bool, T, T>(a, a.types[0].size(),
+                                        [](bool c, auto x, auto y) { return c ? x : y; });
+  });
+}
+bool bitcast_on_host(const Params*, const HostArrays& a) {
+  return on_host::moved(a, on_host::row_major(a.results[0].dims));
+}
+bool order_on_host(const HostArrays& a, int equal, int less, int greater) {
+  return on_host::with_element(a.types[0].dtype, [&]<class T>(T) {
+    return on_host::each<bool, T, T>(a, a.types[0].size(), [&](auto x, auto y) {
+      if (x == y) return equal;
+      if (x < y) return less;
+      return greater;
+    });
+  });
+}
+
+}  // namespace postern::internal
