@@ -45,7 +45,8 @@ h2 { font-size: 1.2em; margin-top: 2em; }
 h3 { font-size: 1em; margin: 1.2em 0 .2em; }
 figure h3 { margin: 0; }
 .grid2 {
-  display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 340px), 1fr)); gap: 1.2em;
+  display: grid; gap: 1.2em;
+  grid-template-columns: repeat(auto-fill, minmax(min(100%, 340px), 1fr));
 }
 figure { margin: 0; border: 1px solid var(--rule); border-radius: 6px; padding: .7em .9em; }
 .soft, figure p { color: var(--soft); font-size: .87em; margin: 0; }
@@ -117,7 +118,8 @@ std::string images() {
       out += fmt::format("<img src=\"{}\" alt=\"\"> ", url);
     out += "</figure>\n";
   });
-  return out.empty() ? "" : "<h2>Images</h2><div class=\"grid2\">\n" + out + "</div>\n";
+  if (out.empty()) return out;
+  return "<h2>Images</h2><div class=\"grid2\">\n" + out + "</div>\n";
 }
 
 std::string texts() {
@@ -125,7 +127,8 @@ std::string texts() {
   for (const host::ShownText& t : host::shown_texts())
     out += fmt::format("<h3>{}</h3><pre>{}</pre>\n", host::html_text(t.name),
                        host::html_lines(t.text));
-  return out.empty() ? "" : "<h2>Texts</h2>\n" + out;
+  if (out.empty()) return out;
+  return "<h2>Texts</h2>\n" + out;
 }
 
 /// Which process this was, and when.

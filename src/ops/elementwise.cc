@@ -214,35 +214,26 @@ constexpr Primitive square_p{.name = "square",
                              .lower = square_lower};
 constexpr Primitive logistic_p = unary<logistic_slope>("logistic", "logistic");
 
-// Some functions are CHLO's, not StableHLO's.
-void chlo(Lowering& out, const Equation& e, const char* name) {
+// CHLO's, not StableHLO's, by their names here.
+void chlo_lower(Lowering& out, const Equation& e) {
   const Ssa r = out.fresh();
-  out.write("    %{} = chlo.{} %{} : {} -> {}\n", r.id, name, out.operand(e, 0).id,
+  out.write("    %{} = chlo.{} %{} : {} -> {}\n", r.id, e.primitive->name, out.operand(e, 0).id,
             Lowering::type(out.operand_type(e, 0)), Lowering::type(out.result_type(e)));
   out.define(e, 0, r);
 }
-void erf_lower(Lowering& out, const Equation& e) { chlo(out, e, "erf"); }
-constexpr Primitive erf_p{.name = "erf",
-                          .type = same_type_if<is_float>,
-                          .jvp = unary_jvp<erf_slope>,
-                          .batch = elementwise_batch,
-                          .lower = erf_lower};
-
+template <Slope slope>
+constexpr Primitive error_function(const char* name) {
+  return {.name = name,
+          .type = same_type_if<is_float>,
+          .jvp = unary_jvp<slope>,
+          .batch = elementwise_batch,
+          .lower = chlo_lower};
+}
 Tensor erfc_slope(T x, T y) { return -erf_slope(x, y); }
-void erfc_lower(Lowering& out, const Equation& e) { chlo(out, e, "erfc"); }
-constexpr Primitive erfc_p{.name = "erfc",
-                           .type = same_type_if<is_float>,
-                           .jvp = unary_jvp<erfc_slope>,
-                           .batch = elementwise_batch,
-                           .lower = erfc_lower};
-
 Tensor erf_inv_slope(T, T y) { return std::sqrt(std::numbers::pi) / 2 * exp(y * y); }
-void erf_inv_lower(Lowering& out, const Equation& e) { chlo(out, e, "erf_inv"); }
-constexpr Primitive erf_inv_p{.name = "erf_inv",
-                              .type = same_type_if<is_float>,
-                              .jvp = unary_jvp<erf_inv_slope>,
-                              .batch = elementwise_batch,
-                              .lower = erf_inv_lower};
+constexpr Primitive erf_p = error_function<erf_slope>("erf");
+constexpr Primitive erfc_p = error_function<erfc_slope>("erfc");
+constexpr Primitive erf_inv_p = error_function<erf_inv_slope>("erf_inv");
 
 // The same bits under another dtype of the same width.
 struct BitcastParams {
