@@ -44,8 +44,8 @@ int main(int argc, char** argv) {
                 },
                 [](pn::Tensor v) { return v; }, loss);
           pn::hook(pn::TapOptions{.name = "gradient"}, noise * loss, histogram);
-          pn::tap(pn::TapOptions{.name = "field"}, 0.5 + 0.25 * pn::reshape(noise, {16, 16}),
-                  images);
+          pn::tap(pn::TapOptions{.name = "field", .every = 20},
+                  0.5 + 0.25 * pn::reshape(noise, {16, 16}), images);
           pn::tap(pn::TapOptions{.name = "gradient norm"}, pn::sum(noise * noise) * loss, stats);
           const auto next = loss * 0.99 + 0.001 * pn::mean(noise);
           pn::tap(pn::TapOptions{.name = "step"}, i, progress);
