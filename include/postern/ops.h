@@ -7,9 +7,12 @@
 #include <postern/detail/api.h>
 #include <postern/tensor.h>
 
+#include <concepts>
+#include <initializer_list>
 #include <limits>
 #include <optional>
 #include <span>
+#include <utility>
 
 namespace postern {
 
@@ -217,16 +220,25 @@ template <Element T>
 // Over `axes` (none given: all), which disappear unless keep_dims. The dtype is kept unless said
 // otherwise.
 
+/// Some axes, or none given: `1`, `{0, -1}` and Dims make them. Nothing throws.
+struct ReduceAxes : std::optional<Dims> {
+  /// Takes none, which are all, or these. Throws nothing.
+  ReduceAxes() = default;
+  ReduceAxes(std::optional<Dims> axes) : optional(std::move(axes)) {}
+  ReduceAxes(Dims axes) : optional(std::move(axes)) {}
+  ReduceAxes(std::initializer_list<std::int64_t> axes) : optional(Dims(axes)) {}
+  ReduceAxes(std::integral auto axis) : optional(Dims{static_cast<std::int64_t>(axis)}) {}
+};
 /// Which axes a reduction is over, and whether they stay, with extent 1.
 struct ReduceOptions {
-  std::optional<Dims> axes = {};
+  ReduceAxes axes = {};
   bool keep_dims = false;
 };
 /// Reduces numbers of any dtype; pred counts as s32. f16 and bf16 are added and multiplied in f32.
 ///
 ///   const pn::Tensor x = pn::tensor<float>({{1, 2}, {3, 4}});
-///   const pn::Tensor all = pn::sum(x), rows = pn::sum(x, {.axes = pn::Dims{1}});       // [3 7]
-///   const pn::Tensor kept = pn::sum(x, {.axes = pn::Dims{-1}, .keep_dims = true});  // [[3] [7]]
+///   const pn::Tensor all = pn::sum(x), rows = pn::sum(x, 1);              // [3 7]
+///   const pn::Tensor kept = pn::sum(x, {.axes = {-1}, .keep_dims = true});  // [[3] [7]]
 [[nodiscard]] POSTERN_API Tensor sum(const Operand& x, const ReduceOptions& options = {});
 [[nodiscard]] POSTERN_API Tensor prod(const Operand& x, const ReduceOptions& options = {});
 /// Returns the largest and the smallest element, of any dtype but complex ones, which are a
@@ -239,6 +251,28 @@ struct ReduceOptions {
 /// Returns whether all, or any, are true; of integers bit by bit. Other dtypes are a TypeError.
 [[nodiscard]] POSTERN_API Tensor all(const Operand& x, const ReduceOptions& options = {});
 [[nodiscard]] POSTERN_API Tensor any(const Operand& x, const ReduceOptions& options = {});
+/// Reduces over one axis, which disappears: as NumPy's `sum(x, axis)`.
+[[nodiscard]] inline Tensor sum(const Operand& x, std::integral auto axis) {
+  return sum(x, ReduceOptions{.axes = axis});
+}
+[[nodiscard]] inline Tensor prod(const Operand& x, std::integral auto axis) {
+  return prod(x, ReduceOptions{.axes = axis});
+}
+[[nodiscard]] inline Tensor max(const Operand& x, std::integral auto axis) {
+  return max(x, ReduceOptions{.axes = axis});
+}
+[[nodiscard]] inline Tensor min(const Operand& x, std::integral auto axis) {
+  return min(x, ReduceOptions{.axes = axis});
+}
+[[nodiscard]] inline Tensor mean(const Operand& x, std::integral auto axis) {
+  return mean(x, ReduceOptions{.axes = axis});
+}
+[[nodiscard]] inline Tensor all(const Operand& x, std::integral auto axis) {
+  return all(x, ReduceOptions{.axes = axis});
+}
+[[nodiscard]] inline Tensor any(const Operand& x, std::integral auto axis) {
+  return any(x, ReduceOptions{.axes = axis});
+}
 /// Returns index (s32) of the first largest or smallest element along `axis`, which disappears; NaN
 /// counts as such. TypeError for complex x and where the axis has no elements.
 [[nodiscard]] POSTERN_API Tensor argmax(const Operand& x, std::int64_t axis = -1);
@@ -294,5 +328,8 @@ struct DotAxes {
 /// Returns log(sum(exp(x))), a reduction; dtypes as softmax has them. Large elements do not
 /// overflow.
 [[nodiscard]] POSTERN_API Tensor logsumexp(const Operand& x, const ReduceOptions& options = {});
+[[nodiscard]] inline Tensor logsumexp(const Operand& x, std::integral auto axis) {
+  return logsumexp(x, ReduceOptions{.axes = axis});
+}
 
 }  // namespace postern
