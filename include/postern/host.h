@@ -8,12 +8,15 @@
 #include <postern/sharding.h>
 #include <postern/view.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <iosfwd>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <typeinfo>
 #include <vector>
 
 namespace postern {
@@ -34,6 +37,39 @@ class StopToken {
   const detail::StopState* state_;
 };
 
+/// A thing of the user's that a run carries to its host functions, which must outlive the run.
+///
+///   int steps = 0;
+///   const pn::Context context = &steps;
+///   ++*context.as<int>();
+class Context {
+ public:
+  /// Carries nothing, or a pointer and its type. Throws nothing.
+  Context(std::nullptr_t = nullptr) {}
+  template <class T>
+  Context(T* thing) : thing_(thing), type_(&typeid(T)) {
+    static_assert(!std::is_const_v<T>, "postern: a context is not const");
+  }
+  /// Returns the pointer; null where there is none. TypeError where it is one to another type than
+  /// T, unless it was given as void*.
+  template <class T>
+  T* as() const {
+    if (thing_ && *type_ != typeid(T) && *type_ != typeid(void)) refuse(typeid(T));
+    return static_cast<T*>(thing_);
+  }
+  /// Does the same for a cast; the pointer as it is. The latter throws nothing.
+  template <class T>
+  explicit operator T*() const {
+    return as<T>();
+  }
+  operator void*() const { return thing_; }
+
+ private:
+  [[noreturn]] POSTERN_API void refuse(const std::type_info& asked) const;
+  void* thing_ = nullptr;
+  const std::type_info* type_ = nullptr;
+};
+
 /// What a host function is told when its first parameter is `const CallInfo&`. Valid until the
 /// function returns. No member throws.
 struct CallInfo {
@@ -42,7 +78,7 @@ struct CallInfo {
   Place place;            // in the user's source
   std::uint64_t run = 0;  // number of the execution, counted in the process
   StopToken stop;
-  void* context = nullptr;       // what RunOptions::context was given
+  Context context;               // what RunOptions::context was given
   std::ostream* sink = nullptr;  // where prints of this run go (RunOptions::sink); null: std::cout
   std::int64_t element = -1;     // index in the batch when vmap runs the function for each element,
                                  // row-major over nested vmaps; else -1

@@ -100,6 +100,24 @@ class Jitted : public detail::BraceCall<Jitted<F>, F> {
         [](const detail::Entry& e, const detail::Key&) { return detail::traced(e); }, false,
         std::forward<A>(args)...);
   }
+  /// Runs as operator() does, with options, and waits for the end. Host functions are entered on
+  /// the threads that they are entered on in a call: when the deadline passes, their StopTokens are
+  /// set, others do not begin, and the run is a TimeoutError as soon as those under way have
+  /// returned. (`start_with` lets go of those that do not, which costs a thread for each.) Throws
+  /// TypeError for options as `start_with` does, and CallbackError cancelled where a host function
+  /// ended the run early.
+  ///
+  ///   auto f = pn::jit([](pn::Tensor x) { return pn::tanh(x); });
+  ///   const pn::Tensor y = f.run({.deadline = std::chrono::seconds(10)}, pn::Tensor(0.0f));  // 0
+  template <class... A>
+  auto run(const RunOptions& options, A&&... args) const {
+    return with(
+        std::index_sequence_for<A...>(),
+        [&](const detail::Entry& e, const detail::Key& key) {
+          return detail::run<decltype(invoke(std::forward<A>(args)...))>(e, key, options);
+        },
+        true, std::forward<A>(args)...);
+  }
   /// Starts a run on a host thread and returns at once. Throws CompileError too, and TypeError for
   /// options of the run that are out of range or name a hook or function that the program does not
   /// have; what happens while it runs is thrown where it is waited for.
@@ -202,6 +220,10 @@ class Jitted : public detail::BraceCall<Jitted<F>, F> {
   template <class... B>
   auto tracer(std::shared_ptr<detail::JitCore>& kept, const B&... boxed) const {
     return [this, &kept, &boxed...](const std::vector<Tensor>& leaves, detail::Outputs& out) {
+      if (out.paths) {
+        [[maybe_unused]] std::size_t i = 0;
+        return (detail::leaf_paths(boxed, "argument " + std::to_string(i++), *out.paths), ...);
+      }
       kept = core_;
       [[maybe_unused]] const Tensor* next = leaves.data();
       std::tuple<B...> args{detail::with_leaves(boxed, next)...};

@@ -25,7 +25,7 @@ struct HookBinding {
 
 struct RunOptions {
   std::chrono::nanoseconds deadline{0};  // over all its calls, from the start; 0: none
-  void* context = nullptr;               // what CallInfo::context shows to its callbacks
+  Context context = {};                  // what CallInfo::context shows to its callbacks
   std::ostream* sink = nullptr;          // where its prints go that name no stream; null: std::cout
 
   // For this run alone: listeners, in place of those that its hooks of these names have, and

@@ -1,6 +1,8 @@
 // Places and texts of errors.
 #include "core/check.h"
 
+#include <postern/host.h>
+
 #include <cxxabi.h>
 
 #include <cstdlib>
@@ -10,6 +12,7 @@
 
 #include "core/mutex.h"
 #include "core/text.h"
+#include "core/value.h"
 
 namespace postern::internal {
 
@@ -91,6 +94,16 @@ const char* to_string(ErrorCode code) {
     case ErrorCode::unregistered: return "unregistered";
   }
   return "unknown";
+}
+
+void Context::refuse(const std::type_info& asked) const {
+  throw TypeError(fmt::format("the context of the run is a {}*, it is asked for as a {}*",
+                              readable_name(*type_), readable_name(asked)));
+}
+
+std::string detail::origin_of(const TracedValue& value) {
+  if (value.place.known()) return " made at " + to_string(value.place);
+  return fmt::format(", argument leaf {} of {},", value.index, value.mark->what);
 }
 
 }  // namespace postern

@@ -49,6 +49,10 @@ struct TracedValue final : Value {
   Place place;
 };
 
+/// Returns " made at digits.cc:7", or which leaf of what its trace was given it is, ", argument
+/// leaf 0 of jit,".
+std::string origin_of(const TracedValue& value);
+
 /// Ways into a Tensor for the library.
 struct Access {
   static const Value* value(const Tensor& t) { return t.value_.get(); }

@@ -2,6 +2,7 @@
 // its address to the handler.
 #pragma once
 #include <postern/error.h>
+#include <postern/host.h>
 
 #include <array>
 #include <atomic>
@@ -35,7 +36,7 @@ struct TapSource : detail::StopState, std::enable_shared_from_this<TapSource> {
   std::shared_ptr<const void> owner;  // of the sites
   std::weak_ptr<RunState> run;
   std::uint64_t number = 0;
-  void* context = nullptr;
+  Context context;
   std::ostream* sink = nullptr;
   FloatState floats;
 };
@@ -57,7 +58,7 @@ class RunState : public detail::StopState {
   // on; empty: the same.
   int first_ordinal = 0;
   std::vector<int> ordinals;
-  void* context = nullptr;
+  Context context;
   std::ostream* sink = nullptr;
   FloatState floats = FloatState::now();  // of the thread that asked for it
   Clock::time_point deadline = Clock::time_point::max();

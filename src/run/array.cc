@@ -338,9 +338,9 @@ std::shared_ptr<const void> host_bytes(const Tensor& tensor, const char* what) {
   if (pointer->kind == Value::Kind::host) return static_cast<const HostValue&>(*pointer).data;
   if (const detail::TracedValue* t = Access::traced(tensor))
     throw_type_error(
-        fmt::format("{}: the tensor of type {} made at {} is traced ({}): it has a value only when "
-                    "the program runs",
-                    what, to_string(t->type), to_string(t->place), t->mark->what));
+        fmt::format("{}: the tensor of type {}{} is traced ({}): it has a value only when the "
+                    "program runs",
+                    what, to_string(t->type), origin_of(*t), t->mark->what));
   check(pointer->kind != Value::Kind::abstract,
         "{}: the tensor of type {} is abstract: it has a type but no value", what,
         to_string(pointer->type));

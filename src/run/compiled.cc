@@ -184,29 +184,6 @@ std::shared_ptr<const ProgramModule> lower_for_file(const Lowered& lowered) {
                    arguments, lowered.captures(), std::numeric_limits<std::size_t>::max());
 }
 
-namespace {
-
-/// The FFI targets that a text calls beside our own; null for none.
-std::shared_ptr<const std::string> targets_of(std::string_view text) {
-  constexpr std::string_view before = "call_target_name = \"", after = "\", api_version = 4 : i32";
-  std::vector<std::string_view> names;
-  for (auto at = text.find(before); at != std::string_view::npos; at = text.find(before, at)) {
-    at += before.size();
-    const auto end = text.find('"', at);
-    const std::string_view name = text.substr(at, end - at);
-    if (text.substr(at + name.size()).starts_with(after) && !name.starts_with("postern_") &&
-        std::ranges::find(names, name) == names.end())
-      names.push_back(name);
-  }
-  if (names.empty()) return nullptr;
-  std::string what = "the FFI target";
-  if (names.size() != 1) what += 's';
-  return std::make_shared<const std::string>(
-      fmt::format("{} '{}'", what, fmt::join(names, "', '")));
-}
-
-}  // namespace
-
 CompiledProgram::CompiledProgram(std::shared_ptr<const ProgramModule> module, std::size_t arguments,
                                  Tensors captures)
     : module_(std::move(module)),
@@ -351,9 +328,9 @@ void wrap(const Module& module, const std::shared_ptr<const std::string>& target
 }  // namespace
 
 void CompiledProgram::run(std::span<const Tensor* const> arguments, std::span<Tensor> results,
-                          std::shared_ptr<RunRecord> record) const {
+                          std::shared_ptr<RunRecord> record, const Asked* asked) const {
   if (module_->inputs_over.empty()) [[likely]]
-    return run_here(arguments, results, std::move(record));
+    return run_here(arguments, results, std::move(record), asked);
   const auto module = module_;  // a function that is called may drop this program
   std::vector<const Tensor*> here(arguments.begin(), arguments.end());
   Tensors parts;
@@ -363,19 +340,19 @@ void CompiledProgram::run(std::span<const Tensor* const> arguments, std::span<Te
     parts.push_back(part_here(*here[i], *module->inputs_over[i]));
     here[i] = &parts.back();
   }
-  run_here(here, results, std::move(record));
+  run_here(here, results, std::move(record), asked);
   for (std::size_t i = 0; i < results.size(); ++i)
     if (module->results_over[i]) results[i] = over_processes(results[i], *module->results_over[i]);
 }
 
 void CompiledProgram::run_here(std::span<const Tensor* const> arguments, std::span<Tensor> results,
-                               std::shared_ptr<RunRecord> record) const {
+                               std::shared_ptr<RunRecord> record, const Asked* asked) const {
   if (partitioned_) [[unlikely]]
-    run_partitioned(arguments, results, std::move(record));
-  else if (sites_.empty() && !record) [[likely]]
+    run_partitioned(arguments, results, std::move(record), asked);
+  else if (sites_.empty() && !record && !asked) [[likely]]
     run_plain(arguments, results);
   else
-    run_calling(arguments, results, std::move(record));
+    run_calling(arguments, results, std::move(record), asked);
 }
 
 void CompiledProgram::run_plain(std::span<const Tensor* const> arguments,
@@ -426,8 +403,8 @@ void CompiledProgram::run_plain(std::span<const Tensor* const> arguments,
 // for them throws its failure; a run that has ended badly throws here. Whatever is thrown, the lane
 // has been left, and arguments that were donated are gone only if XLA took them.
 void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
-                                  std::span<Tensor> results,
-                                  std::shared_ptr<RunRecord> record) const {
+                                  std::span<Tensor> results, std::shared_ptr<RunRecord> record,
+                                  const Asked* asked) const {
   Runtime& runtime = Runtime::get();
   const Home home = home_in(*module_, arguments);
   for (const SitePtr& s : placed_) {
@@ -443,11 +420,13 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
   Arguments buffers;
   ResultBuffers out(results.size());  // before there is a lane to give back
   pjrt::Event complete;
+  std::optional<host::Deadline> deadline;
   Lane& lane = runtime.take(home.device, !sites_.empty());
   if (record) lane.started.store(true);
   try {
     if (!record && (record = std::move(lane.idle))) record->floats = host::FloatState::now();
     if (!record) record = std::make_shared<RunRecord>(runtime.plugin());
+    if (asked) asked->give(*record, deadline);
     record->begin(shared_from_this(), lane);
   } catch (...) {
     runtime.leave(lane);
@@ -481,9 +460,11 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
       rethrow_naming(e, *targets_);
     }
   }
-  // Who started a run without results has nothing else to wait for.
   record->views = buffers.views();
-  const auto [ended, owner] = RunRecord::finish(record, {&complete, 1}, !waits && results.empty());
+  if (deadline && complete.is_ready() && !record->has_calls_under_way()) deadline.reset();
+  // Who started a run without results has nothing else to wait for.
+  const auto [ended, owner] =
+      RunRecord::finish(record, {&complete, 1}, asked || (!waits && results.empty()));
   buffers.staged.settle(lane, complete, ended);
   if (ended && record && record->outcome() != host::Outcome::done) {
     for (PJRT_Buffer* b : out.span()) pjrt::Buffer(executable->api(), b);

@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <postern/program.h>
@@ -50,6 +51,9 @@ constexpr std::size_t texts_kept = 512;
 /// Returns the executable of this text, from memory, from disk, or compiled now.
 std::shared_ptr<CompiledText> compiled_text(const std::string& text);
 
+/// Returns the FFI targets that a text calls beside our own, in words; null for none.
+std::shared_ptr<const std::string> targets_of(std::string_view text);
+
 class PartitionedCode;
 
 /// A program lowered for this process.
@@ -75,20 +79,20 @@ class CompiledProgram : public std::enable_shared_from_this<CompiledProgram> {
   bool meets_processes() const { return of_processes_; }
 
   /// Runs with these argument leaves. `record`: a run prepared by the caller (with deadline,
-  /// context), else one is made where needed.
+  /// context), else one is made where needed. With `asked` waits until the run is over.
   void run(std::span<const Tensor* const> arguments, std::span<Tensor> results,
-           std::shared_ptr<RunRecord> record = nullptr) const;
+           std::shared_ptr<RunRecord> record = nullptr, const Asked* asked = nullptr) const;
 
  private:
   friend class RunRecord;
   /// Runs it with arguments and results of this process alone.
   void run_here(std::span<const Tensor* const> arguments, std::span<Tensor> results,
-                std::shared_ptr<RunRecord> record) const;
+                std::shared_ptr<RunRecord> record, const Asked* asked) const;
   void run_plain(std::span<const Tensor* const> arguments, std::span<Tensor> results) const;
   void run_calling(std::span<const Tensor* const> arguments, std::span<Tensor> results,
-                   std::shared_ptr<RunRecord> record) const;
+                   std::shared_ptr<RunRecord> record, const Asked* asked) const;
   void run_partitioned(std::span<const Tensor* const> arguments, std::span<Tensor> results,
-                       std::shared_ptr<RunRecord> record) const;
+                       std::shared_ptr<RunRecord> record, const Asked* asked) const;
   bool takes(std::size_t parameter) const;  // its memory, for results
   const Tensor& parameter(std::size_t i, std::span<const Tensor* const> arguments) const;
   /// Throws TypeError where what it takes is given to it once more.

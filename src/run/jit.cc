@@ -100,7 +100,7 @@ class JitCore {
   JitCore(std::shared_ptr<const JitOptions> o, std::vector<HookBinding> l, const HookRules& r)
       : options(std::move(o)), listeners(std::move(l)), rules(r) {}
 
-  Entry& entry(const Key& key) {
+  Entry& entry(const Key& key, const Tracer& tracer) {
     if (Entry* e = last_.load(std::memory_order_acquire); e && e->fits(key)) [[likely]]
       return *e;
     std::scoped_lock lock(guard_);
@@ -109,7 +109,7 @@ class JitCore {
         last_.store(e.get(), std::memory_order_release);
         return *e;
       }
-    entries_.push_back(make(key));
+    entries_.push_back(make(key, tracer));
     misses_.note(words(), key);
     return *entries_.back();
   }
@@ -127,17 +127,27 @@ class JitCore {
   }
 
  private:
-  std::shared_ptr<Entry> make(const Key& key) const {
+  /// For leaf `i`: "argument 1.w".
+  static std::string path_of(const Tracer& tracer, std::size_t i) {
+    std::vector<std::string> paths;
+    Outputs out;
+    out.paths = &paths;
+    tracer({}, out);
+    return paths[i];
+  }
+
+  std::shared_ptr<Entry> make(const Key& key, const Tracer& tracer) const {
     PlaceScope here(options->place);
     auto e = std::make_shared<Entry>(options);
     for (const Tensor* t : key.leaves()) {
-      check(t->has_value(),
-            "jit: an argument is an empty Tensor, one that was never given a value");
-      check(!Access::traced(*t),
-            "jit: an argument of type {} is traced, but nothing is being traced on this thread; "
-            "its trace has ended or belongs to another "
-            "thread",
-            to_string(t->type()));
+      if (!t->has_value())
+        throw_type_error(fmt::format("jit: {} is an empty Tensor, one that was never given a value",
+                                     path_of(tracer, e->types.size())));
+      if (Access::traced(*t))
+        throw_type_error(fmt::format(
+            "jit: {}, of type {}, is traced, but nothing is being traced on this thread; its trace "
+            "has ended or belongs to another thread",
+            path_of(tracer, e->types.size()), to_string(t->type())));
       e->types.push_back(t->type());
     }
     e->pack = &key.pack();
@@ -243,7 +253,12 @@ Traced trace_for(const Entry& e, const JitCore& core, const Tracer& tracer) {
   Program named = *closed.program;
   named.name = e.options->name;
   named.captures = closed.captures.size();
-  return {simplify(named), hooks.met(), std::move(closed.captures), std::move(out.like),
+  ProgramPtr program = simplify(named);
+  PlaceScope at(e.options->place);
+  check(!out.nothing || !program->equations.empty() || !hooks.met().empty(),
+        "jit: the function returns nothing, and has no calls, taps and prints: is a `return` "
+        "missing?");
+  return {std::move(program), hooks.met(), std::move(closed.captures), std::move(out.like),
           blocks::met() != met};
 }
 
@@ -329,7 +344,7 @@ void stage_entry(Entry& e) {
 // options ask for. Throws what tracing and compiling do; the next call then tries again.
 const Entry& find(JitCore& core, const Key& key, const Tracer& tracer, bool compile) {
   refuse_forked();
-  Entry& e = core.entry(key);
+  Entry& e = core.entry(key, tracer);
   if (e.ready.load(std::memory_order_acquire)) [[likely]]
     return e;
   trace_entry(e, core, tracer);
@@ -400,6 +415,25 @@ void run(const Entry& e, const Key& key, std::span<Tensor> results) {
   std::ranges::move(drive(e, *driven_run(e), arguments_of(key)), results.begin());
 }
 
+void run(const Entry& e, const Key& key, const RunOptions& options, std::span<Tensor> results) {
+  PlaceScope at(e.options->place);
+  if (e.runs_whole()) {
+    const auto keep = e.compiled;
+    const run::Asked asked(options, keep->module().sites);
+    keep->run(key.leaves(), results, nullptr, &asked);
+  } else {
+    const auto keep = e.shared_from_this();
+    const run::Asked asked(options, e.sites->specs());
+    const auto run = driven_run(e);
+    std::optional<host::Deadline> deadline;
+    asked.give(*run, deadline);
+    std::ranges::move(drive(e, *run, arguments_of(key)), results.begin());
+    deadline.reset();
+    if (run->failed()) run->rethrow();
+  }
+  for (const Tensor& t : results) t.block_until_ready();
+}
+
 std::shared_ptr<StartedRun> start(const Entry& e, const Key& key, const RunOptions& options) {
   PlaceScope at(e.options->place);
   if (e.runs_whole()) return start_run(e.compiled, arguments_of(key), options);
@@ -432,59 +466,5 @@ std::vector<StageInfo> stages(const Entry& entry) {
 TracedProgram traced(const Entry& e) { return TracedProgram(e.program); }
 
 }  // namespace detail
-
-// --- what can be shown ---
-
-namespace {
-
-void collect_effects(const Program& program, bool in_loop, std::vector<EffectInfo>& out) {
-  for (const Equation& e : program.equations) {
-    if (e.primitive->site) {
-      const SiteSpec& s = *e.primitive->site(e.params.get());
-      if (s.effect != Effect::pure)
-        out.push_back({word_of(s.kind), {s.name, s.place}, s.effect, in_loop || !s.levels.empty()});
-    }
-    if (!e.params) continue;
-    for (const ProgramPtr& p : programs_of(*e.params))
-      collect_effects(*p, in_loop || e.primitive->loops(), out);
-  }
-}
-
-}  // namespace
-
-std::string TracedProgram::text(const std::string& platform, Place place) const {
-  PlaceScope at(place);
-  return to_string(*program_, std::string(platforms::named(platform, "text").name));
-}
-std::vector<Type> TracedProgram::inputs() const { return program_->input_types(); }
-std::vector<Type> TracedProgram::outputs() const { return program_->output_types(); }
-std::size_t TracedProgram::equations() const { return program_->equations.size(); }
-std::vector<EffectInfo> TracedProgram::effects() const {
-  std::vector<EffectInfo> out;
-  collect_effects(*program_, false, out);
-  return out;
-}
-void TracedProgram::verify(Place place) const {
-  PlaceScope at(place);
-  postern::internal::verify(*program_);
-}
-std::string to_string(const TracedProgram& program) { return program.text(); }
-std::ostream& operator<<(std::ostream& out, const TracedProgram& program) {
-  return out << program.text();
-}
-
-const std::string& Lowered::stablehlo() const { return module_->text; }
-std::vector<Type> Lowered::outputs() const { return program_->output_types(); }
-
-std::string Executable::optimized() const {
-  return compiled_->executable().optimized_program().code;
-}
-std::int64_t Executable::temporary_bytes() const {
-  try {
-    return compiled_->executable().memory_stats().temporaries;
-  } catch (const Error&) {
-    return -1;
-  }
-}
 
 }  // namespace postern

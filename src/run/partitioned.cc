@@ -221,8 +221,8 @@ void wrap_parts(const Module& module, const std::vector<Sharding>& shardings,
 // for them throws its failure. A run that has ended badly throws here. Whatever is thrown, the
 // lanes have been left, and arguments that were donated are gone only if XLA took them.
 void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
-                                      std::span<Tensor> results,
-                                      std::shared_ptr<RunRecord> record) const {
+                                      std::span<Tensor> results, std::shared_ptr<RunRecord> record,
+                                      const Asked* asked) const {
   Runtime& runtime = Runtime::get();
   const Module& module = *module_;
   if (!module.donated.empty()) refuse_twice(arguments);
@@ -244,6 +244,7 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
     return there;
   };
   const pjrt::Executable* executable = nullptr;
+  std::optional<host::Deadline> deadline;
   Runs pending;
   Donation donation;
   std::vector<std::shared_ptr<const ShardedValue>> keep;
@@ -266,6 +267,7 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
            i] = keep.back()->parts[static_cast<std::size_t>(position)]->buffer.handle();
     }
     if (!record) record = std::make_shared<RunRecord>(runtime.plugin());
+    if (asked) asked->give(*record, deadline);
     record->begin(shared_from_this(), std::move(group));
   } catch (...) {
     for (Lane* lane : lanes) runtime.leave(*lane);
@@ -290,7 +292,8 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
   // Who started a run without results has nothing else to wait for.
   if (!runtime.platform().on_host)  // see Arguments::views
     record->views = std::make_shared<const decltype(keep)>(std::move(keep));
-  const auto [ended, owner] = RunRecord::finish(record, complete, !waits && results.empty());
+  const auto [ended, owner] =
+      RunRecord::finish(record, complete, asked || (!waits && results.empty()));
   std::vector<pjrt::Buffer> buffers;
   for (PJRT_Buffer* b : out) buffers.emplace_back(executable->api(), b);
   if (ended && record->outcome() != host::Outcome::done) record->rethrow();

@@ -41,6 +41,9 @@ RunRecord::~RunRecord() {
   }
 }
 
+Asked::Asked(const RunOptions& o, std::span<const SitePtr> sites)
+    : options(o), deadline(host::deadline_of(o)), own(host::RunFunctions::of(o, sites)) {}
+
 void RunRecord::begin(std::shared_ptr<const CompiledProgram> program, Lane& lane) {
   lane_ = &lane;
   lane_run = lane.run.load(std::memory_order_relaxed);

@@ -2,8 +2,10 @@
 // and who waits for it.
 #pragma once
 #include <memory>
+#include <optional>
 #include <span>
 
+#include "host/deadline.h"
 #include "host/registry.h"
 #include "host/run_state.h"
 #include "host/timeline.h"
@@ -23,6 +25,25 @@ class CompiledProgram;
 /// the plug-in, and counts, does not meet it. Negative when it is not the only run that was ever
 /// called so; never 0.
 int mark_of(std::uint64_t number);
+
+/// What a run is asked for whose functions are entered on the thread that waits for it.
+struct Asked {
+  /// Throws TypeError for options that are out of range, or name what these sites do not have.
+  Asked(const RunOptions& options, std::span<const SitePtr> sites);
+  /// Gives it to a run that has not begun; where that is a deadline, `until` keeps it.
+  template <class Run>
+  void give(Run& run, std::optional<host::Deadline>& until) const {
+    run.own_functions = own;
+    run.context = options.context;
+    run.sink = options.sink;
+    if (deadline != host::RunState::Clock::time_point::max())
+      until.emplace(run.shared_from_this(), deadline);
+  }
+
+  const RunOptions& options;
+  const host::RunState::Clock::time_point deadline;
+  const std::shared_ptr<const host::RunFunctions> own;
+};
 
 class RunRecord : public host::RunState, public std::enable_shared_from_this<RunRecord> {
  public:

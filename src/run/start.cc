@@ -173,17 +173,14 @@ std::shared_ptr<StartedRun> start_run(std::shared_ptr<const run::CompiledProgram
 std::shared_ptr<StartedRun> start_run(std::shared_ptr<RunState> state,
                                       std::function<Tensors()> body, const RunOptions& options,
                                       std::span<const SitePtr> sites) {
-  check(options.deadline.count() >= 0,
-        "start: the deadline must be positive, or 0 for none, got {} ns", options.deadline.count());
   auto run = std::make_shared<StartedRun>();
   run->record = std::move(state);
+  run->deadline = run->record->deadline = host::deadline_of(options);
   for (const SitePtr& site : sites)
     if (site->live) run->live_hooks.push_back(site->live->number);
   run->record->context = options.context;
   run->record->sink = options.sink;
   run->record->tape = host::current_tape();
-  if (options.deadline.count() > 0)
-    run->deadline = run->record->deadline = host::after(options.deadline);
   const host::Nesting* nested = host::nesting();
   int depth = 0;
   if (nested) depth = nested->depth;

@@ -453,6 +453,7 @@ TEST(Places, OfFunctionsOfFunctions) {
                     WRONG(jit(f).hooks(none)),
                     WRONG(jit(f).start(none)),
                     WRONG(jit(f).start_with({}, none)),
+                    WRONG(jit(f).run({}, none)),
                     WRONG(jit(f).stream({}, none)),
                     WRONG(jit(f).start_with({.deadline = std::chrono::seconds(-1)}, x)),
                     WRONG(jit(f, {.mode = static_cast<Mode>(99)})),

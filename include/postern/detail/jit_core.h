@@ -60,9 +60,12 @@ class Key {
 struct Outputs {
   std::vector<Tensor> leaves;
   std::shared_ptr<const void> like;
+  bool nothing = false;                       // the function is void
+  std::vector<std::string>* paths = nullptr;  // asked for in place of tracing: of the arguments
 
   template <class R>
   void set(R result) {
+    nothing = std::is_same_v<R, std::tuple<>>;
     leaves = leaves_of(result);
     visit(result, [](Tensor& leaf) { leaf = Tensor(); });
     like = hold<R>(std::move(result));
@@ -98,6 +101,9 @@ POSTERN_API std::size_t result_count(const Entry& entry);
 POSTERN_API std::shared_ptr<const void> result_like(const Entry& entry);
 /// Runs the entry, which a function that the program calls may drop: afterwards there may be none.
 POSTERN_API void run(const Entry& entry, const Key& key, std::span<Tensor> results);
+/// Waits for its end.
+POSTERN_API void run(const Entry& entry, const Key& key, const RunOptions& options,
+                     std::span<Tensor> results);
 POSTERN_API std::shared_ptr<StartedRun> start(const Entry& entry, const Key& key,
                                               const RunOptions& options);
 POSTERN_API Lowered lowered(const Entry& entry);
@@ -106,11 +112,12 @@ POSTERN_API TracedProgram traced(const Entry& entry);
 POSTERN_API std::vector<StageInfo> stages(const Entry& entry);
 POSTERN_API bool tracing();
 
-template <class R>
-R run(const Entry& entry, const Key& key) {
+/// `options`: none, or of the run.
+template <class R, class... O>
+R run(const Entry& entry, const Key& key, const O&... options) {
   if constexpr (std::is_same_v<R, Tensor>) {
     Tensor result;
-    run(entry, key, {&result, 1});
+    run(entry, key, options..., std::span(&result, 1));
     return result;
   } else {
     constexpr std::size_t few = 8;
@@ -121,7 +128,7 @@ R run(const Entry& entry, const Key& key) {
     const auto like = result_like(entry);
     const std::span<Tensor> results =
         count > few ? std::span(large) : std::span(small.data(), count);
-    run(entry, key, results);
+    run(entry, key, options..., results);
     const Tensor* next = results.data();
     return with_leaves(*static_cast<const R*>(like.get()), next);
   }

@@ -1,0 +1,80 @@
+#include "host/deadline.h"
+
+#include <postern/run.h>
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "host/executor.h"
+#include "host/limit.h"
+
+namespace postern::internal::host {
+
+RunState::Clock::time_point deadline_of(const RunOptions& options) {
+  check(options.deadline.count() >= 0,
+        "a run's deadline must be positive, or 0 for none, got {} ns", options.deadline.count());
+  if (options.deadline.count() == 0) return RunState::Clock::time_point::max();
+  return after(options.deadline);
+}
+
+/// All that are alive, in a list through them, and the thread that looks at it.
+class Deadlines {
+ public:
+  static Deadlines& get() {
+    static auto* const all = new Deadlines;  // its thread may outlive main
+    return *all;
+  }
+
+  void add(Deadline& d) {
+    const std::scoped_lock lock(guard_);
+    if (!looks_) run_on_host_thread([this] { look(); });
+    looks_ = true;
+    d.after_ = first_;
+    if (first_) first_->before_ = &d;
+    first_ = &d;
+    if (d.at_ < sleeps_until_) earlier_.notify_one();
+  }
+
+  void remove(Deadline& d) {
+    const std::scoped_lock lock(guard_);
+    (d.before_ ? d.before_->after_ : first_) = d.after_;
+    if (d.after_) d.after_->before_ = d.before_;
+  }
+
+ private:
+  using Clock = RunState::Clock;
+
+  /// Until there has been none for a while.
+  void look() {
+    constexpr auto kept = std::chrono::seconds(1);
+    std::unique_lock lock(guard_);
+    while (true) {
+      const bool idle = !first_;
+      const auto now = Clock::now();
+      auto next = now + kept;
+      for (Deadline* d = first_; d; d = d->after_) {
+        if (d->at_ <= now && !d->run_->stop.load()) d->run_->fail_late();
+        if (d->at_ > now) next = std::min(next, d->at_);
+      }
+      sleeps_until_ = next;
+      earlier_.wait_until(lock, next);
+      if (idle && !first_) break;
+    }
+    looks_ = false;
+    sleeps_until_ = Clock::time_point::min();  // who comes next starts another
+  }
+
+  Mutex guard_;
+  Condition earlier_;
+  Deadline* first_ = nullptr;
+  Clock::time_point sleeps_until_ = Clock::time_point::min();
+  bool looks_ = false;
+};
+
+Deadline::Deadline(std::shared_ptr<RunState> run, RunState::Clock::time_point at)
+    : run_(std::move(run)), at_(at) {
+  Deadlines::get().add(*this);
+}
+Deadline::~Deadline() { Deadlines::get().remove(*this); }
+
+}  // namespace postern::internal::host

@@ -1,0 +1,30 @@
+// The FFI targets that a program calls beside our own.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "run/compiled.h"
+
+namespace postern::internal::run {
+
+std::shared_ptr<const std::string> targets_of(std::string_view text) {
+  constexpr std::string_view before = "call_target_name = \"", after = "\", api_version = 4 : i32";
+  std::vector<std::string_view> names;
+  for (auto at = text.find(before); at != std::string_view::npos; at = text.find(before, at)) {
+    at += before.size();
+    const auto end = text.find('"', at);
+    const std::string_view name = text.substr(at, end - at);
+    if (text.substr(at + name.size()).starts_with(after) && !name.starts_with("postern_") &&
+        std::ranges::find(names, name) == names.end())
+      names.push_back(name);
+  }
+  if (names.empty()) return nullptr;
+  std::string what = "the FFI target";
+  if (names.size() != 1) what += 's';
+  return std::make_shared<const std::string>(
+      fmt::format("{} '{}'", what, fmt::join(names, "', '")));
+}
+
+}  // namespace postern::internal::run
