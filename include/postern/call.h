@@ -122,5 +122,13 @@ requires(!std::is_same_v<Out, CallOptions>) typename detail::tensors_of<Out>::ty
     call(const Out& out, Callee fn, const Operands&... operands) {
   return call(CallOptions{}, out, std::move(fn), operands...);
 }
+/// Refuses a call that does not say what it gives: it does not compile. Throws nothing.
+template <class F, class... Operands>
+requires detail::HasSignature<F>
+auto call(F&&, const Operands&...) {
+  static_assert(sizeof(F) == 0,
+                "postern: a call says what it gives before its function: in place of call(f, x) "
+                "write call(x.type(), f, x), or call(std::tuple<>(), f, x) for nothing");
+}
 
 }  // namespace postern

@@ -223,7 +223,7 @@ struct Printed {
   const Tensor& value;
   Place place;
 };
-/// Writes that text. Throws the same.
+/// Writes that text; of a traced tensor its type. Throws the same otherwise.
 ///
 ///   std::cout << pn::tensor<float>({1, 2}) * 2.0f << "\n";  // [2. 4.]
 POSTERN_API std::ostream& operator<<(std::ostream& out, const Printed& tensor);

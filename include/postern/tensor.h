@@ -127,6 +127,16 @@ class Tensor {
   bool has_value() const { return value_ != nullptr; }
   POSTERN_API bool is_traced() const;  // true also for `abstract` tensors
 
+  /// Refuses a tensor as a condition, which does not compile: it may have no value yet. Throws
+  /// nothing.
+  template <std::same_as<bool> B>
+  explicit operator B() const {
+    static_assert(sizeof(B) == 0,
+                  "postern: a Tensor is no condition: in place of if (c) and c ? a : b write "
+                  "pn::where(c, a, b) or pn::cond(c, f, g, x), or c.item<bool>() outside of jit; "
+                  "in place of a && b and a || b write a & b and a | b");
+  }
+
   /// Returns the number of a tensor of one element; `T` must be its dtype. Waits for it. Throws
   /// TypeError, or the error of the run that makes it.
   template <Element T>
@@ -176,6 +186,9 @@ class Tensor {
   [[nodiscard]] POSTERN_API Tensor operator[](const Index& index) const;
 
   // Every function below throws TypeError as its like in ops.h does.
+
+  /// Returns ~x. The error names no line: a parameter that knew it would fit no better than bool.
+  [[nodiscard]] Tensor operator!() const;
 
   /// Returns `x += y` is `x = x + y`, whose type may be another; copies of x keep their value.
   /// `x[i] += y` does not compile: see index_add.
@@ -233,7 +246,6 @@ class Tensor {
   }
   [[nodiscard]] friend Tensor operator-(const Operand& x) { return negative(x); }
   [[nodiscard]] friend Tensor operator~(const Operand& x) { return logical_not(x); }
-  [[nodiscard]] friend Tensor operator!(const Operand& x) { return logical_not(x); }
 
  private:
   friend struct detail::Access;
@@ -350,6 +362,7 @@ class Operand {
   Place place_;
 };
 
+inline Tensor Tensor::operator!() const { return logical_not(Operand(*this, Place{})); }
 inline Tensor& Tensor::operator+=(const Operand& y) & {
   return *this = add(Operand(*this, y.place()), y);
 }

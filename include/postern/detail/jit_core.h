@@ -140,13 +140,17 @@ template <class P>
 using hold_t =
     std::conditional_t<std::is_same_v<std::decay_t<P>, const char*>, std::string, std::decay_t<P>>;
 
+/// What a parameter is given: an Operand, which library functions take, is made of a Tensor.
+template <class P>
+using given_t = std::conditional_t<std::is_same_v<P, Operand>, Tensor, P>;
+
 /// Boxes an argument: a callable of a stated signature takes its own parameter types, others get
 /// numbers as tensors.
 template <class F, std::size_t i, class A>
 decltype(auto) boxed(A&& argument) {
   if constexpr (HasSignature<F>) {
-    using P =
-        std::decay_t<std::tuple_element_t<i, typename Signature<std::decay_t<F>>::Parameters>>;
+    using P = given_t<
+        std::decay_t<std::tuple_element_t<i, typename Signature<std::decay_t<F>>::Parameters>>>;
     if constexpr (std::is_same_v<P, std::decay_t<A>>)
       return std::forward<A>(argument);
     else
@@ -188,6 +192,9 @@ using plain_result = decltype(call_plain(std::declval<F&>(), std::declval<B&>().
 /// Lets a callable object of a stated signature be called with braced arguments: `f({a, b})`.
 template <class Self, class F, bool = HasSignature<F>>
 struct BraceCall {
+  static_assert(!std::is_member_pointer_v<F>,
+                "postern: a member function has no object here: in place of jit(&Net::forward) "
+                "write jit([&net](pn::Tensor x) { return net.forward(x); })");
   template <class... A>
   auto operator()(A&&... arguments) const {
     return static_cast<const Self&>(*this).invoke(std::forward<A>(arguments)...);
@@ -197,7 +204,11 @@ template <class Self, class Parameters>
 struct BraceCallTyped;
 template <class Self, class... P>
 struct BraceCallTyped<Self, std::tuple<P...>> {
-  auto operator()(const std::decay_t<P>&... arguments) const {
+  static_assert(((!std::is_lvalue_reference_v<P> ||
+                  std::is_const_v<std::remove_reference_t<P>>)&&...),
+                "postern: a function that is traced changes no argument: in place of "
+                "[](pn::Tensor& x) write [](pn::Tensor x), and return what comes out");
+  auto operator()(const given_t<std::decay_t<P>>&... arguments) const {
     return static_cast<const Self&>(*this).invoke(arguments...);
   }
 };
