@@ -77,12 +77,12 @@ void check_signature(const SiteSpec& site, const detail::HostFunction& f) {
   std::string to_fill, batched;
   if (in_place) {
     wanted += for_results;
-    to_fill = fmt::format(" and {} results {} to fill", made.size(), to_string(made));
+    to_fill = fmt::format(" and {} {} to fill", plural(made.size(), "result"), to_string(made));
   }
   if (site.memory == Memory::device) check_device_memory(site, f, who);
-  check(takes.size() == wanted, "{}: the function takes {} leaves, the {} gives {} operands {}{}",
-        who, takes.size(), text_of(site.kind), site.operands.size(), to_string(site.operands),
-        to_fill);
+  check(takes.size() == wanted, "{}: the function takes {}, the {} gives {} {}{}", who,
+        plural(takes.size(), "parameter"), text_of(site.kind),
+        plural(site.operands.size(), "operand"), to_string(site.operands), to_fill);
   if (!site.transforms.empty())
     batched = fmt::format(" (seen after {})", postern::to_string(site.transforms));
   for (std::size_t i = 0; i < takes.size(); ++i) {

@@ -15,6 +15,7 @@
 #include "core/lists.h"
 #include "core/mutex.h"
 #include "core/text.h"
+#include "host/failure_text.h"
 #include "host/loop_tape.h"
 #include "host/pending.h"
 #include "host/queue.h"
@@ -39,7 +40,7 @@ namespace postern::internal::host {
 constinit thread_local const Nesting* current_nesting = nullptr;
 
 namespace {
-constexpr std::size_t kept_failures = 16;
+constexpr std::size_t failures_kept = 16;
 }
 
 bool in_delivery() {
@@ -69,12 +70,6 @@ std::string describe(const std::exception_ptr& error) {
     return type_of_current();
   }
 }
-
-namespace {
-std::string failure_text(const SiteSpec& site, int device, const std::string& what) {
-  return fmt::format("{} on device {}: {}", describe(site), device, what);
-}
-}  // namespace
 
 std::exception_ptr callback_error(ErrorCode code, const HostSite& site, int device,
                                   const std::exception_ptr& cause) {
@@ -220,7 +215,7 @@ void RunState::fail(Failure failure) {
       // Whether a function fails just before or behind the deadline is chance: one of them counts.
     } else if (!poison || seen_) {
       ++count_;
-      if (failures_.size() <= kept_failures) failures_.push_back(std::move(failure));
+      if (failures_.size() <= failures_kept) failures_.push_back(std::move(failure));
     } else if (count_ == 0 || failure.firing <= failures_.front().firing) {
       if (count_ > 0 && failure.firing < failures_.front().firing) {
         gone.swap(failures_);
@@ -228,7 +223,7 @@ void RunState::fail(Failure failure) {
       }
       ++count_;
       failures_.insert(std::ranges::upper_bound(failures_, failure, earlier), std::move(failure));
-      if (failures_.size() > kept_failures + 1) {
+      if (failures_.size() > failures_kept + 1) {
         gone.push_back(std::move(failures_.back()));
         failures_.pop_back();
       }

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "core/lists.h"
+#include "core/text.h"
 #include "ops/axes.h"
 #include "ops/family.h"
 #include "ops/shape.h"
@@ -50,6 +51,12 @@ std::int64_t letters_in(std::string_view text) {
                        [](unsigned char c) { return std::isalpha(c) != 0; });
 }
 
+std::string in_words(int label) {
+  if (label < 0) return "an axis of the \"...\"";
+  return fmt::format("the letter '{}'", static_cast<char>(label));
+}
+std::string axes_text(std::int64_t n) { return n == 1 ? "1 axis" : fmt::format("{} axes", n); }
+
 struct Sum {
   std::vector<Term> terms;
   Labels result;
@@ -75,13 +82,16 @@ Sum parse(std::string_view spec, TensorSpan operands) {
   for (std::size_t i = 0; i < operands.size(); ++i) {
     const std::size_t comma = left.find(',');
     check((comma == std::string_view::npos) == (i + 1 == operands.size()),
-          "einsum: \"{}\" does not name {} operands", spec, operands.size());
+          "einsum: \"{}\" is of {}, given are {}", spec,
+          plural(static_cast<std::size_t>(std::ranges::count(spec.substr(0, arrow), ',')) + 1,
+                 "operand"),
+          operands.size());
     const std::string_view text = left.substr(0, comma);
     const std::int64_t hidden = operands[i].rank() - letters_in(text);
     const bool ellipsis = text.find("...") != std::string_view::npos;
     check(hidden == 0 || (ellipsis && hidden > 0),
-          "einsum: \"{}\" of \"{}\" does not name the axes of {}", text, spec,
-          to_string(operands[i].type()));
+          "einsum: \"{}\" of \"{}\" names {}, operand {}, {}, has {}", text, spec,
+          axes_text(letters_in(text)), i, to_string(operands[i].type()), operands[i].rank());
     sum.terms.push_back({operands[i], read_labels(text, hidden, spec)});
     most_hidden = std::max(most_hidden, hidden);
     if (comma != std::string_view::npos) left.remove_prefix(comma + 1);
@@ -93,10 +103,10 @@ Sum parse(std::string_view spec, TensorSpan operands) {
   sum.result = read_labels(spec.substr(arrow + 2), most_hidden, spec);
   for (int label : sum.result) {
     check(std::count(sum.result.begin(), sum.result.end(), label) == 1,
-          "einsum: the result of \"{}\" has a letter twice", spec);
+          "einsum: the result of \"{}\" has {} twice", spec, in_words(label));
     check(std::any_of(sum.terms.begin(), sum.terms.end(),
                       [&](const Term& t) { return has(t.labels, label); }),
-          "einsum: the result of \"{}\" has a letter that no operand has", spec);
+          "einsum: the result of \"{}\" has {}, which no operand has", spec, in_words(label));
   }
   return sum;
 }
@@ -109,7 +119,8 @@ void drop_stretched(std::vector<Term>& terms, std::string_view spec) {
       std::int64_t& extent = extents.try_emplace(t.labels[i], 1).first->second;
       const std::int64_t own = t.tensor.dims()[i];
       check(own == 1 || extent == 1 || own == extent,
-            "einsum: an axis of \"{}\" has two extents, {} and {}", spec, extent, own);
+            "einsum: {} of \"{}\" has two extents, {} and {}", in_words(t.labels[i]), spec, extent,
+            own);
       if (own != 1) extent = own;
     }
   for (Term& t : terms) {

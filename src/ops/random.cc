@@ -98,8 +98,9 @@ Tensors threefry(const Tensor& key, const Tensor& high, const Tensor& low) {
 }
 
 void check_key(const char* op, const Tensor& key) {
-  check(key.dtype() == DType::u32 && key.dims() == Dims{2}, "{}: a key is u32[2], got {}", op,
-        to_string(key.type()));
+  check(key.dtype() == DType::u32 && key.dims() == Dims{2},
+        "{}: the key must be u32[2], as pn::random::key(42) and a row of split(key) are, got {}",
+        op, to_string(key.type()));
 }
 
 /// The two words for each element of an array of this shape: the high and low halves of its

@@ -345,14 +345,22 @@ std::string to_string(const AnyView& array, const PrintOptions& options, Place p
 
 std::string detail::text_of(const Tensor& value, const PrintOptions& options, const Place& place) {
   PlaceScope at(place);
-  const Type& type = value.type();
+  if (value.is_traced())
+    throw_type_error(fmt::format(
+        "to_string: the tensor of type {} is traced, it has a value only when the program runs: "
+        "pn::print writes it then",
+        to_string(value.type(place))));
+  const Type& type = value.type(place);
   std::vector<std::byte> data(std::max<std::size_t>(type.byte_size(), 1));
-  value.read(data.data());
+  value.read(data.data(), place);
   return to_string(
       AnyView(type.dtype, data.data(), type.dims.data(), type.dims.size(), type.size()), options);
 }
 
 std::ostream& operator<<(std::ostream& out, const Printed& tensor) {
+  if (tensor.value.is_traced())
+    return out << "Traced " << to_string(tensor.value.type(tensor.place))
+               << " (pn::print writes its value when the program runs)";
   return out << detail::text_of(tensor.value, {}, tensor.place);
 }
 

@@ -74,13 +74,11 @@ ValueId Trace::id_of(const Tensor& tensor) {
         "an operand of type {} is abstract: it has a type but no value", to_string(value->type));
   if (const TracedValue* t = Access::traced(tensor)) {
     if (t->mark == mark_) return t->index;
-    check(t->mark->open,
-          "a traced tensor of type {} made at {} is used after its trace ({}) has ended",
-          to_string(t->type), to_string(t->place), t->mark->what);
+    check(t->mark->open, "a traced tensor of type {}{} is used after its trace ({}) has ended",
+          to_string(t->type), origin_of(*t), t->mark->what);
     check(t->mark->thread == std::this_thread::get_id(),
-          "a traced tensor of type {} made at {} is used on another thread than the one that "
-          "traces it ({})",
-          to_string(t->type), to_string(t->place), t->mark->what);
+          "a traced tensor of type {}{} is used on another thread than the one that traces it ({})",
+          to_string(t->type), origin_of(*t), t->mark->what);
   }
   if (const auto found = known_.find(value); found != known_.end()) return found->second;
   ValueId id;
