@@ -78,7 +78,7 @@ struct CallInfo {
   Place place;            // in the user's source
   std::uint64_t run = 0;  // number of the execution, counted in the process
   StopToken stop;
-  Context context;               // what RunOptions::context was given
+  Context context = {};          // what RunOptions::context was given
   std::ostream* sink = nullptr;  // where prints of this run go (RunOptions::sink); null: std::cout
   std::int64_t element = -1;     // index in the batch when vmap runs the function for each element,
                                  // row-major over nested vmaps; else -1
