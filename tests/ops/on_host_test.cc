@@ -62,7 +62,7 @@ Tensor filled(Random& random, const Type& type, bool usual) {
   return Tensor(type, bytes.data());
 }
 
-std::vector<unsigned char> bytes_of(const Tensor& x) {
+std::vector<unsigned char> content_of(const Tensor& x) {
   std::vector<unsigned char> out(x.type().byte_size());
   x.read(out.data());
   return out;
@@ -81,7 +81,7 @@ void expect_same(const Function& f, const std::vector<Tensor>& x, const std::str
     ASSERT_EQ(got.size(), want.size());
     for (std::size_t i = 0; i < got.size(); ++i) {
       EXPECT_EQ(to_string(got[i].type()), to_string(want[i].type())) << what << " " << i;
-      EXPECT_EQ(bytes_of(got[i]), bytes_of(want[i]))
+      EXPECT_EQ(content_of(got[i]), content_of(want[i]))
           << what << ": result " << i << ", " << to_string(want[i].type());
     }
   }

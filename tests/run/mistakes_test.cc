@@ -14,7 +14,7 @@ using test::error_of, test::expect_error, test::has;
 TEST(Mistakes, AMissingReturnIsSaid) {
   expect_error<TypeError>([] { jit([](Tensor x) { static_cast<void>(x + 1.0f); })(1.0f); },
                           {"jit", "return", "mistakes_test.cc:"});
-  EXPECT_NO_THROW(jit([](Tensor x) { tap("x", x, [](float) {}); })(1.0f));
+  EXPECT_NO_THROW(jit([](Tensor x) { tap(x, [](float) {}); })(1.0f));
   EXPECT_NO_THROW(jit([](Tensor x) { hook("x", x); })(1.0f)) << "somebody may listen";
   EXPECT_NO_THROW(jit([](Tensor) { return std::vector<Tensor>(); })(1.0f));
 }

@@ -8,10 +8,8 @@ namespace postern {
 namespace {
 
 using namespace std::chrono_literals;
-using test::error_of, test::expect_error, test::has, test::seconds_since;
+using test::all_modes, test::error_of, test::expect_error, test::has, test::seconds_since;
 using Clock = std::chrono::steady_clock;
-
-const Mode all_modes[] = {Mode::compiled, Mode::staged, Mode::evaluate};
 
 TEST(RunOptions, RunsOnTheCallersThreadInEveryMode) {
   for (const Mode mode : all_modes) {
