@@ -22,12 +22,12 @@ int read_attributes(void* told, const pn_firing* f) {
   add(pn_attribute_bool(f, "yes", &yes), yes);
   add(pn_attribute_int64(f, "count", &number), number);
   add(pn_attribute_double(f, "factor", &real), real);
-  add(pn_attribute_string(f, "word", &text), std::string(text));
+  add(pn_attribute_string(f, "word", &text), text);
   add(pn_attribute_size(f, "list", &size), size);
   add(pn_attribute_int64_at(f, "list", 2, &number), number);
   add(pn_attribute_double_at(f, "reals", 1, &real), real);
   add(pn_attribute_bool_at(f, "flags", 1, &yes), yes);
-  add(pn_attribute_string_at(f, "words", 0, &text), std::string(text));
+  add(pn_attribute_string_at(f, "words", 0, &text), text);
   add(pn_attribute_double(f, "count", &real), real);
   add(pn_attribute_double(f, "fact", &real), real);
   add(pn_attribute_int64_at(f, "list", 3, &number), number);
