@@ -222,7 +222,7 @@ void chlo_lower(Lowering& out, const Equation& e) {
   out.define(e, 0, r);
 }
 template <Slope slope>
-constexpr Primitive error_function(const char* name) {
+constexpr Primitive chlo_function(const char* name) {
   return {.name = name,
           .type = same_type_if<is_float>,
           .jvp = unary_jvp<slope>,
@@ -231,9 +231,9 @@ constexpr Primitive error_function(const char* name) {
 }
 Tensor erfc_slope(T x, T y) { return -erf_slope(x, y); }
 Tensor erf_inv_slope(T, T y) { return std::sqrt(std::numbers::pi) / 2 * exp(y * y); }
-constexpr Primitive erf_p = error_function<erf_slope>("erf");
-constexpr Primitive erfc_p = error_function<erfc_slope>("erfc");
-constexpr Primitive erf_inv_p = error_function<erf_inv_slope>("erf_inv");
+constexpr Primitive erf_p = chlo_function<erf_slope>("erf");
+constexpr Primitive erfc_p = chlo_function<erfc_slope>("erfc");
+constexpr Primitive erf_inv_p = chlo_function<erf_inv_slope>("erf_inv");
 
 // The same bits under another dtype of the same width.
 struct BitcastParams {

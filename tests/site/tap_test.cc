@@ -254,10 +254,10 @@ TEST(Tap, ParametersAreCheckedWhileTracing) {
       {"tap 't'", "f64", "f32[]", "tap_test.cc"});
   expect_error<TypeError>(
       [] { jit([](Tensor x) { return tap(x, [](float, float) {}); })(Tensor(1.0f)); },
-      {"2 leaves", "1 operands"});
+      {"2 parameters", "1 operand "});
   expect_error<TypeError>(
       [] { jit([](Tensor x) { return tap(x, [](float, View<float>) {}); })(Tensor(1.0f)); },
-      {"leaves"});
+      {"parameters"});
   expect_error<TypeError>([] { tap({.keep_last = 3}, Tensor(1.0f), [](float) {}); },
                           {"keep_last is for asynchronous taps"});
 }
