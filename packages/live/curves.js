@@ -331,7 +331,7 @@ function histogramNews(h) {
     known.canvas = make("canvas", known.figure);
     known.canvas.setAttribute("role", "img");
     make("figcaption", known.figure,
-      "Left: what came when, the darker the more. Right: all so far.");
+      "Left: what came when, the stronger the more. Right: all so far.");
     state.histograms.set(h.id, known);
   }
   for (const [end, from, to, bins, time] of h.history)
