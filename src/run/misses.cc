@@ -37,7 +37,7 @@ std::vector<std::string_view> by_argument(std::string_view structure) {
 std::string shown(std::string_view text) {
   constexpr std::size_t most = 60;
   if (text.size() <= most) return std::string(text);
-  return std::string(text.substr(0, most)) + "...";
+  return fmt::format("{}...", text.substr(0, most));
 }
 
 }  // namespace
