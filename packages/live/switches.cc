@@ -88,11 +88,9 @@ std::filesystem::path place_of(const Switches::Files& files, const Json& asked, 
 Callee printing() {
   return Callee([](const TapInfo& info, std::span<const AnyView> leaves) {
     for (std::size_t i = 0; i < leaves.size(); ++i)
-      lines::add_kept(
-          "hook", fmt::format("{} = {}",
-                              host::leaf_label(
-                                  info.name, i < info.paths.size() ? info.paths[i] : std::string()),
-                              host::text_of(leaves[i], "", {})));
+      lines::add_kept("hook",
+                      fmt::format("{} = {}", host::leaf_label(info.name, host::path_of(info, i)),
+                                  host::text_of(leaves[i], "", {})));
   });
 }
 

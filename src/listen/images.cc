@@ -53,10 +53,8 @@ Images::Images() : state_(std::make_shared<ImagesState>()) {}
 
 void Images::operator()(const TapInfo& info, std::span<const AnyView> leaves) const {
   for (std::size_t i = 0; i < leaves.size(); ++i) {
-    auto last = std::make_shared<const host::Images>(host::images_of(
-        "images",
-        i < info.paths.size() ? host::leaf_name(info.name, info.paths[i]) : std::string(info.name),
-        leaves[i]));
+    auto last = std::make_shared<const host::Images>(
+        host::images_of("images", host::leaf_name(info.name, host::path_of(info, i)), leaves[i]));
     std::scoped_lock lock(state_->guard);
     host::Pictured& e = host::entry_of(state_->entries, info, i);
     e.last = std::move(last);

@@ -23,9 +23,6 @@ MetricStep MetricSteps::next(const TapInfo& info, std::span<const AnyView> leave
 
 namespace {
 
-std::string path_of(const TapInfo& info, std::size_t leaf) {
-  return leaf < info.paths.size() ? info.paths[leaf] : "";
-}
 std::string derivative(const TapInfo& info) {
   return info.transforms.empty() ? "" : " (" + postern::to_string(info.transforms) + ")";
 }
@@ -46,7 +43,7 @@ std::string metric_name(const TapInfo& info, std::size_t leaf) {
 
 std::string metric_tag(const TapInfo& info, std::size_t leaf) {
   std::string tag(info.name);
-  if (const std::string path = path_of(info, leaf); !path.empty())
+  if (const std::string path(path_of(info, leaf)); !path.empty())
     tag += "/" + path.substr(path[0] == '.');
   tag += derivative(info);
   if (info.device != 0) tag += fmt::format(" on device {}", info.device);

@@ -161,9 +161,7 @@ void Record::operator()(const TapInfo& info, std::span<const AnyView> leaves) co
   const auto see = [&] {
     if (state_->by_step) return state_->see_step(info, leaves);
     for (std::size_t i = 0; i < leaves.size(); ++i)
-      state_->see(host::leaf_name(info.name, i < info.paths.size() ? std::string_view(info.paths[i])
-                                                                   : std::string_view()),
-                  leaves[i]);
+      state_->see(host::leaf_name(info.name, host::path_of(info, i)), leaves[i]);
   };
   state_->failures.run("record", [&] {
     try {

@@ -58,6 +58,12 @@ inline bool same_place(const Place& a, const Place& b) {
   return a.line == b.line && a.file == b.file;
 }
 
+/// Returns the path of a leaf in what is shown; empty where it has none.
+inline std::string_view path_of(const TapInfo& info, std::size_t leaf) {
+  if (leaf >= info.paths.size()) return {};
+  return info.paths[leaf];
+}
+
 /// Returns "name" or "name.path".
 inline std::string leaf_name(std::string_view name, std::string_view path) {
   return std::string(name) + std::string(path);
@@ -72,8 +78,7 @@ inline std::string leaf_label(std::string_view name, std::string_view path) {
 /// Returns the entry of this leaf among those of a listener, made when it is new.
 template <class Entry>
 Entry& entry_of(std::vector<Entry>& entries, const TapInfo& info, std::size_t leaf) {
-  const std::string_view path =
-      leaf < info.paths.size() ? std::string_view(info.paths[leaf]) : std::string_view();
+  const std::string_view path = path_of(info, leaf);
   const std::string transforms =
       info.transforms.empty() ? std::string() : postern::to_string(info.transforms);
   for (Entry& e : entries)

@@ -52,8 +52,7 @@ void FirstNonFinite::operator()(const TapInfo& info, std::span<const AnyView> le
     const std::int64_t at = host::non_finite_in(leaves[i], info.mask).first();
     if (at < 0) continue;
     const auto [re, im] = host::complex_at(leaves[i].dtype(), leaves[i].data(), at);
-    const std::string_view path =
-        i < info.paths.size() ? std::string_view(info.paths[i]) : std::string_view();
+    const std::string_view path = host::path_of(info, i);
     const std::string index = host::index_text(at, leaves[i].dims());
     const char* value = re < 0 ? "-inf" : "inf";
     if (std::isnan(re) || std::isnan(im)) value = "nan";
