@@ -3,6 +3,8 @@
 #include <postern/run.h>
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "core/check.h"
 #include "host/executor.h"
@@ -52,9 +54,17 @@ class Deadlines {
       const bool idle = !first_;
       const auto now = Clock::now();
       auto next = now + kept;
+      std::vector<std::shared_ptr<RunState>> late;
       for (Deadline* d = first_; d; d = d->after_) {
-        if (d->at_ <= now && !d->run_->stop.load()) d->run_->fail_late();
+        if (d->at_ <= now && !std::exchange(d->told_, true)) late.push_back(d->run_);
         if (d->at_ > now) next = std::min(next, d->at_);
+      }
+      if (!late.empty()) {  // without the lock: whoever waits for the stop is called from there
+        lock.unlock();
+        for (const auto& run : late) run->fail_late();
+        late.clear();
+        lock.lock();
+        continue;  // the list may be another
       }
       sleeps_until_ = next;
       earlier_.wait_until(lock, next);

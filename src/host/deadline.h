@@ -19,7 +19,7 @@ RunState::Clock::time_point deadline_of(const RunOptions& options);
 class Deadline {
  public:
   Deadline(std::shared_ptr<RunState> run, RunState::Clock::time_point at);
-  /// Returns when that thread does nothing with the run any more.
+  /// Never waits for what that thread does with a run: it shares the run's state.
   ~Deadline();
   Deadline(const Deadline&) = delete;
 
@@ -27,6 +27,7 @@ class Deadline {
   friend class Deadlines;
   const std::shared_ptr<RunState> run_;
   const RunState::Clock::time_point at_;
+  bool told_ = false;
   Deadline *before_ = nullptr, *after_ = nullptr;  // in the list of all
 };
 
