@@ -74,6 +74,15 @@ using CombineFunction =
 [[nodiscard]] POSTERN_API Tensor standard_deviation(const Operand& x,
                                                     const ReduceOptions& options = {},
                                                     std::int64_t ddof = 0);
+/// Reduces over one axis, which disappears: as NumPy's `var(x, axis)`.
+[[nodiscard]] inline Tensor variance(const Operand& x, std::integral auto axis,
+                                     std::int64_t ddof = 0) {
+  return variance(x, ReduceOptions{.axes = axis}, ddof);
+}
+[[nodiscard]] inline Tensor standard_deviation(const Operand& x, std::integral auto axis,
+                                               std::int64_t ddof = 0) {
+  return standard_deviation(x, ReduceOptions{.axes = axis}, ddof);
+}
 /// Returns the last axis of real x brought to mean 0 and variance 1, times `scale` plus `bias`,
 /// which broadcast to x; of x's shape. Integers become f32; f16 and bf16 are computed in f32.
 /// Throws TypeError for complex x, for scalars, and where `scale` or `bias` do not broadcast so.

@@ -97,7 +97,7 @@ const Row shape_rows[] = {
     {"log_softmax", "jax.nn.log_softmax(x, 0)", "f32[2,4]:-2:2",
      [](V v) { return pn::log_softmax(v[0], 0); }},
     {"variance", "jnp.var(x, 1, ddof=1)", "f32[2,4]:-2:2",
-     [](V v) { return pn::variance(v[0], {.axes = pn::Dims{1}}, 1); }},
+     [](V v) { return pn::variance(v[0], 1, 1); }},
     {"standard_deviation", "jnp.std(x)", "f32[2,4]:-2:2",
      [](V v) { return pn::standard_deviation(v[0]); }},
     {"layer_norm",

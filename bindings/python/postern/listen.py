@@ -9,13 +9,17 @@ from __future__ import annotations
 from ._postern import (
     FirstNonFinite as first_non_finite,
     Histogram as histogram,
+    Images as images,
     Listener,
+    Png as png,
     Progress as progress,
     Record as record,
     Stats as stats,
     TensorBoard as tensorboard,
     csv,
     jsonl,
+    report,
+    show_text,
 )
 
 __all__ = [
@@ -23,9 +27,13 @@ __all__ = [
     "csv",
     "first_non_finite",
     "histogram",
+    "images",
     "jsonl",
+    "png",
     "progress",
     "record",
+    "report",
+    "show_text",
     "stats",
     "tensorboard",
 ]

@@ -151,6 +151,23 @@ void bind_watchers(nb::module_& m) {
       .def("merged", &merged<listen::Histogram>, nb::arg("limit") = 60.0,
            nb::sig("def merged(self, limit: float = 60.0) -> list[dict[str, Any]]"),
            "As counts(), over all processes and devices, on process 0; see Stats.merged.");
+  bind<listen::Images>(m, "Images",
+                       "Keeps the last image of each leaf, [height, width] or with 1, 3 or 4\n"
+                       "channels behind, for the live page and the report.")
+      .def("__init__", [](Of<listen::Images>* self) { make(self); });
+  m.def("show_text", &listen::show_text, nb::arg("name"), nb::arg("text"),
+        "Shows a text under a name on the live page and in the report, in place of\n"
+        "the one before; an empty one takes that away.");
+  m.def(
+      "report",
+      [](nb::handle file, std::string title) {
+        guarded([&] {
+          report(text_of(file), {.title = std::move(title)});
+          return 0;
+        });
+      },
+      nb::arg("file"), nb::kw_only(), nb::arg("title") = ReportOptions().title,
+      "Writes a page of HTML with what living listeners have seen, to be opened in a browser.");
 }
 
 void bind_rows(nb::module_& m, const char* name, const char* text, listen::Rows::Format format) {
@@ -205,6 +222,15 @@ void bind_files(nb::module_& m) {
           },
           nb::arg("folder"), nb::kw_only(), nb::arg("images") = false, nb::arg("bins") = 30,
           nb::arg("on_error") = "stop");
+  bind<listen::Png>(m, "Png",
+                    "Writes images, a file for each: \"x-{step}.png\". Without {step} the newest\n"
+                    "firing stays.")
+      .def(
+          "__init__",
+          [](Of<listen::Png>* self, nb::handle file, const std::string& error) {
+            make(self, text_of(file), listen::PngOptions{.on_error = on_error(error)});
+          },
+          nb::arg("file"), nb::kw_only(), nb::arg("on_error") = "stop");
   bind<listen::Rows>(m, "Rows", "What csv and jsonl give.");
   bind_rows(m, "csv",
             "A table for one tap: step, time, device, and a column for each leaf of rank 0.",

@@ -395,6 +395,7 @@ def test_listeners_that_write_files(tmp_path):
         pj.listen.jsonl(tmp_path / "loss.jsonl"),
     )
     board = pj.listen.tensorboard(tmp_path / "board")
+    png = pj.listen.png(tmp_path / "w-{step}.png")
 
     @jax.jit
     def train(x):
@@ -402,6 +403,8 @@ def test_listeners_that_write_files(tmp_path):
             pj.tap((i, {"loss": c}), lines, name="train", ordered=True)
             pj.tap((i, {"loss": c}), board, name="train", mode="async")
             pj.tap({"w": jnp.stack([c, -c])}, record, name="kept", ordered=True)
+            pj.tap(jnp.full((2, 3), c), png, name="image", ordered=True)
+            pj.tap(jnp.full((2, 3), c), pj.listen.images(), name="shown", ordered=True)
             return c * 2
 
         return jax.lax.fori_loop(0, 3, step, x)
@@ -413,6 +416,14 @@ def test_listeners_that_write_files(tmp_path):
         (name,) = kept.files
         assert "kept" in name and "w" in name
         assert np.array_equal(kept[name], [[1, -1], [2, -2], [4, -4]])
+    images = [tmp_path / f"w-{step}.png" for step in range(3)]
+    assert all(image.read_bytes().startswith(b"\x89PNG") for image in images)
+    pj.listen.show_text("note", "three steps")
+    pj.listen.report(tmp_path / "report.html", title="a report of Python's")
+    page = (tmp_path / "report.html").read_text()
+    assert "three steps" in page and "a report of Python's" in page
+    with pytest.raises(postern.Error):
+        pj.listen.report(tmp_path / "none" / "report.html")
     rows = [json.loads(line) for line in (tmp_path / "loss.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [0, 1, 2]
     assert [value for row in rows for key, value in flat(row) if "loss" in key] == [1, 2, 4]
