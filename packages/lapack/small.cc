@@ -15,11 +15,12 @@ using Matrix =
 
 template <class T>
 bool eigh(const T* a, lapack::Int n, bool vectors, lapack::Real<T>* w, T* v) {
-  // Eigen reads a c64 as one number of 8 bytes, which may be aligned to 4 only.
-  using Work = std::conditional_t<std::is_same_v<T, std::complex<float>>, std::complex<double>, T>;
+  // In f64: half the code to compile, and Eigen reads a c64 as one number of 8 bytes, which may be
+  // aligned to 4 only.
+  using Work = std::conditional_t<std::is_same_v<T, lapack::Real<T>>, double, std::complex<double>>;
   using Vector = Eigen::Matrix<lapack::Real<T>, Eigen::Dynamic, 1, 0, most_rows, 1>;
   const Matrix<Work> given = Eigen::Map<const Matrix<T>>(a, n, n).template cast<Work>();
-  const Matrix<Work> hermitian = (given + given.adjoint()) * Work(0.5f);
+  const Matrix<Work> hermitian = (given + given.adjoint()) * Work(0.5);
   const Eigen::SelfAdjointEigenSolver<Matrix<Work>> solver(
       hermitian, vectors ? Eigen::ComputeEigenvectors : Eigen::EigenvaluesOnly);
   if (solver.info() != Eigen::Success) return false;
