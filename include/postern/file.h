@@ -83,6 +83,11 @@ class Loaded {
   }
   POSTERN_API std::vector<Tensor> run(const std::vector<Tensor>& arguments,
                                       Place place = Place::current()) const;
+  /// Does the same with a deadline, a context, a stream or functions of its own, and waits until
+  /// what it started has ended; throws what `run` of a jitted function throws for them.
+  POSTERN_API std::vector<Tensor> run(const std::vector<Tensor>& arguments,
+                                      const RunOptions& options,
+                                      Place place = Place::current()) const;
   /// Starts a run on a host thread and returns at once. Throws TypeError for arguments that are not
   /// of the program's types and options out of range; what operator() throws otherwise is the run's
   /// failure.

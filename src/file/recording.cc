@@ -80,7 +80,7 @@ RecordedFiring firing_from(const CborJson& j) {
 }
 
 bool is_plain_cbor(std::string_view body) {
-  constexpr std::size_t deepest = 8;
+  constexpr std::size_t levels = 8;
   std::vector<std::uint64_t> left{1};  // items to come, for each level
   while (!left.empty()) {
     if (left.back() == 0) {
@@ -102,7 +102,7 @@ bool is_plain_cbor(std::string_view body) {
       if (number > body.size()) return false;
       body.remove_prefix(static_cast<std::size_t>(number));
     } else if (kind == 4 || kind == 5) {  // a list, a map
-      if (left.size() >= deepest || number > body.size()) return false;
+      if (left.size() >= levels || number > body.size()) return false;
       left.push_back(kind == 5 ? 2 * number : number);
     } else if (kind == 6) {  // a tag
       return false;

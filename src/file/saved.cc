@@ -8,6 +8,7 @@
 #include <postern/file.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "core/check.h"
@@ -370,15 +371,30 @@ const std::shared_ptr<const run::CompiledProgram>& ready(const detail::LoadedPro
   return program.compiled;
 }
 
+std::vector<Tensor> run_loaded(const detail::LoadedProgram& program,
+                               const std::vector<Tensor>& arguments, const RunOptions* options) {
+  const auto& compiled = ready(program, arguments);
+  std::vector<const Tensor*> pointers;
+  for (const Tensor& t : arguments) pointers.push_back(&t);
+  std::vector<Tensor> results(program.outputs.size());
+  std::optional<internal::run::Asked> asked;
+  if (options) asked.emplace(*options, compiled->module().sites);
+  compiled->run(pointers, results, nullptr, asked ? &*asked : nullptr);
+  return results;
+}
+
 }  // namespace
 
 std::vector<Tensor> Loaded::run(const std::vector<Tensor>& arguments, Place place) const {
   PlaceScope at(place.known() ? place : program_->place);
-  const auto& compiled = ready(*program_, arguments);
-  std::vector<const Tensor*> pointers;
-  for (const Tensor& t : arguments) pointers.push_back(&t);
-  std::vector<Tensor> results(outputs().size());
-  compiled->run(pointers, results);
+  return run_loaded(*program_, arguments, nullptr);
+}
+
+std::vector<Tensor> Loaded::run(const std::vector<Tensor>& arguments, const RunOptions& options,
+                                Place place) const {
+  PlaceScope at(place);
+  std::vector<Tensor> results = run_loaded(*program_, arguments, &options);
+  for (const Tensor& t : results) t.block_until_ready();
   return results;
 }
 

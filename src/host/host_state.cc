@@ -58,7 +58,7 @@ RegisteredState register_state(const std::string& name, std::function<std::strin
   check(!name.empty() && is_utf8(name), "register_state: the name must be UTF-8, not empty, got {}",
         internal::quoted(name));
   check(save && load, "register_state {}: save and load must be callable", internal::quoted(name));
-  const auto state = std::make_shared<State>(name, std::move(save), std::move(load));
+  const StatePtr state(new State{name, std::move(save), std::move(load), {}});
   std::scoped_lock lock(states().guard);
   if (!states().by_name.try_emplace(name, state).second)
     throw Error(ErrorCode::already_exists,
@@ -116,7 +116,7 @@ void load_states(const SavedStates& saved) {
       if (const auto found = states().by_name.find(name); found != states().by_name.end())
         state = found->second;
     }
-    if (!state || !state->enter([&, &bytes = bytes] { state->load(bytes); }))
+    if (!state || !state->enter([&, &its = bytes] { state->load(its); }))
       throw Error(ErrorCode::failed_precondition,
                   fmt::format("state {} is not registered any more", internal::quoted(name)));
   }

@@ -149,7 +149,7 @@ TensorBoard::TensorBoard(const fs::path& folder, const TensorBoardOptions& optio
   check(!folder.empty(), "tensorboard: a folder is needed, got none");
   check(options.bins > 0 && options.bins <= 1 << 16,
         "tensorboard: bins must be from 1 to 65536, got {}", options.bins);
-  state_ = std::make_shared<TensorBoardState>(EventFolder::of(folder), options);
+  state_.reset(new TensorBoardState{EventFolder::of(folder), options});
   std::scoped_lock lock(state_->folder->guard);
   state_->failures.run("tensorboard", [&] { state_->folder->open(); });
 }

@@ -63,13 +63,14 @@ auto wide(T x) {
     return static_cast<float>(x);
 }
 
+/// Returns 1 or 0: numbers are combined without a branch.
 template <class T>
-bool usual(T x) {
+int usual(T x) {
   if constexpr (std::is_integral_v<T>) {
-    return true;
+    return 1;
   } else {
     const auto size = std::abs(wide(x));
-    return (size == 0) | (size > wide(std::numeric_limits<T>::min()));
+    return int{size == 0} | int{size > wide(std::numeric_limits<T>::min())};
   }
 }
 
@@ -79,12 +80,12 @@ bool each(const HostArrays& arrays, std::int64_t count, F&& f) {
   return [&]<std::size_t... i>(std::index_sequence<i...>) {
     const std::tuple operands{static_cast<const X*>(arrays.operands[i])...};
     auto* const to = static_cast<R*>(arrays.to[0]);
-    bool all = true;
+    int all = 1;
     for (std::int64_t at = 0; at < count; ++at) {
       to[at] = static_cast<R>(f(wide(std::get<i>(operands)[at])...));
       all &= usual(to[at]) & (usual(std::get<i>(operands)[at]) & ...);
     }
-    return all;
+    return all != 0;
   }
   (std::index_sequence_for<X...>());
 }

@@ -39,11 +39,11 @@ bool is_aligned(const void* bytes) { return reinterpret_cast<std::uintptr_t>(byt
 
 std::unique_ptr<Staged> staged_over(void* bytes, bool lent, const Type& type, const Lane& lane,
                                     void (*on_delete)(void*, void*), void* user) {
-  return std::make_unique<Staged>(
-      type, bytes, lent,
-      Runtime::get()
-          .client(lane.client)
-          .view_of_device(bytes, type.dtype, type.dims, lane.handle, on_delete, user));
+  return std::unique_ptr<Staged>(
+      new Staged{type, bytes, lent,
+                 Runtime::get()
+                     .client(lane.client)
+                     .view_of_device(bytes, type.dtype, type.dims, lane.handle, on_delete, user)});
 }
 
 std::unique_ptr<Staged> with_memory(const Type& type, const Lane& lane) {

@@ -172,6 +172,25 @@ Tensor printing(Tensor v) {
   })(v);
 }
 
+TEST_F(Saved, RunsWithADeadlineAndItsOwnFunctions) {
+  const Loaded g = load_text(saved_text(simple.lower(x)));
+  Floats heard;
+  const RunOptions own{
+      .functions = {{"demo.log", [&](View<const float> v) { heard.assign(v.begin(), v.end()); }}}};
+  EXPECT_EQ(g.run({x}, own).at(0).item<float>(), 18);
+  EXPECT_EQ(heard, Floats({3, 6, 9}));
+  EXPECT_TRUE(log.empty());
+  register_function("demo.scale",
+                    [](const CallInfo& info, View<const float>, View<float>) {
+                      while (!info.stop.stop_requested()) std::this_thread::sleep_for(1ms);
+                    },
+                    {.replace = true});
+  expect_error<TimeoutError>([&] { g.run({x}, {.deadline = 50ms}); },
+                             {"scale", "deadline"}, ErrorCode::timeout);
+  EXPECT_NO_THROW(barrier());
+  expect_error<TypeError>([&] { g.run({}, own); }, {"takes 1 arguments"});
+}
+
 TEST_F(Saved, PrintsBringTheirFormatsAndOptions) {
   const auto f = jit(printing);
   std::ostringstream here, there;

@@ -309,9 +309,12 @@ TEST(Guest, FunctionsComputeAsTheProcessDid) {
 
 TEST(Guest, LateFunctions) {
   std::atomic<bool> go{false};
+  std::atomic<int> entered{0}, left{0};
   const Named_f f([&](View<const float> in, View<float> out) {
+    ++entered;
     while (!go) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     twice(in, out);
+    ++left;
   });
   const Executable p = program(fmt::format("{}, timeout = 20000000 : i64", asked));
   expect_failure<TimeoutError>(p, {"call 'f'", "20 ms"}, ErrorCode::timeout);
@@ -323,6 +326,7 @@ TEST(Guest, LateFunctions) {
       return false;  // the late one has the executor's thread a moment longer
     }
   }));
+  EXPECT_TRUE(test::wait_until([&] { return left == entered; })) << "they read what is here";
 }
 
 TEST(Guest, TapsAtOnceAndInTheBackground) {

@@ -48,6 +48,7 @@ TEST(DevicesLive, EachDeviceShowsItsPartWhileSwitchesGoOnAndOff) {
     seen.clear();
     f(x).block_until_ready();
     barrier();
+    std::scoped_lock lock(guard);
     EXPECT_EQ(seen.size(), 4u);
     for (const auto& [device, times] : seen) EXPECT_EQ(times, steps) << device;
   }

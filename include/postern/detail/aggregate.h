@@ -98,8 +98,15 @@ template <class T>
 struct Phantom {
   T value;
 };
+#ifdef __clang__  // which would like it to be defined where T is of an unnamed namespace
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Wundefined-internal"
+#endif
 template <class T>
 extern const Phantom<T> phantom;
+#ifdef __clang__
+#pragma clang diagnostic pop
+#endif
 
 template <auto pointer>
 constexpr std::string_view field_name() {

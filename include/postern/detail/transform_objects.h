@@ -91,7 +91,7 @@ class Gradient : public BraceCall<Gradient<F, with_value, argnums...>, F> {
       : f_(std::move(f)), options_(options), place_(place) {}
   template <class... A>
   auto invoke(A&&... arguments) const {
-    return with_boxed<F>([this]<class... B>(const B&... x) { return run(x...); },
+    return with_boxed<F>([this]<class... B>(const B&... x) { return this->run(x...); },
                          std::forward<A>(arguments)...);
   }
 
