@@ -10,6 +10,7 @@
 #include <cstring>
 #include <random>
 
+#include "resident.h"
 #include "support.h"
 
 namespace postern {
@@ -198,7 +199,8 @@ int compiled_at_once(const std::string& log) {
 TEST(OnHost, OfParametersTheNormalOnesCompileOneOperation) {
   const auto ended = test::run_program("parameters", {}, {{"POSTERN_LOG", "compiles"}});
   EXPECT_EQ(ended.code, 0) << ended.err;
-  EXPECT_LE(compiled_at_once(ended.err), 7) << ended.err;
+  // With a sanitizer XLA may take longer for an operand than the next operation waits for it.
+  EXPECT_LE(compiled_at_once(ended.err), counts_memory ? 7 : 12) << ended.err;
 }
 
 }  // namespace
