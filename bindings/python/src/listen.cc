@@ -151,6 +151,10 @@ void bind_watchers(nb::module_& m) {
       .def("merged", &merged<listen::Histogram>, nb::arg("limit") = 60.0,
            nb::sig("def merged(self, limit: float = 60.0) -> list[dict[str, Any]]"),
            "As counts(), over all processes and devices, on process 0; see Stats.merged.");
+}
+
+/// What the live page and the report show beside curves, and the report.
+void bind_pictures(nb::module_& m) {
   bind<listen::Images>(m, "Images",
                        "Keeps the last image of each leaf, [height, width] or with 1, 3 or 4\n"
                        "channels behind, for the live page and the report.")
@@ -168,6 +172,15 @@ void bind_watchers(nb::module_& m) {
       },
       nb::arg("file"), nb::kw_only(), nb::arg("title") = ReportOptions().title,
       "Writes a page of HTML with what living listeners have seen, to be opened in a browser.");
+  bind<listen::Png>(m, "Png",
+                    "Writes images, a file for each: \"x-{step}.png\". Without {step} the newest\n"
+                    "firing stays.")
+      .def(
+          "__init__",
+          [](Of<listen::Png>* self, nb::handle file, const std::string& error) {
+            make(self, text_of(file), listen::PngOptions{.on_error = on_error(error)});
+          },
+          nb::arg("file"), nb::kw_only(), nb::arg("on_error") = "stop");
 }
 
 void bind_rows(nb::module_& m, const char* name, const char* text, listen::Rows::Format format) {
@@ -222,15 +235,6 @@ void bind_files(nb::module_& m) {
           },
           nb::arg("folder"), nb::kw_only(), nb::arg("images") = false, nb::arg("bins") = 30,
           nb::arg("on_error") = "stop");
-  bind<listen::Png>(m, "Png",
-                    "Writes images, a file for each: \"x-{step}.png\". Without {step} the newest\n"
-                    "firing stays.")
-      .def(
-          "__init__",
-          [](Of<listen::Png>* self, nb::handle file, const std::string& error) {
-            make(self, text_of(file), listen::PngOptions{.on_error = on_error(error)});
-          },
-          nb::arg("file"), nb::kw_only(), nb::arg("on_error") = "stop");
   bind<listen::Rows>(m, "Rows", "What csv and jsonl give.");
   bind_rows(m, "csv",
             "A table for one tap: step, time, device, and a column for each leaf of rank 0.",
@@ -244,6 +248,7 @@ void bind_listen(nb::module_& m) {
   nb::class_<Listener>(m, "Listener",
                        "A function of C++ for taps: for postern.jax.tap, and postern.register.");
   bind_watchers(m);
+  bind_pictures(m);
   bind_files(m);
 }
 
