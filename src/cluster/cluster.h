@@ -11,7 +11,7 @@
 //    and why.
 // 4. Who is told of a run that lives fails it; of one that is not called yet, fails it when it is
 //    called; of one that is over, does nothing.
-// 5. Each piece of data has its run's number. A meeting passes over pieces of runs before its own.
+// 5. Each piece of data has its run's number. A rendezvous skips pieces of runs before its own.
 //    One of a later run says that its sender's is over: a notice is on its way, and if that got
 //    lost the run fails without it.
 // 6. One run of a process meets at a time: a later one fails where an earlier one lives.
@@ -66,8 +66,7 @@ class Cluster {
   /// to hear of its end; that may be at once.
   using WatchedFor = std::function<std::shared_ptr<Watched>(std::uint64_t run)>;
   std::uint64_t claim(const WatchedFor& watched_for);
-  /// Begins a collective of this run on a lane. Throws when the run is over, and when an earlier
-  /// one lives.
+  /// Begins a collective of this run on a lane. Throws when it is over or an earlier one lives.
   void enter(std::uint64_t run, int lane);
   /// Notes that a device of the run, of so many, has come to its end together with all other
   /// processes. With the last of them the run is over, although its results may not be there yet.
@@ -94,8 +93,7 @@ class Cluster {
   const Machine& machine() const { return *machine_; }
 
   /// Returns a lane's way to its like on another process. One thread at a time has a lane's links,
-  /// who has taken it: a run that has failed may still be leaving its last meeting when the next
-  /// begins.
+  /// who has taken it: a failed run may still be leaving its last rendezvous as the next begins.
   Link& link(int peer, int lane);
   struct Lane {
     std::atomic_flag taken;
@@ -123,8 +121,7 @@ class Cluster {
   /// Returns " while it waited for process 3", where a device of it does.
   std::string waiting() const;
 
-  /// Returns what to add to this process's clock to have that of process 0, and how wrong that may
-  /// be.
+  /// Returns what to add to this process's clock to have that of process 0, and its error.
   std::chrono::nanoseconds clock_offset() const { return clock_offset_; }
   std::chrono::nanoseconds clock_error() const { return clock_error_; }
 

@@ -37,9 +37,9 @@ class Reducing {
   struct Part {
     std::size_t begin, end;
   };
-  Reducing(Meeting& meeting, const Collective::Group& group, Reduction reduction, DType dtype,
+  Reducing(Rendezvous& rendezvous, const Collective::Group& group, Reduction reduction, DType dtype,
            const std::byte* x, std::byte* y, bool back)
-      : meeting_(meeting),
+      : rendezvous_(rendezvous),
         group_(group),
         reduction_(reduction),
         dtype_(dtype),
@@ -55,16 +55,16 @@ class Reducing {
     for (std::size_t k = 0; k < others_.size(); ++k) {
       if (k == me()) continue;
       others_[k] = {
-          meeting_.peer(group_.ranks[k]), part_of(k), 0, 0, 0, 0, 0, true, false, nullptr};
+          rendezvous_.peer(group_.ranks[k]), part_of(k), 0, 0, 0, 0, 0, true, false, nullptr};
       others_[k].sent = others_[k].part.begin;
     }
     to_ = y_ + (back_ ? mine_.begin : 0);
-    meeting_.until([&] { return step(); });
+    rendezvous_.until([&] { return step(); });
   }
 
  private:
   struct Other {
-    Meeting::Peer peer;
+    Rendezvous::Peer peer;
     Part part;             // of x that it reduces
     std::size_t sent;      // of x
     std::size_t returned;  // of what was reduced here,
@@ -88,10 +88,10 @@ class Reducing {
       reduce(ready);
       moves = true;
     }
-    int waits_for = Meeting::through;
+    int waits_for = Rendezvous::through;
     for (std::size_t k = 0; k < others_.size(); ++k)
       if (k != me() && !is_done(others_[k])) waits_for = others_[k].peer.rank;
-    return moves && waits_for != Meeting::through ? Meeting::moved : waits_for;
+    return moves && waits_for != Rendezvous::through ? Rendezvous::moved : waits_for;
   }
 
   bool is_done(const Other& o) const {
@@ -102,12 +102,12 @@ class Reducing {
   bool send_to(Other& o) {
     const std::size_t news = back_ ? reduced_ - o.returned : 0;
     if (news > 0 && !o.greets) {
-      const std::int64_t n = meeting_.send(o.peer, to_ + o.returned, news, Meeting::Kind::result);
+      const auto n = rendezvous_.send(o.peer, to_ + o.returned, news, Rendezvous::Kind::result);
       if (n > 0) o.returned += static_cast<std::size_t>(n);
       return n > 0;
     }
     if (o.sent == o.part.end && !o.greets) return false;
-    const std::int64_t n = meeting_.send(o.peer, x_ + o.sent, o.part.end - o.sent);
+    const std::int64_t n = rendezvous_.send(o.peer, x_ + o.sent, o.part.end - o.sent);
     if (n < 0) return false;
     o.sent += static_cast<std::size_t>(n);
     o.greets = false;
@@ -122,10 +122,10 @@ class Reducing {
   /// How much of its row is here; what came of a reduction there goes to its place.
   std::size_t come_from(Other& o, bool& moves) {
     while (awaits(o)) {
-      const Link::Piece piece = meeting_.front(o.peer);
+      const Link::Piece piece = rendezvous_.front(o.peer);
       if (!piece.head) return 0;
       const std::size_t bytes = piece.head->bytes;
-      if (piece.head->kind == Meeting::Kind::data && bytes > 0) {
+      if (piece.head->kind == Rendezvous::Kind::data && bytes > 0) {
         o.is_greeted = true;
         o.row = piece.data + o.used;
         return bytes - o.used;
@@ -161,7 +161,7 @@ class Reducing {
     }
   }
 
-  Meeting& meeting_;
+  Rendezvous& rendezvous_;
   const Collective::Group& group_;
   const Reduction reduction_;
   const DType dtype_;
@@ -181,7 +181,7 @@ struct Level : Step {
 
   /// Piece `k` of `out` goes to the k-th of the group, and what comes from it to piece `k` of `in`;
   /// `same`: all get the first one. Pieces are apart by `stride` bytes.
-  void meet(const std::byte* out, bool same, std::byte* in, std::size_t piece) const {
+  void exchange_pieces(const std::byte* out, bool same, std::byte* in, std::size_t piece) const {
     detail::SmallVector<Out, 16> outs(n - 1);
     detail::SmallVector<In, 16> ins(n - 1);
     for (std::size_t k = 0, i = 0; k < n; ++k) {
@@ -193,7 +193,7 @@ struct Level : Step {
       outs[i] = {group.ranks[k], from, piece};
       ins[i++] = {group.ranks[k], in + k * piece, piece};
     }
-    meeting.exchange({outs.data(), outs.size()}, {ins.data(), ins.size()});
+    rendezvous.exchange({outs.data(), outs.size()}, {ins.data(), ins.size()});
   }
 
   /// Short arrays go whole to everybody, and those of two processes: as much moves as if each of
@@ -201,7 +201,7 @@ struct Level : Step {
   void reduce_all() const {
     constexpr std::size_t long_array = 8192;
     const std::size_t width = byte_width(type.dtype), count = bytes / width;
-    Reducing reducing(meeting, group, reduction_of(c.operation), type.dtype, x, y,
+    Reducing reducing(rendezvous, group, reduction_of(c.operation), type.dtype, x, y,
                       n > 2 && bytes > long_array);
     if (n <= 2 || bytes <= long_array)
       return reducing.run([&](std::size_t) { return Reducing::Part{0, bytes}; });
@@ -211,9 +211,9 @@ struct Level : Step {
   }
 
   void gather() const {
-    if (Along(type, c.axis).outer == 1) return meet(x, true, y, bytes);
-    std::byte* const pieces = meeting.scratch(0, n * bytes);
-    meet(x, true, pieces, bytes);
+    if (Along(type, c.axis).outer == 1) return exchange_pieces(x, true, y, bytes);
+    std::byte* const pieces = rendezvous.scratch(0, n * bytes);
+    exchange_pieces(x, true, pieces, bytes);
     Type whole = type;
     whole.dims[size_of(c.axis)] *= static_cast<std::int64_t>(n);
     join(whole, c.axis, n, pieces, y);
@@ -222,13 +222,13 @@ struct Level : Step {
   /// The pieces of x along an axis, one after another: x itself, where it lies so.
   const std::byte* cut_up() const {
     if (Along(type, c.axis).outer == 1) return x;
-    std::byte* const pieces = meeting.scratch(0, bytes);
+    std::byte* const pieces = rendezvous.scratch(0, bytes);
     cut(type, c.axis, n, x, pieces);
     return pieces;
   }
 
   void scatter() const {
-    Reducing reducing(meeting, group, Reduction::sum, type.dtype, cut_up(), y, false);
+    Reducing reducing(rendezvous, group, Reduction::sum, type.dtype, cut_up(), y, false);
     reducing.run([&](std::size_t k) { return Reducing::Part{bytes / n * k, bytes / n * (k + 1)}; });
   }
 
@@ -237,9 +237,9 @@ struct Level : Step {
     whole.dims[size_of(c.axis)] /= static_cast<std::int64_t>(n);
     whole.dims[size_of(c.other)] *= static_cast<std::int64_t>(n);
     const std::byte* const pieces = cut_up();
-    if (Along(whole, c.other).outer == 1) return meet(pieces, false, y, bytes / n);
-    std::byte* const come = meeting.scratch(1, bytes);
-    meet(pieces, false, come, bytes / n);
+    if (Along(whole, c.other).outer == 1) return exchange_pieces(pieces, false, y, bytes / n);
+    std::byte* const come = rendezvous.scratch(1, bytes);
+    exchange_pieces(pieces, false, come, bytes / n);
     join(whole, c.other, n, come, y);
   }
 
@@ -261,18 +261,18 @@ struct Level : Step {
       }
     }
     if (!filled) clear(y, bytes);
-    if (!outs.empty() || !ins.empty()) meeting.exchange(outs, ins);
+    if (!outs.empty() || !ins.empty()) rendezvous.exchange(outs, ins);
   }
 
   void end() const {
     std::byte nothing{};
-    meet(&nothing, true, &nothing, 0);
+    exchange_pieces(&nothing, true, &nothing, 0);
   }
 };
 
 }  // namespace
 
-bool meets(Operation operation) {
+bool communicates(Operation operation) {
   return operation != Operation::index && operation != Operation::count &&
          operation != Operation::pass;
 }
@@ -345,10 +345,10 @@ Type result_type(const Collective& c, Type x, std::int64_t n) {
 }
 
 void run_collective(const Collective& c, const Collective::Group& group, const Type& x_type,
-                    const void* x, void* y, Meeting& meeting, std::int32_t device) {
+                    const void* x, void* y, Rendezvous& rendezvous, std::int32_t device) {
   const Step step{
-      c,       group, x_type, static_cast<const std::byte*>(x), static_cast<std::byte*>(y),
-      meeting, device};
+      c,          group, x_type, static_cast<const std::byte*>(x), static_cast<std::byte*>(y),
+      rendezvous, device};
   const Level level(step);
   switch (c.operation) {
     case Operation::sum:

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "cluster/meeting.h"
+#include "cluster/rendezvous.h"
 
 namespace postern::internal::clusters {
 
@@ -33,13 +33,12 @@ enum class Operation : std::uint8_t {
   pass    // a one; meets nobody
 };
 /// Returns whether processes meet in it.
-bool meets(Operation operation);
+bool communicates(Operation operation);
 /// Converts to "sum", ...; and back, with a TypeError for what is none.
 const char* to_string(Operation operation);
 Operation operation_named(const std::string& name);
 
-/// A collective, the same on all processes: they lie in a grid, row-major, and meet along some of
-/// its axes.
+/// The same on all processes, which lie in a grid, row-major, and meet along some axes.
 struct Collective {
   Operation operation = Operation::end;
   std::int64_t axis = 0, other = 0;          // of the array
@@ -65,9 +64,9 @@ bool reduces(DType dtype, Operation operation);
 Type result_type(const Collective& c, Type x, std::int64_t n);
 
 /// Runs it on `x`, row-major, this process's; the result goes to `y`. `device`: its number, of
-/// `relay`. Throws as Meeting does.
+/// `relay`. Throws as Rendezvous does.
 void run_collective(const Collective& c, const Collective::Group& group, const Type& x_type,
-                    const void* x, void* y, Meeting& meeting, std::int32_t device = 0);
+                    const void* x, void* y, Rendezvous& rendezvous, std::int32_t device = 0);
 /// Runs what meets nobody.
 void run_alone(const Collective& c, const Collective::Group& group, void* y);
 

@@ -1,5 +1,5 @@
 // How far each process is with what all of them count: process 0 sees it while runs go on, without
-// a meeting. In the machine's memory it costs two stores, else a message that nobody waits for.
+// a rendezvous. In the machine's memory it costs two stores, else a message that nobody waits for.
 #pragma once
 #include <cstdint>
 #include <vector>

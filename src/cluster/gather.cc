@@ -1,4 +1,4 @@
-// A run over processes that is no program's: two meetings, for lengths and for bytes.
+// A run over processes that is no program's: two rendezvous, for lengths and for bytes.
 #include "cluster/gather.h"
 
 #include <fmt/format.h>
@@ -7,7 +7,7 @@
 #include <functional>
 
 #include "cluster/cluster.h"
-#include "cluster/meeting.h"
+#include "cluster/rendezvous.h"
 
 namespace postern::internal::clusters {
 
@@ -15,7 +15,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// The meetings see themselves that the run is over.
+/// The rendezvous see themselves that the run is over.
 class Gathering : public Watched {
  public:
   explicit Gathering(std::string who) : who_(std::move(who)) {}
@@ -27,13 +27,13 @@ class Gathering : public Watched {
 };
 
 /// Process 0 gets `in[rank]` of each, the others send `out`.
-void meet(Cluster& cluster, std::uint64_t run, const Subject& subject,
-          const std::function<bool()>& late, const Out& out, const std::vector<In>& in) {
-  Meeting meeting(cluster, run, 0, subject, late);
+void gather(Cluster& cluster, std::uint64_t run, const Subject& subject,
+            const std::function<bool()>& late, const Out& out, const std::vector<In>& in) {
+  Rendezvous rendezvous(cluster, run, 0, subject, late);
   if (cluster.rank() == 0)
-    meeting.exchange({}, in);
+    rendezvous.exchange({}, in);
   else
-    meeting.exchange({&out, 1}, {});
+    rendezvous.exchange({&out, 1}, {});
 }
 
 }  // namespace
@@ -54,13 +54,13 @@ std::vector<std::string> gather_on_first(const std::string& who, const std::stri
     std::vector<In> in;
     for (std::size_t k = 1; k <= others; ++k)
       in.push_back({static_cast<int>(k), &sizes[k], sizeof sizes[k]});
-    meet(cluster, run, subject, late, {0, sizes.data(), sizeof sizes[0]}, in);
+    gather(cluster, run, subject, late, {0, sizes.data(), sizeof sizes[0]}, in);
     in.clear();
     for (std::size_t k = 1; k <= others; ++k) {
       all[k].resize(sizes[k]);
       in.push_back({static_cast<int>(k), all[k].data(), all[k].size()});
     }
-    meet(cluster, run, subject, late, {0, mine.data(), mine.size()}, in);
+    gather(cluster, run, subject, late, {0, mine.data(), mine.size()}, in);
     cluster.came_to_end(run, 1);
     if (cluster.rank() != 0) all.clear();
     return all;

@@ -19,14 +19,14 @@ struct Rooted : Step {
         outs.push_back({group.ranks[k], out + k * stride, piece});
     if (!is_root) ins.push_back({group.ranks[size_of(c.root)], y, piece});
     if (is_root) copy(y, out + size_of(c.root) * stride, piece);
-    if (n > 1) meeting.exchange(outs, ins);
+    if (n > 1) rendezvous.exchange(outs, ins);
   }
 
   void broadcast() const { send(x, 0, bytes); }
 
   void scatter() const {
     if (!is_root) return send(x, 0, bytes / n);
-    std::byte* const pieces = meeting.scratch(0, bytes);
+    std::byte* const pieces = rendezvous.scratch(0, bytes);
     cut(type, c.axis, n, x, pieces);
     send(pieces, bytes / n, bytes / n);
   }
@@ -37,14 +37,14 @@ struct Rooted : Step {
     if (!is_root) {
       clear(y, n * bytes);
       const Out out{group.ranks[size_of(c.root)], x, bytes};
-      return meeting.exchange({&out, 1}, {});
+      return rendezvous.exchange({&out, 1}, {});
     }
-    std::byte* const pieces = meeting.scratch(0, n * bytes);
+    std::byte* const pieces = rendezvous.scratch(0, n * bytes);
     std::vector<In> ins;
     for (std::size_t k = 0; k < n; ++k)
       if (k != size_of(c.root)) ins.push_back({group.ranks[k], pieces + k * bytes, bytes});
     copy(pieces + size_of(c.root) * bytes, x, bytes);
-    meeting.exchange({}, ins);
+    rendezvous.exchange({}, ins);
     join(whole, c.axis, n, pieces, y);
   }
 
@@ -67,7 +67,7 @@ struct Rooted : Step {
         ins.push_back({group.ranks[source], y, row});
     }
     if (!filled) clear(y, row);
-    meeting.exchange(outs, ins);
+    rendezvous.exchange(outs, ins);
   }
 };
 

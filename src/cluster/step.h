@@ -13,7 +13,7 @@ struct Step {
   const Type& type;
   const std::byte* x;
   std::byte* y;
-  Meeting& meeting;
+  Rendezvous& rendezvous;
   std::int32_t device = 0;  // its number, of `relay`
   std::size_t n = group.ranks.size(), me = size_of(group.place), bytes = type.byte_size();
 };

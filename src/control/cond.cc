@@ -9,7 +9,7 @@
 #include "control/cond.h"
 #include "core/lists.h"
 #include "core/site_spec.h"
-#include "lower/meet.h"
+#include "lower/collectives.h"
 #include "transform/transpose.h"
 
 namespace postern::internal {

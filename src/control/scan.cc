@@ -3,7 +3,7 @@
 #include "control/scan.h"
 #include "control/loop_tape.h"
 #include "core/lists.h"
-#include "lower/meet.h"
+#include "lower/collectives.h"
 #include "ops/reduce.h"
 
 #include <postern/control.h>

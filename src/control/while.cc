@@ -5,7 +5,7 @@
 #include "control/loop_tape.h"
 #include "control/scan.h"
 #include "core/lists.h"
-#include "lower/meet.h"
+#include "lower/collectives.h"
 
 namespace postern::internal {
 

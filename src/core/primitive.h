@@ -128,7 +128,7 @@ struct Primitive {
   std::string (*remark)(const Params* params, const std::string& platform) = nullptr;
 
   /// The mesh axes along which devices meet in it; null for what is no collective.
-  std::vector<std::string> (*meets)(const Params& params) = nullptr;
+  std::vector<std::string> (*rendezvous_axes)(const Params& params) = nullptr;
   bool gives_same = false;  // to all devices that meet
 
   /// The host function's site, for calls and taps.

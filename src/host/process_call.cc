@@ -91,11 +91,11 @@ int lane_of(const HostSite& site, int device) {
   return site.spots.size() < 2 ? 0 : 1 + static_cast<int>(site.spot_of(device));
 }
 
-void meet(const Prepared& prepared, const detail::Firing& f, const Type& type) {
+void run_rendezvous(const Prepared& prepared, const detail::Firing& f, const Type& type) {
   const TapInfo& info = *f.info;
   const Collective& c = prepared.collective;
   void* const y = f.results ? f.data[f.operands] : nullptr;
-  if (!clusters::meets(c.operation)) return run_alone(c, prepared.group, y);
+  if (!clusters::communicates(c.operation)) return run_alone(c, prepared.group, y);
   Cluster& cluster = Cluster::get();
   const auto& run = *static_cast<const RunState*>(info.run_state);
   const std::uint64_t number = run.job_run();
@@ -111,16 +111,16 @@ void meet(const Prepared& prepared, const detail::Firing& f, const Type& type) {
   const std::function<bool()> stopped = std::ref(stop);
   const bool timed = timeline::on();
   const auto begin = timed ? timeline::Clock::now() : timeline::Clock::time_point();
-  clusters::Meeting meeting(cluster, number, lane_of(site, info.device), *prepared.subject,
-                            stopped);
+  clusters::Rendezvous rendezvous(cluster, number, lane_of(site, info.device), *prepared.subject,
+                                  stopped);
   std::int32_t device = 0;
   if (f.operands > 1) std::memcpy(&device, f.data[1], sizeof device);
-  run_collective(c, prepared.group, type, f.operands ? f.data[0] : nullptr, y, meeting, device);
+  run_collective(c, prepared.group, type, f.operands ? f.data[0] : nullptr, y, rendezvous, device);
   if (c.operation == clusters::Operation::end && !run.part_of)
     cluster.came_to_end(number, std::max<std::size_t>(site.spots.size(), 1));
   if (timed)
-    timeline::add_meeting({number, meeting.number(), prepared.subject->group}, info.name, begin,
-                          timeline::Clock::now(), info.device, info.run);
+    timeline::add_rendezvous({number, rendezvous.number(), prepared.subject->group}, info.name,
+                             begin, timeline::Clock::now(), info.device, info.run);
 }
 
 void invoke(void* object, const detail::Firing& f) {
@@ -132,7 +132,7 @@ void invoke(void* object, const detail::Firing& f) {
     type = {leaf.dtype, {leaf.dims, leaf.dims + leaf.rank}};
   }
   try {
-    if (!info.stop.stop_requested()) return meet(prepared, f, type);
+    if (!info.stop.stop_requested()) return run_rendezvous(prepared, f, type);
   } catch (const Error& e) {
     // It has failed elsewhere: who has read the notice tells the run, in a moment.
     Mutex guard;
@@ -182,7 +182,8 @@ void check_process_site(const SiteSpec& s) {
 
 bool is_of_processes(const detail::HostFunction& function) {
   return function.invoke == invoke &&
-         clusters::meets(static_cast<const Prepared*>(function.object.get())->collective.operation);
+         clusters::communicates(
+             static_cast<const Prepared*>(function.object.get())->collective.operation);
 }
 
 std::shared_ptr<const detail::HostFunction> process_function(const Attributes& attributes) {

@@ -282,8 +282,8 @@ void RunState::ends_early(const std::string& why) const noexcept {
     clusters::Cluster::joined()->run_failed(number_there, why);
 }
 
-void RunState::set_of_processes(bool meets) {
-  if (!meets) return;
+void RunState::set_of_processes(bool communicates) {
+  if (!communicates) return;
   if (part_of) return part_of->set_of_processes(true);
   clusters::Cluster* const cluster = clusters::Cluster::joined();
   if (!cluster || cluster->size() < 2) return;

@@ -85,7 +85,7 @@ class RunState : public detail::StopState {
   /// Sets whether it has collectives with other processes: then it gets its number among those that
   /// have, and is over for the others when it fails. Said where the run is called or started, in
   /// the order of calls, and before any of its functions is entered; once more does nothing.
-  void set_of_processes(bool meets);
+  void set_of_processes(bool communicates);
   /// Returns that number, of the whole run for a part of one; 0: none.
   std::uint64_t job_run() const { return part_of ? part_of->job_run() : job_run_.load(); }
   /// Ends it early where it has not failed, and others may wait for it: it goes no further, because

@@ -32,7 +32,7 @@ struct Book {
   static constexpr std::size_t most = 1'000'000;
   Mutex guard;
   std::vector<Event> events;
-  std::map<std::size_t, Met> meetings;  // by event
+  std::map<std::size_t, RendezvousId> rendezvous;  // by event
   std::uint64_t left_out = 0;
   std::map<std::pair<Kind, std::string>, Total> totals;
   Clock::time_point first = Clock::time_point::max(), last = Clock::time_point::min();
@@ -49,7 +49,7 @@ Book& book() {
 }
 
 void keep(Kind kind, std::string_view name, Clock::time_point start, Clock::time_point end,
-          int device, std::uint64_t run, const Met* met) noexcept;
+          int device, std::uint64_t run, const RendezvousId* which) noexcept;
 
 int thread_number() {
   static std::atomic<int> threads{0};
@@ -95,9 +95,9 @@ std::string json_of(const Book& b) {
         ::getpid(), e.thread);
     if (e.device >= 0) {
       out += fmt::format(",\"args\":{{\"device\":{},\"run\":{}", e.device, e.run);
-      if (const auto met = b.meetings.find(i); met != b.meetings.end())
-        out += fmt::format(",\"job_run\":{},\"number\":{},\"processes\":{}", met->second.run,
-                           met->second.number, json_text(met->second.processes));
+      if (const auto which = b.rendezvous.find(i); which != b.rendezvous.end())
+        out += fmt::format(",\"job_run\":{},\"number\":{},\"processes\":{}", which->second.run,
+                           which->second.number, json_text(which->second.processes));
       out += '}';
     }
     out += "},\n";
@@ -136,15 +136,15 @@ void add(Kind kind, std::string_view name, Clock::time_point start, Clock::time_
   keep(kind, name, start, end, device, run, nullptr);
 }
 
-void add_meeting(const Met& met, std::string_view name, Clock::time_point start,
-                 Clock::time_point end, int device, std::uint64_t run) noexcept {
-  keep(Kind::meet, name, start, end, device, run, &met);
+void add_rendezvous(const RendezvousId& which, std::string_view name, Clock::time_point start,
+                    Clock::time_point end, int device, std::uint64_t run) noexcept {
+  keep(Kind::meet, name, start, end, device, run, &which);
 }
 
 namespace {
 
 void keep(Kind kind, std::string_view name, Clock::time_point start, Clock::time_point end,
-          int device, std::uint64_t run, const Met* met) noexcept try {
+          int device, std::uint64_t run, const RendezvousId* which) noexcept try {
   Book& b = book();
   const double seconds = std::chrono::duration<double>(end - start).count();
   std::scoped_lock lock(b.guard);
@@ -164,7 +164,7 @@ void keep(Kind kind, std::string_view name, Clock::time_point start, Clock::time
     ++b.left_out;
     return;
   }
-  if (met) b.meetings.emplace(b.events.size(), *met);
+  if (which) b.rendezvous.emplace(b.events.size(), *which);
   b.events.push_back({kind, std::string(name), start, end, thread_number(), device, run});
 } catch (const std::bad_alloc&) {  // the timeline has a hole
 }

@@ -30,12 +30,12 @@ void add(Kind kind, std::string_view name, Clock::time_point start, Clock::time_
          int device = -1, std::uint64_t run = 0) noexcept;
 
 /// A collective over processes, which all of them know by these.
-struct Met {
+struct RendezvousId {
   std::uint64_t run, number;  // among those over processes, and in the run
   std::string processes;      // "0, 1"
 };
-void add_meeting(const Met& met, std::string_view name, Clock::time_point start,
-                 Clock::time_point end, int device, std::uint64_t run) noexcept;
+void add_rendezvous(const RendezvousId& which, std::string_view name, Clock::time_point start,
+                    Clock::time_point end, int device, std::uint64_t run) noexcept;
 
 /// An event from here to the end of the scope. When nothing is recorded it costs one load.
 class Span {

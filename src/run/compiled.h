@@ -76,7 +76,7 @@ class CompiledProgram : public std::enable_shared_from_this<CompiledProgram> {
   std::size_t result_count() const { return module_->results.size(); }
   const pjrt::Executable& executable() const;
   bool calls() const { return !sites_.empty(); }
-  bool meets_processes() const { return of_processes_; }
+  bool calls_processes() const { return of_processes_; }
 
   /// Runs with these argument leaves. `record`: a run prepared by the caller (with deadline,
   /// context), else one is made where needed. With `asked` waits until the run is over.

@@ -218,7 +218,7 @@ std::vector<std::string> every_axis(const Params& params) {
 }
 
 constexpr Primitive collective_permute(Primitive p) {
-  p.meets = every_axis;
+  p.rendezvous_axes = every_axis;
   return p;
 }
 

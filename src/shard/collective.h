@@ -26,7 +26,7 @@ Batched moved_batch(const Op& op, std::span<const Tensor> x, std::span<const int
 /// Returns the axes of which all devices meet in it: those that it names.
 std::vector<std::string> named_axes(const Params& params);
 constexpr Primitive collective(Primitive p) {
-  p.meets = named_axes;
+  p.rendezvous_axes = named_axes;
   return p;
 }
 constexpr Primitive same_for_all(Primitive p) {

@@ -48,7 +48,7 @@ class Expansion {
 };
 
 /// Does a collective of such a body, along axes of both kinds: inside the process by XLA, between
-/// processes by their meeting.
+/// processes by their rendezvous.
 Tensors collective_over(const Split& split, const Equation& e, const Tensors& x);
 
 /// Returns what collect and a constraint of a sharding are about.

@@ -65,7 +65,7 @@ bool is_for_any_number(Operation op) {
 }
 }  // namespace
 
-Tensor meet(Collective c, const char* name, const Tensor& x, MeetAt at) {
+Tensor bind_collective(Collective c, const char* name, const Tensor& x, CollectiveAt at) {
   const DType dtype = x.dtype();
   check(bit_width(dtype) >= 8, "{} over processes: {} has elements of less than a byte", name,
         to_string(x.type()));
@@ -74,7 +74,7 @@ Tensor meet(Collective c, const char* name, const Tensor& x, MeetAt at) {
   if (reduces && !clusters::reduces(dtype, c.operation)) {
     check(byte_width(dtype) == 1, "{} over processes: {} is no number that it knows", name,
           to_string(x.type()));
-    return convert(meet(std::move(c), name, convert(x, DType::f32), at), dtype);
+    return convert(bind_collective(std::move(c), name, convert(x, DType::f32), at), dtype);
   }
   c.axis = at.axis;
   c.other = at.other;
@@ -160,7 +160,7 @@ Tensor whole_of(const Held& value, int rank) {
       const auto axis = static_cast<std::int64_t>(at++);
       const Collective c = over(split, operation, axes.across[a]);
       const int root = rank < 0 ? 0 : c.group(rank).place;
-      x = meet(c, "collect", expand_dims(x, axis), {.axis = axis, .root = root});
+      x = bind_collective(c, "collect", expand_dims(x, axis), {.axis = axis, .root = root});
     }
     return x;
   };

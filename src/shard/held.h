@@ -47,13 +47,14 @@ clusters::Collective over(const Split& split, clusters::Operation operation, con
 std::int64_t count_of(const clusters::Collective& collective);
 
 /// Where one meets: what the array's axes are, and the place of who sends or gets it all.
-struct MeetAt {
+struct CollectiveAt {
   std::int64_t axis = 0, other = 0;
   int root = 0;
 };
 /// Does the collective itself, at this process. Throws TypeError for elements that it does not
 /// know.
-Tensor meet(clusters::Collective collective, const char* name, const Tensor& x, MeetAt at = {});
+Tensor bind_collective(clusters::Collective collective, const char* name, const Tensor& x,
+                       CollectiveAt at = {});
 /// Computes where this process is along these axes, and how many there are, s32[].
 Tensor index_over(const Split& split, const Names& names);
 Tensor count_over(const Split& split, const Names& names);

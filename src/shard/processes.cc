@@ -76,7 +76,7 @@ std::vector<Held> Expansion::equation(const Program& program, const Equation& e,
     return {x[0]};
   }
   const bool asks = e.primitive == &axis_index_p || e.primitive == &axis_count_p;
-  if (split_ && (e.primitive->meets || asks))
+  if (split_ && (e.primitive->rendezvous_axes || asks))
     return held(collective_over(*split_, e, tensors_of(x)));
   if (split_ && e.primitive->site) {  // which sees the mesh of this process
     SiteSpec site = *e.primitive->site(e.params.get());
@@ -311,7 +311,7 @@ Held as_wanted(Held y, const std::optional<Sharding>& wanted, bool& sends) {
 }
 
 /// Where devices may meet in it: it is to end on all processes at once.
-bool may_meet(const Program& program) {
+bool may_communicate(const Program& program) {
   return any_equation(program, [](const Equation& e) {
     return e.primitive == &collect_p || (e.primitive == &shard_map_p && over_processes(e));
   });
@@ -344,20 +344,20 @@ void expand_processes(Expanded& out) {
     out.inputs[i] = on_each_process(whole);
     out.inputs_over[i] = whole;
   }
-  bool meets = may_meet(*program);
+  bool communicates = may_communicate(*program);
   const Closed closed = trace_program("processes", types, [&](std::span<const Tensor> x) {
     std::vector<Held> in;
     for (std::size_t i = 0; i < x.size(); ++i) in.push_back({x[i], placements[i]});
     std::vector<Held> y = Expansion().run(*program, in);
     for (std::size_t i = 0; i < y.size(); ++i) {
-      y[i] = as_wanted(std::move(y[i]), out.outputs[i], meets);
+      y[i] = as_wanted(std::move(y[i]), out.outputs[i], communicates);
       if (is_over(out.outputs[i]))
         out.outputs_over[i] = out.outputs[i];
       else if (y[i].placement.is_cut())
         out.outputs_over[i] = y[i].placement.sharding();
       if (out.outputs_over[i]) out.outputs[i] = on_each_process(*out.outputs_over[i]);
     }
-    if (const Mesh* const mesh = mesh_of_most(meshes); meets && mesh) end_together(*mesh);
+    if (const Mesh* const mesh = mesh_of_most(meshes); communicates && mesh) end_together(*mesh);
     return tensors_of(y);
   });
   check(closed.captures.empty(), "a program over processes uses a tensor from outside of it");

@@ -1,5 +1,5 @@
 // Collectives of a shard_map over processes: which of a mesh's axes XLA does, and which the
-// processes' meeting.
+// processes' rendezvous.
 #include <postern/arrange.h>
 #include <postern/ops.h>
 #include <postern/shard.h>
@@ -61,9 +61,9 @@ class Rewriting {
   }
 
  private:
-  MeetAt at() const { return {p_.axis, p_.other, p_.root}; }
+  CollectiveAt at() const { return {p_.axis, p_.other, p_.root}; }
 
-  Tensor inside(Names names, const Tensor& x, const MeetAt& where) const {
+  Tensor inside(Names names, const Tensor& x, const CollectiveAt& where) const {
     if (!split_.here) return x;
     CollectiveParams q = p_;
     q.mesh = *split_.here;
@@ -73,12 +73,12 @@ class Rewriting {
     q.root = where.root;
     return bind1(*e_.primitive, make_params(std::move(q)), {x});
   }
-  Tensor between(const Names& names, const Tensor& x, const MeetAt& where) const {
+  Tensor between(const Names& names, const Tensor& x, const CollectiveAt& where) const {
     Collective c = over(split_, operation_, names);
     c.pairs = p_.pairs;
-    return meet(std::move(c), e_.primitive->name, x, where);
+    return bind_collective(std::move(c), e_.primitive->name, x, where);
   }
-  Tensor along(const std::string& axis, const Tensor& x, const MeetAt& where) const {
+  Tensor along(const std::string& axis, const Tensor& x, const CollectiveAt& where) const {
     return split_.is_across(axis) ? between({axis}, x, where) : inside({axis}, x, where);
   }
 

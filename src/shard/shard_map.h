@@ -3,7 +3,7 @@
 #pragma once
 #include "core/primitive.h"
 #include "core/sharding.h"
-#include "lower/meet.h"
+#include "lower/collectives.h"
 
 namespace postern::internal {
 

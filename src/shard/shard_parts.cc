@@ -36,9 +36,9 @@ Partition partition_of(const P& spec, const Type& type) {
   return out;
 }
 
-class Follower {
+class ShardingPropagation {
  public:
-  explicit Follower(const Mesh& mesh) : mesh_(mesh) {}
+  explicit ShardingPropagation(const Mesh& mesh) : mesh_(mesh) {}
 
   /// Of the outputs; the program's sites then say how their operands lie.
   Partitions follow(ProgramPtr& program, const Partitions& inputs) const {
@@ -224,7 +224,7 @@ ProgramPtr with_parts(const ProgramPtr& body, const Mesh& mesh, const std::vecto
   for (std::size_t i = 0; i < in.size(); ++i)
     inputs.push_back(partition_of(in[i], body->type(body->inputs[i])));
   ProgramPtr out = body;
-  Follower(mesh).follow(out, inputs);
+  ShardingPropagation(mesh).follow(out, inputs);
   return out;
 }
 

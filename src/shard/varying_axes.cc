@@ -23,10 +23,10 @@ AxisSet any_of(const AxisSets& list) {
   return out;
 }
 
-class Agreement {
+class VaryingAxes {
  public:
   /// With `refuses`, throws where devices that meet may go different ways.
-  Agreement(const Mesh& mesh, bool refuses) : mesh_(mesh), refuses_(refuses) {}
+  VaryingAxes(const Mesh& mesh, bool refuses) : mesh_(mesh), refuses_(refuses) {}
 
   /// Axes of extent 1 tell nobody apart.
   AxisSet axes_of(const std::vector<std::string>& names) const {
@@ -51,7 +51,7 @@ class Agreement {
 
   using Value = AxisSet;
   AxisSets into(const ProgramPtr& program, const AxisSets& inputs) const {
-    return Agreement(mesh_, false).follow(*program, inputs);
+    return VaryingAxes(mesh_, false).follow(*program, inputs);
   }
   static bool join(const Equation&, std::size_t, AxisSet& into, AxisSet other) {
     const AxisSet before = std::exchange(into, into | other);
@@ -87,16 +87,16 @@ class Agreement {
   /// Where devices meet in its programs, what decides must not differ along the axes.
   void require(const Equation& e, AxisSet decides) const {
     if (!refuses_ || !decides) return;
-    const Equation* meets = nullptr;
+    const Equation* collective = nullptr;
     for (const ProgramPtr& p : programs_of(*e.params))
       any_equation(*p, [&](const Equation& inner) {
         // XLA has all devices meet in some of them, whatever their axes are.
-        if (is_collective(inner) && decides & axes_of(axes_that_meet(inner))) meets = &inner;
-        return meets != nullptr;
+        if (is_collective(inner) && decides & axes_of(rendezvous_axes(inner))) collective = &inner;
+        return collective != nullptr;
       });
-    if (!meets) return;
+    if (!collective) return;
     const bool loop = e.primitive->loops();
-    const AxisSet axes = decides & axes_of(axes_that_meet(*meets));
+    const AxisSet axes = decides & axes_of(rendezvous_axes(*collective));
     PlaceScope::Replace at_equation(e.place);
     throw_type_error(fmt::format(
         "{0} inside shard_map: {1} may differ from device to device along the mesh axis '{2}', and "
@@ -105,7 +105,7 @@ class Agreement {
         "of what {5}), or take the collective out of it",
         loop ? "while_loop" : "cond or switch_",
         loop ? "the condition" : "what decides for a branch", fmt::join(names_of(axes), "', '"),
-        meets->primitive->name, to_string(meets->place),
+        collective->primitive->name, to_string(collective->place),
         loop ? "the condition compares" : "decides"));
   }
 
@@ -137,11 +137,11 @@ class Agreement {
 }  // namespace
 
 namespace {
-AxisSets of_specs(const Agreement& agreement, const std::vector<P>& specs) {
+AxisSets of_specs(const VaryingAxes& varying, const std::vector<P>& specs) {
   AxisSets out;
   for (const P& spec : specs) {
     out.push_back(0);
-    for (const auto& names : spec.parts()) out.back() |= agreement.axes_of(names);
+    for (const auto& names : spec.parts()) out.back() |= varying.axes_of(names);
   }
   return out;
 }
@@ -149,16 +149,16 @@ AxisSets of_specs(const Agreement& agreement, const std::vector<P>& specs) {
 
 void refuse_different_ways(const Program& body, const Mesh& mesh, const std::vector<P>& in) {
   if (!has_collective(body)) return;
-  const Agreement agreement(mesh, true);
-  agreement.follow(body, of_specs(agreement, in));
+  const VaryingAxes varying(mesh, true);
+  varying.follow(body, of_specs(varying, in));
 }
 
 std::vector<std::vector<std::string>> axes_that_differ(const Program& body, const Mesh& mesh,
                                                        const std::vector<P>& in) {
-  const Agreement agreement(mesh, false);
+  const VaryingAxes varying(mesh, false);
   std::vector<std::vector<std::string>> out;
-  for (const AxisSet axes : agreement.follow(body, of_specs(agreement, in)))
-    out.push_back(agreement.names_of(axes));
+  for (const AxisSet axes : varying.follow(body, of_specs(varying, in)))
+    out.push_back(varying.names_of(axes));
   return out;
 }
 

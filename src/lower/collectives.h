@@ -9,7 +9,7 @@ namespace postern::internal {
 bool is_collective(const Equation& equation);
 bool has_collective(const Program& program);
 /// Returns the axes along which a collective's devices meet.
-std::vector<std::string> axes_that_meet(const Equation& equation);
+std::vector<std::string> rendezvous_axes(const Equation& equation);
 
 /// Returns "replica_groups = dense<[[0, 1], [2, 3]]> : tensor<2x2xi64>, channel_handle = ..."
 std::string groups_text(Lowering& out, const Mesh& mesh, const std::vector<std::string>& axes);

@@ -1,7 +1,7 @@
 // Waiting in one collective, and what is said when processes do not come to the same one. A wait
 // looks at what it waits for, at whether the run wants to end here, and at whether another process
 // has ended it; none is the network's own.
-#include "cluster/meeting.h"
+#include "cluster/rendezvous.h"
 
 #include <fmt/format.h>
 #include <postern/detail/small_vector.h>
@@ -35,8 +35,8 @@ Subject::Subject(std::string where, std::string what, std::string among)
       group(std::move(among)),
       fingerprint(fnv_1a(detail, fnv_1a(place) * 31)) {}
 
-Meeting::Meeting(Cluster& cluster, std::uint64_t run, int lane, const Subject& subject,
-                 const std::function<bool()>& stopped)
+Rendezvous::Rendezvous(Cluster& cluster, std::uint64_t run, int lane, const Subject& subject,
+                       const std::function<bool()>& stopped)
     : cluster_(cluster),
       run_(run),
       lane_(lane),
@@ -45,14 +45,14 @@ Meeting::Meeting(Cluster& cluster, std::uint64_t run, int lane, const Subject& s
       taken_{take_lane()},
       number_(next_number()) {}
 
-Meeting::~Meeting() {
+Rendezvous::~Rendezvous() {
   cluster_.waits(lane_, -1);
   constexpr std::size_t large = std::size_t{64} << 20;
   for (Cluster::Lane::Scratch& s : taken_.lane.scratch)
     if (s.bytes > large) s = {};
 }
 
-Cluster::Lane& Meeting::take_lane() {
+Cluster::Lane& Rendezvous::take_lane() {
   cluster_.enter(run_, lane_);
   Cluster::Lane& lane = cluster_.lane(lane_);
   while (lane.taken.test_and_set(std::memory_order_acquire)) {
@@ -65,14 +65,14 @@ Cluster::Lane& Meeting::take_lane() {
 }
 
 /// A device that leaves a run that is over must not count in the next one, which may have counted.
-std::uint64_t Meeting::next_number() {
+std::uint64_t Rendezvous::next_number() {
   if (cluster_.is_over(run_)) give_up();
   Cluster::Lane::Count& c = taken_.lane.counts[subject_.group];
   if (c.run != run_) c = {run_, 0};
   return c.collectives++;
 }
 
-void Meeting::relax() {
+void Rendezvous::relax() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
 #elif defined(__aarch64__)
@@ -80,13 +80,13 @@ void Meeting::relax() {
 #endif
 }
 
-void Meeting::give_up() const {
+void Rendezvous::give_up() const {
   if (stopped_()) throw Error(ErrorCode::cancelled, "the run ends");
   throw Error(ErrorCode::aborted, cluster_.why_over(run_));
 }
 
 /// Others may want the core, so that who is waited for comes; they may keep it for milliseconds.
-void Meeting::pause_long(Clock::time_point now, int waits_for) {
+void Rendezvous::pause_long(Clock::time_point now, int waits_for) {
   std::this_thread::yield();
   const auto waited = now - waits_since_;
   if (waited < 2ms) return;
@@ -104,7 +104,7 @@ void Meeting::pause_long(Clock::time_point now, int waits_for) {
 
 /// What runs before this one have left is passed over. A later run's says that this one is over
 /// there, which its sender has told too.
-Link::Piece Meeting::front_of_another(const Peer& from) {
+Link::Piece Rendezvous::front_of_another(const Peer& from) {
   while (true) {
     const Link::Piece piece = from.link->front();
     if (!piece.head) return piece;
@@ -121,7 +121,7 @@ Link::Piece Meeting::front_of_another(const Peer& from) {
 }
 
 /// A process that many runs have failed in a moment may have told more than is kept.
-void Meeting::await_notice(int of) {
+void Rendezvous::await_notice(int of) {
   const auto now = Clock::now();
   if (ahead_since_ == Clock::time_point()) ahead_since_ = now;
   if (now - ahead_since_ > 2s)
@@ -130,7 +130,7 @@ void Meeting::await_notice(int of) {
 }
 
 /// Each tells the other what it is about; the text is the same on both sides.
-void Meeting::disagree(const Peer& with) {
+void Rendezvous::disagree(const Peer& with) {
   const std::string mine = said(subject_, number_);
   std::string theirs;
   bool sent = false;
@@ -155,7 +155,7 @@ void Meeting::disagree(const Peer& with) {
                   std::max(rank, with.rank), rank < with.rank ? theirs : mine));
 }
 
-std::int64_t Meeting::send(const Peer& to, const void* data, std::size_t bytes, Kind kind) {
+std::int64_t Rendezvous::send(const Peer& to, const void* data, std::size_t bytes, Kind kind) {
   std::byte* const room = to.link->room();
   if (!room) return -1;
   const std::size_t n = std::min(bytes, to.link->capacity);
@@ -170,7 +170,7 @@ std::int64_t Meeting::send(const Peer& to, const void* data, std::size_t bytes, 
   return static_cast<std::int64_t>(n);
 }
 
-std::byte* Meeting::scratch(int number, std::size_t bytes) {
+std::byte* Rendezvous::scratch(int number, std::size_t bytes) {
   Cluster::Lane::Scratch& s = cluster_.lane(lane_).scratch[static_cast<std::size_t>(number)];
   if (s.bytes < bytes) {
     s.memory = std::make_unique_for_overwrite<std::byte[]>(bytes);
@@ -183,7 +183,7 @@ std::byte* Meeting::scratch(int number, std::size_t bytes) {
 // that both compare. Pieces of all streams move in turn until everything has come and nothing that
 // was sent needs this side any more. A stream whose pieces have all come is not looked at again:
 // what follows there is of the next collective.
-void Meeting::exchange(std::span<const Out> out, std::span<const In> in) {
+void Rendezvous::exchange(std::span<const Out> out, std::span<const In> in) {
   struct Stream {
     Peer peer;
     const std::byte* from;

@@ -1,5 +1,5 @@
 // Groups of devices, and their votes.
-#include "lower/meet.h"
+#include "lower/collectives.h"
 
 #include <algorithm>
 
@@ -7,10 +7,12 @@
 
 namespace postern::internal {
 
-bool is_collective(const Equation& e) { return e.primitive->meets != nullptr; }
+bool is_collective(const Equation& e) { return e.primitive->rendezvous_axes != nullptr; }
 bool has_collective(const Program& program) { return any_equation(program, is_collective); }
 
-std::vector<std::string> axes_that_meet(const Equation& e) { return e.primitive->meets(*e.params); }
+std::vector<std::string> rendezvous_axes(const Equation& e) {
+  return e.primitive->rendezvous_axes(*e.params);
+}
 
 std::string groups_text(Lowering& out, const Mesh& mesh, const std::vector<std::string>& axes) {
   const auto groups = device_groups(mesh, axes);
@@ -39,7 +41,7 @@ std::vector<std::string> axes_met(const Lowering& out, std::span<const ProgramPt
   for (const ProgramPtr& program : programs) {
     any_equation(*program, [&](const Equation& e) {
       if (!is_collective(e)) return false;
-      const std::vector<std::string> axes = axes_that_meet(e);
+      const std::vector<std::string> axes = rendezvous_axes(e);
       met.insert(met.end(), axes.begin(), axes.end());
       return false;
     });

@@ -34,15 +34,15 @@ struct In {
   std::size_t bytes;
 };
 
-class Meeting {
+class Rendezvous {
  public:
   /// Begins the next collective of a run on a lane, which it has as long as it lives. `stopped`:
   /// whether the run wants to end. The subject must live as long as this. Throws as Cluster::enter
   /// does.
-  Meeting(Cluster& cluster, std::uint64_t run, int lane, const Subject& subject,
-          const std::function<bool()>& stopped);
-  ~Meeting();
-  Meeting(const Meeting&) = delete;
+  Rendezvous(Cluster& cluster, std::uint64_t run, int lane, const Subject& subject,
+             const std::function<bool()>& stopped);
+  ~Rendezvous();
+  Rendezvous(const Rendezvous&) = delete;
 
   /// Counts those before it in the run on its lane, in the group: the same on all of that.
   std::uint64_t number() const { return number_; }
@@ -59,7 +59,7 @@ class Meeting {
   };
   Peer peer(int rank) { return {&cluster_.link(rank, lane_), rank}; }
   using Kind = Head::Kind;
-  /// Returns the earliest piece of this meeting that has come from there and was not taken.
+  /// Returns the earliest piece of this rendezvous that has come from there and was not taken.
   Link::Piece front(const Peer& from) {
     const Link::Piece piece = from.link->front();
     if (!piece.head || is_of_this(*piece.head)) [[likely]]
@@ -81,8 +81,8 @@ class Meeting {
         pause(waits_for);
     }
   }
-  /// Lends memory of the lane's for a while, by number; it is kept for the next meeting unless it
-  /// is large.
+  /// Lends memory of the lane's for a while, by number; it is kept for the next rendezvous unless
+  /// it is large.
   std::byte* scratch(int number, std::size_t bytes);
 
  private:
