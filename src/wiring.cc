@@ -2,25 +2,25 @@
 // Constants, and not registrations at start-up, which a static library would drop.
 #include "block/overrides.h"
 #include "block/target.h"
-#include "host/loop_tape.h"
 #include "host/process_call.h"
+#include "host/residual_store.h"
 #include "linalg/open_lapack.h"
 #include "run/evaluator.h"
 #include "run/library.h"
-#include "run/loop_tape.h"
-#include "site/loop_tape.h"
+#include "run/residual_store.h"
 #include "site/own_functions.h"
 #include "site/processes.h"
+#include "site/residual_store.h"
 
 namespace postern::internal {
 
 constinit const Evaluator evaluator{run::evaluate_equation, run::evaluate_program};
 
-constinit const LoopTapeAccess loop_tape_access{write_tapes,      read_tapes,      free_tapes,
-                                                run::write_tapes, run::read_tapes, run::tapes_of,
-                                                run::keep_tapes};
+constinit const ResidualAccess residual_access{
+    write_residuals,     read_residuals, free_residuals,  run::write_residuals,
+    run::read_residuals, run::stores_of, run::keep_stores};
 constinit const ProcessAccess process_access{at_processes};
-constinit const OwnFunctions own_functions{host::loop_tape_function, host::process_function};
+constinit const OwnFunctions own_functions{host::residual_function, host::process_function};
 
 namespace blocks {
 

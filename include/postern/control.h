@@ -52,14 +52,14 @@ auto switch_(const Operand& index, const Functions& branches, const Operands&...
   }(detail::held(operands)...);
 }
 
-/// What a while_loop keeps for its derivative in reverse mode. While it runs forward each step puts
-/// on a tape, in the host's memory, what the derivative needs of it; going back takes that again.
-/// The tape is gone when nobody reads it any more, at the latest when the run ends.
+/// What a while_loop keeps for its derivative in reverse mode. While it runs forward each step
+/// leaves its residuals, what the derivative needs of it, in the host's memory; going back takes
+/// them again. They are gone when nobody reads them any more, at the latest when the run ends.
 struct WhileOptions {
   int keep_every = 1;      // keep the carry of every so many steps, and compute those between again
   std::size_t memory = 0;  // bytes that one execution of the loop may keep; 0: no limit
   std::string file = {};   // what is over the limit goes to a file whose name begins so, one for
-                           // all loops of a run; deleted with their tapes. Empty: an error
+                           // all loops of a run; deleted with the residuals. Empty: an error
 };
 
 /// Loops: init; while (condition(carry)) carry = body(carry). `condition` gives a pred scalar.

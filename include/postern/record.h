@@ -13,14 +13,15 @@
 namespace postern {
 
 namespace internal::host {
-class Tape;
+class Recording;
 }
 
 /// While it lives, runs that this thread starts are recorded or replayed, in the order in which
 /// they start; not those that host functions start. Recordings do not nest.
 class Taping {
  public:
-  POSTERN_API Taping(std::shared_ptr<internal::host::Tape> tape, std::filesystem::path file);
+  POSTERN_API Taping(std::shared_ptr<internal::host::Recording> recording,
+                     std::filesystem::path file);
   /// Ends it. A recording that was not closed is written; why that fails is then a line in the log.
   POSTERN_API ~Taping();
   POSTERN_API Taping(Taping&& other) noexcept;
@@ -30,10 +31,10 @@ class Taping {
   /// it. Throws Error(unavailable) when the file cannot be written.
   POSTERN_API void close();
 
-  const std::shared_ptr<internal::host::Tape>& internal() const { return tape_; }
+  const std::shared_ptr<internal::host::Recording>& internal() const { return recording_; }
 
  private:
-  std::shared_ptr<internal::host::Tape> tape_;
+  std::shared_ptr<internal::host::Recording> recording_;
   std::filesystem::path file_;
 };
 

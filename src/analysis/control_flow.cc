@@ -4,10 +4,10 @@
 namespace postern::internal {
 
 FieldChain<8> WhileParams::fields(Fields sink) const {
-  return sink.left_out(taped)
-      .when(taped, "tapes", ticket_ranks)
+  return sink.left_out(offloaded)
+      .when(offloaded, "tapes", ticket_ranks)
       .when(bounded, "bounded", bounded)
-      .by([&](FieldSink& of_tape) { tell_all(tape, of_tape); })
+      .by([&](FieldSink& of_residuals) { tell_all(residuals, of_residuals); })
       .field("condition", condition)
       // The other inputs of these are carried.
       .left_out(condition_constants)
@@ -16,13 +16,13 @@ FieldChain<8> WhileParams::fields(Fields sink) const {
 }
 
 FieldChain<13> ScanParams::fields(Fields sink) const {
-  return sink.left_out(taped)
-      .when(taped, "tapes", ticket_ranks)
+  return sink.left_out(offloaded)
+      .when(offloaded, "tapes", ticket_ranks)
       .when(!frees.empty(), "frees", frees)
-      .by([&](FieldSink& of_tape) {
-        if (taped) tell_all(tape, of_tape);
+      .by([&](FieldSink& of_residuals) {
+        if (offloaded) tell_all(residuals, of_residuals);
       })
-      .when(!taped, "length", length)
+      .when(!offloaded, "length", length)
       .left_out(counted)
       .when(counted, "start", start)
       .when(counted, "index", index)
@@ -36,11 +36,11 @@ FieldChain<13> ScanParams::fields(Fields sink) const {
 Loop loop_of(const Equation& e) {
   if (e.primitive->control == ControlFlow::while_loop) {
     const auto& p = as<WhileParams>(*e.params);
-    return {p.condition, p.body, p.condition_constants, p.body_constants, p.carries(),
-            false,       p.taped};
+    return {p.condition, p.body,     p.condition_constants, p.body_constants, p.carries(),
+            false,       p.offloaded};
   }
   const auto& p = as<ScanParams>(*e.params);
-  return {nullptr, p.body, p.first_operand(), p.constants, p.carries, p.counted, p.taped};
+  return {nullptr, p.body, p.first_operand(), p.constants, p.carries, p.counted, p.offloaded};
 }
 
 }  // namespace postern::internal

@@ -17,11 +17,11 @@ struct CondParams {
   }
 };
 
-/// What a loop keeps on the host for its derivative: see control/loop_tape.h.
-struct LoopTapeOptions {
+/// What a loop keeps on the host for its derivative: see control/residual_store.h.
+struct ResidualOptions {
   std::int64_t memory = 0;  // bytes of one execution of the loop, 0: no limit
   std::string file = {};    // where goes what is over it; empty: that is an error
-  // Where only every so many steps are kept a tape is of those, or of the steps of a segment
+  // Where only every so many steps are kept a store is of those, or of the steps of a segment
   // between them. Either has half of the memory.
   std::int64_t keep_every = 1;
   bool of_segment = false;
@@ -40,15 +40,15 @@ struct LoopTapeOptions {
 /// Operands: constants of the condition, constants of the body, carry. Condition and body take
 /// their constants, then the carry.
 ///
-/// One that is taped also gives the number of its steps (s64) and, for each of the body's last
-/// outputs, a ticket for the tape on which every step has put it.
+/// One that is offloaded also gives the number of its steps (s64) and, for each of the body's last
+/// outputs, a ticket for the store into which every step has put it.
 struct WhileParams {
   ProgramPtr condition, body;
   std::size_t condition_constants = 0, body_constants = 0;
-  LoopTapeOptions tape = {};
-  bool taped = false;
+  ResidualOptions residuals = {};
+  bool offloaded = false;
   bool bounded = false;                // it has as many steps at most as another loop decides
-  std::vector<int> ticket_ranks = {};  // by taped output: how many of its axes its ticket has
+  std::vector<int> ticket_ranks = {};  // by offloaded output: how many of its axes its ticket has
   FieldChain<8> fields(Fields sink) const;
 
   std::size_t ys() const { return ticket_ranks.size(); }
@@ -58,8 +58,8 @@ struct WhileParams {
 /// Operands: constants, carry, xs. The body takes constants, the step's number if `counted` (start,
 /// start + 1, ...), carry, slices of xs; it gives the carry and slices of the stacked results.
 ///
-/// One that is taped has as many steps as its first operand says (s64), which comes before the
-/// constants. Its xs and stacked results are on tapes, of which it is given and gives the tickets.
+/// One that is offloaded has as many steps as its first operand says (s64), which comes before the
+/// constants. Its xs and stacked results are in stores, of which it is given and gives the tickets.
 struct ScanParams {
   ProgramPtr body;
   std::int64_t length = 0, start = 0;
@@ -67,17 +67,17 @@ struct ScanParams {
   DType index = DType::s32;
   int unroll = 1;
   std::size_t constants = 0, carries = 0;
-  LoopTapeOptions tape = {};
-  bool taped = false;
+  ResidualOptions residuals = {};
+  bool offloaded = false;
   std::vector<int> ticket_ranks = {};  // by stacked result, as in WhileParams
-  std::vector<bool> frees = {};        // by x: nobody reads its tape after this loop; empty: none
+  std::vector<bool> frees = {};        // by x: nobody reads its store after this loop; empty: none
   FieldChain<13> fields(Fields sink) const;
 
   std::size_t first_carry() const { return constants + counted; }  // among the body's inputs
   std::size_t first_x() const { return first_carry() + carries; }
   std::size_t xs() const { return body->inputs.size() - first_x(); }
   std::size_t ys() const { return body->outputs.size() - carries; }
-  std::size_t first_operand() const { return taped; }  // that the body is given
+  std::size_t first_operand() const { return offloaded; }  // that the body is given
   /// Returns the slice of xs and stacked results that a step of so many is about.
   std::int64_t slot(std::int64_t step, std::int64_t steps) const {
     if (reverse) return steps - 1 - step;
@@ -90,7 +90,7 @@ struct ScanParams {
 struct Loop {
   ProgramPtr condition, body;  // a scan has no condition
   std::size_t first, constants, carries;
-  bool counted, taped;
+  bool counted, offloaded;
 };
 Loop loop_of(const Equation& equation);
 

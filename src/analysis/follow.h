@@ -10,10 +10,10 @@
 //     bool join(const Equation&, std::size_t i, Value& into, const Value& other);
 //                     // the i-th result of branches or leaf of a carry; whether `into` has changed
 //     Value number();                                    // of the step's number
-//     Value slice(Value, bool taped);                    // a step's of what a scan goes through
-//     Value stacked(Value, bool taped);                  // the other way
+//     Value slice(Value, bool offloaded);                    // a step's of what a scan goes
+//     through Value stacked(Value, bool offloaded);                  // the other way
 //
-// where `taped` is said of tickets for tapes. No value may change by joins for ever.
+// where `offloaded` is said of tickets for stores. No value may change by joins for ever.
 #pragma once
 #include <vector>
 
@@ -77,7 +77,7 @@ Flow<Value> through_loop(const Lattice& lattice, const Equation& e,
                     carry_in = loop.constants + loop.counted;
   std::vector<Value> in = between(operands, loop.first, xs), out;
   if (loop.counted) in.insert(nth(in, loop.constants), lattice.number());
-  for (const Value& x : tail(operands, xs)) in.push_back(lattice.slice(x, loop.taped));
+  for (const Value& x : tail(operands, xs)) in.push_back(lattice.slice(x, loop.offloaded));
   for (bool changed = true; changed;) {
     out = lattice.into(loop.body, in);
     changed = false;
@@ -91,10 +91,10 @@ Flow<Value> through_loop(const Lattice& lattice, const Equation& e,
     flow.inputs.push_back(head(operands, loop.first));
     flow.inputs.back().insert(flow.inputs.back().end(), flow.results.begin(), flow.results.end());
     flow.outputs.push_back(lattice.into(loop.condition, flow.inputs.back()));
-    if (loop.taped) flow.results.emplace_back();  // the number of its steps
+    if (loop.offloaded) flow.results.emplace_back();  // the number of its steps
   }
   for (const Value& y : tail(out, loop.carries))
-    flow.results.push_back(lattice.stacked(y, loop.taped));
+    flow.results.push_back(lattice.stacked(y, loop.offloaded));
   flow.inputs.push_back(std::move(in));
   flow.outputs.push_back(std::move(out));
   return flow;

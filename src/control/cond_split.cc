@@ -1,7 +1,7 @@
 // The split of a cond: residuals of a branch are operands that it passes on, or slots; branches
 // share slots of one type.
 #include "control/cond.h"
-#include "control/loop_tape.h"
+#include "control/residual_store.h"
 #include "core/lists.h"
 #include "transform/simplify.h"
 
@@ -50,15 +50,16 @@ Halves with_unknown(const Halves& halves, const std::vector<bool>& unknown) {
 }
 
 /// Slots for the residuals of all branches. What may be a ticket has one that no other branch
-/// fills: under vmap an element that takes another has the tape of zeros there, not a number of its
-/// own branch.
+/// fills: under vmap an element that takes another has the store of zeros there, not a number of
+/// its own branch.
 Types assign_slots(std::vector<BranchHalves>& branches) {
   Types slots;
   std::vector<bool> alone;  // by slot
   for (BranchHalves& b : branches) {
     const Program& known = *b.halves.known;
     const std::size_t outputs = known.outputs.size() - b.halves.residuals;
-    const bool tapes = any_equation(known, is_taped) || any_equation(*b.halves.unknown, is_taped);
+    const bool offloaded =
+        any_equation(known, is_offloaded) || any_equation(*b.halves.unknown, is_offloaded);
     std::vector<bool> taken = alone;
     for (std::size_t r = 0; r < b.halves.residuals; ++r) {
       const ValueId v = known.outputs[outputs + r];
@@ -69,7 +70,7 @@ Types assign_slots(std::vector<BranchHalves>& branches) {
       b.slot.push_back(-1);
       if (b.passed.back() >= 0) continue;
       const DType dtype = known.type(v).dtype;
-      const bool may_be_ticket = tapes && dtype == ticket_type(known.type(v), 0).dtype;
+      const bool may_be_ticket = offloaded && dtype == ticket_type(known.type(v), 0).dtype;
       std::size_t s = 0;
       if (may_be_ticket) s = slots.size();
       while (s < slots.size() &&

@@ -19,10 +19,10 @@ inline Tensors or_zeros_like(TensorSpan tensors, const std::vector<bool>& mask,
   return out;
 }
 
-extern const Primitive cond_p, while_p, scan_p, taped_while_p, taped_scan_p;
+extern const Primitive cond_p, while_p, scan_p, offloaded_while_p, offloaded_scan_p;
 
-inline const Primitive& scan_primitive(bool taped) {
-  if (taped) return taped_scan_p;
+inline const Primitive& scan_primitive(bool offloaded) {
+  if (offloaded) return offloaded_scan_p;
   return scan_p;
 }
 

@@ -1,7 +1,7 @@
 // scan, map, and fori_loop with a known number of steps: what they are and how they run. Their
 // derivatives are in control_scan_rules.cc.
 #include "control/scan.h"
-#include "control/loop_tape.h"
+#include "control/residual_store.h"
 #include "core/lists.h"
 #include "lower/collectives.h"
 #include "ops/reduce.h"
@@ -21,7 +21,7 @@ Types scan_type(const Params* params, TypeSpan operands) {
   const std::size_t first = p.first_operand();
   check(operands.size() + p.counted == body.inputs.size() + first,
         "scan: {} operands for a body of {} inputs", operands.size(), body.inputs.size());
-  if (p.taped)  // others may have no operand at all
+  if (p.offloaded)  // others may have no operand at all
     check(operands[0].dtype == count_type().dtype && operands[0].dims.empty(),
           "scan: the number of steps must be {}, got {}", to_string(count_type()),
           to_string(operands[0]));
@@ -29,7 +29,7 @@ Types scan_type(const Params* params, TypeSpan operands) {
     std::size_t input = i - first;
     if (input >= p.constants) input += p.counted;
     Type type = body.type(body.inputs[input]);
-    if (input >= p.first_x() && p.taped)
+    if (input >= p.first_x() && p.offloaded)
       type = ticket_type(type, static_cast<int>(operands[i].rank()));
     else if (input >= p.first_x())
       type = stacked_type(type, p.length);
@@ -38,7 +38,7 @@ Types scan_type(const Params* params, TypeSpan operands) {
   }
   Types out = body.output_types();
   for (std::size_t i = 0; i < out.size(); ++i) {
-    if (i >= p.carries && p.taped) {
+    if (i >= p.carries && p.offloaded) {
       out[i] = ticket_type(out[i], p.ticket_ranks[i - p.carries]);
     } else if (i >= p.carries) {
       out[i] = stacked_type(out[i], p.length);
@@ -259,7 +259,7 @@ Tensors scan_evaluate(const Op& op, TensorSpan x) {
   std::vector<std::vector<unsigned char>> over, stacks;
   for (const Tensor& t : xs) t.read(over.emplace_back(t.type().byte_size()).data());
   const Types outputs = p.body->output_types();
-  std::vector<Tensors> tickets(p.ys());  // of tapes, by stack
+  std::vector<Tensors> tickets(p.ys());  // of stores, by stack
   for (std::size_t i = p.carries; i < outputs.size(); ++i)
     stacks.emplace_back(stacked_type(outputs[i], p.length).byte_size());
   for (std::int64_t step = 0; step < p.length; ++step) {
@@ -274,7 +274,7 @@ Tensors scan_evaluate(const Op& op, TensorSpan x) {
     Tensors y = evaluator.program(p.body, in);
     for (std::size_t i = 0; i < stacks.size(); ++i) {
       const Tensor& part = y[p.carries + i];
-      if (loop_tape_access.of(part)) tickets[i].push_back(part);
+      if (residual_access.of(part)) tickets[i].push_back(part);
       part.read(stacks[i].data() + static_cast<std::size_t>(k) * part.type().byte_size());
     }
     y.resize(p.carries);
@@ -282,12 +282,12 @@ Tensors scan_evaluate(const Op& op, TensorSpan x) {
   }
   for (std::size_t i = 0; i < stacks.size(); ++i) {
     carry.emplace_back(stacked_type(outputs[p.carries + i], p.length), stacks[i].data());
-    if (!tickets[i].empty()) loop_tape_access.keep(carry.back());
+    if (!tickets[i].empty()) residual_access.keep(carry.back());
   }
   return carry;
 }
 
-Tensors taped_scan_evaluate(const Op& op, TensorSpan x) {
+Tensors offloaded_scan_evaluate(const Op& op, TensorSpan x) {
   const auto& p = op.as<ScanParams>();
   const ScanParts of(p, x);
   const std::int64_t steps = x[0].item<std::int64_t>();
@@ -300,9 +300,9 @@ Tensors taped_scan_evaluate(const Op& op, TensorSpan x) {
     Tensors in(of.constants.begin(), of.constants.end());
     if (p.counted) in.push_back(counter(p, k));
     append(in, carry);
-    append(in, loop_tape_access.read_now(k, of.xs, x_types));
+    append(in, residual_access.read_now(k, of.xs, x_types));
     carry = evaluator.program(p.body, in);
-    loop_tape_access.write_now(k, tickets, std::span(carry).subspan(p.carries), p.tape);
+    residual_access.write_now(k, tickets, std::span(carry).subspan(p.carries), p.residuals);
     carry.resize(p.carries);
   }
   append(carry, tickets);
@@ -323,7 +323,7 @@ constexpr Primitive scan_p{.name = "scan",
                            .lower = scan_lower,
                            .evaluate = scan_evaluate};
 
-constexpr Primitive taped_scan_p = taped(scan_p, taped_scan_evaluate);
+constexpr Primitive offloaded_scan_p = offloaded(scan_p, offloaded_scan_evaluate);
 
 Tensors bind_scan(ScanParams p, const Closed& closed, TensorSpan constants, TensorSpan carry,
                   TensorSpan xs, const Tensor& steps) {
@@ -332,7 +332,7 @@ Tensors bind_scan(ScanParams p, const Closed& closed, TensorSpan constants, Tens
   Program body = *closed.program;
   body.inputs.clear();
   Tensors operands;
-  if (p.taped) operands.push_back(steps);
+  if (p.offloaded) operands.push_back(steps);
   std::size_t next = 0;
   auto keep = [&](const Tensor* operand, bool always) {
     const bool kept = always || used[next];
@@ -349,7 +349,7 @@ Tensors bind_scan(ScanParams p, const Closed& closed, TensorSpan constants, Tens
   p.carries = carry.size();
   for (const Tensor& t : xs) keep(&t, false);
   p.body = std::make_shared<const Program>(std::move(body));
-  const Primitive& primitive = scan_primitive(p.taped);
+  const Primitive& primitive = scan_primitive(p.offloaded);
   return bind_n(primitive, make_params(std::move(p)), operands);
 }
 

@@ -26,7 +26,7 @@ Batched while_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::
                     const Tensor& mask);
 
 /// Binds a scan like `p` with another body, which takes (what it captured, constants, the step's
-/// number if p.counted, carry, slices of xs). `steps`: of one that is taped.
+/// number if p.counted, carry, slices of xs). `steps`: of one that is offloaded.
 Tensors bind_scan(ScanParams p, const Closed& body, TensorSpan constants, TensorSpan carry,
                   TensorSpan xs, const Tensor& steps = {});
 

@@ -1,5 +1,5 @@
 // Derivatives and batching of scan; scan_split.cc has the split.
-#include "control/loop_tape.h"
+#include "control/residual_store.h"
 #include "control/scan.h"
 #include "core/lists.h"
 #include "transform/simplify.h"
@@ -36,7 +36,7 @@ Types input_types(const ScanParams& p, const Tensors& constants, const Tensors& 
 }
 
 Tensor steps_of(const ScanParams& p, TensorSpan x) {
-  if (p.taped) return x[0];
+  if (p.offloaded) return x[0];
   return Tensor();
 }
 
@@ -171,7 +171,7 @@ Tensors scan_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types
   ScanParams q = p;
   q.reverse = !p.reverse;
   q.ticket_ranks.clear();
-  for (std::size_t i = 0; p.taped && i < x_gets.size(); ++i)
+  for (std::size_t i = 0; p.offloaded && i < x_gets.size(); ++i)
     if (x_gets[i])
       q.ticket_ranks.push_back(static_cast<int>(all_types[p.constants + p.carries + i].rank()));
   const Tensors given = bind_scan(q, body, constants, carry, xs, steps_of(p, x));
@@ -189,7 +189,7 @@ Tensors scan_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types
 // Binds one scan for all elements; gives its results with the batch axes of each.
 //
 // Constants keep their batch axis; that of the carry goes to the front, that of xs behind the axis
-// that is scanned. A tape is one for each element, and so is its ticket.
+// that is scanned. A store is one for each element, and so is its ticket.
 //
 // The number of steps comes first, since it decides what follows. Where elements have different
 // ones the loop has as many as the longest, the whole carry and all ys are mapped, and the body
@@ -201,9 +201,9 @@ Batched scan_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::i
   ScanParams p = op.as<ScanParams>();
   const ScanParts of(p, x);
   const std::size_t first = p.first_operand();
-  const int behind = !p.taped;
+  const int behind = !p.offloaded;
   Tensor steps = steps_of(p, x), each;
-  if (p.taped && axes[0] >= 0) {
+  if (p.offloaded && axes[0] >= 0) {
     each = move_batch(steps, axes[0], 0, size);
     if (mask.has_value()) each = where(mask, each, zeros_of(each.type()));
     steps = max(each);
@@ -215,7 +215,7 @@ Batched scan_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::i
   if (was_counted) from.push_back(-1);
   const std::size_t first_carry = from.size();
   Tensors carry, xs;
-  std::vector<bool> mapped, y_mapped(p.ys(), each.has_value() || (p.taped && mask.has_value()));
+  std::vector<bool> mapped, y_mapped(p.ys(), each.has_value() || (p.offloaded && mask.has_value()));
   for (std::size_t i = 0; i < p.carries; ++i) {
     const int axis = axes[first + p.constants + i];
     mapped.push_back(axis >= 0 || each.has_value());
@@ -250,7 +250,7 @@ Batched scan_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::i
         alive = less(convert(in[p.constants], each.dtype()), each);
         if (!was_counted) inputs.erase(nth(inputs, p.constants));
       }
-      // What is on tapes is of one step, so who reads a cotangent there is not alive either.
+      // What is in stores is of one step, so who reads a cotangent there is not alive either.
       Tensors own = inputs;
       for (std::size_t i = 0; each.has_value() && i < first_carry + p.carries; ++i)
         if (from[i] >= 0) own[i] = shielded(own[i], from[i], alive);

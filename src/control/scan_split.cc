@@ -1,6 +1,6 @@
 // The split of a loop: one loop of what is known, and a scan of the rest. That of a while is over
-// the tapes on which the known loop has put what the rest reads of each step.
-#include "control/loop_tape.h"
+// the stores into which the known loop has put what the rest reads of each step.
+#include "control/residual_store.h"
 #include "control/scan.h"
 #include "core/lists.h"
 #include "transform/simplify.h"
@@ -150,7 +150,7 @@ struct Rest {
     x_from.push_back(std::move(from));
   }
 
-  /// The operands of that scan. `steps`: of one that is taped.
+  /// The operands of that scan. `steps`: of one that is offloaded.
   std::vector<Source> operands(const Tensor& steps) {
     std::vector<Source> out;
     if (steps.has_value()) out.push_back({steps, -1});
@@ -178,7 +178,7 @@ struct Rest {
 struct Known {
   Tensors constants, carry, xs;
   std::size_t outputs;
-  bool counted, taped;
+  bool counted, offloaded;
 };
 
 /// A residual that each step computes anew: the value in the known half, the input of the unknown.
@@ -188,14 +188,14 @@ struct Stacked {
 
 /// Gives the residuals of the known half to `rest`, each in the cheapest way: an operand as it is,
 /// the step's number, or, where it is the same in each step, computed once (give_hoisted).
-/// Returns those for which nothing but one value for each step will do; what comes from a tape is
-/// one of them, for a tape with one reader is freed behind it and has a cotangent that is no sum.
+/// Returns those for which nothing but one value for each step will do; what comes from a store is
+/// one of them, for a store with one reader is freed behind it and has a cotangent that is no sum.
 std::vector<Stacked> give_residuals(const Halves& halves, const Known& known, Rest& rest) {
   const Program& body = *halves.known;
   const std::size_t number = known.constants.size(), first_carry = number + known.counted,
                     first_x = first_carry + known.carry.size();
   const std::vector<std::size_t> inputs = input_numbers(body);
-  const std::vector<bool> same = same_in_each_step(body, known.constants.size(), known.taped);
+  const std::vector<bool> same = same_in_each_step(body, known.constants.size(), known.offloaded);
   std::vector<Stacked> stacked;
   for (std::size_t r = 0; r < halves.residuals; ++r) {
     const ValueId v = body.outputs[known.outputs + r], in = halves.unknown->inputs[r];
@@ -204,7 +204,7 @@ std::vector<Stacked> give_residuals(const Halves& halves, const Known& known, Re
       rest.add_constant(in, {known.constants[input], -1});
     } else if (known.counted && input == number) {
       rest.number = in;
-    } else if (!known.taped && input >= first_x && input < body.inputs.size()) {
+    } else if (!known.offloaded && input >= first_x && input < body.inputs.size()) {
       rest.add_x(in, {known.xs[input - first_x], -1});
     } else if (same[at(v)]) {
       rest.early.push_back(v);
@@ -219,7 +219,7 @@ std::vector<Stacked> give_residuals(const Halves& halves, const Known& known, Re
 /// Gives `rest` what is the same in each step.
 void give_hoisted(const Halves& halves, const Known& known, const Tensor& steps, Rest& rest) {
   const std::vector<bool> same =
-      same_in_each_step(*halves.known, known.constants.size(), known.taped);
+      same_in_each_step(*halves.known, known.constants.size(), known.offloaded);
   const Tensors once = hoisted(*halves.known, same, rest.early, known.constants, steps);
   for (std::size_t i = 0; i < once.size(); ++i) rest.add_constant(rest.early_in[i], {once[i], -1});
 }
@@ -232,7 +232,7 @@ Program stacking(const Halves& halves, const Known& known, const std::vector<Sta
   return body;
 }
 
-/// The axes of tickets, for the known or the unknown of the taped outputs, whose marks begin at
+/// The axes of tickets, for the known or the unknown of the offloaded outputs, whose marks begin at
 /// `first`.
 std::vector<int> ranks_of(const std::vector<int>& ranks, const std::vector<bool>& unknown,
                           std::size_t first, bool mark) {
@@ -249,7 +249,7 @@ Tensors run_known(ScanParams p, const Halves& halves, const Known& known,
   const Program body = stacking(halves, known, stacked);
   if (body.outputs.empty() && effect_of(body) == Effect::pure) return {};
   p.ticket_ranks = ranks_of(p.ticket_ranks, halves.unknown_outputs, p.carries, false);
-  if (p.taped) p.ticket_ranks.resize(p.ticket_ranks.size() + stacked.size(), 0);
+  if (p.offloaded) p.ticket_ranks.resize(p.ticket_ranks.size() + stacked.size(), 0);
   return bind_scan(p, {simplify(body), {}}, known.constants, known.carry, known.xs, steps);
 }
 
@@ -289,8 +289,8 @@ Primitive::SplitResult scan_split(const Op& op, TensorSpan operands,
                                   const std::vector<bool>& wanted) {
   const ScanParams& all = op.as<ScanParams>();
   Tensor steps;
-  if (all.taped) steps = operands[0];
-  check(!all.taped || steps.has_value(), "scan: the number of steps depends on a tangent");
+  if (all.offloaded) steps = operands[0];
+  check(!all.offloaded || steps.has_value(), "scan: the number of steps depends on a tangent");
   const Pruned whole = prune(all, operands, wanted);
   const ScanParts of(whole.p, whole.x);
   std::vector<bool> constants = missing(of.constants), unknown_carry = missing(of.carry);
@@ -299,7 +299,7 @@ Primitive::SplitResult scan_split(const Op& op, TensorSpan operands,
 
   const Known known{kept(of.constants), where_marked(of.carry, unknown_carry, false),
                     kept(of.xs),        halves.known->outputs.size() - halves.residuals,
-                    whole.p.counted,    whole.p.taped};
+                    whole.p.counted,    whole.p.offloaded};
   Rest rest;
   const std::vector<Stacked> stacked = give_residuals(halves, known, rest);
   give_hoisted(halves, known, steps, rest);
@@ -330,9 +330,9 @@ Primitive::SplitResult scan_split(const Op& op, TensorSpan operands,
 // 1. Splits the body, again until no more of the carry becomes unknown, as scan_split does.
 // 2. Refuses a condition that reads what is unknown by then: the known loop ends by it.
 // 3. Gives the residuals as cheaply as each allows, and binds the known loop, which counts its
-//    steps and puts the other residuals on tapes, a value for each step.
-// 4. Writes the rest as a scan of so many steps, of those tapes and the unknown operands. It comes
-//    last because only the known loop has the number of steps and the tickets of the tapes.
+//    steps and puts the other residuals in stores, a value for each step.
+// 4. Writes the rest as a scan of so many steps, of those stores and the unknown operands. It comes
+//    last because only the known loop has the number of steps and the tickets of the stores.
 //
 // The result holds the known results, in the places of the whole equation, and the scan, which is
 // not bound yet. Throws for such a condition, and what binding does.
@@ -353,14 +353,14 @@ Primitive::SplitResult while_split(const Op& op, TensorSpan x, const std::vector
                     false,    true};
   Rest rest;
   const std::vector<Stacked> stacked = give_residuals(halves, known, rest);
-  WhileParams taped;
-  taped.tape = p.tape;
-  taped.taped = true;
-  taped.ticket_ranks = ranks_of(p.ticket_ranks, halves.unknown_outputs, carries, false);
-  const std::size_t known_ys = taped.ticket_ranks.size();
-  taped.ticket_ranks.resize(known_ys + stacked.size(), 0);
+  WhileParams offloaded;
+  offloaded.residuals = p.residuals;
+  offloaded.offloaded = true;
+  offloaded.ticket_ranks = ranks_of(p.ticket_ranks, halves.unknown_outputs, carries, false);
+  const std::size_t known_ys = offloaded.ticket_ranks.size();
+  offloaded.ticket_ranks.resize(known_ys + stacked.size(), 0);
   const Tensors results =
-      bind_while(taped, {condition.known, {}}, {simplify(stacking(halves, known, stacked)), {}},
+      bind_while(offloaded, {condition.known, {}}, {simplify(stacking(halves, known, stacked)), {}},
                  kept(cc), known.constants, known.carry);
   const Tensor& steps = results[known.carry.size()];
   give_hoisted(halves, known, steps, rest);
@@ -378,7 +378,7 @@ Primitive::SplitResult while_split(const Op& op, TensorSpan x, const std::vector
 
   // Results: the carry, the number of steps, tickets.
   Primitive::SplitResult out;
-  out.known.resize(carries + p.taped + p.ys());
+  out.known.resize(carries + p.offloaded + p.ys());
   std::size_t known_carry = 0, known_ticket = 0;
   for (std::size_t i = 0; i < p.body->outputs.size(); ++i) {
     std::size_t result = i;
@@ -390,14 +390,14 @@ Primitive::SplitResult while_split(const Op& op, TensorSpan x, const std::vector
     else
       out.known[result] = tickets[known_ticket++];
   }
-  if (p.taped) out.known[carries] = steps;
+  if (p.offloaded) out.known[carries] = steps;
   ScanParams like;
-  like.taped = true;
-  like.tape = p.tape;
+  like.offloaded = true;
+  like.residuals = p.residuals;
   like.index = count_type().dtype;
   ScanParams q = rest.params(like, *halves.unknown);
   q.ticket_ranks = ranks_of(p.ticket_ranks, halves.unknown_outputs, carries, true);
-  out.primitive = &taped_scan_p;
+  out.primitive = &offloaded_scan_p;
   out.params = make_params(std::move(q));
   out.operands = rest.operands(steps);
   return out;

@@ -2,7 +2,7 @@
 #include <postern/control.h>
 #include <postern/transforms.h>
 
-#include "control/loop_tape.h"
+#include "control/residual_store.h"
 #include "control/scan.h"
 #include "core/lists.h"
 #include "lower/collectives.h"
@@ -34,7 +34,7 @@ Types while_type(const Params* params, TypeSpan operands) {
   Types out = p.body->output_types();
   for (std::size_t i = 0; i < p.carries(); ++i)
     out[i].weak = out[i].weak && operands[constants + i].weak;
-  if (!p.taped) return out;
+  if (!p.offloaded) return out;
   for (std::size_t i = 0; i < p.ys(); ++i)
     out[p.carries() + i] = ticket_type(out[p.carries() + i], p.ticket_ranks[i]);
   out.insert(nth(out, p.carries()), count_type());
@@ -62,7 +62,7 @@ Tensors bind_while(WhileParams p, const Closed& condition, const Closed& body,
   p.body = body.program;
   append(operands, carry);
   const Primitive* primitive = &while_p;
-  if (p.taped) primitive = &taped_while_p;
+  if (p.offloaded) primitive = &offloaded_while_p;
   return bind_n(*primitive, make_params(std::move(p)), operands);
 }
 
@@ -70,9 +70,9 @@ namespace {
 
 // Constants of the body may move; the condition sees values only. A part of the carry that starts
 // without a tangent may get one in some step, so the body is traced until no step adds one.
-// Afterwards the results are those of the loop, in its order: carry, and of one that is taped the
-// number of its steps and its tickets, each with the tangent of its own tape. Throws what tracing
-// the body does.
+// Afterwards the results are those of the loop, in its order: carry, and of one that is offloaded
+// the number of its steps and its tickets, each with the tangent of its own store. Throws what
+// tracing the body does.
 Jvp while_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const auto& p = op.as<WhileParams>();
   const auto cc = x.first(p.condition_constants),
@@ -129,11 +129,11 @@ Jvp while_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   // carry, its tangents, number of steps, tickets, tickets of tangents
   const std::span results(all);
   Tensors y(all.begin(), nth(all, carry.size())), dy = placed(moves, results.subspan(carry.size()));
-  if (p.taped) {
-    const auto taped = results.subspan(carry.size() + count(moves));
-    append(y, taped.first(1 + p.ys()));
+  if (p.offloaded) {
+    const auto offloaded = results.subspan(carry.size() + count(moves));
+    append(y, offloaded.first(1 + p.ys()));
     dy.emplace_back();
-    append(dy, placed(y_moves, taped.subspan(1 + p.ys())));
+    append(dy, placed(y_moves, offloaded.subspan(1 + p.ys())));
   }
   return {std::move(y), std::move(dy)};
 }
@@ -243,7 +243,7 @@ Tensors while_evaluate(const Op& op, TensorSpan x) {
 
 }  // namespace
 
-static Tensors taped_while_evaluate(const Op& op, TensorSpan x) {
+static Tensors offloaded_while_evaluate(const Op& op, TensorSpan x) {
   const auto& p = op.as<WhileParams>();
   const std::size_t constants = p.condition_constants + p.body_constants;
   Tensors carry(carry_of(p, x).begin(), carry_of(p, x).end()), in;
@@ -257,7 +257,7 @@ static Tensors taped_while_evaluate(const Op& op, TensorSpan x) {
     in = between(x, p.condition_constants, constants);
     append(in, carry);
     carry = evaluator.program(p.body, in);
-    loop_tape_access.write_now(steps, tickets, std::span(carry).subspan(p.carries()), p.tape);
+    residual_access.write_now(steps, tickets, std::span(carry).subspan(p.carries()), p.residuals);
     carry.resize(p.carries());
   }
   carry.push_back(step_number(steps));
@@ -277,7 +277,7 @@ constexpr Primitive while_p{.name = "while",
                             .lower = while_lower,
                             .evaluate = while_evaluate};
 
-constexpr Primitive taped_while_p = taped(while_p, taped_while_evaluate);
+constexpr Primitive offloaded_while_p = offloaded(while_p, offloaded_while_evaluate);
 
 }  // namespace postern::internal
 
@@ -288,12 +288,12 @@ namespace {
 
 /// The loop in segments of `every` steps, each of which is done again where the derivative needs
 /// it. The carry says first whether to go on, so that the condition is evaluated once a step. Two
-/// tapes at a time share the limit: that of the kept carries, and of the segment taken back.
+/// stores at a time share the limit: that of the kept carries, and of the segment taken back.
 Tensors in_segments(WhileParams p, const Closed& test, const Closed& step, const Tensors& init,
                     int every, const Place& place) {
   WhileParams of_segment = p;
-  of_segment.tape.of_segment = true;
-  p.tape.keep_every = every;
+  of_segment.residuals.of_segment = true;
+  p.residuals.keep_every = every;
   auto run = [](const Closed& closed, TensorSpan carry) {
     Tensors in = closed.captures;
     append(in, carry);
@@ -356,7 +356,7 @@ detail::Tensors detail::while_loop(const TensorFunction& condition, const Tensor
   check(gives.size() == 1 && gives[0].dtype == DType::pred && gives[0].dims.empty(),
         "while_loop: the condition must give pred[], got {}", given);
   WhileParams p;
-  p.tape = {static_cast<std::int64_t>(options.memory), options.file};
+  p.residuals = {static_cast<std::int64_t>(options.memory), options.file};
   const bool again =
       effect_of(*test.program) == Effect::pure && effect_of(*step.program) == Effect::pure;
   if (options.keep_every > 1 && again)

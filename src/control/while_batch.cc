@@ -1,5 +1,5 @@
 // while_loop under vmap.
-#include "control/loop_tape.h"
+#include "control/residual_store.h"
 #include "control/scan.h"
 #include "core/lists.h"
 
@@ -64,7 +64,7 @@ class BatchedWhile {
     for (std::size_t i = 0; i < p_.ys(); ++i) q.ticket_ranks[i] += y_mapped_[i];
     Tensors y = bind_while(q, test, body, cc_, bc_, carry_);
     std::vector<int> out = axes_where(mapped_);
-    if (p_.taped) out.push_back(-1);
+    if (p_.offloaded) out.push_back(-1);
     append(out, axes_where(y_mapped_));
     return {std::move(y), std::move(out)};
   }
@@ -114,7 +114,7 @@ class BatchedWhile {
   std::pair<Tensors, std::vector<int>> batched_step(TensorSpan in, const Tensor& alive) const {
     auto [y, from] = batch_of(*p_.body, in, axes_with_carry(bc_axes_), size_, alive);
     for (std::size_t i = 0; i < y.size(); ++i) {
-      // Of a branch that some do not take, each element has its own tape: it is freed by itself.
+      // Of a branch that some do not take, each element has its own store: it is freed by itself.
       bool is_mapped = from[i] >= 0 || alive.has_value();
       if (i < carry_.size()) is_mapped = mapped_[i];
       if (is_mapped) y[i] = move_batch(y[i], from[i], 0, size_, alive);
@@ -130,7 +130,7 @@ class BatchedWhile {
   }
 
   /// Each element has its own end: the carry says first which are alive, and only those move on. Of
-  /// a taped loop it then counts each element's steps.
+  /// an offloaded loop it then counts each element's steps.
   Batched masked() {
     refuse_ordered(*p_.condition);
     for (std::size_t i = 0; i < carry_.size(); ++i) map(i);
@@ -138,7 +138,7 @@ class BatchedWhile {
     if (mask_.has_value()) alive = logical_and(alive, mask_);
     Tensors carry{alive};
     const Type counts{count_type().dtype, {size_}};
-    if (p_.taped) carry.push_back(zeros_of(counts));
+    if (p_.offloaded) carry.push_back(zeros_of(counts));
     const std::size_t own = carry.size();
     append(carry, carry_);
     const Closed test = trace_inner("condition", types_of(carry),
@@ -153,7 +153,7 @@ class BatchedWhile {
       for (std::size_t i = 0; i < old.size(); ++i) next[i] = select_elements(now, next[i], old[i]);
       const auto after = TensorSpan(next).first(old.size());
       Tensors out{logical_and(now, batch_condition(joined(cc, after), now).first)};
-      if (p_.taped) out.push_back(add(mine[1], convert(now, counts.dtype)));
+      if (p_.offloaded) out.push_back(add(mine[1], convert(now, counts.dtype)));
       append(out, next);
       return out;
     });
@@ -161,7 +161,7 @@ class BatchedWhile {
     for (int& rank : q.ticket_ranks) ++rank;
     Tensors y = bind_while(q, test, body, {}, constants, carry);
     const auto first = nth(y, own);
-    if (p_.taped) y[own + carry_.size()] = y[1];  // an element's steps for those of the loop
+    if (p_.offloaded) y[own + carry_.size()] = y[1];  // an element's steps for those of the loop
     y.erase(y.begin(), first);
     const std::size_t results = y.size();
     return {std::move(y), std::vector<int>(results, 0)};

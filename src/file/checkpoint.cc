@@ -264,7 +264,8 @@ void CheckpointState::see(const TapInfo& info, std::span<const AnyView> leaves) 
                                       info.name, info.place.line),
                           options.patience};
   snapshot->states = host::save_states();
-  if (here && here->run && here->run->tape) snapshot->tape = here->run->tape->mark(*here->run);
+  if (here && here->run && here->run->recording)
+    snapshot->recording = here->run->recording->mark(*here->run);
   if (!snapshot->states.empty() && host::in_delivery())
     throw Error(ErrorCode::failed_precondition,
                 "checkpoint: states are registered, and an asynchronous tap comes too late to see "

@@ -110,16 +110,16 @@ Json tensors_of(const Snapshot& snapshot) {
   return tensors;
 }
 
-Json json_of_mark(const host::TapeMark& mark) {
-  const auto& [tape, run, sites] = mark;
+Json json_of_mark(const host::RecordingMark& mark) {
+  const auto& [recording, run, sites] = mark;
   Json calls_of = Json::array();
   for (const auto& [site, device, element, calls] : sites)
     calls_of.push_back({site, device, element, calls});
-  return {{"name", tape}, {"run", run}, {"sites", std::move(calls_of)}};
+  return {{"name", recording}, {"run", run}, {"sites", std::move(calls_of)}};
 }
 
-host::TapeMark mark_from(const Json& json) {
-  host::TapeMark out{
+host::RecordingMark mark_from(const Json& json) {
+  host::RecordingMark out{
       json.at("name").get<std::string>(), exactly<std::uint64_t>(json.at("run")), {}};
   for (const Json& s : json.at("sites"))
     out.sites.push_back({exactly<std::int64_t>(s.at(0)), exactly<int>(s.at(1)),
@@ -228,7 +228,7 @@ Json write_files(const fs::path& folder, const Snapshot& snapshot, const std::st
         write_file(folder, fmt::format("state-{}{}", mark, states.size() - 1), "", bytes));
   }
   Json recording;  // null: none
-  if (snapshot.tape) recording = json_of_mark(*snapshot.tape);
+  if (snapshot.recording) recording = json_of_mark(*snapshot.recording);
   return {{"tap", snapshot.tap},
           {"place", snapshot.place},
           {"tensors", tensors_of(snapshot)},
@@ -295,7 +295,7 @@ StoredCheckpoint read_checkpoint(const fs::path& checkpoint) try {
     for (const Json& entry : process.at("states"))
       of.states.emplace_back(entry.at("name").get<std::string>(),
                              out.files[index_from(entry.at("file"), out.files.size())]);
-    if (const Json& tape = process.at("recording"); !tape.is_null()) of.tape = mark_from(tape);
+    if (const Json& mark = process.at("recording"); !mark.is_null()) of.recording = mark_from(mark);
   }
   if (out.processes.empty())
     refuse_at(ErrorCode::invalid_argument, checkpoint, "it is of no process");

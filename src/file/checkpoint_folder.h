@@ -22,7 +22,7 @@
 #include "file/safetensors.h"
 #include "file/site_json.h"
 #include "host/host_state.h"
-#include "host/tape.h"
+#include "host/recording.h"
 
 namespace postern::internal::file {
 
@@ -56,7 +56,7 @@ struct Snapshot {
   std::vector<std::pair<std::string, Type>> wholes;
   std::vector<CheckpointPart> parts;
   host::SavedStates states;
-  std::optional<host::TapeMark> tape = {};  // where its run was on a recording for resume()
+  std::optional<host::RecordingMark> recording = {};  // where its run was, for resume()
   std::optional<Together> together = {};
 };
 
@@ -76,7 +76,7 @@ struct StoredCheckpoint {
   std::vector<Whole> tensors;
   struct OfProcess {
     host::SavedStates states;
-    std::optional<host::TapeMark> tape = {};
+    std::optional<host::RecordingMark> recording = {};
   };
   std::vector<OfProcess> processes;  // by rank
 };

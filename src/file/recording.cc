@@ -124,11 +124,11 @@ using file::CborJson;
 
 constexpr std::string_view recording_line = "postern recording 1\n";
 
-std::string file_text(const host::Tape& tape) {
+std::string file_text(const host::Recording& recording) {
   CborJson firings = CborJson::array();
-  for (const RecordedFiring& f : tape.firings()) firings.push_back(file::json_of(f));
+  for (const RecordedFiring& f : recording.firings()) firings.push_back(file::json_of(f));
   std::string body;
-  CborJson::to_cbor({{"programs", tape.programs()}, {"firings", firings}}, body);
+  CborJson::to_cbor({{"programs", recording.programs()}, {"firings", firings}}, body);
   return fmt::format("{}{}\n{}", recording_line, digest(body), body);
 }
 
@@ -180,19 +180,20 @@ Contents read(const std::filesystem::path& path) {
 
 }  // namespace
 
-Taping::Taping(std::shared_ptr<host::Tape> tape, std::filesystem::path file)
-    : tape_(std::move(tape)), file_(std::move(file)) {
-  host::set_current_tape(tape_);
+Taping::Taping(std::shared_ptr<host::Recording> recording, std::filesystem::path file)
+    : recording_(std::move(recording)), file_(std::move(file)) {
+  host::set_current_recording(recording_);
 }
 Taping::Taping(Taping&& other) noexcept
-    : tape_(std::move(other.tape_)), file_(std::move(other.file_)) {}
+    : recording_(std::move(other.recording_)), file_(std::move(other.file_)) {}
 
 void Taping::close() {
-  if (!tape_) return;
-  host::set_current_tape(nullptr);
-  const std::shared_ptr<host::Tape> tape = std::move(tape_);
-  tape->close();
-  if (tape->is_to_be_written()) host::write_text_file("record", file_.string(), file_text(*tape));
+  if (!recording_) return;
+  host::set_current_recording(nullptr);
+  const std::shared_ptr<host::Recording> recording = std::move(recording_);
+  recording->close();
+  if (recording->is_to_be_written())
+    host::write_text_file("record", file_.string(), file_text(*recording));
 }
 
 Taping::~Taping() {
@@ -204,14 +205,15 @@ Taping::~Taping() {
 }
 
 Taping record(const std::filesystem::path& file, const RecordingOptions& options) {
-  if (!options.resumable) return {std::make_shared<host::Tape>(), file};
+  if (!options.resumable) return {std::make_shared<host::Recording>(), file};
   return {std::make_shared<host::Journal>(file::journal_file(file)), file};
 }
 
 Taping replay(const std::filesystem::path& file) {
   Contents contents = read(file);
-  return {std::make_shared<host::Tape>(std::move(contents.programs), std::move(contents.firings)),
-          file};
+  return {
+      std::make_shared<host::Recording>(std::move(contents.programs), std::move(contents.firings)),
+      file};
 }
 
 std::vector<RecordedFiring> read_recording(const std::filesystem::path& file) {

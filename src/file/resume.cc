@@ -223,8 +223,8 @@ void resume_recording(const FoundCheckpoint* checkpoint, const Taping& recording
     throw Error(
         ErrorCode::failed_precondition,
         "resume: the recording is not one of record(file, {.resumable = true}), or is over");
-  journal->resume(checkpoint != nullptr, checkpoint ? of_this_process(checkpoint->stored).tape
-                                                    : std::optional<host::TapeMark>());
+  journal->resume(checkpoint != nullptr, checkpoint ? of_this_process(checkpoint->stored).recording
+                                                    : std::optional<host::RecordingMark>());
 }
 
 bool ShapedByNames::has(const std::string& path) const {

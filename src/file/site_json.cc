@@ -9,12 +9,12 @@
 #include "cluster/cluster.h"
 #include "core/sharding.h"
 #include "file/described_json.h"
-#include "host/loop_tape.h"
 #include "host/process_call.h"
+#include "host/residual_store.h"
 #include "host/stage.h"
 #include "print/print_job.h"
 #include "shard/processes.h"
-#include "site/loop_tape.h"
+#include "site/residual_store.h"
 
 namespace postern::internal::file {
 
@@ -149,8 +149,8 @@ SiteSpec site_from(const Json& from) {
   if (s.has_counts()) s.counts = std::make_shared<SiteCounts>();
   s.from_file = true;
   check_sizes(s);
-  s.function = host::loop_tape_function(s.named.name);
-  if (s.function) check_loop_tape_site(s);
+  s.function = host::residual_function(s.named.name);
+  if (s.function) check_residual_site(s);
   if (s.named.name == process_call) {
     s.function = host::process_function(s.named.attributes);
     host::check_process_site(s);

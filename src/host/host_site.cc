@@ -9,8 +9,8 @@
 #include "core/process_sharding.h"
 #include "core/sharding.h"
 #include "core/value.h"
-#include "host/loop_tape.h"
 #include "host/process_call.h"
+#include "host/residual_store.h"
 #include "host/stage.h"
 #include "host/ticket.h"
 
@@ -94,7 +94,7 @@ void HostSite::serve(std::shared_ptr<const detail::HostFunction> found) {
     invoke = enter_and_make_booleans;
     object = plain.get();
   }
-  is_ours = is_of_loop_tapes(*function) || is_of_processes(*function);
+  is_ours = is_of_residuals(*function) || is_of_processes(*function);
   awake = spec->live && function == asleep() ? &spec->live->on : nullptr;
   wants_info = function->wants_call_info || function->wants_tap_info;
   quick = direct && !wants_info && !unchecked && buffers <= few;

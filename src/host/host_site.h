@@ -46,7 +46,8 @@ struct HostSite {
   // The program is from a file: what it passes must be compared with the site.
   bool unchecked = false;
   bool fetched = false;  // an asynchronous tap at whose leaves nobody looks before it is delivered
-  bool is_ours = false;  // no user's function: it is for the tapes of loops, or meets processes
+  bool is_ours =
+      false;  // no user's function: it is for the residual stores of loops, or meets processes
   // Of a live hook that has no listener of its own: whether any was turned on.
   const std::atomic<bool>* awake = nullptr;
   std::size_t operands = 0, results = 0;

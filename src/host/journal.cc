@@ -1,7 +1,7 @@
 // Giving calls what an earlier process recorded, and recording those that it had not come to.
 //
-// Calls are told apart as on every tape. Those that failed are entered again: what made them fail
-// may be over. Taps are entered in any case.
+// Calls are told apart as in every recording. Those that failed are entered again: what made them
+// fail may be over. Taps are entered in any case.
 #include "host/journal.h"
 
 #include "core/check.h"
@@ -17,14 +17,14 @@ namespace {
 
 }  // namespace
 
-void Journal::resume(bool from_checkpoint, const std::optional<TapeMark>& mark) {
+void Journal::resume(bool from_checkpoint, const std::optional<RecordingMark>& mark) {
   std::scoped_lock lock(guard_);
   if (begun_)
     refuse(ErrorCode::failed_precondition,
            "runs have been recorded already; resume with the recording before they start");
   JournalPast past = file_->past();
   if (past.programs.empty()) return;  // a new recording, from here on
-  if (from_checkpoint && (!mark || mark->tape != file_->name()))
+  if (from_checkpoint && (!mark || mark->recording != file_->name()))
     refuse(ErrorCode::failed_precondition,
            "the checkpoint was not kept by a synchronous tap while this recording was made; resume "
            "without it, or from another folder");
@@ -32,13 +32,13 @@ void Journal::resume(bool from_checkpoint, const std::optional<TapeMark>& mark) 
   past_.assign(std::make_move_iterator(past.calls.begin()),
                std::make_move_iterator(past.calls.end()));
   resumed_ = true;
-  skip_to(mark.value_or(TapeMark{file_->name()}));
+  skip_to(mark.value_or(RecordingMark{file_->name()}));
 }
 
-void Journal::skip_to(const TapeMark& mark) {
+void Journal::skip_to(const RecordingMark& mark) {
   runs_ = mark.run;
   std::map<Key, std::uint64_t> skip;
-  for (const TapeMark::Site& s : mark.sites)
+  for (const RecordingMark::Site& s : mark.sites)
     skip[{mark.run, s.site, s.device, s.element}] = s.calls;
   calls_ = skip;
   for (std::size_t i = 0; i < past_.size(); ++i) {
@@ -81,7 +81,7 @@ std::optional<bool> Journal::give(const Invocation& i) {
   rest->second.pop_front();
   JournalCall past = std::move(past_[at]);
   const std::string where = call_text(i, calls_[key]++);
-  if (!Tape::give(past.call, i, where)) return false;
+  if (!Recording::give(past.call, i, where)) return false;
   // As if the function had been entered. Sites take turns as they like; states do not go back.
   const auto loaded = [&] { return !loading_; };
   if (wait_at(loaded_, lock, &i.run, loaded, i.run.deadline) != Woken::done) return false;
@@ -139,13 +139,13 @@ void Journal::record(const Invocation& i, bool went_well) {
   file_->add(now);
 }
 
-std::optional<TapeMark> Journal::mark(const RunState& run) {
+std::optional<RecordingMark> Journal::mark(const RunState& run) {
   std::scoped_lock lock(guard_);
   if (closed_) return {};
-  TapeMark out{file_->name(), run.taped_run, {}};
+  RecordingMark out{file_->name(), run.recorded_run, {}};
   for (const auto& [key, calls] : calls_) {
     const auto& [of, site, device, element] = key;
-    if (of == run.taped_run) out.sites.push_back({site, device, element, calls});
+    if (of == run.recorded_run) out.sites.push_back({site, device, element, calls});
   }
   return out;
 }

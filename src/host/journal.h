@@ -1,12 +1,12 @@
-// Journal: a tape that outlives its process. Calls are in its file when they return; the process
-// that goes on from a checkpoint is given those that came after it, and then enters its functions.
+// Journal: a recording that outlives its process. Calls are in its file when they return;
+// who goes on from a checkpoint is given those that came after it, and then enters its functions.
 #pragma once
 #include <atomic>
 #include <functional>
 #include <memory>
 
 #include "host/host_state.h"
-#include "host/tape.h"
+#include "host/recording.h"
 
 namespace postern::internal::host {
 
@@ -37,24 +37,24 @@ class JournalFile {
   virtual void add(const JournalCall& call) = 0;
 };
 
-class Journal final : public Tape {
+class Journal final : public Recording {
  public:
   explicit Journal(std::unique_ptr<JournalFile> file) : file_(std::move(file)) {}
 
   /// Gives from here on what the file has after the mark, or, where there is no checkpoint, from
   /// the beginning. Throws Error: failed_precondition when runs have begun, or the mark (none: the
   /// checkpoint has none) is not of this file; data_loss when the file ends before the mark.
-  void resume(bool from_checkpoint, const std::optional<TapeMark>& mark);
+  void resume(bool from_checkpoint, const std::optional<RecordingMark>& mark);
 
   std::uint64_t begin_run(std::string_view program) override;
   void record(const Invocation& i, bool went_well) override;
   std::optional<bool> give(const Invocation& i) override;
-  std::optional<TapeMark> mark(const RunState& run) override;
+  std::optional<RecordingMark> mark(const RunState& run) override;
   bool is_to_be_written() const override { return false; }  // it is there
   bool is_resumed() const override { return resumed_; }
 
  private:
-  void skip_to(const TapeMark& mark);
+  void skip_to(const RecordingMark& mark);
   void load(std::unique_lock<Mutex>& lock, const SavedStates& states);
   SavedStates changed_states(SavedStates now, std::uint64_t number);
 

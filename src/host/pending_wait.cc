@@ -9,7 +9,7 @@
 #include "host/fire.h"
 #include "host/lookout.h"
 #include "host/pending.h"
-#include "host/tape.h"
+#include "host/recording.h"
 #include "host/ticket.h"
 #include "host/waits.h"
 
@@ -56,7 +56,7 @@ bool PendingCalls::wait(RunState& run, const HostSite& site, void* const* data, 
   const auto found = tickets_.find(number);
   if (found == tickets_.end()) {
     std::string text = unknown(number);
-    if (run.tape && run.tape->is_resumed())
+    if (run.recording && run.recording->is_resumed())
       text += "; a run that ended between the start of a call and its wait cannot be resumed";
     lock.unlock();
     run.fail(ErrorCode::failed_precondition, site, device, std::make_exception_ptr(TypeError(text)),

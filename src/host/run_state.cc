@@ -16,9 +16,9 @@
 #include "core/mutex.h"
 #include "core/text.h"
 #include "host/failure_text.h"
-#include "host/loop_tape.h"
 #include "host/pending.h"
 #include "host/queue.h"
+#include "host/residual_store.h"
 #include "host/run_end.h"
 #include "shard/processes.h"
 
@@ -96,15 +96,16 @@ TapSource& RunState::tap_source() {
   return *tap_source_;
 }
 
-LoopTapes& RunState::loop_tapes() {
-  if (part_of) return part_of->loop_tapes();
-  if (LoopTapes* const there = has_loop_tapes_.load(std::memory_order_acquire)) return *there;
+ResidualStores& RunState::residual_stores() {
+  if (part_of) return part_of->residual_stores();
+  if (ResidualStores* const there = has_residual_stores_.load(std::memory_order_acquire))
+    return *there;
   std::scoped_lock lock(guard_);
-  if (!loop_tapes_) {
-    loop_tapes_ = std::make_shared<LoopTapes>();
-    has_loop_tapes_.store(loop_tapes_.get(), std::memory_order_release);
+  if (!residual_stores_) {
+    residual_stores_ = std::make_shared<ResidualStores>();
+    has_residual_stores_.store(residual_stores_.get(), std::memory_order_release);
   }
-  return *loop_tapes_;
+  return *residual_stores_;
 }
 
 PendingCalls& RunState::calls() {
@@ -396,8 +397,8 @@ bool RunState::close() {
   open_.store(false, std::memory_order_relaxed);
   closed_.notify_all();
   for (Progress& p : progress_) p.site.store(nullptr, std::memory_order_relaxed);
-  has_loop_tapes_.store(nullptr, std::memory_order_relaxed);
-  loop_tapes_.reset();
+  has_residual_stores_.store(nullptr, std::memory_order_relaxed);
+  residual_stores_.reset();
   if (!has_tap_source_.load(std::memory_order_acquire)) return true;
   has_tap_source_.store(false, std::memory_order_relaxed);
   // What is still to be delivered keeps the source; else the next run of this record takes it over.
@@ -474,7 +475,7 @@ void RunState::reset() {
   outcome_.store(Outcome::running, std::memory_order_relaxed);
   never_waits.store(false, std::memory_order_relaxed);
   ticket = 0;
-  tape = nullptr;
+  recording = nullptr;
   context = nullptr;
   sink = nullptr;
   deadline = Clock::time_point::max();

@@ -25,10 +25,10 @@ namespace postern::internal::host {
 
 enum class Outcome : std::uint8_t { running, done, failed, cancelled, stopped };
 
-class LoopTapes;
+class ResidualStores;
 class PendingCalls;
 class RunState;
-class Tape;
+class Recording;
 
 /// What the undelivered firings of one run need after it has ended. Its StopState is what their
 /// StopToken and end_run see.
@@ -62,9 +62,9 @@ class RunState : public detail::StopState {
   std::ostream* sink = nullptr;
   FloatState floats = FloatState::now();  // of the thread that asked for it
   Clock::time_point deadline = Clock::time_point::max();
-  Turns turns;                  // of a run on several devices
-  std::shared_ptr<Tape> tape;   // where its firings are recorded, or come from
-  std::uint64_t taped_run = 0;  // its number there
+  Turns turns;                           // of a run on several devices
+  std::shared_ptr<Recording> recording;  // where its firings are recorded, or come from
+  std::uint64_t recorded_run = 0;        // its number there
 
   std::uint64_t ticket = 0;    // of Runtime::add_started, if it has one; set before others see it
   std::uint64_t lane_run = 0;  // its number on its lane, if it has one
@@ -112,8 +112,8 @@ class RunState : public detail::StopState {
   /// Prepares a run on several devices: what they write down is apart.
   void expect(std::span<const int> devices);
 
-  /// Returns whether it asks for something at each invocation, as a tape and a deadline do.
-  bool is_special() const { return tape || deadline != Clock::time_point::max(); }
+  /// Returns whether it asks for something at each invocation, as a recording and a deadline do.
+  bool is_special() const { return recording || deadline != Clock::time_point::max(); }
 
   int device_of(int ordinal) const {
     const auto i = static_cast<std::size_t>(ordinal - first_ordinal);
@@ -175,7 +175,7 @@ class RunState : public detail::StopState {
 
   /// Returns what its loops have put aside for their derivatives; of the whole run, for a part of
   /// one. Gone with close().
-  LoopTapes& loop_tapes();
+  ResidualStores& residual_stores();
 
   /// Refuses that the calling thread waits for its own run. Throws CallbackError(reentry) when it
   /// is inside a host function of this very run.
@@ -228,8 +228,8 @@ class RunState : public detail::StopState {
   std::shared_ptr<PendingCalls> calls_;
   std::atomic<bool> has_calls_{false};
   std::atomic<std::uint64_t> job_run_{0};
-  std::shared_ptr<LoopTapes> loop_tapes_;
-  std::atomic<LoopTapes*> has_loop_tapes_{nullptr};
+  std::shared_ptr<ResidualStores> residual_stores_;
+  std::atomic<ResidualStores*> has_residual_stores_{nullptr};
 
   std::atomic<Outcome> outcome_{Outcome::running};
   mutable Mutex guard_;

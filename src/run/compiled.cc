@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "block/overrides.h"
-#include "control/loop_tape.h"
+#include "control/residual_store.h"
 #include "core/cache.h"
 #include "core/check.h"
 #include "core/fork.h"
@@ -106,7 +106,7 @@ std::vector<std::shared_ptr<const void>> write_out(LoweringOptions& options, std
 
 /// What a program goes through on its way to text, in this order.
 constexpr void (*passes[])(Expanded& program) = {
-    expand_processes, [](Expanded& p) { p.program = with_tapes_expanded(p.program); }};
+    expand_processes, [](Expanded& p) { p.program = with_offloaded_expanded(p.program); }};
 
 Expanded passed(Expanded program) {
   for (const auto pass : passes) pass(program);

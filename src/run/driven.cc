@@ -11,8 +11,8 @@
 #include "host/fire.h"
 #include "host/live.h"
 #include "host/pending.h"
+#include "host/recording.h"
 #include "host/registry.h"
-#include "host/tape.h"
 #include "host/timeline.h"
 #include "run/array.h"
 #include "run/compiled.h"
@@ -65,9 +65,9 @@ void DrivenRun::begin() {
   if (number == 0) number = Runtime::get().next_run();
   set_of_processes(sites_->of_processes);
   if (host::in_delivery()) never_waits = true;
-  if (!tape) tape = host::current_tape();
-  if (tape) taped_run = tape->begin_run(sites_->text);
-  if ((sites_->named || own_functions) && host::enters_functions(tape)) {
+  if (!recording) recording = host::current_recording();
+  if (recording) recorded_run = recording->begin_run(sites_->text);
+  if ((sites_->named || own_functions) && host::enters_functions(recording)) {
     auto served = std::make_shared<DrivenSites>(*sites_);
     served->list = host::resolve_names(sites_->list, own_functions.get());
     sites_ = std::move(served);
@@ -130,7 +130,7 @@ void DrivenRun::run_part(const CompiledProgram& program, std::span<const Tensor*
   part->sink = sink;
   part->floats = floats;
   part->deadline = deadline;
-  part->tape = tape;
+  part->recording = recording;
   part->own_functions = own_functions;
   {
     std::scoped_lock lock(parts_guard_);
@@ -261,7 +261,7 @@ Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, TensorSpan
       alone->sink = run->sink;
       alone->floats = run->floats;
       alone->deadline = run->deadline;
-      alone->tape = run->tape;
+      alone->recording = run->recording;
       alone->own_functions = run->own_functions;
       alone->share_calls(*run);
     } else if (spec->role != SiteSpec::Role::whole) {

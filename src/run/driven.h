@@ -26,7 +26,7 @@ struct DrivenSites {
   std::map<const SiteSpec*, std::size_t> index;
   bool named = false;  // some are found by name
   bool of_processes = false;
-  std::string text;  // the same in every process: which program a tape is of
+  std::string text;  // the same in every process: which program a recording is of
 };
 
 class DrivenRun : public host::RunState, public std::enable_shared_from_this<DrivenRun> {

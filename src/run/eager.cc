@@ -16,7 +16,7 @@
 #include "run/compiled.h"
 #include "run/driven.h"
 #include "run/evaluator.h"
-#include "run/loop_tape.h"
+#include "run/residual_store.h"
 #include "run/sharded.h"
 
 namespace postern::internal {
@@ -190,7 +190,7 @@ Tensors run::evaluate_equation(const Primitive& primitive, const ParamsPtr& para
         known->program->run(arguments, results);
     }
   }
-  run::keep_tapes(arguments, results);
+  run::keep_stores(arguments, results);
   return results;
 }
 

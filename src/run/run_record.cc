@@ -1,12 +1,12 @@
 // The life of a run.
 //
 // begin() readies a record: its number, its sites, the functions that sites named so far are served
-// by, the tape. XLA has the record while it executes, so a handler finds the run that it is called
-// for. finish() ends it: at once if every device is ready, else the record keeps itself alive until
-// XLA's last completion, and until the functions that it started have returned. The end leaves the
-// lane, if leave_early() has not, and lets go of the program, which who ran it may still need
-// (Owner). Results that are still held keep only the record, which knows how the run ended. One
-// that nobody has goes to its lane, so that the next run there allocates none.
+// by, the recording. XLA has the record while it executes, so a handler finds the run that it is
+// called for. finish() ends it: at once if every device is ready, else the record keeps itself
+// alive until XLA's last completion, and until the functions that it started have returned. The end
+// leaves the lane, if leave_early() has not, and lets go of the program, which who ran it may still
+// need (Owner). Results that are still held keep only the record, which knows how the run ended.
+// One that nobody has goes to its lane, so that the next run there allocates none.
 #include "run/run_record.h"
 
 #include <algorithm>
@@ -15,9 +15,9 @@
 #include "host/executor.h"
 #include "host/handler.h"
 #include "host/lookout.h"
+#include "host/recording.h"
 #include "host/registry.h"
 #include "host/sanitizer.h"
-#include "host/tape.h"
 #include "host/unseen.h"
 #include "run/compiled.h"
 
@@ -85,10 +85,10 @@ void RunRecord::prepare(std::shared_ptr<const CompiledProgram> program) {
   site_count = program->sites_.size();
   set_of_processes(program->of_processes_);
   queues_work_ = program->queues_work_;
-  if (!tape) tape = host::current_tape();
-  if (tape) taped_run = tape->begin_run(module_->text);
+  if (!recording) recording = host::current_recording();
+  if (recording) recorded_run = recording->begin_run(module_->text);
   const auto own = std::exchange(own_functions, nullptr);
-  if ((program->named_ || own) && host::enters_functions(tape)) {  // it has sites of its own
+  if ((program->named_ || own) && host::enters_functions(recording)) {  // it has sites of its own
     struct Resolved {
       std::shared_ptr<const CompiledProgram> program;
       std::vector<host::HostSite> sites;

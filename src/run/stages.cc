@@ -23,7 +23,7 @@
 #include "run/driven.h"
 #include "run/evaluator.h"
 #include "run/inspect.h"
-#include "run/loop_tape.h"
+#include "run/residual_store.h"
 #include "transform/flatten.h"
 #include "transform/simplify.h"
 #include "transform/walk.h"
@@ -331,7 +331,7 @@ Tensors StagedProgram::run(Tensors inputs) const {
         DrivenRun::current()->run_part(*program, arguments, results);
       else
         program->run(arguments, results);
-      keep_tapes(arguments, results);
+      keep_stores(arguments, results);
       for (std::size_t i = 0; i < results.size(); ++i)
         values.all[at(step.device.outputs[i])] = std::move(results[i]);
       for (const auto& [v, later] : step.read_by)

@@ -14,7 +14,7 @@
 #include "host/executor.h"
 #include "host/limit.h"
 #include "host/lookout.h"
-#include "host/tape.h"
+#include "host/recording.h"
 #include "host/timeline.h"
 #include "host/unseen.h"
 #include "run/array.h"
@@ -180,7 +180,7 @@ std::shared_ptr<StartedRun> start_run(std::shared_ptr<RunState> state,
     if (site->live) run->live_hooks.push_back(site->live->number);
   run->record->context = options.context;
   run->record->sink = options.sink;
-  run->record->tape = host::current_tape();
+  run->record->recording = host::current_recording();
   const host::Nesting* nested = host::nesting();
   int depth = 0;
   if (nested) depth = nested->depth;

@@ -20,8 +20,8 @@ class Expansion {
   std::vector<Placement> into(const ProgramPtr& p, const std::vector<Placement>& inputs) const;
   static bool join(const Equation& e, std::size_t i, Placement& into, const Placement& other);
   static Placement number() { return {}; }
-  static Placement slice(Placement x, bool taped);
-  static Placement stacked(Placement y, bool taped);
+  static Placement slice(Placement x, bool offloaded);
+  static Placement stacked(Placement y, bool offloaded);
 
  private:
   struct Inner {

@@ -106,11 +106,11 @@ Placement::Placement(SplitPtr over, const P& by) {
 
 bool Placement::operator==(const Placement& other) const {
   if (!split || !other.split) return split == other.split;
-  return split->mesh == other.split->mesh && spec == other.spec && on_tape == other.on_tape;
+  return split->mesh == other.split->mesh && spec == other.spec && offloaded == other.offloaded;
 }
 
 Type Placement::held(const Type& whole) const {
-  if (!split || on_tape) return whole;
+  if (!split || offloaded) return whole;
   return part_of_each_process(sharding(), whole);
 }
 

@@ -63,8 +63,8 @@ Tensor count_over(const Split& split, const Names& names);
 struct Placement {
   P spec = P();
   SplitPtr split = nullptr;  // null: the whole
-  /// The value is a ticket for a tape, and what is on the tape lies so.
-  bool on_tape = false;
+  /// The value is a ticket for a store, and what is in the store lies so.
+  bool offloaded = false;
 
   Placement() = default;
   /// Means the whole where the sharding cuts along no axis of processes.

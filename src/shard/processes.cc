@@ -109,7 +109,7 @@ std::vector<Held> Expansion::on_parts(const Program& program, const Equation& e,
   const auto first = std::ranges::find_if(x, [](const Held& h) { return h.placement.is_cut(); });
   const Type& cut = program.type(e.operands[static_cast<std::size_t>(first - x.begin())]);
   const Placement& placement = first->placement;
-  const auto axes = placement.on_tape ? std::nullopt : moved_axes(e, cut.dims.size());
+  const auto axes = placement.offloaded ? std::nullopt : moved_axes(e, cut.dims.size());
   const bool all_alike = std::ranges::all_of(
       x, [&](const Held& h) { return !h.placement.is_cut() || h.placement == placement; });
   if (axes && all_alike && e.results == 1) {
@@ -201,20 +201,20 @@ bool Expansion::join(const Equation&, std::size_t, Placement& into, const Placem
 Placement Expansion::slice(Placement x, bool) {
   if (!x.is_cut()) return x;
   std::vector<Names> spec = x.spec.parts();
-  check(x.on_tape || spec[0].empty(),
+  check(x.offloaded || spec[0].empty(),
         "scan: what it steps through is cut over processes along that axis, by {}; collect(x) "
         "sends everybody the whole",
         to_string(x.spec));
-  if (!x.on_tape) spec.erase(spec.begin());
+  if (!x.offloaded) spec.erase(spec.begin());
   return {x.split, P(std::move(spec))};
 }
 
-Placement Expansion::stacked(Placement y, bool taped) {
+Placement Expansion::stacked(Placement y, bool offloaded) {
   if (!y.is_cut()) return y;
   std::vector<Names> spec = y.spec.parts();
-  if (!taped) spec.insert(spec.begin(), Names());
+  if (!offloaded) spec.insert(spec.begin(), Names());
   y.spec = P(std::move(spec));
-  y.on_tape = taped;
+  y.offloaded = offloaded;
   return y;
 }
 

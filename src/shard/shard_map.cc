@@ -274,7 +274,7 @@ bool one_for_each(const Program& body, std::size_t devices) {
   bool loops = false;
   any_equation(body, [&](const Equation& e) {
     ++equations;
-    // Those over tapes are not counted.
+    // Those over stores are not counted.
     loops = loops || (e.primitive->loops() && !e.primitive->calls && has_site(e));
     return false;
   });

@@ -63,15 +63,15 @@ class ShardingPropagation {
     return true;
   }
   static MaybePartition number() { return Partition(); }
-  static MaybePartition slice(MaybePartition cut, bool taped) {
-    if (!cut || taped) return {};  // a ticket says nothing of what it is for
+  static MaybePartition slice(MaybePartition cut, bool offloaded) {
+    if (!cut || offloaded) return {};  // a ticket says nothing of what it is for
     const auto stacked = nth(cut->axes, cut->outer);
     if (!stacked->empty()) return {};
     cut->axes.erase(stacked);
     return cut;
   }
-  static MaybePartition stacked(MaybePartition cut, bool taped) {
-    if (!cut || taped) return {};
+  static MaybePartition stacked(MaybePartition cut, bool offloaded) {
+    if (!cut || offloaded) return {};
     cut->axes.insert(nth(cut->axes, cut->outer), std::vector<std::string>());
     return cut;
   }

@@ -59,8 +59,8 @@ class VaryingAxes {
   }
   static AxisSet number() { return 0; }
   static AxisSet slice(AxisSet x, bool) { return x; }
-  AxisSet stacked(AxisSet y, bool taped) const {
-    if (taped) return every_axis();  // each device has tapes of its own
+  AxisSet stacked(AxisSet y, bool offloaded) const {
+    if (offloaded) return every_axis();  // each device has stores of its own
     return y;
   }
 
@@ -112,7 +112,7 @@ class VaryingAxes {
   AxisSets of_control_flow(const Equation& e, const AxisSets& operands) const {
     Flow<AxisSet> flow = through(*this, e, operands);
     const bool is_while = e.primitive->control == ControlFlow::while_loop;
-    AxisSet decides = 0;  // the condition, the index, or a taped scan's number of steps
+    AxisSet decides = 0;  // the condition, the index, or an offloaded scan's number of steps
     if (is_while)
       decides = flow.outputs[0][0];
     else if (!e.primitive->loops() || e.primitive->calls)

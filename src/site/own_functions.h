@@ -10,8 +10,8 @@ namespace postern::internal {
 
 /// Rooms further down have them: `src/wiring.cc` names them.
 struct OwnFunctions {
-  /// That of a call of site/loop_tape.h; null for all other names.
-  std::shared_ptr<const detail::HostFunction> (*of_tape)(std::string_view name);
+  /// That of a call of site/residual_store.h; null for all other names.
+  std::shared_ptr<const detail::HostFunction> (*of_residuals)(std::string_view name);
   /// That of a collective over processes with these attributes (shard/processes.h), for which it
   /// throws TypeError if they are none.
   std::shared_ptr<const detail::HostFunction> (*of_processes)(const Attributes& attributes);

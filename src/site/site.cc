@@ -9,8 +9,8 @@
 #include "ops/family.h"
 #include "ops/shape.h"
 #include "shard/shard_map.h"
-#include "site/loop_tape.h"
 #include "site/own_functions.h"
+#include "site/residual_store.h"
 #include "transform/walk.h"
 
 namespace postern::internal {
@@ -231,7 +231,7 @@ void check_gathered(const Lowering& out, const Equation& e, const SiteSpec& s) {
   if (!out.partitioned() || out.mesh() || out.gather_limit() == 0) return;
   std::size_t bytes = 0;
   for (std::size_t i = 0; i < e.operands.size(); ++i) bytes += out.operand_type(e, i).byte_size();
-  if (own_functions.of_tape(s.named.name))  // of so many steps
+  if (own_functions.of_residuals(s.named.name))  // of so many steps
     bytes /= static_cast<std::size_t>(room_for_steps(s.named.attributes));
   PlaceScope::Replace at(s.place);
   check(bytes <= out.gather_limit(),

@@ -1,5 +1,5 @@
 // Tapes of while loops: their limits, tickets, ways to keep less, files and full disks.
-#include "host/loop_tape.h"
+#include "host/residual_store.h"
 
 #include <fmt/format.h>
 #include <postern/file.h>
@@ -49,15 +49,15 @@ TEST(WhileTapes, ALimitIsThatOfKeptCarriesAndASegmentTogether) {
 
 TEST(WhileTapes, ATicketIsOfItsOwnRunHoweverManyCome) {
   RecordProperty("covers", "CTRL-15");
-  host::LoopTapes first;
+  host::ResidualStores first;
   const auto budget = first.new_budget({});
-  const auto one = [&] { return std::make_unique<host::LoopTape>(4, budget); };
+  const auto one = [&] { return std::make_unique<host::ResidualStore>(4, budget); };
   const double ticket = first.add(one()), other = first.add(one());
   EXPECT_NE(first.find(ticket), nullptr);
   EXPECT_NE(first.find(ticket), first.find(other));
   EXPECT_EQ(first.find(ticket + other), nullptr) << "a sum of tickets is none";
-  for (int i = 1; i < 1 << 20; ++i) host::LoopTapes();
-  host::LoopTapes later;
+  for (int i = 1; i < 1 << 20; ++i) host::ResidualStores();
+  host::ResidualStores later;
   later.add(one());
   EXPECT_EQ(later.find(ticket), nullptr);
   first.remove(ticket);
@@ -261,13 +261,13 @@ TEST(WhileTapes, LoopsInLoopsShareOneFile) {
 TEST(WhileTapes, WhatIsFreedInAFileIsGivenToTheNext) {
   RecordProperty("covers", "CTRL-15");
   const test::TemporaryFolder folder;
-  host::LoopTapes tapes;
+  host::ResidualStores tapes;
   const auto budget = tapes.new_budget({.memory = 1, .file = folder.path() + "/tape"});
   const auto page = static_cast<rlim_t>(::sysconf(_SC_PAGESIZE));
   const test::FullDisk disk(4 * page);
   const std::vector<float> values(1000, 1.5f);
   for (int i = 0; i < 100; ++i) {
-    host::LoopTape tape(4, budget);
+    host::ResidualStore tape(4, budget);
     tape.write(0, 1000, values.data());
     std::vector<float> back(1000);
     tape.read(0, 1000, back.data());
@@ -299,7 +299,8 @@ TEST(WhileTapes, ASumOfTwoPullbacksHasNoSecondDerivative) {
   for (const Mode mode : all_modes)
     expect_error<CallbackError>(
         [&] { jit(grad(sum_of_two), {.mode = mode})(Tensor(0.7f)).item<float>(); },
-        {"call 'while_loop' at", "tape is not there", "put all of the derivative into one jit"},
+        {"call 'while_loop' at", "residuals are not there",
+         "put all of the derivative into one jit"},
         ErrorCode::failed_precondition);
 }
 

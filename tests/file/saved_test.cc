@@ -341,7 +341,7 @@ TEST_F(Saved, ForgedFilesDoNoHarm) {
            {R"({"double":)", R"({"triple":)"},
            {"// about {", "// about [["}})
     expect_error<Error>([&] { forged(part, other); }, {}, ErrorCode::invalid_argument);
-  // Sites of a loop's tape say how many steps there are in a block.
+  // Sites of a loop's residuals say how many steps there are in a block.
   const auto halves = [](Tensor v) {
     return while_loop([](Tensor u) { return u > 1.0f; }, [](Tensor u) { return sin(u) * 0.5f; }, v);
   };
@@ -352,7 +352,7 @@ TEST_F(Saved, ForgedFilesDoNoHarm) {
            {R"("room":{"int64":64})", R"("room":{"int64":3})"},
            {R"("operands":["s64[]","s64[]","f64[]")", R"("operands":["s64[]","s64[]","f32[]")"},
            {R"("operands":["s64[]","s64[]",)", R"("operands":["s64[]",)"}})
-    expect_error<Error>([&] { load_text(summed(replaced(tapes, part, other))); }, {"tape"},
+    expect_error<Error>([&] { load_text(summed(replaced(tapes, part, other))); }, {"residuals"},
                         ErrorCode::invalid_argument);
   std::mt19937 random(6);
   const std::size_t head = text.find("module @");

@@ -3,7 +3,7 @@
 //   postern_call     its number of a site; the site's buffers
 //     a function     the types of its site (saved_test.cc)
 //     a print        its operands (saved_test.cc)
-//     postern.tape.write, .read, .free    types, steps, sizes of tapes
+//     postern.store.write, .read, .free    types, steps, sizes of stores
 //     postern.processes                   types of the collective, places, axes
 //     start and wait                      roles (saved_test_sites.cc), types of the ticket's call
 //   postern_goes_on  its result
@@ -14,7 +14,7 @@
 #include <fmt/format.h>
 
 #include "file/saved_test.h"
-#include "site/loop_tape.h"
+#include "site/residual_store.h"
 
 namespace postern::test {
 using namespace internal;
@@ -80,8 +80,8 @@ Tensor through_tape(const Taped& t) {
                     out_type = fmt::format("tensor<{}xf32>", t.read);
   const Loaded loaded = program(
       in, out,
-      {{"while_loop", tape_write, "s64[]\",\"f64[]\",\"" + in, "f64[]", t.attributes},
-       {"while_loop", tape_read, "s64[]\",\"f64[]", out, t.attributes}},
+      {{"while_loop", residual_write, "s64[]\",\"f64[]\",\"" + in, "f64[]", t.attributes},
+       {"while_loop", residual_read, "s64[]\",\"f64[]", out, t.attributes}},
       fmt::format("    %k = stablehlo.constant dense<{}> : tensor<i64>\n"
                   "    %j = stablehlo.constant dense<{}> : tensor<i64>\n"
                   "    %none = stablehlo.constant dense<0.0> : tensor<f64>\n",
@@ -124,7 +124,7 @@ TEST(SavedTargets, AStepThatNoMemoryIsForIsRefusedAtOnce) {
     expect_error<CallbackError>([&] { through_tape({.step = step}); }, {"have no place"},
                                 ErrorCode::invalid_argument);
   expect_error<CallbackError>([] { through_tape({.read_step = "1152921504606846976"}); },
-                              {"is not on its tape"}, ErrorCode::failed_precondition);
+                              {"is not among its residuals"}, ErrorCode::failed_precondition);
   EXPECT_EQ(through_tape({.step = "1000000", .read_step = "1000000"}).item<float>(), 7);
 }
 
@@ -175,7 +175,7 @@ TEST(SavedTargets, ASiteThatThereIsNotIsNotEntered) {
     expect_error<Error>(
         [&] {
           const Loaded loaded =
-              program("f32[1]", "f32[1]", {{"while_loop", tape_free, "s64[]\",\"f64[]", ""}},
+              program("f32[1]", "f32[1]", {{"while_loop", residual_free, "s64[]\",\"f64[]", ""}},
                       replaced(call, "id = 0", fmt::format("id = {}", id)));
           loaded(ones(type<float>({1}))).at(0).block_until_ready();
         },
@@ -186,7 +186,7 @@ TEST(SavedTargets, ASiteThatThereIsNotIsNotEntered) {
 TEST(SavedTargets, WhoAsksWhetherARunGoesOnAsksForAPred) {
   const auto ask = [](const std::string& out, const std::string& mlir) {
     const Loaded loaded =
-        program("f32[1]", out, {{"while_loop", tape_free, "s64[]\",\"f64[]", ""}},
+        program("f32[1]", out, {{"while_loop", residual_free, "s64[]\",\"f64[]", ""}},
                 "    %y = \"stablehlo.custom_call\"() {call_target_name = \"postern_goes_on\", "
                 "api_version = 4 : i32, has_side_effect = true} : () -> " +
                     mlir + "\n");

@@ -149,7 +149,7 @@ bool fire(const Driver& driver, RunState& run, const HostSite& site, void* const
     const ContextScope scope(driver, staging.context());
     if (site.spec->memory == Memory::device)
       ok = enter_in_place(run, site, buffers, device, stream);
-    else if (site.fetched && !run.tape)
+    else if (site.fetched && !run.recording)
       ok = fetch_later(staging, run, site, buffers, device, stream);
     else if (staged = !run.stop.load(std::memory_order_relaxed); staged)
       ok = enter_on_copies(staging, run, site, buffers, device, stream);

@@ -1,6 +1,6 @@
-// Tapes of loops that are evaluated step by step. No run owns them but the tensors of their tickets
-// do: outside of every program a derivative is the user's to keep.
-#include "run/loop_tape.h"
+// Residual stores of loops that are evaluated step by step. No run owns them but the tensors of
+// their tickets do: outside of every program a derivative is the user's to keep.
+#include "run/residual_store.h"
 
 #include <fmt/format.h>
 
@@ -12,7 +12,7 @@
 #include "core/check.h"
 #include "core/mutex.h"
 #include "core/value.h"
-#include "host/loop_tape.h"
+#include "host/residual_store.h"
 
 namespace postern::internal::run {
 
@@ -20,13 +20,13 @@ namespace {
 
 using detail::Access;
 
-struct LooseTape;
+struct LooseStore;
 
-/// Tapes by ticket, for who has only the number.
+/// Stores by ticket, for who has only the number.
 struct Loose {
   Mutex guard;
-  std::map<double, std::weak_ptr<LooseTape>> by_ticket;
-  host::LoopTapeFiles files;
+  std::map<double, std::weak_ptr<LooseStore>> by_ticket;
+  host::ResidualFiles files;
 };
 Loose& loose() {
   static Loose* const all = new Loose;  // tensors may outlive statics
@@ -38,24 +38,24 @@ double next_ticket() {
   return host::loose_ticket(tickets.fetch_add(1));
 }
 
-struct LooseTape {
-  LooseTape(std::size_t bytes, std::shared_ptr<host::LoopTapeBudget> budget)
-      : tape(bytes, std::move(budget)) {}
-  LooseTape(const LooseTape&) = delete;
-  ~LooseTape() {
+struct LooseStore {
+  LooseStore(std::size_t bytes, std::shared_ptr<host::ResidualBudget> budget)
+      : store(bytes, std::move(budget)) {}
+  LooseStore(const LooseStore&) = delete;
+  ~LooseStore() {
     const std::scoped_lock lock(loose().guard);
     loose().by_ticket.erase(ticket);
   }
   const double ticket = next_ticket();
-  host::LoopTape tape;
-  std::vector<std::shared_ptr<const void>> inner;  // of tickets that are on it
+  host::ResidualStore store;
+  std::vector<std::shared_ptr<const void>> inner;  // of tickets that are in it
 };
-using LooseTapePtr = std::shared_ptr<LooseTape>;
+using LooseStorePtr = std::shared_ptr<LooseStore>;
 
-/// The memory of a tensor of tickets, which goes with its tapes.
+/// The memory of a tensor of tickets, which goes with its stores.
 struct Owner {
   std::shared_ptr<void> bytes;
-  std::vector<LooseTapePtr> tapes = {};
+  std::vector<LooseStorePtr> stores = {};
 };
 
 /// Marks the pointers that Owners are behind.
@@ -70,34 +70,35 @@ Tensor owning(const Type& type, std::shared_ptr<Owner> owner) {
   return Access::make(std::make_shared<detail::HostValue>(type, data));
 }
 
-/// Tickets in the shape of `like`, each of a new tape.
+/// Tickets in the shape of `like`, each of a new store.
 Tensor new_tickets(const Tensor& like, std::size_t bytes,
-                   const std::shared_ptr<host::LoopTapeBudget>& budget) {
+                   const std::shared_ptr<host::ResidualBudget>& budget) {
   auto owner = std::make_shared<Owner>(Owner{detail::aligned_bytes(like.type().byte_size())});
   auto* const tickets = static_cast<double*>(owner->bytes.get());
   for (std::int64_t i = 0; i < like.size(); ++i) {
-    const auto& tape = owner->tapes.emplace_back(std::make_shared<LooseTape>(bytes, budget));
-    tickets[i] = tape->ticket;
+    const auto& store = owner->stores.emplace_back(std::make_shared<LooseStore>(bytes, budget));
+    tickets[i] = store->ticket;
     const std::scoped_lock lock(loose().guard);
-    loose().by_ticket.emplace(tickets[i], tape);
+    loose().by_ticket.emplace(tickets[i], store);
   }
   return owning(like.type(), std::move(owner));
 }
 
-LooseTapePtr find_tape(double ticket) {
+LooseStorePtr find_store(double ticket) {
   const std::scoped_lock lock(loose().guard);
   const auto found = loose().by_ticket.find(ticket);
   return found == loose().by_ticket.end() ? nullptr : found->second.lock();
 }
 
-LooseTapePtr tape_of(double ticket) {
-  LooseTapePtr tape = find_tape(ticket);
-  if (!tape)
-    throw Error(ErrorCode::failed_precondition,
-                "while_loop: a tape is not there: it belongs to a run that has ended, or to a "
-                "loop whose pullbacks are differentiated as a sum; put all of the derivative into "
-                "one jit");
-  return tape;
+LooseStorePtr store_of(double ticket) {
+  LooseStorePtr store = find_store(ticket);
+  if (!store)
+    throw Error(
+        ErrorCode::failed_precondition,
+        "while_loop: its residuals are not there: they belong to a run that has ended, or to a "
+        "loop whose pullbacks are differentiated as a sum; put all of the derivative into "
+        "one jit");
+  return store;
 }
 
 std::vector<unsigned char> bytes_of(const Tensor& t) {
@@ -119,7 +120,7 @@ static std::size_t each_of(std::size_t bytes, std::size_t count) {
   return bytes / count;
 }
 
-std::shared_ptr<const void> tapes_of(const Tensor& ticket) {
+std::shared_ptr<const void> stores_of(const Tensor& ticket) {
   const detail::HostValue* const host = Access::host(ticket);
   if (!host) return nullptr;
   const DropsOwner* const has = std::get_deleter<DropsOwner>(host->data);
@@ -127,22 +128,22 @@ std::shared_ptr<const void> tapes_of(const Tensor& ticket) {
   return nullptr;
 }
 
-void keep_tapes(Tensor& tickets) {
+void keep_stores(Tensor& tickets) {
   if (tickets.dtype() != DType::f64) return;
   auto owner = std::make_shared<Owner>(Owner{detail::aligned_bytes(tickets.type().byte_size())});
   tickets.read(owner->bytes.get());
   const auto* const numbers = static_cast<const double*>(owner->bytes.get());
   for (std::int64_t i = 0; i < tickets.size(); ++i)
-    if (LooseTapePtr tape = find_tape(numbers[i])) owner->tapes.push_back(std::move(tape));
-  if (!owner->tapes.empty()) tickets = owning(tickets.type(), std::move(owner));
+    if (LooseStorePtr store = find_store(numbers[i])) owner->stores.push_back(std::move(store));
+  if (!owner->stores.empty()) tickets = owning(tickets.type(), std::move(owner));
 }
 
-void keep_tapes(std::span<const Tensor* const> operands, std::span<Tensor> results) {
-  if (std::ranges::any_of(operands, [](const Tensor* t) { return tapes_of(*t) != nullptr; }))
-    for (Tensor& result : results) keep_tapes(result);
+void keep_stores(std::span<const Tensor* const> operands, std::span<Tensor> results) {
+  if (std::ranges::any_of(operands, [](const Tensor* t) { return stores_of(*t) != nullptr; }))
+    for (Tensor& result : results) keep_stores(result);
 }
 
-/// What goes wrong with a tape names the loop, as it does where a program calls for it.
+/// What goes wrong with a store names the loop, as it does where a program calls for it.
 template <class F>
 static auto named_as_loop(const F& f) {
   try {
@@ -158,22 +159,22 @@ static auto named_as_loop(const F& f) {
 }
 
 static void push(std::int64_t k, Tensors& tickets, TensorSpan leaves,
-                 const LoopTapeOptions& options) {
-  std::shared_ptr<host::LoopTapeBudget> budget;
+                 const ResidualOptions& options) {
+  std::shared_ptr<host::ResidualBudget> budget;
   for (std::size_t i = 0; i < tickets.size(); ++i) {
     const std::size_t count = static_cast<std::size_t>(tickets[i].size());
     const std::vector<unsigned char> bytes = bytes_of(leaves[i]);
     const std::size_t one = each_of(bytes.size(), count);
-    if (!tapes_of(tickets[i])) {
+    if (!stores_of(tickets[i])) {
       if (!budget)
-        budget = std::make_shared<host::LoopTapeBudget>(options, loose().files.get(options.file));
+        budget = std::make_shared<host::ResidualBudget>(options, loose().files.get(options.file));
       tickets[i] = new_tickets(tickets[i], one, budget);
     }
     const std::vector<double> numbers = values_of(tickets[i]);
     for (std::size_t j = 0; j < count; ++j) {
-      const LooseTapePtr tape = tape_of(numbers[j]);
-      tape->tape.write(k, 1, bytes.data() + j * one);
-      if (auto inner = tapes_of(leaves[i])) tape->inner.push_back(std::move(inner));
+      const LooseStorePtr store = store_of(numbers[j]);
+      store->store.write(k, 1, bytes.data() + j * one);
+      if (auto inner = stores_of(leaves[i])) store->inner.push_back(std::move(inner));
     }
   }
 }
@@ -189,20 +190,20 @@ static Tensors read(std::int64_t k, TensorSpan tickets, const Types& steps) {
       if (numbers[j] == 0)
         std::memset(to, 0, one);
       else
-        tape_of(numbers[j])->tape.read(k, 1, to);
+        store_of(numbers[j])->store.read(k, 1, to);
     }
     out.push_back(Access::make(std::make_shared<detail::HostValue>(steps[i], std::move(bytes))));
-    keep_tapes(out.back());
+    keep_stores(out.back());
   }
   return out;
 }
 
-void write_tapes(std::int64_t k, Tensors& tickets, TensorSpan leaves,
-                 const LoopTapeOptions& options) {
+void write_residuals(std::int64_t k, Tensors& tickets, TensorSpan leaves,
+                     const ResidualOptions& options) {
   named_as_loop([&] { push(k, tickets, leaves, options); });
 }
 
-Tensors read_tapes(std::int64_t k, TensorSpan tickets, const Types& steps) {
+Tensors read_residuals(std::int64_t k, TensorSpan tickets, const Types& steps) {
   return named_as_loop([&] { return read(k, tickets, steps); });
 }
 

@@ -1,4 +1,4 @@
-// The file for what is over the limits of loops' tapes.
+// The file for what is over the limits of loops' stores.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -12,14 +12,14 @@
 
 namespace postern::internal::host {
 
-/// Memory that is a file's. All tapes of a run whose options name the same file share one, so that
+/// Memory that is a file's. All stores of a run whose options name the same file share one, so that
 /// neither the files nor the mappings are as many as the loops. It has no name any more once it is
-/// open, so it goes with the process at last, and before with the last tape that has room in it.
-class LoopTapeFile {
+/// open, so it goes with the process at last, and before with the last store that has room in it.
+class ResidualFile {
  public:
-  explicit LoopTapeFile(std::string prefix) : prefix_(std::move(prefix)) {}
-  ~LoopTapeFile();
-  LoopTapeFile(const LoopTapeFile&) = delete;
+  explicit ResidualFile(std::string prefix) : prefix_(std::move(prefix)) {}
+  ~ResidualFile();
+  ResidualFile(const ResidualFile&) = delete;
 
   /// Returns null, and what `errno` said, when there is no room.
   std::byte* room(std::size_t bytes, int& error);
@@ -43,13 +43,13 @@ class LoopTapeFile {
 };
 
 /// Those that are in use, by what their names begin with.
-class LoopTapeFiles {
+class ResidualFiles {
  public:
-  std::shared_ptr<LoopTapeFile> get(const std::string& prefix);
+  std::shared_ptr<ResidualFile> get(const std::string& prefix);
 
  private:
   Mutex guard_;
-  std::map<std::string, std::weak_ptr<LoopTapeFile>> files_;
+  std::map<std::string, std::weak_ptr<ResidualFile>> files_;
 };
 
 }  // namespace postern::internal::host

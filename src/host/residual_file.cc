@@ -1,5 +1,5 @@
-// Files of loops' tapes, mapped a piece at a time.
-#include "host/loop_tape_file.h"
+// Files of loops' stores, mapped a piece at a time.
+#include "host/residual_file.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -23,17 +23,17 @@ std::size_t page_size() {
 
 }  // namespace
 
-LoopTapeFile::~LoopTapeFile() {
+ResidualFile::~ResidualFile() {
   for (const std::span<std::byte> m : mapped_) ::munmap(m.data(), m.size());
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
-std::int64_t LoopTapeFile::size() const {
+std::int64_t ResidualFile::size() const {
   const std::scoped_lock lock(guard_);
   return static_cast<std::int64_t>(size_);
 }
 
-int LoopTapeFile::open() {
+int ResidualFile::open() {
   if (descriptor_ >= 0) return 0;
   std::string name = prefix_ + ".XXXXXX";
   descriptor_ = ::mkostemp(name.data(), O_CLOEXEC);
@@ -44,7 +44,7 @@ int LoopTapeFile::open() {
 
 /// Maps a piece of the file that has so many bytes. Reserved first: on a full disk a write to
 /// mapped memory would end the process.
-int LoopTapeFile::grow(std::size_t bytes) {
+int ResidualFile::grow(std::size_t bytes) {
   struct statvfs about {};  // what has no room is not to fill the disk first
   if (::fstatvfs(descriptor_, &about) == 0 && bytes / about.f_frsize > about.f_bavail)
     return ENOSPC;
@@ -60,7 +60,7 @@ int LoopTapeFile::grow(std::size_t bytes) {
   return 0;
 }
 
-std::byte* LoopTapeFile::room(std::size_t bytes, int& error) {
+std::byte* ResidualFile::room(std::size_t bytes, int& error) {
   bytes = rounded_up(bytes, line);
   const std::scoped_lock lock(guard_);
   if (const auto found = free_.find(bytes); found != free_.end() && !found->second.empty()) {
@@ -81,17 +81,17 @@ std::byte* LoopTapeFile::room(std::size_t bytes, int& error) {
   return data;
 }
 
-void LoopTapeFile::give_back(std::byte* data, std::size_t bytes) {
+void ResidualFile::give_back(std::byte* data, std::size_t bytes) {
   const std::scoped_lock lock(guard_);
   free_[rounded_up(bytes, line)].push_back(data);
 }
 
-std::shared_ptr<LoopTapeFile> LoopTapeFiles::get(const std::string& prefix) {
+std::shared_ptr<ResidualFile> ResidualFiles::get(const std::string& prefix) {
   if (prefix.empty()) return nullptr;
   const std::scoped_lock lock(guard_);
-  std::weak_ptr<LoopTapeFile>& known = files_[prefix];
-  std::shared_ptr<LoopTapeFile> file = known.lock();
-  if (!file) known = file = std::make_shared<LoopTapeFile>(prefix);
+  std::weak_ptr<ResidualFile>& known = files_[prefix];
+  std::shared_ptr<ResidualFile> file = known.lock();
+  if (!file) known = file = std::make_shared<ResidualFile>(prefix);
   return file;
 }
 

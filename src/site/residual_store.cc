@@ -1,5 +1,5 @@
-// The calls by which loops put values on tapes and take them back.
-#include "site/loop_tape.h"
+// The calls by which loops put values in stores and take them back.
+#include "site/residual_store.h"
 
 #include <type_traits>
 
@@ -13,8 +13,8 @@
 namespace postern::internal {
 
 template <>
-struct Described<LoopTapeOptions> {
-  using O = LoopTapeOptions;
+struct Described<ResidualOptions> {
+  using O = ResidualOptions;
   static constexpr auto fields =
       std::tuple(field("memory", &O::memory), field("file", &O::file),
                  field("keep_every", &O::keep_every), field("of_segment", &O::of_segment));
@@ -24,22 +24,22 @@ namespace {
 
 constexpr const char* room_name = "room";
 
-void set_options(Attributes& attributes, const LoopTapeOptions& o) {
-  const LoopTapeOptions usual;
-  for_each_field<LoopTapeOptions>([&](const auto& option) {
+void set_options(Attributes& attributes, const ResidualOptions& o) {
+  const ResidualOptions usual;
+  for_each_field<ResidualOptions>([&](const auto& option) {
     if (o.*option.member != usual.*option.member)
       attributes.set(std::string(option.name), o.*option.member);
   });
 }
 
 /// A call of one of ours, named as its loop: errors say where that is.
-Tensors at_tape(const char* function, Effect effect, const Types& results,
-                std::span<const Tensor> operands, const LoopTapeOptions& options,
-                std::int64_t room = 1) {
+Tensors at_store(const char* function, Effect effect, const Types& results,
+                 std::span<const Tensor> operands, const ResidualOptions& options,
+                 std::int64_t room = 1) {
   SiteSpec site;
   site.name = "while_loop";
   site.place = PlaceScope::current();
-  site.function = own_functions.of_tape(function);
+  site.function = own_functions.of_residuals(function);
   site.named = {function, {}};
   set_options(site.named.attributes, options);
   if (room != 1) site.named.attributes.set(room_name, room);
@@ -58,9 +58,9 @@ Tensors operands_of(const StepsOfCall& steps, std::span<const Tensor> tickets) {
 
 }  // namespace
 
-LoopTapeOptions tape_options(const Attributes& attributes) {
-  LoopTapeOptions o;
-  for_each_field<LoopTapeOptions>([&](const auto& option) {
+ResidualOptions residual_options(const Attributes& attributes) {
+  ResidualOptions o;
+  for_each_field<ResidualOptions>([&](const auto& option) {
     using T = std::remove_cvref_t<decltype(o.*option.member)>;
     if (attributes.has(option.name)) o.*option.member = attributes.get<T>(option.name);
   });
@@ -72,22 +72,24 @@ std::int64_t room_for_steps(const Attributes& attributes) {
   return attributes.get<std::int64_t>(room_name);
 }
 
-Tensors write_tapes(const StepsOfCall& steps, std::span<const Tensor> tickets,
-                    std::span<const Tensor> leaves, const LoopTapeOptions& options) {
+Tensors write_residuals(const StepsOfCall& steps, std::span<const Tensor> tickets,
+                        std::span<const Tensor> leaves, const ResidualOptions& options) {
   if (tickets.empty()) return {};
   Tensors operands = operands_of(steps, tickets);
   append(operands, leaves);
-  return at_tape(tape_write, Effect::unordered, types_of(tickets), operands, options, steps.room);
+  return at_store(residual_write, Effect::unordered, types_of(tickets), operands, options,
+                  steps.room);
 }
 
-Tensors read_tapes(const StepsOfCall& steps, std::span<const Tensor> tickets, const Types& types,
-                   const LoopTapeOptions& options) {
+Tensors read_residuals(const StepsOfCall& steps, std::span<const Tensor> tickets,
+                       const Types& types, const ResidualOptions& options) {
   if (tickets.empty()) return {};
-  return at_tape(tape_read, Effect::pure, types, operands_of(steps, tickets), options, steps.room);
+  return at_store(residual_read, Effect::pure, types, operands_of(steps, tickets), options,
+                  steps.room);
 }
 
-void check_loop_tape_site(const SiteSpec& s) {
-  const bool frees = s.named.name == tape_free, writes = s.named.name == tape_write;
+void check_residual_site(const SiteSpec& s) {
+  const bool frees = s.named.name == residual_free, writes = s.named.name == residual_write;
   const std::int64_t room = room_for_steps(s.named.attributes);
   std::size_t first = 1, leaves = s.results.size();
   if (room != 1) first = 2;
@@ -108,12 +110,12 @@ void check_loop_tape_site(const SiteSpec& s) {
     fits = fits && !__builtin_mul_overflow(ticket.size(), room, &values) &&
            (values == 0 || leaf.size() % values == 0);
   }
-  check(fits, "a site of a loop's tape does not fit {}", s.named.name);
+  check(fits, "a site of a loop's residuals does not fit {}", s.named.name);
 }
 
-void free_tapes(const Tensor& after, std::span<const Tensor> tickets,
-                const LoopTapeOptions& options) {
-  at_tape(tape_free, Effect::unordered, {}, operands_of({after}, tickets), options);
+void free_residuals(const Tensor& after, std::span<const Tensor> tickets,
+                    const ResidualOptions& options) {
+  at_store(residual_free, Effect::unordered, {}, operands_of({after}, tickets), options);
 }
 
 }  // namespace postern::internal

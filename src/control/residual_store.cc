@@ -1,5 +1,5 @@
-// Taped loops expanded into while loops with calls of the host.
-#include "control/loop_tape.h"
+// Offloaded loops expanded into while loops with calls of the host.
+#include "control/residual_store.h"
 
 #include <postern/ops.h>
 
@@ -16,7 +16,7 @@
 namespace postern::internal {
 
 Type ticket_type(const Type& step, int rank) {
-  check(rank <= step.rank(), "a tape of {} has tickets of {} axes", to_string(step), rank);
+  check(rank <= step.rank(), "a store of {} has tickets of {} axes", to_string(step), rank);
   return {DType::f64, {step.dims.begin(), step.dims.begin() + rank}};
 }
 
@@ -43,27 +43,27 @@ Tensors with(const Tensor& first, TensorSpan more) {
 }
 
 /// So many steps share one call of the host, which costs as much as several small ones: what they
-/// have on tapes is in blocks meanwhile, arrays with an axis of steps behind those of the ticket.
-/// The host knows steps alone, so who reads a tape need not cut it as who wrote it.
+/// have in stores is in blocks meanwhile, arrays with an axis of steps behind those of the ticket.
+/// The host knows steps alone, so who reads a store need not cut it as who wrote it.
 /// A step that calls or has loops is not small: there its run looks at each step whether to stop.
-std::int64_t steps_at_once(const Types& on_tapes, std::initializer_list<ProgramPtr> programs) {
+std::int64_t steps_at_once(const Types& stored, std::initializer_list<ProgramPtr> programs) {
   constexpr std::int64_t most = 64, block_bytes = 16'384;
   const auto takes_long = [](const Equation& e) {
     const Primitive& p = *e.primitive;
     return p.site || p.may_call || p.loops();
   };
-  if (on_tapes.empty()) return 1;
+  if (stored.empty()) return 1;
   for (const ProgramPtr& p : programs)
     if (any_equation(*p, takes_long)) return 1;
   std::int64_t bytes = 1;
-  for (const Type& type : on_tapes) {
+  for (const Type& type : stored) {
     if (is_packed(type.dtype)) return 1;
     bytes += static_cast<std::int64_t>(type.byte_size());
   }
   return std::clamp<std::int64_t>(block_bytes / bytes, 1, most);
 }
 
-/// One kind of value on tapes, as it stands in a block.
+/// One kind of value in stores, as it stands in a block.
 struct Blocked {
   Type step;
   int rank;  // axes of its ticket
@@ -122,7 +122,7 @@ Tensors expanded_while(const WhileParams& p, TensorSpan x) {
     append(in, carry);
     return internal::apply(*program, in);
   };
-  /// What is after a step, and what it has for the tapes.
+  /// What is after a step, and what it has for the stores.
   const auto step = [&](TensorSpan in) {
     Tensors y = run(p.body, bc, in.subspan(2, carries));
     Tensors out{add(in[0], step_number(1)), run(p.condition, cc, std::span(y).first(carries))[0]};
@@ -133,7 +133,7 @@ Tensors expanded_while(const WhileParams& p, TensorSpan x) {
     Tensors out = step(in);
     const Tensors leaves = tail(out, 2 + carries);
     out.resize(2 + carries);
-    append(out, loop_tape_access.write({in[0]}, in.subspan(2 + carries), leaves, p.tape));
+    append(out, residual_access.write({in[0]}, in.subspan(2 + carries), leaves, p.residuals));
     return out;
   };
   const auto block = [&](TensorSpan in) {
@@ -152,8 +152,8 @@ Tensors expanded_while(const WhileParams& p, TensorSpan x) {
         });
     const Tensors blocks = tail(carry, 2 + carries);
     carry.resize(2 + carries);
-    append(carry, loop_tape_access.write({in[0], carry[0], at_once}, in.subspan(2 + carries),
-                                         blocks, p.tape));
+    append(carry, residual_access.write({in[0], carry[0], at_once}, in.subspan(2 + carries), blocks,
+                                        p.residuals));
     carry[0] = add(in[0], carry[0]);
     return carry;
   };
@@ -178,9 +178,9 @@ Tensors expanded_scan(const ScanParams& p, TensorSpan x) {
   std::vector<int> x_ranks;
   for (const Tensor& tickets : of.xs) x_ranks.push_back(static_cast<int>(tickets.rank()));
   const std::vector<Blocked> xs = blocked(takes, x_ranks), ys = blocked(gives, p.ticket_ranks);
-  Types on_tapes = takes;
-  append(on_tapes, gives);
-  const std::int64_t at_once = steps_at_once(on_tapes, {p.body});
+  Types stored = takes;
+  append(stored, gives);
+  const std::int64_t at_once = steps_at_once(stored, {p.body});
   const auto slot = [&](const Tensor& done, const Tensor& of_so_many) {
     if (!p.reverse) return done;
     return subtract(subtract(of_so_many, step_number(1)), done);
@@ -195,10 +195,10 @@ Tensors expanded_scan(const ScanParams& p, TensorSpan x) {
   const auto one = [&](TensorSpan in) {
     const Tensor k = slot(in[0], steps);
     const Tensors y =
-        step(k, in.subspan(1, p.carries), loop_tape_access.read({k}, of.xs, takes, p.tape));
+        step(k, in.subspan(1, p.carries), residual_access.read({k}, of.xs, takes, p.residuals));
     Tensors out = with(add(in[0], step_number(1)), std::span(y).first(p.carries));
-    append(out, loop_tape_access.write({k}, in.subspan(1 + p.carries),
-                                       std::span(y).subspan(p.carries), p.tape));
+    append(out, residual_access.write({k}, in.subspan(1 + p.carries),
+                                      std::span(y).subspan(p.carries), p.residuals));
     return out;
   };
   const auto block = [&](TensorSpan in) {
@@ -206,7 +206,7 @@ Tensors expanded_scan(const ScanParams& p, TensorSpan x) {
     Tensor first = in[0];
     if (p.reverse) first = subtract(subtract(steps, in[0]), count);
     const Tensors blocks =
-        loop_tape_access.read({first, count, at_once}, of.xs, blocks_of(xs, at_once), p.tape);
+        residual_access.read({first, count, at_once}, of.xs, blocks_of(xs, at_once), p.residuals);
     Tensors carry = with(step_number(0), in.subspan(1, p.carries));
     for (const Type& type : blocks_of(ys, at_once)) carry.push_back(zeros_of(type));
     carry = write_loop(
@@ -222,8 +222,8 @@ Tensors expanded_scan(const ScanParams& p, TensorSpan x) {
           return out;
         });
     Tensors out = with(add(in[0], count), std::span(carry).subspan(1, p.carries));
-    append(out, loop_tape_access.write({first, count, at_once}, in.subspan(1 + p.carries),
-                                       std::span(carry).subspan(1 + p.carries), p.tape));
+    append(out, residual_access.write({first, count, at_once}, in.subspan(1 + p.carries),
+                                      std::span(carry).subspan(1 + p.carries), p.residuals));
     return out;
   };
   Tensors carry = with(step_number(0), of.carry);
@@ -234,13 +234,13 @@ Tensors expanded_scan(const ScanParams& p, TensorSpan x) {
   Tensors freed;
   for (std::size_t i = 0; i < p.frees.size(); ++i)
     if (p.frees[i]) freed.push_back(of.xs[i]);
-  if (!freed.empty()) loop_tape_access.free(y[0], freed, p.tape);
+  if (!freed.empty()) residual_access.free(y[0], freed, p.residuals);
   y.erase(y.begin());
   return y;
 }
 
-/// On how many levels each value is the only way to tapes: 1 for a ticket, or a stack of tickets,
-/// that a loop of its program has made; 2 where the same holds of the tickets on that tape; 0 for
+/// On how many levels each value is the only way to stores: 1 for a ticket, or a stack of tickets,
+/// that a loop of its program has made; 2 where the same holds of the tickets in that store; 0 for
 /// all else.
 using Levels = std::vector<int>;
 
@@ -267,12 +267,12 @@ const Levels& levels_of(const Program& program, KnownLevels& known) {
     const std::vector<ValueId> ys = tail(loop.body->outputs, loop.carries);
     std::size_t result = at(e.first) + at(e.results) - ys.size();
     for (const ValueId v : ys)
-      levels[result++] = (uses[at(v)] == 1 ? inside[at(v)] : 0) + loop.taped;
+      levels[result++] = (uses[at(v)] == 1 ? inside[at(v)] : 0) + loop.offloaded;
   }
   return levels;
 }
 
-/// The program, in which a scan frees the tapes that nothing else reads. Of two readers XLA may
+/// The program, in which a scan frees the stores that nothing else reads. Of two readers XLA may
 /// choose which comes first. `inputs`: the levels of what it is given.
 ProgramPtr freeing(const Program& program, const Levels& inputs, KnownLevels& known) {
   Program out = program;
@@ -280,7 +280,7 @@ ProgramPtr freeing(const Program& program, const Levels& inputs, KnownLevels& kn
   for (std::size_t i = 0; i < inputs.size(); ++i) levels[at(out.inputs[i])] = inputs[i];
   const std::vector<int> uses = uses_of(out);
   for (Equation& e : out.equations) {
-    if (!any_equation(e, is_taped)) continue;
+    if (!any_equation(e, is_offloaded)) continue;
     if (e.primitive->control != ControlFlow::scan) {
       e.params = with_each(e, [&](const ProgramPtr& p) { return freeing(*p, {}, known); });
       continue;
@@ -288,12 +288,12 @@ ProgramPtr freeing(const Program& program, const Levels& inputs, KnownLevels& kn
     ScanParams p = as<ScanParams>(*e.params);
     const std::size_t first_x = p.first_operand() + p.constants + p.carries;
     Levels given(p.body->inputs.size());
-    if (p.taped) p.frees.assign(p.xs(), false);
+    if (p.offloaded) p.frees.assign(p.xs(), false);
     for (std::size_t i = 0; i < p.xs(); ++i) {
       const std::size_t v = at(e.operands[first_x + i]);
       if (uses[v] != 1 || levels[v] == 0) continue;
-      if (p.taped) p.frees[i] = true;
-      given[p.first_x() + i] = levels[v] - p.taped;
+      if (p.offloaded) p.frees[i] = true;
+      given[p.first_x() + i] = levels[v] - p.offloaded;
     }
     p.body = freeing(*p.body, given, known);
     e.params = make_params(std::move(p));
@@ -301,7 +301,7 @@ ProgramPtr freeing(const Program& program, const Levels& inputs, KnownLevels& kn
   return std::make_shared<const Program>(std::move(out));
 }
 
-/// What stands for a taped loop until it is flattened into its program.
+/// What stands for an offloaded loop until it is flattened into its program.
 struct ExpandedParams {
   ProgramPtr body;
   auto fields(Fields sink) const { return sink.field("body", body); }
@@ -315,16 +315,16 @@ ProgramPtr expansion(const Equation& e, std::span<const Type> operands) {
       return expanded_while(as<WhileParams>(*e.params), x);
     return expanded_scan(as<ScanParams>(*e.params), x);
   });
-  check(closed.captures.empty(), "a taped loop uses a tensor from outside of its program");
+  check(closed.captures.empty(), "an offloaded loop uses a tensor from outside of its program");
   return simplify(*closed.program);
 }
 
 ProgramPtr expanded(const ProgramPtr& program) {
-  if (!any_equation(*program, is_taped)) return program;
+  if (!any_equation(*program, is_offloaded)) return program;
   Program out = *program;
   for (Equation& e : out.equations) {
     e.params = with_each(e, expanded);
-    if (!is_taped(e)) continue;
+    if (!is_offloaded(e)) continue;
     Types types;
     for (const ValueId v : e.operands) types.push_back(out.type(v));
     e.params = make_params(ExpandedParams{expansion(e, types)});
@@ -336,7 +336,7 @@ ProgramPtr expanded(const ProgramPtr& program) {
 
 }  // namespace
 
-void lower_taped(Lowering& out, const Equation& e) {
+void lower_offloaded(Lowering& out, const Equation& e) {
   Types types;
   std::vector<Ssa> inputs;
   for (std::size_t i = 0; i < e.operands.size(); ++i) {
@@ -347,8 +347,8 @@ void lower_taped(Lowering& out, const Equation& e) {
   out.define_all(e, results);
 }
 
-ProgramPtr with_tapes_expanded(const ProgramPtr& program) {
-  if (!any_equation(*program, is_taped)) return program;
+ProgramPtr with_offloaded_expanded(const ProgramPtr& program) {
+  if (!any_equation(*program, is_offloaded)) return program;
   KnownLevels known;
   return expanded(freeing(*program, {}, known));
 }

@@ -1,10 +1,10 @@
 // Recording and replaying firings.
 //
-// A firing is known by its run's number on the tape, its site's number in the program, its device
-// and its element of a batch; those that agree in all follow each other in their own order. So a
-// replay does not depend on which device or element came first. What a call was given is kept as a
-// digest, what it gave, or a tap was given, in full.
-#include "host/tape.h"
+// A firing is known by its run's number in the recording, its site's number in the program, its
+// device and its element of a batch; those that agree in all follow each other in their own order.
+// So a replay does not depend on which device or element came first. What a call was given is kept
+// as a digest, what it gave, or a tap was given, in full.
+#include "host/recording.h"
 
 #include <atomic>
 #include <cstring>
@@ -12,14 +12,14 @@
 #include "core/check.h"
 #include "core/digest.h"
 #include "host/fire.h"
-#include "host/loop_tape.h"
+#include "host/residual_store.h"
 
 namespace postern::internal::host {
 
 namespace {
 
-thread_local std::shared_ptr<Tape> taped;
-std::atomic<int> threads_taped{0};  // so that no run looks for a tape while there is none
+thread_local std::shared_ptr<Recording> current;
+std::atomic<int> threads_recording{0};  // so that no run looks for a recording while there is none
 
 std::string digest_of(const Invocation& i) {
   std::string all;
@@ -32,25 +32,25 @@ std::int64_t index_of(const Invocation& i) { return &i.site - i.run.sites; }
 
 }  // namespace
 
-std::shared_ptr<Tape> current_tape() {
-  if (threads_taped.load(std::memory_order_relaxed) == 0 || nesting()) return nullptr;
-  return taped;
+std::shared_ptr<Recording> current_recording() {
+  if (threads_recording.load(std::memory_order_relaxed) == 0 || nesting()) return nullptr;
+  return current;
 }
 
-void set_current_tape(std::shared_ptr<Tape> tape) {
-  if (tape && taped)
+void set_current_recording(std::shared_ptr<Recording> recording) {
+  if (recording && current)
     throw Error(ErrorCode::failed_precondition,
                 "record, replay: this thread is recording or replaying already");
-  threads_taped += (tape != nullptr) - (taped != nullptr);
-  taped = std::move(tape);
+  threads_recording += (recording != nullptr) - (current != nullptr);
+  current = std::move(recording);
 }
 
 std::string call_text(const Invocation& i, std::uint64_t number) {
-  return fmt::format("call {} of run {}{}", number, i.run.taped_run,
+  return fmt::format("call {} of run {}{}", number, i.run.recorded_run,
                      i.element < 0 ? "" : fmt::format(", element {}", i.element));
 }
 
-Tape::Tape(std::vector<std::string> programs, std::vector<RecordedFiring> firings)
+Recording::Recording(std::vector<std::string> programs, std::vector<RecordedFiring> firings)
     : programs_(std::move(programs)), replays_(true), firings_(std::move(firings)) {
   for (std::size_t i = 0; i < firings_.size(); ++i) {
     const RecordedFiring& f = firings_[i];
@@ -58,7 +58,7 @@ Tape::Tape(std::vector<std::string> programs, std::vector<RecordedFiring> firing
   }
 }
 
-std::uint64_t Tape::begin_run(std::string_view program) {
+std::uint64_t Recording::begin_run(std::string_view program) {
   const std::string sum = digest(program);
   std::scoped_lock lock(guard_);
   const std::uint64_t run = runs_;
@@ -77,16 +77,16 @@ std::uint64_t Tape::begin_run(std::string_view program) {
   return run;
 }
 
-Tape::Key Tape::key_of(const Invocation& i) {
-  return {i.run.taped_run, index_of(i), i.device, i.element};
+Recording::Key Recording::key_of(const Invocation& i) {
+  return {i.run.recorded_run, index_of(i), i.device, i.element};
 }
 
-RecordedFiring Tape::firing_of(const Invocation& i, bool went_well) {
+RecordedFiring Recording::firing_of(const Invocation& i, bool went_well) {
   const RunState& run = i.run;
   const HostSite& site = i.site;
   const SiteSpec& spec = *site.spec;
   RecordedFiring f;
-  f.run = run.taped_run;
+  f.run = run.recorded_run;
   f.site = index_of(i);
   f.kind = word_of(spec.kind);
   f.name = spec.name;
@@ -103,13 +103,13 @@ RecordedFiring Tape::firing_of(const Invocation& i, bool went_well) {
   return f;
 }
 
-void Tape::record(const Invocation& i, bool went_well) {
+void Recording::record(const Invocation& i, bool went_well) {
   RecordedFiring f = firing_of(i, went_well);
   std::scoped_lock lock(guard_);
   if (!closed_) firings_.push_back(std::move(f));
 }
 
-bool Tape::replay(const Invocation& i) {
+bool Recording::replay(const Invocation& i) {
   if (i.site.spec->is_tap()) return true;
   const RecordedFiring* found = nullptr;
   std::uint64_t number = 0;
@@ -130,7 +130,8 @@ bool Tape::replay(const Invocation& i) {
   return false;
 }
 
-bool Tape::give(const RecordedFiring& recorded, const Invocation& i, const std::string& where) {
+bool Recording::give(const RecordedFiring& recorded, const Invocation& i,
+                     const std::string& where) {
   auto differs = [&](const char* how) {
     i.run.fail(ErrorCode::failed_precondition, i.site, i.device, nullptr, where + how);
     return false;
@@ -152,30 +153,31 @@ bool Tape::give(const RecordedFiring& recorded, const Invocation& i, const std::
   return true;
 }
 
-void Tape::close() {
+void Recording::close() {
   std::scoped_lock lock(guard_);
   closed_ = true;
 }
 
-static bool enter_on_tape(const Stage& stage, Invocation& i) noexcept {
-  Tape* const tape = i.run.tape.get();
-  if (!tape || (i.site.function && is_of_loop_tapes(*i.site.function))) return stage.next->enter(i);
+static bool enter_recording(const Stage& stage, Invocation& i) noexcept {
+  Recording* const recording = i.run.recording.get();
+  if (!recording || (i.site.function && is_of_residuals(*i.site.function)))
+    return stage.next->enter(i);
   try {
     if (i.on_device) {
       i.run.fail(ErrorCode::unimplemented, i.site, i.device, nullptr,
                  "its operands are on a device, where they cannot be recorded or replayed");
       return false;
     }
-    if (tape->replays()) return tape->replay(i);
-    if (const auto given = tape->give(i)) return *given;
+    if (recording->replays()) return recording->replay(i);
+    if (const auto given = recording->give(i)) return *given;
     const bool ok = stage.next->enter(i);
-    tape->record(i, ok);
+    recording->record(i, ok);
     return ok;
   } catch (...) {
     return keep_thrown(i.run, i.site, i.device);
   }
 }
 
-const StageRow tape_stage = {.enter = enter_on_tape, .of_runs = true};
+const StageRow recording_stage = {.enter = enter_recording, .of_runs = true};
 
 }  // namespace postern::internal::host

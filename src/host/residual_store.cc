@@ -1,5 +1,5 @@
-// Tapes of loops, and the functions that programs call to write and read them.
-#include "host/loop_tape.h"
+// Residual stores of loops, and the functions that programs call to write and read them.
+#include "host/residual_store.h"
 
 #include <fmt/format.h>
 
@@ -14,7 +14,7 @@
 #include <system_error>
 
 #include "host/run_state.h"
-#include "site/loop_tape.h"
+#include "site/residual_store.h"
 
 namespace postern::internal::host {
 
@@ -22,7 +22,7 @@ namespace {
 
 /// 1 + 1024 * number: a sum of tickets is none, unless it is of a thousand.
 constexpr double between = 1024;
-/// Numbers of runs' tapes are below; above are those that belong to no run.
+/// Numbers of runs' stores are below; above are those that belong to no run.
 constexpr std::uint64_t first_loose = std::uint64_t{1} << 42;
 
 double ticket_of(std::uint64_t number) { return 1 + between * static_cast<double>(number); }
@@ -53,14 +53,14 @@ std::string reason(int error) { return std::error_code(error, std::generic_categ
 double loose_ticket(std::uint64_t number) { return ticket_of(first_loose + number); }
 
 /// "after 30 steps", of the loop as the user wrote it.
-std::string LoopTapeBudget::after(std::int64_t steps) const {
+std::string ResidualBudget::after(std::int64_t steps) const {
   if (options_.of_segment) return fmt::format("after {} steps of a segment", steps);
   return fmt::format("after {} steps", steps * options_.keep_every);
 }
 
-// Doubling parts of a tape would reach the limit before what is on it does, and leave nothing to
-// the other tapes of the loop. So a part takes an eighth of what is left at most.
-LoopTapeBudget::Room LoopTapeBudget::room(std::size_t bytes, std::int64_t wanted,
+// Doubling parts of a store would reach the limit before what is in it does, and leave nothing to
+// the other stores of the loop. So a part takes an eighth of what is left at most.
+ResidualBudget::Room ResidualBudget::room(std::size_t bytes, std::int64_t wanted,
                                           std::int64_t steps) {
   const std::scoped_lock lock(guard_);
   const auto one = static_cast<std::int64_t>(std::max<std::size_t>(bytes, 1));
@@ -76,48 +76,51 @@ LoopTapeBudget::Room LoopTapeBudget::room(std::size_t bytes, std::int64_t wanted
           " (half of {}: one for the carries that keep_every keeps, one for the "
           "steps of a segment)",
           options_.memory);
-    throw Error(ErrorCode::resource_exhausted,
-                fmt::format("its tape has outgrown its limit: {} {} of {} are in use, and the next "
-                            "step takes {} more (WhileOptions::memory; with WhileOptions::file the "
-                            "rest goes there, with keep_every less is kept)",
-                            after(steps), used_, limit, one));
+    throw Error(
+        ErrorCode::resource_exhausted,
+        fmt::format("its residuals have outgrown their limit: {} {} of {} are in use, and the next "
+                    "step takes {} more (WhileOptions::memory; with WhileOptions::file the "
+                    "rest goes there, with keep_every less is kept)",
+                    after(steps), used_, limit, one));
   }
   Room out{nullptr, entries, size_of_entries(entries, bytes), false};
   out.data = static_cast<std::byte*>(std::calloc(out.size, 1));
   if (!out.data)
-    throw Error(ErrorCode::resource_exhausted,
-                fmt::format("there is no memory for its tape: {} {} bytes are in use, and {} more "
-                            "are wanted",
-                            after(steps), used_, out.size));
+    throw Error(
+        ErrorCode::resource_exhausted,
+        fmt::format("there is no memory for its residuals: {} {} bytes are in use, and {} more "
+                    "are wanted",
+                    after(steps), used_, out.size));
   used_ += static_cast<std::int64_t>(out.size);
   return out;
 }
 
-LoopTapeBudget::Room LoopTapeBudget::room_in_file(std::size_t bytes, std::int64_t wanted,
+ResidualBudget::Room ResidualBudget::room_in_file(std::size_t bytes, std::int64_t wanted,
                                                   std::int64_t steps) {
   const std::size_t size = size_of_entries(wanted, bytes);
   int error = 0;
   std::byte* const data = file_->room(size, error);
   if (!data)
-    throw Error(ErrorCode::resource_exhausted,
-                fmt::format("the file for its tape cannot be written: '{}': {}; {} {} bytes are in "
-                            "memory, {} in the file",
-                            file_->prefix(), reason(error), after(steps), used_, file_->size()));
+    throw Error(
+        ErrorCode::resource_exhausted,
+        fmt::format("the file for its residuals cannot be written: '{}': {}; {} {} bytes are in "
+                    "memory, {} in the file",
+                    file_->prefix(), reason(error), after(steps), used_, file_->size()));
   return {data, wanted, size, true};
 }
 
-void LoopTapeBudget::give_back(const Room& room) {
+void ResidualBudget::give_back(const Room& room) {
   if (room.in_file) return file_->give_back(room.data, room.size);
   std::free(room.data);
   const std::scoped_lock lock(guard_);
   used_ -= static_cast<std::int64_t>(room.size);
 }
 
-LoopTape::~LoopTape() {
+ResidualStore::~ResidualStore() {
   for (const Part& part : parts_) budget_->give_back(part.room);
 }
 
-const LoopTape::Part* LoopTape::part_of(std::int64_t k) const {
+const ResidualStore::Part* ResidualStore::part_of(std::int64_t k) const {
   auto has = [&](const Part& p) { return k >= p.begin && k < p.begin + p.room.entries; };
   const std::size_t recent = recent_.load(std::memory_order_relaxed);
   if (recent < parts_.size() && has(parts_[recent])) return &parts_[recent];
@@ -129,7 +132,7 @@ const LoopTape::Part* LoopTape::part_of(std::int64_t k) const {
 
 // A step far ahead, as of who goes backwards, has all before it in one part: a file may name any
 // step, and what there is no memory for is refused as one piece.
-LoopTape::Part* LoopTape::room_for(std::int64_t k) {
+ResidualStore::Part* ResidualStore::room_for(std::int64_t k) {
   const std::size_t bytes = std::max<std::size_t>(bytes_, 1);
   while (k >= end_) {
     const std::size_t most = std::max(most_bytes / bytes, std::size_t{1}),
@@ -145,7 +148,7 @@ LoopTape::Part* LoopTape::room_for(std::int64_t k) {
   return const_cast<Part*>(part_of(k));
 }
 
-void LoopTape::write(std::int64_t first, std::int64_t count, const void* values) {
+void ResidualStore::write(std::int64_t first, std::int64_t count, const void* values) {
   const auto* from = static_cast<const std::byte*>(values);
   for (std::int64_t k = first; k < first + count;) {
     Part& part = *room_for(k);
@@ -160,7 +163,7 @@ void LoopTape::write(std::int64_t first, std::int64_t count, const void* values)
   }
 }
 
-void LoopTape::read(std::int64_t first, std::int64_t count, void* values) const {
+void ResidualStore::read(std::int64_t first, std::int64_t count, void* values) const {
   auto* to = static_cast<std::byte*>(values);
   for (std::int64_t k = first; k < first + count;) {
     const Part* const part = k >= 0 && k < end_ ? part_of(k) : nullptr;
@@ -170,7 +173,8 @@ void LoopTape::read(std::int64_t first, std::int64_t count, void* values) const 
     while (there < n && part->written[static_cast<std::size_t>(at + there)]) ++there;
     if (!part || there < n)
       throw Error(ErrorCode::failed_precondition,
-                  fmt::format("step {} is not on its tape, which has {} at most", k + there, end_));
+                  fmt::format("step {} is not among its residuals, which are of {} at most",
+                              k + there, end_));
     const std::size_t bytes = static_cast<std::size_t>(n) * bytes_;
     std::memcpy(to, part->room.data + static_cast<std::size_t>(at) * bytes_, bytes);
     to += bytes;
@@ -179,55 +183,56 @@ void LoopTape::read(std::int64_t first, std::int64_t count, void* values) const 
 }
 
 namespace {
-std::atomic<std::uint64_t> tapes_of_runs{0};
+std::atomic<std::uint64_t> stores_of_runs{0};
 }
 
-double LoopTapes::add(std::unique_ptr<LoopTape> tape) {
-  const std::uint64_t number = tapes_of_runs.fetch_add(1) % first_loose;
+double ResidualStores::add(std::unique_ptr<ResidualStore> store) {
+  const std::uint64_t number = stores_of_runs.fetch_add(1) % first_loose;
   const std::scoped_lock lock(guard_);
-  tapes_[number] = std::move(tape);
+  stores_[number] = std::move(store);
   return ticket_of(number);
 }
 
-std::shared_ptr<LoopTapeBudget> LoopTapes::new_budget(const LoopTapeOptions& options) {
-  return std::make_shared<LoopTapeBudget>(options, files_.get(options.file));
+std::shared_ptr<ResidualBudget> ResidualStores::new_budget(const ResidualOptions& options) {
+  return std::make_shared<ResidualBudget>(options, files_.get(options.file));
 }
 
-LoopTape* LoopTapes::find(double ticket) {
+ResidualStore* ResidualStores::find(double ticket) {
   const std::optional<std::uint64_t> number = number_of(ticket);
   if (!number) return nullptr;
   const std::scoped_lock lock(guard_);
-  const auto found = tapes_.find(*number);
-  return found == tapes_.end() ? nullptr : found->second.get();
+  const auto found = stores_.find(*number);
+  return found == stores_.end() ? nullptr : found->second.get();
 }
 
-void LoopTapes::remove(double ticket) {
+void ResidualStores::remove(double ticket) {
   const std::optional<std::uint64_t> number = number_of(ticket);
   if (!number) return;
-  decltype(tapes_)::node_type gone;  // after the lock
+  decltype(stores_)::node_type gone;  // after the lock
   const std::scoped_lock lock(guard_);
-  gone = tapes_.extract(*number);
+  gone = stores_.extract(*number);
 }
 
 namespace {
 
 /// The run that the thread is inside of.
-LoopTapes& tapes_of_run() { return nesting()->run->loop_tapes(); }
+ResidualStores& stores_of_run() { return nesting()->run->residual_stores(); }
 
-LoopTape& found(LoopTapes& tapes, double ticket) {
-  if (LoopTape* const tape = tapes.find(ticket)) return *tape;
-  throw Error(ErrorCode::failed_precondition,
-              "its tape is not there. A tape lives as long as the run that made it: put all of the "
-              "derivative into one jit. And a loop that is differentiated twice may be pulled back "
-              "once only: of the sum of two pullbacks there is no second derivative");
+ResidualStore& found(ResidualStores& stores, double ticket) {
+  if (ResidualStore* const store = stores.find(ticket)) return *store;
+  throw Error(
+      ErrorCode::failed_precondition,
+      "its residuals are not there. They live as long as the run that made them: put all of the "
+      "derivative into one jit. And a loop that is differentiated twice may be pulled back "
+      "once only: of the sum of two pullbacks there is no second derivative");
 }
 
-/// Of steps of so many bytes: a program from a file may mix its tapes.
-LoopTape& found(LoopTapes& tapes, double ticket, std::size_t bytes) {
-  LoopTape& tape = found(tapes, ticket);
-  if (tape.bytes() == bytes) return tape;
+/// Of steps of so many bytes: a program from a file may mix its stores.
+ResidualStore& found(ResidualStores& stores, double ticket, std::size_t bytes) {
+  ResidualStore& store = found(stores, ticket);
+  if (store.bytes() == bytes) return store;
   throw Error(ErrorCode::invalid_argument,
-              fmt::format("its tape has steps of {} bytes, not of {}", tape.bytes(), bytes));
+              fmt::format("its residuals have steps of {} bytes, not of {}", store.bytes(), bytes));
 }
 
 /// The tickets of a leaf, and how much of it each of them stands for.
@@ -270,21 +275,21 @@ Steps steps_of(const detail::Firing& f) {
 void write(void*, const detail::Firing& f) {
   const std::size_t n = f.results;
   const Steps steps = steps_of(f);
-  LoopTapes& tapes = tapes_of_run();
-  std::shared_ptr<LoopTapeBudget> budget;
+  ResidualStores& stores = stores_of_run();
+  std::shared_ptr<ResidualBudget> budget;
   auto leaf = [&](std::size_t i) { return leaf_of(f, steps.operands + i, steps.operands + n + i); };
   auto budget_of_loop = [&] {
     for (std::size_t i = 0; i < n && !budget; ++i)
       for (const double t : leaf(i).tickets)
-        if (LoopTape* const tape = t != 0 ? tapes.find(t) : nullptr) {
-          budget = tape->budget();
+        if (ResidualStore* const store = t != 0 ? stores.find(t) : nullptr) {
+          budget = store->budget();
           break;
         }
-    if (!budget) budget = tapes.new_budget(tape_options(*f.declared->attributes));
+    if (!budget) budget = stores.new_budget(residual_options(*f.declared->attributes));
     return budget;
   };
   struct Written {
-    LoopTape* to;
+    ResidualStore* to;
     const std::byte* from;
   };
   std::vector<Written> all;
@@ -294,11 +299,12 @@ void write(void*, const detail::Firing& f) {
     auto* const out = static_cast<double*>(f.data[f.operands + i]);
     for (std::size_t j = 0; j < of.tickets.size(); ++j) {
       out[j] = of.tickets[j];
-      if (out[j] == 0) out[j] = tapes.add(std::make_unique<LoopTape>(bytes, budget_of_loop()));
-      all.push_back({&found(tapes, out[j], bytes), of.data + j * of.bytes});
+      if (out[j] == 0)
+        out[j] = stores.add(std::make_unique<ResidualStore>(bytes, budget_of_loop()));
+      all.push_back({&found(stores, out[j], bytes), of.data + j * of.bytes});
     }
   }
-  // Where memory is limited a step goes on all tapes before the next one does, so that none takes
+  // Where memory is limited a step goes in all stores before the next one does, so that none takes
   // what another will need for the same steps.
   std::int64_t at_once = steps.count;
   if (f.declared->attributes->has("memory")) at_once = 1;
@@ -309,7 +315,7 @@ void write(void*, const detail::Firing& f) {
 
 /// Operands: steps, tickets. Results: leaves.
 void read(void*, const detail::Firing& f) {
-  LoopTapes& tapes = tapes_of_run();
+  ResidualStores& stores = stores_of_run();
   const Steps steps = steps_of(f);
   for (std::size_t i = 0; i < f.results; ++i) {
     const Leaf leaf = leaf_of(f, steps.operands + i, f.operands + i);
@@ -319,7 +325,7 @@ void read(void*, const detail::Firing& f) {
       std::byte* const to = leaf.data + j * leaf.bytes;
       std::size_t there = 0;
       if (leaf.tickets[j] != 0) {
-        found(tapes, leaf.tickets[j], one).read(steps.first, steps.count, to);
+        found(stores, leaf.tickets[j], one).read(steps.first, steps.count, to);
         there = bytes;
       }
       std::memset(to + there, 0, leaf.bytes - there);
@@ -328,12 +334,12 @@ void read(void*, const detail::Firing& f) {
 }
 
 /// Operands: anything, tickets.
-void free_tapes(void*, const detail::Firing& f) {
-  LoopTapes& tapes = tapes_of_run();
+void free_residuals(void*, const detail::Firing& f) {
+  ResidualStores& stores = stores_of_run();
   for (std::size_t i = 1; i < f.operands; ++i)
     for (const double t : std::span(static_cast<const double*>(f.data[i]),
                                     static_cast<std::size_t>(f.leaves[i].size)))
-      if (t != 0) tapes.remove(t);
+      if (t != 0) stores.remove(t);
 }
 
 std::shared_ptr<const detail::HostFunction> function(void (*invoke)(void*, const detail::Firing&)) {
@@ -346,17 +352,17 @@ std::shared_ptr<const detail::HostFunction> function(void (*invoke)(void*, const
 
 }  // namespace
 
-bool is_of_loop_tapes(const detail::HostFunction& f) {
-  return f.invoke == write || f.invoke == read || f.invoke == free_tapes;
+bool is_of_residuals(const detail::HostFunction& f) {
+  return f.invoke == write || f.invoke == read || f.invoke == free_residuals;
 }
 
-std::shared_ptr<const detail::HostFunction> loop_tape_function(std::string_view name) {
+std::shared_ptr<const detail::HostFunction> residual_function(std::string_view name) {
   // Never destroyed: runs may end after main.
   static const auto* const all =
       new std::array<std::pair<std::string_view, std::shared_ptr<const detail::HostFunction>>, 3>{
-          {{tape_write, function(write)},
-           {tape_read, function(read)},
-           {tape_free, function(free_tapes)}}};
+          {{residual_write, function(write)},
+           {residual_read, function(read)},
+           {residual_free, function(free_residuals)}}};
   for (const auto& [known, own] : *all)
     if (known == name) return own;
   return nullptr;

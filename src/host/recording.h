@@ -1,4 +1,4 @@
-// Tape: firings as they are recorded, or replayed in place of entering functions.
+// Recording: firings as they are recorded, or replayed in place of entering functions.
 #pragma once
 #include <postern/record.h>
 
@@ -12,26 +12,26 @@
 
 namespace postern::internal::host {
 
-/// Where a run is on a tape for resume(): how often each of its sites has been called.
-struct TapeMark {
+/// Where a run is in a recording for resume(): how often each of its sites has been called.
+struct RecordingMark {
   struct Site {
     std::int64_t site;
     int device;
     std::int64_t element;
     std::uint64_t calls;
   };
-  std::string tape;  // its name for itself
+  std::string recording;  // its name for itself
   std::uint64_t run = 0;
   std::vector<Site> sites = {};
 };
 
-class Tape {
+class Recording {
  public:
-  Tape() = default;  // that records
+  Recording() = default;  // that records
   /// Makes one that replays. `programs`: digests of the runs' programs.
-  Tape(std::vector<std::string> programs, std::vector<RecordedFiring> firings);
-  virtual ~Tape() = default;
-  Tape(const Tape&) = delete;
+  Recording(std::vector<std::string> programs, std::vector<RecordedFiring> firings);
+  virtual ~Recording() = default;
+  Recording(const Recording&) = delete;
 
   bool replays() const { return replays_; }
 
@@ -45,10 +45,10 @@ class Tape {
   /// Gives a call the results that it was recorded with. False when the run has failed or ended,
   /// because it did so or the call differs.
   bool replay(const Invocation& i);
-  /// Gives what a tape has that else records; none: the function is to be entered.
+  /// Gives what a recording has that else records; none: the function is to be entered.
   virtual std::optional<bool> give(const Invocation&) { return {}; }
-  /// Returns where the run is, on a tape for resume().
-  virtual std::optional<TapeMark> mark(const RunState&) { return {}; }
+  /// Returns where the run is, in a recording for resume().
+  virtual std::optional<RecordingMark> mark(const RunState&) { return {}; }
 
   const std::vector<std::string>& programs() const { return programs_; }
   const std::vector<RecordedFiring>& firings() const { return firings_; }
@@ -83,14 +83,14 @@ class Tape {
 /// Returns "call 3 of run 0, element 2", for errors.
 std::string call_text(const Invocation& i, std::uint64_t number);
 
-/// Returns whether such a run enters its functions: not when a tape gives their results.
-inline bool enters_functions(const std::shared_ptr<Tape>& tape) {
-  return !tape || !tape->replays();
+/// Returns whether such a run enters its functions: not when a recording gives their results.
+inline bool enters_functions(const std::shared_ptr<Recording>& recording) {
+  return !recording || !recording->replays();
 }
 
-/// Returns what this thread's runs are taped on, or null: also null inside host functions.
-std::shared_ptr<Tape> current_tape();
+/// Returns what this thread's runs are recorded in, or null: also null inside host functions.
+std::shared_ptr<Recording> current_recording();
 /// Throws Error(failed_precondition) when there is one already.
-void set_current_tape(std::shared_ptr<Tape> tape);
+void set_current_recording(std::shared_ptr<Recording> recording);
 
 }  // namespace postern::internal::host

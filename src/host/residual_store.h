@@ -1,0 +1,112 @@
+// ResidualStore: what the steps of a loop have left for its derivative. ResidualStores: those of a
+// run.
+//
+// A ticket names a store: a number that is a store's alone, also among those of other runs, and
+// such that the sum of tickets is none, because derivatives are summed where nobody knows what they
+// are.
+#pragma once
+#include <postern/host.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "control/control.h"
+#include "core/mutex.h"
+#include "host/residual_file.h"
+
+namespace postern::internal::host {
+
+/// What the stores of one execution of a loop share: how much they may keep, and the file for what
+/// is over it (null: that is an error).
+class ResidualBudget {
+ public:
+  ResidualBudget(const ResidualOptions& options, std::shared_ptr<ResidualFile> file)
+      : options_(options), file_(std::move(file)) {}
+  ResidualBudget(const ResidualBudget&) = delete;
+
+  /// Memory for as many entries of `bytes` each as fit, `wanted` at most. Where none does, the
+  /// error says after how many steps.
+  struct Room {
+    std::byte* data = nullptr;
+    std::int64_t entries = 0;
+    std::size_t size = 0;
+    bool in_file = false;
+  };
+  Room room(std::size_t bytes, std::int64_t wanted, std::int64_t steps);
+  void give_back(const Room& room);
+
+ private:
+  Room room_in_file(std::size_t bytes, std::int64_t wanted, std::int64_t steps);
+  std::string after(std::int64_t steps) const;
+
+  const ResidualOptions options_;
+  const std::shared_ptr<ResidualFile> file_;
+  Mutex guard_;
+  std::int64_t used_ = 0;  // bytes of memory
+};
+
+class ResidualStore {
+ public:
+  ResidualStore(std::size_t bytes, std::shared_ptr<ResidualBudget> budget)
+      : bytes_(bytes), budget_(std::move(budget)) {}
+  ~ResidualStore();
+  ResidualStore(const ResidualStore&) = delete;
+
+  /// Writes the values of `count` steps from `first` on, one after another.
+  void write(std::int64_t first, std::int64_t count, const void* values);
+  /// Throws Error(failed_precondition) for a step that nobody has written.
+  void read(std::int64_t first, std::int64_t count, void* values) const;
+  const std::shared_ptr<ResidualBudget>& budget() const { return budget_; }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  struct Part {
+    std::int64_t begin = 0;
+    ResidualBudget::Room room;
+    std::vector<bool> written = {};
+  };
+  Part* room_for(std::int64_t k);
+  const Part* part_of(std::int64_t k) const;
+
+  const std::size_t bytes_;
+  const std::shared_ptr<ResidualBudget> budget_;
+  std::vector<Part> parts_;
+  std::int64_t end_ = 0, steps_ = 0;            // there is room for, and are in it
+  mutable std::atomic<std::size_t> recent_{0};  // two derivatives may read at the same time
+};
+
+/// The stores of a run. Each device of the run writes and reads its own; they share the list.
+class ResidualStores {
+ public:
+  /// Adds a store, and returns its ticket.
+  double add(std::unique_ptr<ResidualStore> store);
+  /// Returns null for a ticket of another run, or of a store that is gone.
+  ResidualStore* find(double ticket);
+  void remove(double ticket);
+  /// Makes what the stores of an execution of a loop share.
+  std::shared_ptr<ResidualBudget> new_budget(const ResidualOptions& options);
+
+ private:
+  ResidualFiles files_;
+  Mutex guard_;
+  std::unordered_map<std::uint64_t, std::unique_ptr<ResidualStore>>
+      stores_;  // by their tickets' numbers
+};
+
+/// Returns the ticket of a store that belongs to no run.
+double loose_ticket(std::uint64_t number);
+
+/// Returns whether this is one of the functions that write and read stores: it waits for nothing,
+/// and what it is given means nothing in another run.
+bool is_of_residuals(const detail::HostFunction& function);
+
+/// Returns those of site/residual_store.h, by name; null for all others.
+std::shared_ptr<const detail::HostFunction> residual_function(std::string_view name);
+
+}  // namespace postern::internal::host
