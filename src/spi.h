@@ -4,9 +4,9 @@
 #pragma once
 #include "cluster/rank.h"
 #include "core/check.h"
+#include "core/instances.h"
 #include "core/known_programs.h"
 #include "core/lines.h"
-#include "core/living.h"
 #include "core/log.h"
 #include "core/mutex.h"
 #include "core/text.h"

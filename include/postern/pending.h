@@ -44,7 +44,7 @@ class Awaited {
 
 }  // namespace detail
 
-/// A call that was started and not waited for: a container whose leaves are its ticket and, of one
+/// A call that was started and not waited for: a container whose leaves are its handle and, of one
 /// with a derivative, its operands. As other containers it may be carried through loops, returned
 /// from branches and functions, and batched: under vmap each element has a call of its own. It
 /// belongs to the run that started it.
@@ -55,7 +55,7 @@ class Awaited {
 /// of the run. All say where the call was started and where it was waited for.
 template <class Out>
 struct Pending {
-  Tensor ticket;
+  Tensor handle;
   std::vector<Tensor> operands;
   detail::Awaited<Out> gives;
 };
@@ -81,10 +81,10 @@ auto start_call(const CallOptions& options, const Out& out, const Callee& fn,
   } else {
     operands.clear();
   }
-  Tensor ticket = start_call(options, like.types, like.structure, like.paths, fn, given);
+  Tensor handle = start_call(options, like.types, like.structure, like.paths, fn, given);
   visit(like.tree, [](Tensor& leaf) { leaf = abstract(leaf.type()); });
   using Tree = decltype(like.tree);
-  return Pending<Tree>{std::move(ticket), std::move(operands),
+  return Pending<Tree>{std::move(handle), std::move(operands),
                        Awaited<Tree>(std::move(like.tree), std::move(text),
                                      Started{{options.name, fn.place()}, options, std::move(vjp)})};
 }

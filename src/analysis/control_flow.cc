@@ -5,7 +5,7 @@ namespace postern::internal {
 
 FieldChain<8> WhileParams::fields(Fields sink) const {
   return sink.left_out(offloaded)
-      .when(offloaded, "tapes", ticket_ranks)
+      .when(offloaded, "tapes", handle_ranks)
       .when(bounded, "bounded", bounded)
       .by([&](FieldSink& of_residuals) { tell_all(residuals, of_residuals); })
       .field("condition", condition)
@@ -17,7 +17,7 @@ FieldChain<8> WhileParams::fields(Fields sink) const {
 
 FieldChain<13> ScanParams::fields(Fields sink) const {
   return sink.left_out(offloaded)
-      .when(offloaded, "tapes", ticket_ranks)
+      .when(offloaded, "tapes", handle_ranks)
       .when(!frees.empty(), "frees", frees)
       .by([&](FieldSink& of_residuals) {
         if (offloaded) tell_all(residuals, of_residuals);

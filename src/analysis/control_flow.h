@@ -41,17 +41,17 @@ struct ResidualOptions {
 /// their constants, then the carry.
 ///
 /// One that is offloaded also gives the number of its steps (s64) and, for each of the body's last
-/// outputs, a ticket for the store into which every step has put it.
+/// outputs, a handle for the store into which every step has put it.
 struct WhileParams {
   ProgramPtr condition, body;
   std::size_t condition_constants = 0, body_constants = 0;
   ResidualOptions residuals = {};
   bool offloaded = false;
   bool bounded = false;                // it has as many steps at most as another loop decides
-  std::vector<int> ticket_ranks = {};  // by offloaded output: how many of its axes its ticket has
+  std::vector<int> handle_ranks = {};  // by offloaded output: how many of its axes its handle has
   FieldChain<8> fields(Fields sink) const;
 
-  std::size_t ys() const { return ticket_ranks.size(); }
+  std::size_t ys() const { return handle_ranks.size(); }
   std::size_t carries() const { return body->outputs.size() - ys(); }
 };
 
@@ -59,7 +59,7 @@ struct WhileParams {
 /// start + 1, ...), carry, slices of xs; it gives the carry and slices of the stacked results.
 ///
 /// One that is offloaded has as many steps as its first operand says (s64), which comes before the
-/// constants. Its xs and stacked results are in stores, of which it is given and gives the tickets.
+/// constants. Its xs and stacked results are in stores, of which it is given and gives the handles.
 struct ScanParams {
   ProgramPtr body;
   std::int64_t length = 0, start = 0;
@@ -69,7 +69,7 @@ struct ScanParams {
   std::size_t constants = 0, carries = 0;
   ResidualOptions residuals = {};
   bool offloaded = false;
-  std::vector<int> ticket_ranks = {};  // by stacked result, as in WhileParams
+  std::vector<int> handle_ranks = {};  // by stacked result, as in WhileParams
   std::vector<bool> frees = {};        // by x: nobody reads its store after this loop; empty: none
   FieldChain<13> fields(Fields sink) const;
 

@@ -13,7 +13,7 @@
 //     Value slice(Value, bool offloaded);                    // a step's of what a scan goes
 //     through Value stacked(Value, bool offloaded);                  // the other way
 //
-// where `offloaded` is said of tickets for stores. No value may change by joins for ever.
+// where `offloaded` is said of handles for stores. No value may change by joins for ever.
 #pragma once
 #include <vector>
 

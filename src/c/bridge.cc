@@ -15,8 +15,8 @@
 #include "host/bad_result.h"
 #include "host/gate.h"
 #include "host/limit.h"
-#include "host/lookout.h"
 #include "host/run_state.h"
+#include "host/spin.h"
 
 namespace postern::internal::c {
 
@@ -98,7 +98,7 @@ class Bridge {
     const auto answered = [&] {
       return request.state.load(std::memory_order_acquire) == Request::answered;
     };
-    if (!answers_.look(answered)) sleep_until_answered(request);
+    if (!answers_.until(answered)) sleep_until_answered(request);
     if (request.code != PN_OK) throw_failure(request.code, std::move(request.why));
   }
 
@@ -108,7 +108,7 @@ class Bridge {
     const auto until = host::after(most);
     const auto ready = [&] { return ended_ || !waiting_.empty(); };
     const auto seems_ready = [&] { return seen_.load(std::memory_order_acquire); };
-    requests_.look(seems_ready, most);
+    requests_.until(seems_ready, most);
     Lock lock(guard_, std::defer_lock);
     host::acquire(lock);
     ++sleepers_;
@@ -301,7 +301,7 @@ class Bridge {
   Notifier notifier_;
   const int descriptor_;
   std::atomic<bool> seen_{false};  // that next() has something to return
-  host::Lookout requests_, answers_;
+  host::Spin requests_, answers_;
 };
 
 }  // namespace postern::internal::c

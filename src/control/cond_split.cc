@@ -49,7 +49,7 @@ Halves with_unknown(const Halves& halves, const std::vector<bool>& unknown) {
   return out;
 }
 
-/// Slots for the residuals of all branches. What may be a ticket has one that no other branch
+/// Slots for the residuals of all branches. What may be a handle has one that no other branch
 /// fills: under vmap an element that takes another has the store of zeros there, not a number of
 /// its own branch.
 Types assign_slots(std::vector<BranchHalves>& branches) {
@@ -70,16 +70,16 @@ Types assign_slots(std::vector<BranchHalves>& branches) {
       b.slot.push_back(-1);
       if (b.passed.back() >= 0) continue;
       const DType dtype = known.type(v).dtype;
-      const bool may_be_ticket = offloaded && dtype == ticket_type(known.type(v), 0).dtype;
+      const bool may_be_handle = offloaded && dtype == handle_type(known.type(v), 0).dtype;
       std::size_t s = 0;
-      if (may_be_ticket) s = slots.size();
+      if (may_be_handle) s = slots.size();
       while (s < slots.size() &&
              (taken[s] || slots[s].dtype != dtype || slots[s].dims != known.type(v).dims))
         ++s;
       if (s == slots.size()) {
         slots.push_back({dtype, known.type(v).dims});
         taken.push_back(false);
-        alone.push_back(may_be_ticket);
+        alone.push_back(may_be_handle);
       }
       taken[s] = true;
       b.slot.back() = static_cast<int>(s);

@@ -46,8 +46,7 @@ Type slice_type_of(const Type& type);
 bool settle_carry(const char* what, Tensors& carry, const Types& body_gives,
                   const std::vector<std::string>& paths);
 
-/// Selects `x` where `mask` (one pred for each element of the batch, which is x's first axis), else
-/// `y`.
+/// Selects `x` where `mask` (a pred for each element of the batch, x's first axis), else `y`.
 Tensor select_elements(const Tensor& mask, const Tensor& x, const Tensor& y);
 
 /// Writes a `case`: `branch(b)` writes the b-th region and gives its values, which have these

@@ -15,15 +15,15 @@
 
 namespace postern::internal {
 
-Type ticket_type(const Type& step, int rank) {
-  check(rank <= step.rank(), "a store of {} has tickets of {} axes", to_string(step), rank);
+Type handle_type(const Type& step, int rank) {
+  check(rank <= step.rank(), "a store of {} has handles of {} axes", to_string(step), rank);
   return {DType::f64, {step.dims.begin(), step.dims.begin() + rank}};
 }
 
-Tensors no_tickets(const Types& steps, const std::vector<int>& ranks) {
+Tensors no_handles(const Types& steps, const std::vector<int>& ranks) {
   Tensors out;
   for (std::size_t i = 0; i < steps.size(); ++i)
-    out.push_back(zeros_of(ticket_type(steps[i], ranks[i])));
+    out.push_back(zeros_of(handle_type(steps[i], ranks[i])));
   return out;
 }
 
@@ -43,7 +43,7 @@ Tensors with(const Tensor& first, TensorSpan more) {
 }
 
 /// So many steps share one call of the host, which costs as much as several small ones: what they
-/// have in stores is in blocks meanwhile, arrays with an axis of steps behind those of the ticket.
+/// have in stores is in blocks meanwhile, arrays with an axis of steps behind those of the handle.
 /// The host knows steps alone, so who reads a store need not cut it as who wrote it.
 /// A step that calls or has loops is not small: there its run looks at each step whether to stop.
 std::int64_t steps_at_once(const Types& stored, std::initializer_list<ProgramPtr> programs) {
@@ -66,7 +66,7 @@ std::int64_t steps_at_once(const Types& stored, std::initializer_list<ProgramPtr
 /// One kind of value in stores, as it stands in a block.
 struct Blocked {
   Type step;
-  int rank;  // axes of its ticket
+  int rank;  // axes of its handle
 
   Type block(std::int64_t steps) const {
     Type out = step;
@@ -108,14 +108,14 @@ Tensors write_loop(const Tensors& carry, bool bounded, More more, Body body) {
   return bind_while(p, condition, step, {}, {}, carry);
 }
 
-/// Carry: the step's number, whether to go on, the loop's carry, the tickets. Inside a block: the
+/// Carry: the step's number, whether to go on, the loop's carry, the handles. Inside a block: the
 /// number in the block, whether to go on, the loop's carry, the blocks.
 Tensors expanded_while(const WhileParams& p, TensorSpan x) {
   const std::size_t carries = p.carries();
   const TensorSpan cc = x.first(p.condition_constants), bc = x.subspan(cc.size(), p.body_constants),
                    init = x.last(carries);
   const Types steps = last(p.body->output_types(), carries);
-  const std::vector<Blocked> kinds = blocked(steps, p.ticket_ranks);
+  const std::vector<Blocked> kinds = blocked(steps, p.handle_ranks);
   const std::int64_t at_once = steps_at_once(steps, {p.condition, p.body});
   const auto run = [](const ProgramPtr& program, TensorSpan constants, TensorSpan carry) {
     Tensors in(constants.begin(), constants.end());
@@ -159,7 +159,7 @@ Tensors expanded_while(const WhileParams& p, TensorSpan x) {
   };
   Tensors carry{step_number(0), run(p.condition, cc, init)[0]};
   append(carry, init);
-  append(carry, no_tickets(steps, p.ticket_ranks));
+  append(carry, no_handles(steps, p.handle_ranks));
   Tensors y = write_loop(
       carry, false, [](TensorSpan in) { return in[1]; },
       [&](TensorSpan in) { return at_once > 1 ? block(in) : one(in); });
@@ -168,7 +168,7 @@ Tensors expanded_while(const WhileParams& p, TensorSpan x) {
   return y;
 }
 
-/// Carry: how many steps are done, the loop's carry, the tickets of what it gives. Inside a block:
+/// Carry: how many steps are done, the loop's carry, the handles of what it gives. Inside a block:
 /// how many of the block are done, the loop's carry, the blocks of what it gives.
 Tensors expanded_scan(const ScanParams& p, TensorSpan x) {
   const ScanParts of(p, x);
@@ -176,8 +176,8 @@ Tensors expanded_scan(const ScanParams& p, TensorSpan x) {
   const Types takes = last(p.body->input_types(), p.first_x()),
               gives = last(p.body->output_types(), p.carries);
   std::vector<int> x_ranks;
-  for (const Tensor& tickets : of.xs) x_ranks.push_back(static_cast<int>(tickets.rank()));
-  const std::vector<Blocked> xs = blocked(takes, x_ranks), ys = blocked(gives, p.ticket_ranks);
+  for (const Tensor& handles : of.xs) x_ranks.push_back(static_cast<int>(handles.rank()));
+  const std::vector<Blocked> xs = blocked(takes, x_ranks), ys = blocked(gives, p.handle_ranks);
   Types stored = takes;
   append(stored, gives);
   const std::int64_t at_once = steps_at_once(stored, {p.body});
@@ -227,7 +227,7 @@ Tensors expanded_scan(const ScanParams& p, TensorSpan x) {
     return out;
   };
   Tensors carry = with(step_number(0), of.carry);
-  append(carry, no_tickets(gives, p.ticket_ranks));
+  append(carry, no_handles(gives, p.handle_ranks));
   Tensors y = write_loop(
       carry, true, [&](TensorSpan in) { return less(in[0], steps); },
       [&](TensorSpan in) { return at_once > 1 ? block(in) : one(in); });
@@ -239,8 +239,8 @@ Tensors expanded_scan(const ScanParams& p, TensorSpan x) {
   return y;
 }
 
-/// On how many levels each value is the only way to stores: 1 for a ticket, or a stack of tickets,
-/// that a loop of its program has made; 2 where the same holds of the tickets in that store; 0 for
+/// On how many levels each value is the only way to stores: 1 for a handle, or a stack of handles,
+/// that a loop of its program has made; 2 where the same holds of the handles in that store; 0 for
 /// all else.
 using Levels = std::vector<int>;
 

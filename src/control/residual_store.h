@@ -1,16 +1,14 @@
-// The residual stores of loops. A loop whose number of steps nobody knows beforehand cannot stack
-// what its derivative needs of each step into an array: each step puts it in a store on the host
-// instead.
+// Residual stores. A loop whose number of steps nobody knows beforehand cannot stack what its
+// derivative needs of each step into an array: each step puts it in a store on the host instead.
 //
-// To a program a store is an array of unknown length, a value like others, and the ticket that
-// stands for it is an f64. That has a tangent, the ticket of the tangents' store; a number would
+// To a program a store is an array of unknown length, a value like others, and the handle that
+// stands for it is an f64. That has a tangent, the handle of the tangents' store; a number would
 // have none. Zero is the store that holds only zeros. An offloaded while gives stores, an offloaded
 // scan reads and gives them; so the rules of scan hold, which need not know how long it is. What
-// their steps do to stores is written when they are lowered: an offloaded loop becomes a while with
-// calls of the host (host/residual_store), and when one is evaluated its stores belong to the
-// tickets' tensors.
+// their steps do to stores is written when they are lowered: it becomes a while with calls of the
+// host (host/residual_store); when such a loop is evaluated its stores belong to the handles'.
 //
-// Under vmap a ticket has the axes of the batch, and each element a store of its own.
+// Under vmap a handle has the axes of the batch, and each element a store of its own.
 #pragma once
 #include "control/control.h"
 
@@ -19,11 +17,11 @@ namespace postern::internal {
 inline Type count_type() { return {DType::s64, {}}; }
 Tensor step_number(std::int64_t k);
 
-/// Returns the type of tickets of stores into which each step puts a value of this type, of which
+/// Returns the type of handles of stores into which each step puts a value of this type, of which
 /// the first `rank` axes are those of a batch.
-Type ticket_type(const Type& step, int rank);
-/// Makes the tickets of stores in which nothing is yet.
-Tensors no_tickets(const Types& steps, const std::vector<int>& ranks);
+Type handle_type(const Type& step, int rank);
+/// Makes the handles of stores in which nothing is yet.
+Tensors no_handles(const Types& steps, const std::vector<int>& ranks);
 
 /// Lowers an offloaded loop as what it expands to.
 void lower_offloaded(Lowering& out, const Equation& e);
@@ -51,28 +49,26 @@ struct StepsOfCall {
   std::int64_t room = 1;
 };
 
-/// What puts values in stores and takes them back. Rooms further down can: `src/wiring.cc` names
-/// them.
+/// What puts values in stores and takes them back. Later rooms can: see `src/wiring.cc`.
 struct ResidualAccess {
   // Calls of the host as equations.
-  /// The tickets after the steps have put `leaves` in their stores; a store is made for a ticket of
-  /// zero.
-  Tensors (*write)(const StepsOfCall& steps, TensorSpan tickets, TensorSpan leaves,
+  /// The handles after the steps have put `leaves` in their stores; zero gets a new store.
+  Tensors (*write)(const StepsOfCall& steps, TensorSpan handles, TensorSpan leaves,
                    const ResidualOptions& options);
   /// What the steps have put in the stores, of these types; zeros behind the last.
-  Tensors (*read)(const StepsOfCall& steps, TensorSpan tickets, const Types& types,
+  Tensors (*read)(const StepsOfCall& steps, TensorSpan handles, const Types& types,
                   const ResidualOptions& options);
   /// Frees stores once `after` is there.
-  void (*free)(const Tensor& after, TensorSpan tickets, const ResidualOptions& options);
+  void (*free)(const Tensor& after, TensorSpan handles, const ResidualOptions& options);
 
   // The same at once, on concrete tensors.
-  void (*write_now)(std::int64_t k, Tensors& tickets, TensorSpan leaves,
+  void (*write_now)(std::int64_t k, Tensors& handles, TensorSpan leaves,
                     const ResidualOptions& options);
-  Tensors (*read_now)(std::int64_t k, TensorSpan tickets, const Types& steps);
-  /// What keeps the stores of a ticket that was made at once; null for all other tensors.
-  std::shared_ptr<const void> (*of)(const Tensor& ticket);
-  /// Has a tensor that was made of tickets keep their stores, those whose tickets are in it.
-  void (*keep)(Tensor& tickets);
+  Tensors (*read_now)(std::int64_t k, TensorSpan handles, const Types& steps);
+  /// What keeps the stores of a handle that was made at once; null for all other tensors.
+  std::shared_ptr<const void> (*of)(const Tensor& handle);
+  /// Has a tensor that was made of handles keep their stores, those whose handles are in it.
+  void (*keep)(Tensor& handles);
 };
 extern const ResidualAccess residual_access;
 

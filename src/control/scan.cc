@@ -30,7 +30,7 @@ Types scan_type(const Params* params, TypeSpan operands) {
     if (input >= p.constants) input += p.counted;
     Type type = body.type(body.inputs[input]);
     if (input >= p.first_x() && p.offloaded)
-      type = ticket_type(type, static_cast<int>(operands[i].rank()));
+      type = handle_type(type, static_cast<int>(operands[i].rank()));
     else if (input >= p.first_x())
       type = stacked_type(type, p.length);
     check(alike(operands[i], type), "scan: operand {} must be {}, got {}", i, to_string(type),
@@ -39,7 +39,7 @@ Types scan_type(const Params* params, TypeSpan operands) {
   Types out = body.output_types();
   for (std::size_t i = 0; i < out.size(); ++i) {
     if (i >= p.carries && p.offloaded) {
-      out[i] = ticket_type(out[i], p.ticket_ranks[i - p.carries]);
+      out[i] = handle_type(out[i], p.handle_ranks[i - p.carries]);
     } else if (i >= p.carries) {
       out[i] = stacked_type(out[i], p.length);
     } else {
@@ -259,7 +259,7 @@ Tensors scan_evaluate(const Op& op, TensorSpan x) {
   std::vector<std::vector<unsigned char>> over, stacks;
   for (const Tensor& t : xs) t.read(over.emplace_back(t.type().byte_size()).data());
   const Types outputs = p.body->output_types();
-  std::vector<Tensors> tickets(p.ys());  // of stores, by stack
+  std::vector<Tensors> handles(p.ys());  // of stores, by stack
   for (std::size_t i = p.carries; i < outputs.size(); ++i)
     stacks.emplace_back(stacked_type(outputs[i], p.length).byte_size());
   for (std::int64_t step = 0; step < p.length; ++step) {
@@ -274,7 +274,7 @@ Tensors scan_evaluate(const Op& op, TensorSpan x) {
     Tensors y = evaluator.program(p.body, in);
     for (std::size_t i = 0; i < stacks.size(); ++i) {
       const Tensor& part = y[p.carries + i];
-      if (residual_access.of(part)) tickets[i].push_back(part);
+      if (residual_access.of(part)) handles[i].push_back(part);
       part.read(stacks[i].data() + static_cast<std::size_t>(k) * part.type().byte_size());
     }
     y.resize(p.carries);
@@ -282,7 +282,7 @@ Tensors scan_evaluate(const Op& op, TensorSpan x) {
   }
   for (std::size_t i = 0; i < stacks.size(); ++i) {
     carry.emplace_back(stacked_type(outputs[p.carries + i], p.length), stacks[i].data());
-    if (!tickets[i].empty()) residual_access.keep(carry.back());
+    if (!handles[i].empty()) residual_access.keep(carry.back());
   }
   return carry;
 }
@@ -294,7 +294,7 @@ Tensors offloaded_scan_evaluate(const Op& op, TensorSpan x) {
   const Types inputs = p.body->input_types(), outputs = p.body->output_types();
   const Types x_types = tail(inputs, p.first_x());
   Tensors carry(of.carry.begin(), of.carry.end());
-  Tensors tickets = no_tickets(tail(outputs, p.carries), p.ticket_ranks);
+  Tensors handles = no_handles(tail(outputs, p.carries), p.handle_ranks);
   for (std::int64_t step = 0; step < steps; ++step) {
     const std::int64_t k = p.slot(step, steps);
     Tensors in(of.constants.begin(), of.constants.end());
@@ -302,10 +302,10 @@ Tensors offloaded_scan_evaluate(const Op& op, TensorSpan x) {
     append(in, carry);
     append(in, residual_access.read_now(k, of.xs, x_types));
     carry = evaluator.program(p.body, in);
-    residual_access.write_now(k, tickets, std::span(carry).subspan(p.carries), p.residuals);
+    residual_access.write_now(k, handles, std::span(carry).subspan(p.carries), p.residuals);
     carry.resize(p.carries);
   }
-  append(carry, tickets);
+  append(carry, handles);
   return carry;
 }
 

@@ -104,8 +104,8 @@ Jvp scan_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
     again = moves != before;
   }
   ScanParams q = p;
-  for (std::size_t i = 0; i < p.ticket_ranks.size(); ++i)
-    if (y_moves[i]) q.ticket_ranks.push_back(p.ticket_ranks[i]);
+  for (std::size_t i = 0; i < p.handle_ranks.size(); ++i)
+    if (y_moves[i]) q.handle_ranks.push_back(p.handle_ranks[i]);
   const Tensors all = bind_scan(q, body, constants, carry, xs, steps_of(p, x));
   Reader read(all);
   const auto last = read.many(p.carries);
@@ -170,10 +170,10 @@ Tensors scan_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types
   }
   ScanParams q = p;
   q.reverse = !p.reverse;
-  q.ticket_ranks.clear();
+  q.handle_ranks.clear();
   for (std::size_t i = 0; p.offloaded && i < x_gets.size(); ++i)
     if (x_gets[i])
-      q.ticket_ranks.push_back(static_cast<int>(all_types[p.constants + p.carries + i].rank()));
+      q.handle_ranks.push_back(static_cast<int>(all_types[p.constants + p.carries + i].rank()));
   const Tensors given = bind_scan(q, body, constants, carry, xs, steps_of(p, x));
   Reader read(given);
   Tensors out(p.first_operand());
@@ -189,7 +189,7 @@ Tensors scan_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types
 // Binds one scan for all elements; gives its results with the batch axes of each.
 //
 // Constants keep their batch axis; that of the carry goes to the front, that of xs behind the axis
-// that is scanned. A store is one for each element, and so is its ticket.
+// that is scanned. A store is one for each element, and so is its handle.
 //
 // The number of steps comes first, since it decides what follows. Where elements have different
 // ones the loop has as many as the longest, the whole carry and all ys are mapped, and the body
@@ -266,7 +266,7 @@ Batched scan_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::i
       return std::move(y);
     });
   }
-  for (std::size_t i = 0; i < p.ticket_ranks.size(); ++i) p.ticket_ranks[i] += y_mapped[i];
+  for (std::size_t i = 0; i < p.handle_ranks.size(); ++i) p.handle_ranks[i] += y_mapped[i];
   Tensors y = bind_scan(p, body, constants, carry, xs, steps);
   std::vector<int> out = axes_where(mapped);
   append(out, axes_where(y_mapped, behind));

@@ -59,9 +59,9 @@ Pruned prune(const ScanParams& p, TensorSpan x, std::vector<bool> wanted) {
   }
   for (std::size_t i = 0; i < wanted.size(); ++i)
     if (wanted[i]) out.results.push_back(static_cast<int>(i));
-  out.p.ticket_ranks.clear();
-  for (std::size_t i = 0; i < p.ticket_ranks.size(); ++i)
-    if (wanted[p.carries + i]) out.p.ticket_ranks.push_back(p.ticket_ranks[i]);
+  out.p.handle_ranks.clear();
+  for (std::size_t i = 0; i < p.handle_ranks.size(); ++i)
+    if (wanted[p.carries + i]) out.p.handle_ranks.push_back(p.handle_ranks[i]);
   out.p.body = simplify(body);
   return out;
 }
@@ -232,8 +232,7 @@ Program stacking(const Halves& halves, const Known& known, const std::vector<Sta
   return body;
 }
 
-/// The axes of tickets, for the known or the unknown of the offloaded outputs, whose marks begin at
-/// `first`.
+/// The axes of handles, of the known or unknown offloaded outputs, whose marks begin at `first`.
 std::vector<int> ranks_of(const std::vector<int>& ranks, const std::vector<bool>& unknown,
                           std::size_t first, bool mark) {
   std::vector<int> out;
@@ -248,8 +247,8 @@ Tensors run_known(ScanParams p, const Halves& halves, const Known& known,
                   const std::vector<Stacked>& stacked, const Tensor& steps) {
   const Program body = stacking(halves, known, stacked);
   if (body.outputs.empty() && effect_of(body) == Effect::pure) return {};
-  p.ticket_ranks = ranks_of(p.ticket_ranks, halves.unknown_outputs, p.carries, false);
-  if (p.offloaded) p.ticket_ranks.resize(p.ticket_ranks.size() + stacked.size(), 0);
+  p.handle_ranks = ranks_of(p.handle_ranks, halves.unknown_outputs, p.carries, false);
+  if (p.offloaded) p.handle_ranks.resize(p.handle_ranks.size() + stacked.size(), 0);
   return bind_scan(p, {simplify(body), {}}, known.constants, known.carry, known.xs, steps);
 }
 
@@ -317,7 +316,7 @@ Primitive::SplitResult scan_split(const Op& op, TensorSpan operands,
       out.known[at(whole.results[i])] = results[n++];
   }
   ScanParams q = rest.params(whole.p, *halves.unknown);
-  q.ticket_ranks = ranks_of(whole.p.ticket_ranks, halves.unknown_outputs, whole.p.carries, true);
+  q.handle_ranks = ranks_of(whole.p.handle_ranks, halves.unknown_outputs, whole.p.carries, true);
   out.primitive = &scan_primitive(op.primitive.calls);
   out.params = make_params(std::move(q));
   out.operands = rest.operands(steps);
@@ -332,7 +331,7 @@ Primitive::SplitResult scan_split(const Op& op, TensorSpan operands,
 // 3. Gives the residuals as cheaply as each allows, and binds the known loop, which counts its
 //    steps and puts the other residuals in stores, a value for each step.
 // 4. Writes the rest as a scan of so many steps, of those stores and the unknown operands. It comes
-//    last because only the known loop has the number of steps and the tickets of the stores.
+//    last because only the known loop has the number of steps and the handles of the stores.
 //
 // The result holds the known results, in the places of the whole equation, and the scan, which is
 // not bound yet. Throws for such a condition, and what binding does.
@@ -356,15 +355,15 @@ Primitive::SplitResult while_split(const Op& op, TensorSpan x, const std::vector
   WhileParams offloaded;
   offloaded.residuals = p.residuals;
   offloaded.offloaded = true;
-  offloaded.ticket_ranks = ranks_of(p.ticket_ranks, halves.unknown_outputs, carries, false);
-  const std::size_t known_ys = offloaded.ticket_ranks.size();
-  offloaded.ticket_ranks.resize(known_ys + stacked.size(), 0);
+  offloaded.handle_ranks = ranks_of(p.handle_ranks, halves.unknown_outputs, carries, false);
+  const std::size_t known_ys = offloaded.handle_ranks.size();
+  offloaded.handle_ranks.resize(known_ys + stacked.size(), 0);
   const Tensors results =
       bind_while(offloaded, {condition.known, {}}, {simplify(stacking(halves, known, stacked)), {}},
                  kept(cc), known.constants, known.carry);
   const Tensor& steps = results[known.carry.size()];
   give_hoisted(halves, known, steps, rest);
-  const auto tickets = std::span(results).subspan(known.carry.size() + 1);
+  const auto handles = std::span(results).subspan(known.carry.size() + 1);
 
   std::size_t next = halves.residuals;
   auto unknown_input = [&] { return halves.unknown->inputs[next++]; };
@@ -374,12 +373,12 @@ Primitive::SplitResult while_split(const Op& op, TensorSpan x, const std::vector
   for (std::size_t i = 0; i < carries; ++i)
     if (unknown_carry[i]) rest.add_carry(unknown_input(), source(first_carry + i));
   for (std::size_t i = 0; i < stacked.size(); ++i)
-    rest.add_x(stacked[i].input, {tickets[known_ys + i], -1});
+    rest.add_x(stacked[i].input, {handles[known_ys + i], -1});
 
-  // Results: the carry, the number of steps, tickets.
+  // Results: the carry, the number of steps, handles.
   Primitive::SplitResult out;
   out.known.resize(carries + p.offloaded + p.ys());
-  std::size_t known_carry = 0, known_ticket = 0;
+  std::size_t known_carry = 0, known_handle = 0;
   for (std::size_t i = 0; i < p.body->outputs.size(); ++i) {
     std::size_t result = i;
     if (i >= carries) ++result;  // behind the number of steps
@@ -388,7 +387,7 @@ Primitive::SplitResult while_split(const Op& op, TensorSpan x, const std::vector
     else if (i < carries)
       out.known[result] = results[known_carry++];
     else
-      out.known[result] = tickets[known_ticket++];
+      out.known[result] = handles[known_handle++];
   }
   if (p.offloaded) out.known[carries] = steps;
   ScanParams like;
@@ -396,7 +395,7 @@ Primitive::SplitResult while_split(const Op& op, TensorSpan x, const std::vector
   like.residuals = p.residuals;
   like.index = count_type().dtype;
   ScanParams q = rest.params(like, *halves.unknown);
-  q.ticket_ranks = ranks_of(p.ticket_ranks, halves.unknown_outputs, carries, true);
+  q.handle_ranks = ranks_of(p.handle_ranks, halves.unknown_outputs, carries, true);
   out.primitive = &offloaded_scan_p;
   out.params = make_params(std::move(q));
   out.operands = rest.operands(steps);

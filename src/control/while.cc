@@ -36,7 +36,7 @@ Types while_type(const Params* params, TypeSpan operands) {
     out[i].weak = out[i].weak && operands[constants + i].weak;
   if (!p.offloaded) return out;
   for (std::size_t i = 0; i < p.ys(); ++i)
-    out[p.carries() + i] = ticket_type(out[p.carries() + i], p.ticket_ranks[i]);
+    out[p.carries() + i] = handle_type(out[p.carries() + i], p.handle_ranks[i]);
   out.insert(nth(out, p.carries()), count_type());
   return out;
 }
@@ -71,7 +71,7 @@ namespace {
 // Constants of the body may move; the condition sees values only. A part of the carry that starts
 // without a tangent may get one in some step, so the body is traced until no step adds one.
 // Afterwards the results are those of the loop, in its order: carry, and of one that is offloaded
-// the number of its steps and its tickets, each with the tangent of its own store. Throws what
+// the number of its steps and its handles, each with the tangent of its own store. Throws what
 // tracing the body does.
 Jvp while_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const auto& p = op.as<WhileParams>();
@@ -124,9 +124,9 @@ Jvp while_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   });
   WhileParams q = p;
   for (std::size_t i = 0; i < p.ys(); ++i)
-    if (y_moves[i]) q.ticket_ranks.push_back(p.ticket_ranks[i]);
+    if (y_moves[i]) q.handle_ranks.push_back(p.handle_ranks[i]);
   const Tensors all = bind_while(q, condition, body, cc, all_constants, both);
-  // carry, its tangents, number of steps, tickets, tickets of tangents
+  // carry, its tangents, number of steps, handles, handles of tangents
   const std::span results(all);
   Tensors y(all.begin(), nth(all, carry.size())), dy = placed(moves, results.subspan(carry.size()));
   if (p.offloaded) {
@@ -248,7 +248,7 @@ static Tensors offloaded_while_evaluate(const Op& op, TensorSpan x) {
   const std::size_t constants = p.condition_constants + p.body_constants;
   Tensors carry(carry_of(p, x).begin(), carry_of(p, x).end()), in;
   const Types all = p.body->output_types();
-  Tensors tickets = no_tickets(tail(all, p.carries()), p.ticket_ranks);
+  Tensors handles = no_handles(tail(all, p.carries()), p.handle_ranks);
   std::int64_t steps = 0;
   for (;; ++steps) {
     in = head(x, p.condition_constants);
@@ -257,11 +257,11 @@ static Tensors offloaded_while_evaluate(const Op& op, TensorSpan x) {
     in = between(x, p.condition_constants, constants);
     append(in, carry);
     carry = evaluator.program(p.body, in);
-    residual_access.write_now(steps, tickets, std::span(carry).subspan(p.carries()), p.residuals);
+    residual_access.write_now(steps, handles, std::span(carry).subspan(p.carries()), p.residuals);
     carry.resize(p.carries());
   }
   carry.push_back(step_number(steps));
-  append(carry, tickets);
+  append(carry, handles);
   return carry;
 }
 

@@ -61,7 +61,7 @@ class BatchedWhile {
     });
     if (masks) return masked();
     WhileParams q = p_;
-    for (std::size_t i = 0; i < p_.ys(); ++i) q.ticket_ranks[i] += y_mapped_[i];
+    for (std::size_t i = 0; i < p_.ys(); ++i) q.handle_ranks[i] += y_mapped_[i];
     Tensors y = bind_while(q, test, body, cc_, bc_, carry_);
     std::vector<int> out = axes_where(mapped_);
     if (p_.offloaded) out.push_back(-1);
@@ -158,7 +158,7 @@ class BatchedWhile {
       return out;
     });
     WhileParams q = p_;
-    for (int& rank : q.ticket_ranks) ++rank;
+    for (int& rank : q.handle_ranks) ++rank;
     Tensors y = bind_while(q, test, body, {}, constants, carry);
     const auto first = nth(y, own);
     if (p_.offloaded) y[own + carry_.size()] = y[1];  // an element's steps for those of the loop

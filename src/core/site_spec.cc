@@ -115,7 +115,7 @@ void check_signature(const SiteSpec& site) {
   if (site.function) check_signature(site, *site.function);
 }
 
-const std::shared_ptr<const detail::HostFunction>& asleep() {
+const std::shared_ptr<const detail::HostFunction>& disabled() {
   static const auto* const function = [] {
     auto f = std::make_shared<detail::HostFunction>();
     f->parameters.push_back({Parameter::Kind::all_operands, {}});

@@ -37,8 +37,8 @@ struct SiteSpec {
   /// What it is to the user; texts and files have its word. All but calls are taps. An operation is
   /// watched by non_finite.
   enum class Kind : std::uint8_t { call, tap, hook, print, operation } kind = Kind::call;
-  /// A call that overlaps is two sites: one starts the function and gives a ticket, the other has
-  /// the ticket for its operand and gives what the function made.
+  /// A call that overlaps is two sites: one starts the function and gives a handle, the other has
+  /// the handle for its operand and gives what the function made.
   enum class Role : std::uint8_t { whole, start, wait } role = Role::whole;
   std::string name;
   Place place;
@@ -85,7 +85,7 @@ struct SiteSpec {
   Attributes options;                  // of taps, by name: what stages of their own are asked for
   std::shared_ptr<SiteCounts> counts;  // where has_counts()
   std::shared_ptr<Switch> live;        // of a live hook; without a listener of its own its function
-                                       // is asleep()
+                                       // is disabled()
 
   bool from_file = false;  // so the program's text may not be what the site says
 
@@ -166,7 +166,7 @@ void check_signature(const SiteSpec& site);
 
 /// Returns what stands for the function of a live hook that has none of its own: does nothing with
 /// any leaves.
-const std::shared_ptr<const detail::HostFunction>& asleep();
+const std::shared_ptr<const detail::HostFunction>& disabled();
 
 /// Parameters of the one primitive behind call, tap, hook and print.
 struct SiteParams {

@@ -34,7 +34,7 @@ Types element_types(TensorSpan x, std::span<const int> axes) {
   return out;
 }
 
-void refuse_tickets(const char* what, const Program& body) {
+void refuse_handles(const char* what, const Program& body) {
   const auto moves = [](const Type& t) { return is_differentiable(t.dtype); };
   for (const Equation& e : body.equations) {
     const SiteSpec* const site = site_of(e);

@@ -23,9 +23,9 @@ std::shared_ptr<const detail::LinearMap> linear_map(const char* what, const Tens
 TensorFunction host_cotangents(const CallOptions& options, const HostVjp& vjp_fn,
                                std::size_t operands, std::size_t results);
 
-/// Refuses a function with a rule of its own that gives what stands for a started call: a ticket
+/// Refuses a function with a rule of its own that gives what stands for a started call: a handle
 /// has no derivative, and that of the call would be quietly zero.
-void refuse_tickets(const char* what, const Program& body);
+void refuse_handles(const char* what, const Program& body);
 
 /// Leaves out what is differentiated by a rule of its own and has no transpose but its program's.
 Program without_rules(const Program& program);
@@ -74,7 +74,7 @@ template <class P, class Rule>
 Tensors bind_custom(const Primitive& primitive, const TensorFunction& f, Rule rule,
                     const Tensors& x) {
   const Closed body = trace_user_inner(P::what, types_of(x), f);
-  refuse_tickets(P::what, *body.program);
+  refuse_handles(P::what, *body.program);
   Tensors operands = body.captures;
   append(operands, x);
   P p{body.program, std::make_shared<const Rule>(std::move(rule)), body.captures.size()};

@@ -10,20 +10,20 @@
 
 #include "cluster/cluster.h"
 #include "core/log.h"
-#include "core/one_living.h"
 #include "core/text.h"
+#include "core/weak_cache.h"
 #include "file/checkpoint_together.h"
 #include "host/executor.h"
 #include "host/run_state.h"
 #include "host/text_file.h"
-#include "host/unseen.h"
+#include "host/unobserved.h"
 
 namespace postern::internal::file {
 
 namespace fs = std::filesystem;
 
 std::shared_ptr<CheckpointWriter> CheckpointWriter::of(const fs::path& folder) {
-  static auto* const writers = new OneLiving<fs::path, CheckpointWriter>;
+  static auto* const writers = new WeakCache<fs::path, CheckpointWriter>;
   const fs::path key = host::settled(folder);
   return writers->of(key, [&] {
     auto made = std::make_shared<CheckpointWriter>(key);
@@ -33,7 +33,7 @@ std::shared_ptr<CheckpointWriter> CheckpointWriter::of(const fs::path& folder) {
 }
 
 CheckpointWriter::~CheckpointWriter() {
-  if (failure_) host::keep_unseen(failure_);
+  if (failure_) host::keep_unobserved(failure_);
 }
 
 void CheckpointWriter::open() {
@@ -111,7 +111,7 @@ bool CheckpointWriter::settle(std::optional<std::chrono::steady_clock::time_poin
   Lock lock(guard_);
   const auto idle = [&] { return !busy_; };
   if (!changed_.wait_until(lock, until.value_or(host::never), idle)) return false;
-  if (failure_) host::keep_unseen(std::exchange(failure_, nullptr));
+  if (failure_) host::keep_unobserved(std::exchange(failure_, nullptr));
   return true;
 }
 

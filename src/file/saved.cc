@@ -54,7 +54,7 @@ constexpr std::string_view first_words = "// postern program ", checksum_words =
 void refuse_closures(const Module& module) {
   std::string list;
   for (const SitePtr& s : module.sites) {
-    if (!s->named.name.empty() || !s->enters() || s->function == asleep()) continue;
+    if (!s->named.name.empty() || !s->enters() || s->function == disabled()) continue;
     const host::PrintJob* const print = host::print_job_of(s->function.get());
     const std::string why = print ? file::why_not_saved(*print) : "";
     if (!print || !why.empty())

@@ -37,19 +37,19 @@ void check_sizes(const SiteSpec& s) {
     }
 }
 
-/// What starts a call gives tickets, and what waits takes one.
+/// What starts a call gives handles, and what waits takes one.
 void check_role(const SiteSpec& s) {
   using Role = SiteSpec::Role;
-  const auto is_ticket = [](const Type& t) { return t.dtype == DType::u64; };
+  const auto is_handle = [](const Type& t) { return t.dtype == DType::u64; };
   check(s.role == Role::whole || (!s.is_tap() && s.effect != Effect::pure),
         "a site that starts or waits is no such call");
   check(s.role == Role::start || s.later.empty(), "a site that starts no call has later results");
   check(s.role != Role::start || s.results.empty() ||
-            (s.results.size() == 1 && is_ticket(s.results[0])),
-        "a site that starts a call gives no ticket");
+            (s.results.size() == 1 && is_handle(s.results[0])),
+        "a site that starts a call gives no handle");
   check(s.role != Role::wait || (s.named.name.empty() && s.operands.size() == 1 &&
-                                 is_ticket(s.operands[0]) && s.operands[0].dims.empty()),
-        "a site that waits takes no ticket");
+                                 is_handle(s.operands[0]) && s.operands[0].dims.empty()),
+        "a site that waits takes no handle");
 }
 
 /// How it lies over processes is only told, so it must fit for itself.
@@ -155,7 +155,7 @@ SiteSpec site_from(const Json& from) {
     s.function = host::process_function(s.named.attributes);
     host::check_process_site(s);
   }
-  if (s.live && s.named.name.empty()) s.function = asleep();
+  if (s.live && s.named.name.empty()) s.function = disabled();
   if (!print.is_null()) {
     check(s.is_tap() && s.named.name.empty(), "a site is a print and not a tap");
     s.function = print_from(print, s.operands);

@@ -146,7 +146,7 @@ std::unique_ptr<GuestRun> make_run(const XLA_FFI_CallFrame* frame, CallSite& pla
   return host::fire(run, site, data.data(), device);
 }
 
-bool enter_quickly(const XLA_FFI_CallFrame* frame, GuestRun& run, int device) {
+bool enter_fast(const XLA_FFI_CallFrame* frame, GuestRun& run, int device) {
   void* data[HostSite::few];
   point_at(pjrt::operands(frame).subspan(run.tokens_in, run.site->operands), data);
   point_at(pjrt::results(frame).subspan(run.tokens_out), data + run.site->operands);
@@ -169,8 +169,8 @@ void fire(XLA_FFI_CallFrame* frame, CallSite& place) {
   std::unique_ptr<GuestRun> run = place.take(device);
   if (!run || moved(*run, frame) || !place.renew(*run)) [[unlikely]]
     run = make_run(frame, place);
-  const bool quick = run->site->quick && run->plain && !host::timeline::on();
-  if (!(quick ? enter_quickly(frame, *run, device) : enter_specially(frame, *run, device)))
+  const bool fast_path = run->site->fast_path && run->plain && !host::timeline::on();
+  if (!(fast_path ? enter_fast(frame, *run, device) : enter_specially(frame, *run, device)))
       [[unlikely]]
     run->rethrow();
   place.give_back(std::move(run), device);

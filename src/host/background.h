@@ -12,8 +12,8 @@ namespace postern::internal::host {
 class Background {
  public:
   virtual ~Background() = default;
-  /// Waits, at most until then, and hands failures that nobody has seen to keep_unseen. False when
-  /// something is still going on.
+  /// Waits, at most until then, and hands failures that nobody has seen to keep_unobserved. False
+  /// when something is still going on.
   virtual bool settle(std::optional<std::chrono::steady_clock::time_point> until) = 0;
 };
 

@@ -21,7 +21,7 @@
 #include "core/lists.h"
 #include "core/mutex.h"
 #include "host/float_state.h"
-#include "host/lookout.h"
+#include "host/spin.h"
 
 namespace postern::internal::host {
 
@@ -40,14 +40,14 @@ struct Pool {
   std::deque<Job> jobs;
   int idle = 0, sleeping = 0, threads = 0;
   std::atomic<std::size_t> waiting{0};  // jobs, for who looks without the lock
-  Lookout lookout;
+  Spin spin;
 
   void work() {
     std::unique_lock lock(guard);
     while (true) {
       ++idle;
       lock.unlock();
-      lookout.look([&] { return waiting.load(std::memory_order_acquire) > 0; });
+      spin.until([&] { return waiting.load(std::memory_order_acquire) > 0; });
       acquire(lock);  // who has just brought a job holds it
       ++sleeping;
       const bool got = wake.wait_for(lock, 5s, [&] { return !jobs.empty(); });
@@ -101,9 +101,9 @@ void run_on_host_thread(std::function<void()> job) {
 }
 
 void let_jobs_begin() {
-  static thread_local Lookout lookout;
+  static thread_local Spin spin;
   const auto taken = [&p = pool()] { return p.waiting.load(std::memory_order_acquire) == 0; };
-  if (!lookout.look(taken, 8us)) step_aside();
+  if (!spin.until(taken, 8us)) step_aside();
 }
 
 namespace {
@@ -128,10 +128,10 @@ struct Shares {
     }
   }
   /// What others still have in hand is often done before this thread could be woken.
-  void take_and_wait(Lookout& lookout) {
+  void take_and_wait(Spin& spin) {
     take();
     const auto all = [&] { return done.load() == count; };
-    lookout.look(yielding(all), 30us);
+    spin.until(yielding(all), 30us);
     std::unique_lock lock(guard);
     all_done.wait(lock, all);
   }
@@ -143,14 +143,14 @@ thread_local Helpers* helpers = nullptr;
 
 void parallel_for(std::int64_t n, const std::function<void(std::int64_t)>& body,
                   std::int64_t threads) {
-  static thread_local Lookout lookout;
+  static thread_local Spin spin;
   const auto shares = std::make_shared<Shares>(n, body);
   try {
     for (std::int64_t t = 1; t < std::min(n, threads); ++t)
       run_on_host_thread([shares] { shares->take(); });
   } catch (...) {  // fewer threads do the same work
   }
-  shares->take_and_wait(lookout);
+  shares->take_and_wait(spin);
 }
 
 Helpers::Helpers(void* from, Schedule schedule)
@@ -178,8 +178,8 @@ void compute_for(std::int64_t n, const std::function<void(std::int64_t)>& body) 
     if (t == 1) return parallel_for(n, body, threads);  // a runtime without a pool
     break;
   }
-  static thread_local Lookout lookout;
-  shares->take_and_wait(lookout);
+  static thread_local Spin spin;
+  shares->take_and_wait(spin);
 }
 
 // With glibc 2.36 the standard library does not look at the affinity. The main thread's is asked

@@ -118,7 +118,7 @@ bool begin(const Invocation& i, const Enter& enter) noexcept {
                               i.device, run.number);
     ok = enter();
   }
-  if (!ok && run.poison && !i.on_device) zero_results(i.site, i.data);
+  if (!ok && run.leaves_zeros && !i.on_device) zero_results(i.site, i.data);
   return ok;
 }
 

@@ -45,7 +45,7 @@ extern constinit thread_local std::int64_t one_of_many;
 }
 
 /// Enters the site's function, through its stages. False when the run must not go on: it failed now
-/// or before; results in host memory are then zeroed if the run is poisoned. Never throws, never
+/// or before; results in host memory are then zeroed if the run leaves zeros. Never throws, never
 /// waits without a limit or a waker. Allocates nothing unless the site asks for copies or the
 /// function throws.
 bool fire(Invocation i) noexcept;

@@ -94,16 +94,16 @@ void answer(const XLA_FFI_CallFrame* frame, const RunState& run) {
 
 /// A live hook at which nobody listens.
 XLA_FFI_Error* pass_by(XLA_FFI_CallFrame* frame, RunState& run, const HostSite& site) {
-  if (run.poison) run.passes(site, run.device_of(pjrt::device_ordinal(frame)));
+  if (run.leaves_zeros) run.passes(site, run.device_of(pjrt::device_ordinal(frame)));
   answer(frame, run);
-  const bool stops = run.stop.load(std::memory_order_relaxed) && !run.poison;
+  const bool stops = run.stop.load(std::memory_order_relaxed) && !run.leaves_zeros;
   call_is_over(&run);
   return stops ? stopped(frame) : nullptr;
 }
 
 [[gnu::noinline]] XLA_FFI_Error* handle_specially(XLA_FFI_CallFrame* frame, RunState& run,
                                                   const HostSite& site) {
-  if (site.sleeps()) return pass_by(frame, run, site);
+  if (site.is_disabled()) return pass_by(frame, run, site);
   const AsCaller floats(run);
   const CallBuffers buffers(frame, site, nothing);
   if (buffers.error) return buffers.error;
@@ -114,7 +114,7 @@ XLA_FFI_Error* pass_by(XLA_FFI_CallFrame* frame, RunState& run, const HostSite& 
   const bool ok = fire(run, site, buffers.data, device);
   answer(frame, run);
   call_is_over(&run);
-  if (ok || run.poison) return nullptr;
+  if (ok || run.leaves_zeros) return nullptr;
   return stopped(frame);
 }
 
@@ -143,9 +143,9 @@ XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
     return called.error;
   RunState* const run = called.run;
   const HostSite& site = *called.site;
-  if (!site.quick || !run->quick || run->stop.load(std::memory_order_relaxed)) [[unlikely]]
+  if (!site.fast_path || !run->fast_path || run->stop.load(std::memory_order_relaxed)) [[unlikely]]
     return handle_specially(frame, *run, site);
-  if (run->poison) [[unlikely]]
+  if (run->leaves_zeros) [[unlikely]]
     return handle_on_several(frame, *run, site);
   const AsCaller floats(*run);
   void* buffers[HostSite::few];

@@ -9,10 +9,10 @@
 #include "core/process_sharding.h"
 #include "core/sharding.h"
 #include "core/value.h"
+#include "host/call_handle.h"
 #include "host/process_call.h"
 #include "host/residual_store.h"
 #include "host/stage.h"
-#include "host/ticket.h"
 
 namespace postern::internal::host {
 
@@ -95,9 +95,9 @@ void HostSite::serve(std::shared_ptr<const detail::HostFunction> found) {
     object = plain.get();
   }
   is_ours = is_of_residuals(*function) || is_of_processes(*function);
-  awake = spec->live && function == asleep() ? &spec->live->on : nullptr;
+  enabled = spec->live && function == disabled() ? &spec->live->on : nullptr;
   wants_info = function->wants_call_info || function->wants_tap_info;
-  quick = direct && !wants_info && !unchecked && buffers <= few;
+  fast_path = direct && !wants_info && !unchecked && buffers <= few;
 }
 
 std::size_t HostSite::spot_of(int device) const {

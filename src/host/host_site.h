@@ -26,22 +26,24 @@ struct HostSite {
 
   /// Returns of a live hook: nobody listens. Then an invocation does nothing but take its turn, if
   /// it has one.
-  bool sleeps() const { return awake && !awake->load(std::memory_order_relaxed) && !one_order(); }
+  bool is_disabled() const {
+    return enabled && !enabled->load(std::memory_order_relaxed) && !one_order();
+  }
   /// Returns whether it has one order over all devices of a run.
   bool one_order() const { return spec->one_order && !spots.empty(); }
 
   /// Returns whether a function of the user's is entered while XLA waits for it. What a program
   /// does that has no such site concerns nobody but who waits for its results.
   bool enters_at_once() const {
-    const bool asleep = awake && !awake->load(std::memory_order_relaxed);
-    return !spec->async && !is_ours && !asleep;
+    const bool disabled = enabled && !enabled->load(std::memory_order_relaxed);
+    return !spec->async && !is_ours && !disabled;
   }
 
   SitePtr spec;
   std::shared_ptr<const Stage> stages;  // see host/stage
   bool direct = false;                  // the site asks for none of them
   // The handler may take its short way: it is direct, has few buffers, and none of the following.
-  bool quick = false;
+  bool fast_path = false;
   bool wants_info = false;  // of the firing: the function takes a CallInfo or TapInfo
   // The program is from a file: what it passes must be compared with the site.
   bool unchecked = false;
@@ -49,7 +51,7 @@ struct HostSite {
   bool is_ours =
       false;  // no user's function: it is for the residual stores of loops, or meets processes
   // Of a live hook that has no listener of its own: whether any was turned on.
-  const std::atomic<bool>* awake = nullptr;
+  const std::atomic<bool>* enabled = nullptr;
   std::size_t operands = 0, results = 0;
   // Of the equation: operands and the mask if any; these and the results.
   std::size_t inputs = 0, buffers = 0;
@@ -68,7 +70,7 @@ struct HostSite {
   // What the function is given: of a started call not the site's own leaves.
   std::vector<detail::LeafLayout> called;
   std::vector<std::size_t> called_bytes;
-  std::uint64_t place_number = 0;       // of a started call, by which tickets know it
+  std::uint64_t place_number = 0;       // of a started call, by which handles know it
   std::vector<std::size_t> leaf_bytes;  // of one firing
   // Of the equation's operands and results, one byte an element at least.
   std::vector<std::size_t> buffer_bytes;

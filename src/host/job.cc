@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "core/value.h"
-#include "host/fire.h"
+#include "host/enter.h"
 
 namespace postern::internal::host {
 
@@ -18,7 +18,7 @@ Job::Job(const Invocation& i)
       floats(i.run.floats),
       inside(surrounding_runs()),
       info(i.info(this)) {
-  if (!i.run.outside) inside.push_back({i.run.name().ticket, i.run.lane_run});
+  if (!i.run.outside) inside.push_back({i.run.name().started, i.run.lane_run});
   for (const std::size_t bytes : site->called_bytes) {
     memory.push_back(detail::aligned_bytes(bytes));
     data.push_back(memory.back().get());

@@ -221,7 +221,7 @@ void add_live_hooks(const std::string& program, std::span<const SitePtr> sites) 
     }
     k.sites.push_back(std::make_shared<const detail::LiveSite>(
         detail::LiveSite{program, s, s->live, s->live->number, s->name, s->operands,
-                         s->operand_paths, s->place, s->transforms, s->function != asleep()}));
+                         s->operand_paths, s->place, s->transforms, s->function != disabled()}));
     ++changes;
   }
 }

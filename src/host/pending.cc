@@ -2,7 +2,7 @@
 //
 // A job is one start: copies of its operands, room for its results, and where it stands. It is
 // queued, has begun, and is then done; or it is abandoned, when its limit or the run's deadline has
-// passed. Whoever holds a ticket of it waits in wait(); the run's end, in finish(), waits for all
+// passed. Whoever holds a handle of it waits in wait(); the run's end, in finish(), waits for all
 // that have not returned. Both know the deadline; watch() has a thread of its own for the limits,
 // since nobody need be waiting. All of this is under one lock for each run; functions run outside
 // of it.
@@ -15,12 +15,12 @@
 #include <vector>
 
 #include "core/log.h"
+#include "host/call_handle.h"
 #include "host/executor.h"
 #include "host/limit.h"
-#include "host/lookout.h"
-#include "host/ticket.h"
+#include "host/spin.h"
 #include "host/timeline.h"
-#include "host/unseen.h"
+#include "host/unobserved.h"
 #include "host/waits.h"
 
 namespace postern::internal::host {
@@ -43,10 +43,10 @@ std::exception_ptr PendingCalls::in_words(ErrorCode code, const Job& job,
 
 void PendingCalls::tell_nobody(const Job& job) noexcept {
   try {
-    if (job.told && !job.abandoned) return keep_unseen(job.told);
+    if (job.told && !job.abandoned) return keep_unobserved(job.told);
     const std::string text =
         fmt::format("{} on device {}: {}", describe(*job.spec), job.device, job.why_late());
-    keep_unseen(std::make_exception_ptr(TimeoutError(
+    keep_unobserved(std::make_exception_ptr(TimeoutError(
         ErrorCode::timeout, text, {job.spec->name, job.spec->place}, job.device, nullptr)));
   } catch (...) {
     log_line("a started call failed, and there was no memory to say how");
@@ -87,23 +87,23 @@ void PendingCalls::start(const Invocation& i) {
   job->number = ++jobs_so_far;
   job->inside.push_back({.job = job->number});
 
-  std::vector<std::uint64_t> tickets(count);
-  for (std::uint64_t& t : tickets) t = new_ticket(site);
+  std::vector<std::uint64_t> handles(count);
+  for (std::uint64_t& t : handles) t = new_handle(site);
   Lock lock(guard_);
   if (job->has_limit() && !watched_) {
     run_on_host_thread([calls = shared_from_this()] { watch(calls); });
     watched_ = true;
   }
   if (run.stop.load()) job->request_stop();
-  for (std::size_t e = 0; e < count; ++e) tickets_[tickets[e]] = {job, e};
+  for (std::size_t e = 0; e < count; ++e) handles_[handles[e]] = {job, e};
   try {
     enqueue(lock, job);
   } catch (...) {
-    for (const std::uint64_t t : tickets) tickets_.erase(t);
+    for (const std::uint64_t t : handles) handles_.erase(t);
     throw;
   }
   lock.unlock();
-  if (count) std::memcpy(i.data[n], tickets.data(), count * sizeof(std::uint64_t));
+  if (count) std::memcpy(i.data[n], handles.data(), count * sizeof(std::uint64_t));
   let_jobs_begin();
 }
 

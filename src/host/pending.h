@@ -29,10 +29,10 @@ class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
   explicit PendingCalls(RunState* run) : run_(run) {}
   PendingCalls(const PendingCalls&) = delete;
 
-  /// Starts the function with copies of the operands, and writes a ticket for each element that the
+  /// Starts the function with copies of the operands, and writes a handle for each element that the
   /// site's result has. Throws what the system throws when it has no memory or thread.
   void start(const Invocation& i);
-  /// Waits for what the ticket stands for, and copies its results to `data`. False, and the run has
+  /// Waits for what the handle stands for, and copies its results to `data`. False, and the run has
   /// failed, when there is no such call, it failed, is late, or the run stopped.
   bool wait(RunState& run, const HostSite& site, void* const* data, int device);
   /// Wakes who waits, since the run is to stop: who waits looks again, and functions are told.
@@ -41,16 +41,16 @@ class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
   /// Returns whether a function has not returned yet.
   bool under_way() const;
   /// Ends them with the run: waits until no function is under way but those that are late, which
-  /// fail it, and forgets all tickets. What was thrown and nobody waited for goes to barrier().
+  /// fail it, and forgets all handles. What was thrown and nobody waited for goes to barrier().
   void finish(RunState& run) noexcept;
-  /// Forgets these tickets, of calls outside of runs: nobody will wait for them.
-  void forget(std::span<const std::uint64_t> tickets) noexcept;
+  /// Forgets these handles, of calls outside of runs: nobody will wait for them.
+  void forget(std::span<const std::uint64_t> handles) noexcept;
 
  private:
   struct Job;
   using Lock = std::unique_lock<Mutex>;
   using Clock = RunState::Clock;
-  struct Ticket {
+  struct Handle {
     std::shared_ptr<Job> job;
     std::size_t element = 0;  // of how the results are cut into
   };
@@ -85,7 +85,7 @@ class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
                                      const std::exception_ptr& error) noexcept;
   /// Keeps the failure for barrier(); there is nobody else to tell.
   static void tell_nobody(const Job& job) noexcept;
-  std::string unknown(std::uint64_t ticket) const;
+  std::string unknown(std::uint64_t handle) const;
   static std::string misfit(const Job& job, const HostSite& site);
 
   RunState* const run_;
@@ -94,11 +94,11 @@ class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
   Condition limits_;                   // for the thread that watches limits
   bool watched_ = false;               // there is one
   Clock::time_point watches_until_{};  // the least limit that it knows
-  std::unordered_map<std::uint64_t, Ticket> tickets_;
+  std::unordered_map<std::uint64_t, Handle> handles_;
   std::list<std::shared_ptr<Job>> jobs_;        // not returned yet, in the order of their starts
   std::deque<std::shared_ptr<Job>> ready_;      // for a thread
   std::map<Order, std::shared_ptr<Job>> last_;  // of what keeps an order
-  std::deque<std::pair<std::uint64_t, Place>> used_;  // the last tickets, and who waited
+  std::deque<std::pair<std::uint64_t, Place>> used_;  // the last handles, and who waited
   std::vector<std::shared_ptr<Job>> failed_;          // and nobody has waited so far
   int running_ = 0;   // threads in functions that do not wait for others
   int sleeping_ = 0;  // in wait()
@@ -110,7 +110,7 @@ struct PendingCalls::Job : host::Job {
 
   std::shared_ptr<void> under_way;  // let go when the function has returned
   std::uint64_t number = 0;         // of all started functions
-  std::vector<std::size_t> bytes;   // of a ticket's part of each result
+  std::vector<std::size_t> bytes;   // of a handle's part of each result
 
   Order order;  // in last_
   bool keeps_order = false;

@@ -6,11 +6,11 @@
 #include <optional>
 
 #include "core/value.h"
+#include "host/call_handle.h"
 #include "host/fire.h"
-#include "host/lookout.h"
 #include "host/pending.h"
 #include "host/recording.h"
-#include "host/ticket.h"
+#include "host/spin.h"
 #include "host/waits.h"
 
 namespace postern::internal::host {
@@ -21,7 +21,7 @@ constexpr std::size_t kept_used = 64;
 
 }  // namespace
 
-/// Types are compared while tracing, but a program from a file may mix its tickets.
+/// Types are compared while tracing, but a program from a file may mix its handles.
 std::string PendingCalls::misfit(const Job& job, const HostSite& site) {
   bool fits = job.bytes.size() == site.results;
   for (std::size_t i = 0; fits && i < site.results; ++i)
@@ -32,29 +32,29 @@ std::string PendingCalls::misfit(const Job& job, const HostSite& site) {
                      to_string(job.spec->later), to_string(site.spec->results));
 }
 
-std::string PendingCalls::unknown(std::uint64_t ticket) const {
-  if (ticket == 0) return "no call was started that this could wait for";
-  const auto used = std::ranges::find(used_, ticket, [](const auto& u) { return u.first; });
+std::string PendingCalls::unknown(std::uint64_t handle) const {
+  if (handle == 0) return "no call was started that this could wait for";
+  const auto used = std::ranges::find(used_, handle, [](const auto& u) { return u.first; });
   if (used != used_.end())
     return fmt::format("{} has been waited for before, at {}: its results are given once",
-                       started_at(ticket), to_string(used->second));
+                       started_at(handle), to_string(used->second));
   return fmt::format("{} was not started by this run, or has been waited for before",
-                     started_at(ticket));
+                     started_at(handle));
 }
 
-// Waits for what a ticket stands for; false when the run must not go on.
+// Waits for what a handle stands for; false when the run must not go on.
 //
-// 1. Takes the ticket, so that nobody else can: without one the run fails, with both places. So it
+// 1. Takes the handle, so that nobody else can: without one the run fails, with both places. So it
 //    does when the job waits for a function that the caller is inside of, or is queued behind it.
 // 2. Waits until the job is done or abandoned, or the run stops. All of them wake it.
-// 3. Copies the ticket's part of the results, or fails the run: with what the function threw, or
+// 3. Copies the handle's part of the results, or fails the run: with what the function threw, or
 //    with who is late, the job or another one that it was to enter behind.
 bool PendingCalls::wait(RunState& run, const HostSite& site, void* const* data, int device) {
   std::uint64_t number = 0;
   std::memcpy(&number, data[0], sizeof number);
   Lock lock(guard_);
-  const auto found = tickets_.find(number);
-  if (found == tickets_.end()) {
+  const auto found = handles_.find(number);
+  if (found == handles_.end()) {
     std::string text = unknown(number);
     if (run.recording && run.recording->is_resumed())
       text += "; a run that ended between the start of a call and its wait cannot be resumed";
@@ -83,16 +83,16 @@ bool PendingCalls::wait(RunState& run, const HostSite& site, void* const* data, 
       return false;
     }
   }
-  const Ticket ticket = std::move(found->second);
-  tickets_.erase(found);
+  const Handle handle = std::move(found->second);
+  handles_.erase(found);
   used_.emplace_back(number, site.spec->place);
   if (used_.size() > kept_used) used_.pop_front();
-  Job& job = *ticket.job;
+  Job& job = *handle.job;
   if (!job.done) {
-    static thread_local Lookout lookout;
+    static thread_local Spin spin;
     const auto most = run.deadline - Clock::now();
     lock.unlock();
-    lookout.look([&] { return job.done.load() || is_stopped(run); }, most);
+    spin.until([&] { return job.done.load() || is_stopped(run); }, most);
     acquire(lock);
     sleep(lock, job, run);
   }
@@ -135,7 +135,7 @@ bool PendingCalls::wait(RunState& run, const HostSite& site, void* const* data, 
     if (job.bytes[i])
       std::memcpy(data[1 + i],
                   static_cast<const std::byte*>(job.data[job.site->operands + i]) +
-                      ticket.element * job.bytes[i],
+                      handle.element * job.bytes[i],
                   job.bytes[i]);
   return true;
 }
@@ -150,7 +150,7 @@ void PendingCalls::fail_late(RunState& run, const Job& job) noexcept {
 }
 
 void PendingCalls::finish(RunState& run) noexcept {
-  std::unordered_map<std::uint64_t, Ticket> tickets;  // go after the lock, with what they own
+  std::unordered_map<std::uint64_t, Handle> handles;  // go after the lock, with what they own
   std::vector<std::shared_ptr<Job>> failed, late;
   Lock lock(guard_);
   changed_.wait_until(lock, run.deadline, [&] { return jobs_.empty(); });
@@ -161,7 +161,7 @@ void PendingCalls::finish(RunState& run) noexcept {
     if (!was_stopped) late.push_back(job);
   }
   limits_.notify_one();  // there is nothing to watch any more
-  tickets.swap(tickets_);
+  handles.swap(handles_);
   failed.swap(failed_);
   last_.clear();
   used_.clear();
@@ -175,10 +175,10 @@ void PendingCalls::forget(std::span<const std::uint64_t> numbers) noexcept {
   std::vector<std::shared_ptr<Job>> gone;
   Lock lock(guard_);
   for (const std::uint64_t number : numbers) {
-    const auto found = tickets_.find(number);
-    if (found == tickets_.end()) continue;
+    const auto found = handles_.find(number);
+    if (found == handles_.end()) continue;
     const std::shared_ptr<Job> job = std::move(found->second.job);
-    tickets_.erase(found);
+    handles_.erase(found);
     if (job->failed() && !job->seen && !job->forgotten) tell_nobody(*job);
     job->forgotten = true;
     gone.push_back(job);

@@ -21,7 +21,7 @@
 #include "host/fire.h"
 #include "host/live.h"
 #include "host/timeline.h"
-#include "host/unseen.h"
+#include "host/unobserved.h"
 
 namespace postern::internal::host {
 
@@ -252,7 +252,7 @@ bool TapQueue::wait_for_items(Lock& lock) {
   // A program that taps all the time is worth a moment of waiting awake: waking a thread costs the
   // program more than a whole firing.
   lock.unlock();
-  any_.look(yielding([&] { return linked_.load(std::memory_order_acquire) > 0; }));
+  any_.until(yielding([&] { return linked_.load(std::memory_order_acquire) > 0; }));
   lock.lock();
   sleeping_ = true;
   const bool got = wake_.wait_for(lock, 5s, [&] { return first_ != nullptr; });
@@ -267,11 +267,11 @@ bool TapQueue::wait_for_items(Lock& lock) {
 void TapQueue::linger(Lock& lock) {
   const std::size_t before = linked_.load(std::memory_order_relaxed);
   lock.unlock();
-  const auto moment = std::min<std::chrono::nanoseconds>(20us, longest_look());
+  const auto moment = std::min<std::chrono::nanoseconds>(20us, longest_spin());
   const auto until = RunState::Clock::now() + moment;
   const auto waited_for = [&] { return waiters_.load(std::memory_order_relaxed) > 0; };
   const auto comes = [&] { return linked_.load(std::memory_order_relaxed) > before; };
-  if (more_.look(yielding([&] { return comes() || waited_for(); }), moment))
+  if (more_.until(yielding([&] { return comes() || waited_for(); }), moment))
     while (linked_.load(std::memory_order_relaxed) < batch_size && !waited_for() &&
            RunState::Clock::now() < until) {
       const auto next_look = RunState::Clock::now() + 3us;
@@ -412,7 +412,7 @@ void TapQueue::deliver(Item& item) noexcept {
     error = std::current_exception();
   }
   try {
-    keep_unseen(callback_error(code, site, item.device, error));
+    keep_unobserved(callback_error(code, site, item.device, error));
   } catch (...) {
     log_line("a tap failed, and there was no memory to say how");
   }

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "core/mutex.h"
-#include "host/lookout.h"
 #include "host/memory_pool.h"
+#include "host/spin.h"
 #include "host/stage.h"
 
 namespace postern::internal::host {
@@ -87,7 +87,7 @@ class TapQueue {
   Item* first_ = nullptr;
   Item* last_ = nullptr;
   std::atomic<std::size_t> linked_{0};  // the delivery thread looks at it without the lock
-  Lookout any_, more_;                  // for a first firing, and for those behind it
+  Spin any_, more_;                     // for a first firing, and for those behind it
   std::size_t in_hands_ = 0;            // of the delivery thread, from number hands_from_ on
   std::uint64_t hands_from_ = 0, next_ = 0;
   std::deque<std::pair<std::uint64_t, std::shared_ptr<void>>> until_;  // below it is delivered

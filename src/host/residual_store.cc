@@ -20,14 +20,14 @@ namespace postern::internal::host {
 
 namespace {
 
-/// 1 + 1024 * number: a sum of tickets is none, unless it is of a thousand.
+/// 1 + 1024 * number: a sum of handles is none, unless it is of a thousand.
 constexpr double between = 1024;
 /// Numbers of runs' stores are below; above are those that belong to no run.
 constexpr std::uint64_t first_loose = std::uint64_t{1} << 42;
 
 double ticket_of(std::uint64_t number) { return 1 + between * static_cast<double>(number); }
-std::optional<std::uint64_t> number_of(double ticket) {
-  const double number = (ticket - 1) / between;
+std::optional<std::uint64_t> number_of(double handle) {
+  const double number = (handle - 1) / between;
   if (!(number >= 0 && number < 2 * static_cast<double>(first_loose)) ||
       number != std::floor(number))
     return {};
@@ -50,7 +50,7 @@ std::string reason(int error) { return std::error_code(error, std::generic_categ
 
 }  // namespace
 
-double loose_ticket(std::uint64_t number) { return ticket_of(first_loose + number); }
+double loose_handle(std::uint64_t number) { return ticket_of(first_loose + number); }
 
 /// "after 30 steps", of the loop as the user wrote it.
 std::string ResidualBudget::after(std::int64_t steps) const {
@@ -197,16 +197,16 @@ std::shared_ptr<ResidualBudget> ResidualStores::new_budget(const ResidualOptions
   return std::make_shared<ResidualBudget>(options, files_.get(options.file));
 }
 
-ResidualStore* ResidualStores::find(double ticket) {
-  const std::optional<std::uint64_t> number = number_of(ticket);
+ResidualStore* ResidualStores::find(double handle) {
+  const std::optional<std::uint64_t> number = number_of(handle);
   if (!number) return nullptr;
   const std::scoped_lock lock(guard_);
   const auto found = stores_.find(*number);
   return found == stores_.end() ? nullptr : found->second.get();
 }
 
-void ResidualStores::remove(double ticket) {
-  const std::optional<std::uint64_t> number = number_of(ticket);
+void ResidualStores::remove(double handle) {
+  const std::optional<std::uint64_t> number = number_of(handle);
   if (!number) return;
   decltype(stores_)::node_type gone;  // after the lock
   const std::scoped_lock lock(guard_);
@@ -218,8 +218,8 @@ namespace {
 /// The run that the thread is inside of.
 ResidualStores& stores_of_run() { return nesting()->run->residual_stores(); }
 
-ResidualStore& found(ResidualStores& stores, double ticket) {
-  if (ResidualStore* const store = stores.find(ticket)) return *store;
+ResidualStore& found(ResidualStores& stores, double handle) {
+  if (ResidualStore* const store = stores.find(handle)) return *store;
   throw Error(
       ErrorCode::failed_precondition,
       "its residuals are not there. They live as long as the run that made them: put all of the "
@@ -228,24 +228,24 @@ ResidualStore& found(ResidualStores& stores, double ticket) {
 }
 
 /// Of steps of so many bytes: a program from a file may mix its stores.
-ResidualStore& found(ResidualStores& stores, double ticket, std::size_t bytes) {
-  ResidualStore& store = found(stores, ticket);
+ResidualStore& found(ResidualStores& stores, double handle, std::size_t bytes) {
+  ResidualStore& store = found(stores, handle);
   if (store.bytes() == bytes) return store;
   throw Error(ErrorCode::invalid_argument,
               fmt::format("its residuals have steps of {} bytes, not of {}", store.bytes(), bytes));
 }
 
-/// The tickets of a leaf, and how much of it each of them stands for.
+/// The handles of a leaf, and how much of it each of them stands for.
 struct Leaf {
-  std::span<const double> tickets;
+  std::span<const double> handles;
   std::byte* data;
   std::size_t bytes;
 };
-Leaf leaf_of(const detail::Firing& f, std::size_t ticket, std::size_t leaf) {
-  const auto count = static_cast<std::size_t>(f.leaves[ticket].size);
+Leaf leaf_of(const detail::Firing& f, std::size_t handle, std::size_t leaf) {
+  const auto count = static_cast<std::size_t>(f.leaves[handle].size);
   const detail::LeafLayout& l = f.leaves[leaf];
   const std::size_t bytes = static_cast<std::size_t>(l.size) * byte_width(l.dtype);
-  return {{static_cast<const double*>(f.data[ticket]), count},
+  return {{static_cast<const double*>(f.data[handle]), count},
           static_cast<std::byte*>(f.data[leaf]),
           count ? bytes / count : 0};
 }
@@ -271,7 +271,7 @@ Steps steps_of(const detail::Firing& f) {
   return out;
 }
 
-/// Operands: steps, tickets, leaves. Results: tickets.
+/// Operands: steps, handles, leaves. Results: handles.
 void write(void*, const detail::Firing& f) {
   const std::size_t n = f.results;
   const Steps steps = steps_of(f);
@@ -280,7 +280,7 @@ void write(void*, const detail::Firing& f) {
   auto leaf = [&](std::size_t i) { return leaf_of(f, steps.operands + i, steps.operands + n + i); };
   auto budget_of_loop = [&] {
     for (std::size_t i = 0; i < n && !budget; ++i)
-      for (const double t : leaf(i).tickets)
+      for (const double t : leaf(i).handles)
         if (ResidualStore* const store = t != 0 ? stores.find(t) : nullptr) {
           budget = store->budget();
           break;
@@ -297,8 +297,8 @@ void write(void*, const detail::Firing& f) {
     const Leaf of = leaf(i);
     const std::size_t bytes = of.bytes / static_cast<std::size_t>(steps.room);
     auto* const out = static_cast<double*>(f.data[f.operands + i]);
-    for (std::size_t j = 0; j < of.tickets.size(); ++j) {
-      out[j] = of.tickets[j];
+    for (std::size_t j = 0; j < of.handles.size(); ++j) {
+      out[j] = of.handles[j];
       if (out[j] == 0)
         out[j] = stores.add(std::make_unique<ResidualStore>(bytes, budget_of_loop()));
       all.push_back({&found(stores, out[j], bytes), of.data + j * of.bytes});
@@ -313,7 +313,7 @@ void write(void*, const detail::Firing& f) {
       w.to->write(steps.first + k, at_once, w.from + static_cast<std::size_t>(k) * w.to->bytes());
 }
 
-/// Operands: steps, tickets. Results: leaves.
+/// Operands: steps, handles. Results: leaves.
 void read(void*, const detail::Firing& f) {
   ResidualStores& stores = stores_of_run();
   const Steps steps = steps_of(f);
@@ -321,11 +321,11 @@ void read(void*, const detail::Firing& f) {
     const Leaf leaf = leaf_of(f, steps.operands + i, f.operands + i);
     const std::size_t one = leaf.bytes / static_cast<std::size_t>(steps.room),
                       bytes = one * static_cast<std::size_t>(steps.count);
-    for (std::size_t j = 0; j < leaf.tickets.size(); ++j) {
+    for (std::size_t j = 0; j < leaf.handles.size(); ++j) {
       std::byte* const to = leaf.data + j * leaf.bytes;
       std::size_t there = 0;
-      if (leaf.tickets[j] != 0) {
-        found(stores, leaf.tickets[j], one).read(steps.first, steps.count, to);
+      if (leaf.handles[j] != 0) {
+        found(stores, leaf.handles[j], one).read(steps.first, steps.count, to);
         there = bytes;
       }
       std::memset(to + there, 0, leaf.bytes - there);
@@ -333,7 +333,7 @@ void read(void*, const detail::Firing& f) {
   }
 }
 
-/// Operands: anything, tickets.
+/// Operands: anything, handles.
 void free_residuals(void*, const detail::Firing& f) {
   ResidualStores& stores = stores_of_run();
   for (std::size_t i = 1; i < f.operands; ++i)

@@ -1,8 +1,8 @@
 // ResidualStore: what the steps of a loop have left for its derivative. ResidualStores: those of a
 // run.
 //
-// A ticket names a store: a number that is a store's alone, also among those of other runs, and
-// such that the sum of tickets is none, because derivatives are summed where nobody knows what they
+// A handle names a store: a number that is a store's alone, also among those of other runs, and
+// such that the sum of handles is none, because derivatives are summed where nobody knows what they
 // are.
 #pragma once
 #include <postern/host.h>
@@ -84,11 +84,11 @@ class ResidualStore {
 /// The stores of a run. Each device of the run writes and reads its own; they share the list.
 class ResidualStores {
  public:
-  /// Adds a store, and returns its ticket.
+  /// Adds a store, and returns its handle.
   double add(std::unique_ptr<ResidualStore> store);
-  /// Returns null for a ticket of another run, or of a store that is gone.
-  ResidualStore* find(double ticket);
-  void remove(double ticket);
+  /// Returns null for a handle of another run, or of a store that is gone.
+  ResidualStore* find(double handle);
+  void remove(double handle);
   /// Makes what the stores of an execution of a loop share.
   std::shared_ptr<ResidualBudget> new_budget(const ResidualOptions& options);
 
@@ -96,11 +96,11 @@ class ResidualStores {
   ResidualFiles files_;
   Mutex guard_;
   std::unordered_map<std::uint64_t, std::unique_ptr<ResidualStore>>
-      stores_;  // by their tickets' numbers
+      stores_;  // by their handles' numbers
 };
 
-/// Returns the ticket of a store that belongs to no run.
-double loose_ticket(std::uint64_t number);
+/// Returns the handle of a store that belongs to no run.
+double loose_handle(std::uint64_t number);
 
 /// Returns whether this is one of the functions that write and read stores: it waits for nothing,
 /// and what it is given means nothing in another run.

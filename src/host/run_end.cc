@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/mutex.h"
-#include "host/unseen.h"
+#include "host/unobserved.h"
 
 namespace postern::internal::host {
 
@@ -49,7 +49,7 @@ void run_has_ended(std::uint64_t run, bool well) noexcept {
     try {
       f(well);
     } catch (...) {
-      keep_unseen(std::current_exception());
+      keep_unobserved(std::current_exception());
     }
   }
 }

@@ -157,8 +157,8 @@ static constexpr std::string_view late = "the run's deadline passed";
 void RunState::fail(ErrorCode code, const HostSite& site, int on_device, std::exception_ptr cause,
                     const std::string& what, std::int64_t element) {
   const std::uint64_t firing =
-      poison ? progress_of(on_device).passed.load(std::memory_order_relaxed) : 0;
-  if (poison && !site.spots.empty() && !site.one_order()) let_others_come(on_device, firing);
+      leaves_zeros ? progress_of(on_device).passed.load(std::memory_order_relaxed) : 0;
+  if (leaves_zeros && !site.spots.empty() && !site.one_order()) let_others_come(on_device, firing);
   fail({code,
         {site.spec->name, site.spec->place},
         on_device,
@@ -211,10 +211,10 @@ void RunState::fail(Failure failure) {
     });
     if (batch != failures_.end()) {
       if (failure.element < batch->element) std::swap(*batch, failure);
-    } else if (!poison && count_ > 0 &&
+    } else if (!leaves_zeros && count_ > 0 &&
                (failure.what.starts_with(late) || failures_.front().what.starts_with(late))) {
       // Whether a function fails just before or behind the deadline is chance: one of them counts.
-    } else if (!poison || seen_) {
+    } else if (!leaves_zeros || seen_) {
       ++count_;
       if (failures_.size() <= failures_kept) failures_.push_back(std::move(failure));
     } else if (count_ == 0 || failure.firing <= failures_.front().firing) {
@@ -464,7 +464,7 @@ void RunState::never_wait() {
   look_for_room();
 }
 
-std::exception_ptr RunState::take_unseen() {
+std::exception_ptr RunState::take_unobserved() {
   std::scoped_lock lock(guard_);
   if (count_ == 0 || seen_) return nullptr;
   seen_ = true;
@@ -474,7 +474,7 @@ std::exception_ptr RunState::take_unseen() {
 void RunState::reset() {
   outcome_.store(Outcome::running, std::memory_order_relaxed);
   never_waits.store(false, std::memory_order_relaxed);
-  ticket = 0;
+  start_number = 0;
   recording = nullptr;
   context = nullptr;
   sink = nullptr;

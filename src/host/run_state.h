@@ -49,10 +49,10 @@ class RunState : public detail::StopState {
   const HostSite* sites = nullptr;
   std::size_t site_count = 0;
   std::uint64_t number = 0;
-  int mark = 0;        // what XLA calls it; positive: no other run is ever called so
-  bool quick = false;  // the handler may take its short way: no deadline, no timeline
+  int mark = 0;            // what XLA calls it; positive: no other run is ever called so
+  bool fast_path = false;  // the handler may take its short way: no deadline, no timeline
   // Several devices: a failure must not return an error to XLA, see docs/notes/devices.md.
-  bool poison = false;
+  bool leaves_zeros = false;
   int device = -1;  // of a run on one device; -1: the handler asks XLA
   // Of a run on several devices: what XLA calls the first one, and what users call them from there
   // on; empty: the same.
@@ -66,13 +66,14 @@ class RunState : public detail::StopState {
   std::shared_ptr<Recording> recording;  // where its firings are recorded, or come from
   std::uint64_t recorded_run = 0;        // its number there
 
-  std::uint64_t ticket = 0;    // of Runtime::add_started, if it has one; set before others see it
+  std::uint64_t start_number =
+      0;                       // of Runtime::add_started, if it has one; set before others see it
   std::uint64_t lane_run = 0;  // its number on its lane, if it has one
   std::shared_ptr<RunState> part_of;  // who drives that run waits for this one's end
   /// Returns its name, for Wait.
   RunName name() const {
     if (part_of) return part_of->name();
-    return ticket ? RunName{ticket} : RunName{0, lane_run};
+    return start_number ? RunName{start_number} : RunName{0, lane_run};
   }
 
   std::shared_ptr<const void> owner;     // of `sites`
@@ -152,7 +153,7 @@ class RunState : public detail::StopState {
   /// the error counts as seen.
   [[noreturn]] void rethrow();
   /// Takes the failure if nobody has seen it yet.
-  std::exception_ptr take_unseen();
+  std::exception_ptr take_unobserved();
 
   /// Makes the state of a run that went well ready for another.
   void reset();

@@ -35,7 +35,7 @@ struct Invocation {
 
   /// Counts it, once, among those that will be seen to their end: see RunState::passes.
   void count() {
-    if (run.poison && !counted) run.passes(site, device);
+    if (run.leaves_zeros && !counted) run.passes(site, device);
     counted = true;
   }
   /// Returns what the function is told. `stop` is the run's state, or the job's that outlives it.

@@ -193,7 +193,7 @@ std::vector<Event> recent(Clock::time_point after) {
 }
 
 void each_compiling(const std::function<void(const Compiling&)>& f) {
-  Living<Compiling>::all().each([&](const Compiling& c, std::uint64_t) { f(c); });
+  Instances<Compiling>::all().each([&](const Compiling& c, std::uint64_t) { f(c); });
 }
 
 std::vector<Total> totals() {

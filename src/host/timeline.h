@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/living.h"
+#include "core/instances.h"
 
 namespace postern::internal::host::timeline {
 
@@ -68,9 +68,9 @@ class Span {
 class Compiling {
  public:
   explicit Compiling(std::string_view what) : name(what), span_(Kind::compile, name) {
-    Living<Compiling>::all().enter(this);
+    Instances<Compiling>::all().enter(this);
   }
-  ~Compiling() { Living<Compiling>::all().leave(this); }
+  ~Compiling() { Instances<Compiling>::all().leave(this); }
   Compiling(const Compiling&) = delete;
   const std::string name;
   const Clock::time_point start = Clock::now();

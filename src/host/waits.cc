@@ -48,7 +48,7 @@ std::vector<RunName> surrounding_runs() {
   std::vector<RunName> out;
   for (const Nesting* n = nesting(); n; n = n->outer) {
     if (n->run)
-      out.push_back({n->run->name().ticket, n->run->lane_run});
+      out.push_back({n->run->name().started, n->run->lane_run});
     else
       std::ranges::copy(static_cast<const Beginning*>(n)->inside, std::back_inserter(out));
   }

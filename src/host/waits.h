@@ -12,14 +12,14 @@ class RunState;
 /// Names a run for as long as anybody may ask, or a started function, or what is inside a Gate; a
 /// part of a run goes by the whole's name.
 struct RunName {
-  std::uint64_t ticket = 0;    // of Runtime::add_started; what has none
+  std::uint64_t started = 0;   // of Runtime::add_started; what has none
   std::uint64_t lane_run = 0;  // goes by its number on its lane
   std::uint64_t job = 0;       // of PendingCalls
   std::uint64_t gate = 0;      // of functions that may be turned off
   bool operator==(const RunName& other) const {
     if (gate || other.gate) return gate == other.gate;
     if (job || other.job) return job == other.job;
-    return ticket || other.ticket ? ticket == other.ticket : lane_run == other.lane_run;
+    return started || other.started ? started == other.started : lane_run == other.lane_run;
   }
 };
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <map>
 
-#include "core/living.h"
+#include "core/instances.h"
 #include "core/mutex.h"
 #include "listen/png.h"
 #include "listen/stats.h"
@@ -43,10 +43,10 @@ Texts& texts() {
 namespace listen {
 
 struct ImagesState {
-  ~ImagesState() { Living<ImagesState>::all().leave(this); }
+  ~ImagesState() { Instances<ImagesState>::all().leave(this); }
   Mutex guard;
   std::vector<host::Pictured> entries;
-  const std::uint64_t number = Living<ImagesState>::all().enter(this);
+  const std::uint64_t number = Instances<ImagesState>::all().enter(this);
 };
 
 Images::Images() : state_(std::make_shared<ImagesState>()) {}
@@ -91,7 +91,7 @@ std::vector<ShownText> shown_texts() {
 }
 
 void each_image(const std::function<void(EntryOf, const Pictured&)>& f) {
-  Living<listen::ImagesState>::all().each([&](listen::ImagesState& s, std::uint64_t number) {
+  Instances<listen::ImagesState>::all().each([&](listen::ImagesState& s, std::uint64_t number) {
     std::scoped_lock lock(s.guard);
     for (std::size_t i = 0; i < s.entries.size(); ++i) f({number, i}, s.entries[i]);
   });

@@ -235,8 +235,8 @@ std::string time_spent(const std::vector<host::Seen::Times>& times) {
 }  // namespace
 
 void report(const std::string& file, const ReportOptions& options) {
-  host::Seen seen{host::living_series(),
-                  host::living_histograms(),
+  host::Seen seen{host::current_series(),
+                  host::current_histograms(),
                   {{host::timeline::totals(), host::timeline::seconds_recorded()}}};
   if (options.of_all_processes) {
     seen = host::of_all("report", seen, options.limit);

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "core/check.h"
-#include "core/living.h"
+#include "core/instances.h"
 #include "core/mutex.h"
 #include "listen/merged.h"
 #include "listen/summary.h"
@@ -27,13 +27,13 @@ double seconds_now() {
 namespace listen {
 
 struct StatsState {
-  ~StatsState() { Living<StatsState>::all().leave(this); }
+  ~StatsState() { Instances<StatsState>::all().leave(this); }
   struct Entry : Series {
     std::uint64_t stride = 1;  // firings between points
   };
   Mutex guard;
   std::vector<Entry> entries;
-  const std::uint64_t number = Living<StatsState>::all().enter(this);
+  const std::uint64_t number = Instances<StatsState>::all().enter(this);
   static constexpr std::size_t most_points = 2048, most_runs = 64;
 
   void see(Entry& e, const Summary& s, std::uint64_t run) {
@@ -88,12 +88,12 @@ std::string Stats::table() const {
 
 struct HistogramState {
   explicit HistogramState(int n) : bins(static_cast<std::size_t>(n)) {}
-  ~HistogramState() { Living<HistogramState>::all().leave(this); }
+  ~HistogramState() { Instances<HistogramState>::all().leave(this); }
   using Entry = host::Histogrammed;
   const std::size_t bins;
   Mutex guard;
   std::vector<Entry> entries;
-  const std::uint64_t number = Living<HistogramState>::all().enter(this);
+  const std::uint64_t number = Instances<HistogramState>::all().enter(this);
 
   /// Doubles the range until it holds [low, high]; pairs of bins become one, on the side away from
   /// the growth.
@@ -170,26 +170,27 @@ std::vector<Histogram::Counts> Histogram::merged(std::chrono::milliseconds limit
 namespace internal::host {
 
 void each_series(const std::function<void(EntryOf, const listen::Series&)>& f) {
-  Living<listen::StatsState>::all().each([&](listen::StatsState& s, std::uint64_t number) {
+  Instances<listen::StatsState>::all().each([&](listen::StatsState& s, std::uint64_t number) {
     std::scoped_lock lock(s.guard);
     for (std::size_t i = 0; i < s.entries.size(); ++i) f({number, i}, s.entries[i]);
   });
 }
 
 void each_histogram(const std::function<void(EntryOf, const Histogrammed&)>& f) {
-  Living<listen::HistogramState>::all().each([&](listen::HistogramState& s, std::uint64_t number) {
-    std::scoped_lock lock(s.guard);
-    for (std::size_t i = 0; i < s.entries.size(); ++i) f({number, i}, s.entries[i]);
-  });
+  Instances<listen::HistogramState>::all().each(
+      [&](listen::HistogramState& s, std::uint64_t number) {
+        std::scoped_lock lock(s.guard);
+        for (std::size_t i = 0; i < s.entries.size(); ++i) f({number, i}, s.entries[i]);
+      });
 }
 
-std::vector<listen::Series> living_series() {
+std::vector<listen::Series> current_series() {
   std::vector<listen::Series> out;
   each_series([&](EntryOf, const listen::Series& s) { out.push_back(s); });
   return out;
 }
 
-std::vector<Histogrammed> living_histograms() {
+std::vector<Histogrammed> current_histograms() {
   std::vector<Histogrammed> out;
   each_histogram([&](EntryOf, const Histogrammed& h) { out.push_back(h); });
   return out;

@@ -68,7 +68,7 @@ POSTERN_API void each_progress(
 
 POSTERN_API void each_image(const std::function<void(EntryOf, const Pictured&)>& f);
 
-std::vector<listen::Series> living_series();
-std::vector<Histogrammed> living_histograms();
+std::vector<listen::Series> current_series();
+std::vector<Histogrammed> current_histograms();
 
 }  // namespace postern::internal::host

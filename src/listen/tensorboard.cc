@@ -9,8 +9,8 @@
 
 #include "core/check.h"
 #include "core/mutex.h"
-#include "core/one_living.h"
 #include "core/text.h"
+#include "core/weak_cache.h"
 #include "host/text_file.h"
 #include "host/this_process.h"
 #include "listen/append_file.h"
@@ -91,7 +91,7 @@ struct EventFolder {
 
   /// The one of this folder that lives, or a new one.
   static std::shared_ptr<EventFolder> of(const fs::path& folder) {
-    static auto* const folders = new OneLiving<fs::path, EventFolder>;
+    static auto* const folders = new WeakCache<fs::path, EventFolder>;
     const fs::path key = host::settled(folder);
     return folders->of(key, [&] { return std::make_shared<EventFolder>(key); });
   }

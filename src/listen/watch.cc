@@ -8,7 +8,7 @@
 #include "cluster/counts.h"
 #include "core/check.h"
 #include "core/digest.h"
-#include "core/living.h"
+#include "core/instances.h"
 #include "core/mutex.h"
 #include "host/run_end.h"
 #include "host/run_state.h"
@@ -65,9 +65,9 @@ void FirstNonFinite::operator()(const TapInfo& info, std::span<const AnyView> le
 
 struct ProgressState {
   ProgressState(std::int64_t steps, const ProgressOptions& how) : total(steps), options(how) {
-    Living<ProgressState>::all().enter(this);
+    Instances<ProgressState>::all().enter(this);
   }
-  ~ProgressState() { Living<ProgressState>::all().leave(this); }
+  ~ProgressState() { Instances<ProgressState>::all().leave(this); }
   using Clock = std::chrono::steady_clock;
   const std::int64_t total;
   const ProgressOptions options;
@@ -185,7 +185,7 @@ void Progress::operator()(const TapInfo& info, std::span<const AnyView> leaves) 
 namespace postern::internal::host {
 
 void each_progress(const std::function<void(std::uint64_t, const ProgressNow&)>& f) {
-  Living<listen::ProgressState>::all().each([&](listen::ProgressState& s, std::uint64_t number) {
+  Instances<listen::ProgressState>::all().each([&](listen::ProgressState& s, std::uint64_t number) {
     std::scoped_lock lock(s.guard);
     const double so_far = s.seconds();
     f(number, {s.options.label, s.numbers, s.done, s.total, so_far, s.left(s.done, so_far)});

@@ -12,8 +12,8 @@
 #include "core/check.h"
 #include "core/fork.h"
 #include "core/log.h"
-#include "host/lookout.h"
 #include "host/run_state.h"
+#include "host/spin.h"
 #include "run/run_record.h"
 #include "run/sharded.h"
 #include "run/unwatched.h"
@@ -103,8 +103,8 @@ void await(const DeviceValue& value) {
 
 void await_buffer(const DeviceValue& value) {
   const pjrt::Event ready = value.buffer.ready();
-  static thread_local host::Lookout lookout;
-  const bool there = lookout.look([&] { return ready.is_ready(); });
+  static thread_local host::Spin spin;
+  const bool there = spin.until([&] { return ready.is_ready(); });
   if (!there) refuse_forked();  // XLA's threads are not here
   try {
     ready.await();
@@ -130,7 +130,7 @@ void await(const ComputedValue& value, const std::function<void()>& wait) {
     rethrow_failure(runs);
     throw;
   }
-  rethrow_failure(runs);  // a poisoned run ends well for XLA
+  rethrow_failure(runs);  // a run that leaves zeros ends well for XLA
   value.ready.store(true, std::memory_order_release);
 }
 

@@ -16,7 +16,7 @@
 #include "host/live.h"
 #include "host/process_call.h"
 #include "host/timeline.h"
-#include "host/unseen.h"
+#include "host/unobserved.h"
 #include "run/array.h"
 #include "run/disk_cache.h"
 #include "run/failures.h"

@@ -80,12 +80,12 @@ void DrivenRun::begin() {
 Tensors DrivenRun::drive(const std::function<Tensors()>& body) {
   struct UnderWay {  // so that barriers wait for it
     DrivenRun& run;
-    const bool is_new = run.ticket == 0;  // else it was started, which has one
+    const bool is_new = run.start_number == 0;  // else it was started, which has one
     explicit UnderWay(DrivenRun& r) : run(r) {
-      if (is_new) run.ticket = Runtime::get().add_started();
+      if (is_new) run.start_number = Runtime::get().add_started();
     }
     ~UnderWay() {
-      if (is_new) Runtime::existing().remove_started(run.ticket);
+      if (is_new) Runtime::existing().remove_started(run.start_number);
     }
   } in_flight(*this);
   const host::Wait waits(*this);
@@ -202,12 +202,12 @@ namespace {
 
 /// Barriers wait for a function that was started outside of any run.
 std::shared_ptr<void> until_returned() {
-  const std::uint64_t ticket = Runtime::get().add_started();
-  return {nullptr, [ticket](void*) { Runtime::existing().remove_started(ticket); }};
+  const std::uint64_t start_number = Runtime::get().add_started();
+  return {nullptr, [start_number](void*) { Runtime::existing().remove_started(start_number); }};
 }
 
-/// Memory for tickets of such a function: when it goes, nobody can wait any more.
-std::shared_ptr<void> tickets(std::shared_ptr<void> bytes, std::size_t count) {
+/// Memory for handles of such a function: when it goes, nobody can wait any more.
+std::shared_ptr<void> handles(std::shared_ptr<void> bytes, std::size_t count) {
   auto* const first = static_cast<std::uint64_t*>(bytes.get());
   std::fill_n(first, count, 0);
   return {first, [bytes = std::move(bytes), count](std::uint64_t* numbers) {
@@ -215,7 +215,7 @@ std::shared_ptr<void> tickets(std::shared_ptr<void> bytes, std::size_t count) {
           }};
 }
 
-/// A ticket that is not to be had is a mistake of the caller's, who is told so at once outside of
+/// A handle that is not to be had is a mistake of the caller's, who is told so at once outside of
 /// programs.
 [[noreturn]] void rethrow(host::RunState& run, const SiteSpec& spec) {
   if (!run.outside || spec.role != SiteSpec::Role::wait) run.rethrow();
@@ -273,7 +273,7 @@ Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, TensorSpan
     site = run->sites;
   }
 
-  if (site->sleeps()) {
+  if (site->is_disabled()) {
     if (run->stop.load()) run->rethrow();
     return {operands.begin(),
             operands.begin() + static_cast<std::ptrdiff_t>(spec->operands.size())};
@@ -293,7 +293,7 @@ Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, TensorSpan
     for (const Type& t : result_types(primitive, params.get(), {types.data(), types.size()})) {
       std::shared_ptr<void> bytes = detail::aligned_bytes(t.byte_size());
       if (run->outside && spec->role == SiteSpec::Role::start)
-        bytes = tickets(std::move(bytes), static_cast<std::size_t>(t.size()));
+        bytes = handles(std::move(bytes), static_cast<std::size_t>(t.size()));
       buffers.push_back(bytes.get());
       results.push_back(
           detail::Access::make(std::make_shared<detail::HostValue>(t, std::move(bytes))));

@@ -19,7 +19,7 @@
 #include "host/queue.h"
 #include "host/run_state.h"
 #include "host/timeline.h"
-#include "host/unseen.h"
+#include "host/unobserved.h"
 #include "run/runtime.h"
 
 namespace postern::internal::run {
@@ -98,7 +98,7 @@ void leave(int code, void*) {
 void drain() {
   if (forked() || drained.exchange(true)) return;  // what is under way is the other process's
   settle();
-  host::print_unseen();
+  host::print_unobserved();
   host::timeline::write_for_environment();
   // What is under way would go on among statics that are gone, XLA's and the user's. A handler that
   // is registered by another comes next, and this kind is told the code.
@@ -142,12 +142,12 @@ using namespace internal;
 
 void barrier() {
   run::wait_for_all({});
-  host::throw_unseen();
+  host::throw_unobserved();
 }
 
 std::size_t barrier(std::chrono::nanoseconds limit) {
   const run::Pending left = run::wait_for_all(limit);
-  if (left.count() == 0) host::throw_unseen();
+  if (left.count() == 0) host::throw_unobserved();
   return left.count();
 }
 

@@ -5,8 +5,8 @@
 namespace postern::internal::run {
 
 /// Drains when the process ends, by returning from main, std::exit, or an exception that nobody
-/// catches: waits at most so long for runs in flight and undelivered taps, then prints the unseen
-/// failures. Called once.
+/// catches: waits at most so long for runs in flight and undelivered taps, then prints the
+/// unobserved failures. Called once.
 void drain_at_exit(std::chrono::milliseconds limit);
 
 /// Registers the exit handler anew. XLA makes statics when it first compiles and runs a kind of

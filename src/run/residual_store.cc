@@ -1,5 +1,5 @@
 // Residual stores of loops that are evaluated step by step. No run owns them but the tensors of
-// their tickets do: outside of every program a derivative is the user's to keep.
+// their handles do: outside of every program a derivative is the user's to keep.
 #include "run/residual_store.h"
 
 #include <fmt/format.h>
@@ -22,10 +22,10 @@ using detail::Access;
 
 struct LooseStore;
 
-/// Stores by ticket, for who has only the number.
+/// Stores by handle, for who has only the number.
 struct Loose {
   Mutex guard;
-  std::map<double, std::weak_ptr<LooseStore>> by_ticket;
+  std::map<double, std::weak_ptr<LooseStore>> by_handle;
   host::ResidualFiles files;
 };
 Loose& loose() {
@@ -33,9 +33,9 @@ Loose& loose() {
   return *all;
 }
 
-double next_ticket() {
-  static std::atomic<std::uint64_t> tickets{0};
-  return host::loose_ticket(tickets.fetch_add(1));
+double next_handle() {
+  static std::atomic<std::uint64_t> handles{0};
+  return host::loose_handle(handles.fetch_add(1));
 }
 
 struct LooseStore {
@@ -44,15 +44,15 @@ struct LooseStore {
   LooseStore(const LooseStore&) = delete;
   ~LooseStore() {
     const std::scoped_lock lock(loose().guard);
-    loose().by_ticket.erase(ticket);
+    loose().by_handle.erase(handle);
   }
-  const double ticket = next_ticket();
+  const double handle = next_handle();
   host::ResidualStore store;
-  std::vector<std::shared_ptr<const void>> inner;  // of tickets that are in it
+  std::vector<std::shared_ptr<const void>> inner;  // of handles that are in it
 };
 using LooseStorePtr = std::shared_ptr<LooseStore>;
 
-/// The memory of a tensor of tickets, which goes with its stores.
+/// The memory of a tensor of handles, which goes with its stores.
 struct Owner {
   std::shared_ptr<void> bytes;
   std::vector<LooseStorePtr> stores = {};
@@ -70,28 +70,28 @@ Tensor owning(const Type& type, std::shared_ptr<Owner> owner) {
   return Access::make(std::make_shared<detail::HostValue>(type, data));
 }
 
-/// Tickets in the shape of `like`, each of a new store.
-Tensor new_tickets(const Tensor& like, std::size_t bytes,
+/// Handles in the shape of `like`, each of a new store.
+Tensor new_handles(const Tensor& like, std::size_t bytes,
                    const std::shared_ptr<host::ResidualBudget>& budget) {
   auto owner = std::make_shared<Owner>(Owner{detail::aligned_bytes(like.type().byte_size())});
-  auto* const tickets = static_cast<double*>(owner->bytes.get());
+  auto* const handles = static_cast<double*>(owner->bytes.get());
   for (std::int64_t i = 0; i < like.size(); ++i) {
     const auto& store = owner->stores.emplace_back(std::make_shared<LooseStore>(bytes, budget));
-    tickets[i] = store->ticket;
+    handles[i] = store->handle;
     const std::scoped_lock lock(loose().guard);
-    loose().by_ticket.emplace(tickets[i], store);
+    loose().by_handle.emplace(handles[i], store);
   }
   return owning(like.type(), std::move(owner));
 }
 
-LooseStorePtr find_store(double ticket) {
+LooseStorePtr find_store(double handle) {
   const std::scoped_lock lock(loose().guard);
-  const auto found = loose().by_ticket.find(ticket);
-  return found == loose().by_ticket.end() ? nullptr : found->second.lock();
+  const auto found = loose().by_handle.find(handle);
+  return found == loose().by_handle.end() ? nullptr : found->second.lock();
 }
 
-LooseStorePtr store_of(double ticket) {
-  LooseStorePtr store = find_store(ticket);
+LooseStorePtr store_of(double handle) {
+  LooseStorePtr store = find_store(handle);
   if (!store)
     throw Error(
         ErrorCode::failed_precondition,
@@ -106,36 +106,36 @@ std::vector<unsigned char> bytes_of(const Tensor& t) {
   t.read(out.data());
   return out;
 }
-std::vector<double> values_of(const Tensor& tickets) {
-  std::vector<double> out(static_cast<std::size_t>(tickets.size()));
-  tickets.read(out.data());
+std::vector<double> values_of(const Tensor& handles) {
+  std::vector<double> out(static_cast<std::size_t>(handles.size()));
+  handles.read(out.data());
   return out;
 }
 
 }  // namespace
 
-/// Of so many bytes for `count` tickets, those of one.
+/// Of so many bytes for `count` handles, those of one.
 static std::size_t each_of(std::size_t bytes, std::size_t count) {
   if (count == 0) return 0;
   return bytes / count;
 }
 
-std::shared_ptr<const void> stores_of(const Tensor& ticket) {
-  const detail::HostValue* const host = Access::host(ticket);
+std::shared_ptr<const void> stores_of(const Tensor& handle) {
+  const detail::HostValue* const host = Access::host(handle);
   if (!host) return nullptr;
   const DropsOwner* const has = std::get_deleter<DropsOwner>(host->data);
   if (has) return has->owner;
   return nullptr;
 }
 
-void keep_stores(Tensor& tickets) {
-  if (tickets.dtype() != DType::f64) return;
-  auto owner = std::make_shared<Owner>(Owner{detail::aligned_bytes(tickets.type().byte_size())});
-  tickets.read(owner->bytes.get());
+void keep_stores(Tensor& handles) {
+  if (handles.dtype() != DType::f64) return;
+  auto owner = std::make_shared<Owner>(Owner{detail::aligned_bytes(handles.type().byte_size())});
+  handles.read(owner->bytes.get());
   const auto* const numbers = static_cast<const double*>(owner->bytes.get());
-  for (std::int64_t i = 0; i < tickets.size(); ++i)
+  for (std::int64_t i = 0; i < handles.size(); ++i)
     if (LooseStorePtr store = find_store(numbers[i])) owner->stores.push_back(std::move(store));
-  if (!owner->stores.empty()) tickets = owning(tickets.type(), std::move(owner));
+  if (!owner->stores.empty()) handles = owning(handles.type(), std::move(owner));
 }
 
 void keep_stores(std::span<const Tensor* const> operands, std::span<Tensor> results) {
@@ -158,19 +158,19 @@ static auto named_as_loop(const F& f) {
   }
 }
 
-static void push(std::int64_t k, Tensors& tickets, TensorSpan leaves,
+static void push(std::int64_t k, Tensors& handles, TensorSpan leaves,
                  const ResidualOptions& options) {
   std::shared_ptr<host::ResidualBudget> budget;
-  for (std::size_t i = 0; i < tickets.size(); ++i) {
-    const std::size_t count = static_cast<std::size_t>(tickets[i].size());
+  for (std::size_t i = 0; i < handles.size(); ++i) {
+    const std::size_t count = static_cast<std::size_t>(handles[i].size());
     const std::vector<unsigned char> bytes = bytes_of(leaves[i]);
     const std::size_t one = each_of(bytes.size(), count);
-    if (!stores_of(tickets[i])) {
+    if (!stores_of(handles[i])) {
       if (!budget)
         budget = std::make_shared<host::ResidualBudget>(options, loose().files.get(options.file));
-      tickets[i] = new_tickets(tickets[i], one, budget);
+      handles[i] = new_handles(handles[i], one, budget);
     }
-    const std::vector<double> numbers = values_of(tickets[i]);
+    const std::vector<double> numbers = values_of(handles[i]);
     for (std::size_t j = 0; j < count; ++j) {
       const LooseStorePtr store = store_of(numbers[j]);
       store->store.write(k, 1, bytes.data() + j * one);
@@ -179,11 +179,11 @@ static void push(std::int64_t k, Tensors& tickets, TensorSpan leaves,
   }
 }
 
-static Tensors read(std::int64_t k, TensorSpan tickets, const Types& steps) {
+static Tensors read(std::int64_t k, TensorSpan handles, const Types& steps) {
   Tensors out;
-  for (std::size_t i = 0; i < tickets.size(); ++i) {
+  for (std::size_t i = 0; i < handles.size(); ++i) {
     std::shared_ptr<void> bytes = detail::aligned_bytes(steps[i].byte_size());
-    const std::vector<double> numbers = values_of(tickets[i]);
+    const std::vector<double> numbers = values_of(handles[i]);
     const std::size_t one = each_of(steps[i].byte_size(), numbers.size());
     for (std::size_t j = 0; j < numbers.size(); ++j) {
       auto* const to = static_cast<unsigned char*>(bytes.get()) + j * one;
@@ -198,13 +198,13 @@ static Tensors read(std::int64_t k, TensorSpan tickets, const Types& steps) {
   return out;
 }
 
-void write_residuals(std::int64_t k, Tensors& tickets, TensorSpan leaves,
+void write_residuals(std::int64_t k, Tensors& handles, TensorSpan leaves,
                      const ResidualOptions& options) {
-  named_as_loop([&] { push(k, tickets, leaves, options); });
+  named_as_loop([&] { push(k, handles, leaves, options); });
 }
 
-Tensors read_residuals(std::int64_t k, TensorSpan tickets, const Types& steps) {
-  return named_as_loop([&] { return read(k, tickets, steps); });
+Tensors read_residuals(std::int64_t k, TensorSpan handles, const Types& steps) {
+  return named_as_loop([&] { return read(k, handles, steps); });
 }
 
 }  // namespace postern::internal::run

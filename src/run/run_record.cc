@@ -14,11 +14,11 @@
 #include "core/log.h"
 #include "host/executor.h"
 #include "host/handler.h"
-#include "host/lookout.h"
 #include "host/recording.h"
 #include "host/registry.h"
 #include "host/sanitizer.h"
-#include "host/unseen.h"
+#include "host/spin.h"
+#include "host/unobserved.h"
 #include "run/compiled.h"
 
 namespace postern::internal::run {
@@ -35,13 +35,13 @@ RunRecord::RunRecord(const pjrt::Plugin& plugin) : execute_context_(plugin) {
 
 RunRecord::~RunRecord() {
   try {
-    if (std::exception_ptr unseen = take_unseen()) host::keep_unseen(std::move(unseen));
+    if (std::exception_ptr one = take_unobserved()) host::keep_unobserved(std::move(one));
   } catch (...) {
     log_line("a run failed, and there was no memory to say how");
   }
 }
 
-Asked::Asked(const RunOptions& o, std::span<const SitePtr> sites)
+RunRequest::RunRequest(const RunOptions& o, std::span<const SitePtr> sites)
     : options(o), deadline(host::deadline_of(o)), own(host::RunFunctions::of(o, sites)) {}
 
 void RunRecord::begin(std::shared_ptr<const CompiledProgram> program, Lane& lane) {
@@ -50,7 +50,7 @@ void RunRecord::begin(std::shared_ptr<const CompiledProgram> program, Lane& lane
   {
     const auto lock = hold();
     device = lane.device;
-    poison = false;
+    leaves_zeros = false;
   }
   prepare(std::move(program));
 }
@@ -64,7 +64,7 @@ void RunRecord::begin(std::shared_ptr<const CompiledProgram> program, LaneGroup 
   {
     const auto lock = hold();
     device = -1;
-    poison = true;
+    leaves_zeros = true;
     expect(order);
     turns.start(std::move(order));
   }
@@ -103,7 +103,7 @@ void RunRecord::prepare(std::shared_ptr<const CompiledProgram> program) {
   if (host::in_delivery()) never_waits = true;
   const bool timed = host::timeline::on();
   if (timed) began_ = host::timeline::Clock::now();
-  quick = !timed && !is_special();
+  fast_path = !timed && !is_special();
   open();
 }
 
@@ -114,8 +114,8 @@ void RunRecord::await_functions(std::span<const pjrt::Event> complete) const {
   if (!part_of && (Runtime::existing().platform().calls_inline ||
                    std::none_of(sites, sites + site_count, calls)))
     return;
-  static thread_local host::Lookout lookout;
-  if (lookout.look(ready)) return;
+  static thread_local host::Spin spin;
+  if (spin.until(ready)) return;
   for (const pjrt::Event& e : complete) {
     try {
       e.await();

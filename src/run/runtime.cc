@@ -10,9 +10,9 @@
 #include "core/fork.h"
 #include "core/mutex.h"
 #include "host/handler.h"
-#include "host/lookout.h"
 #include "host/queue.h"
 #include "host/run_state.h"
+#include "host/spin.h"
 #include "host/timeline.h"
 #include "pjrt/ffi.h"
 #include "platform/nodes.h"
@@ -146,7 +146,7 @@ Runtime::Runtime(Config config)
   clients_[0] = platform_->make_client(*plugin_, config_.cpu_devices);
   host::timeline::start_from_environment();
   live::start_from_environment();
-  host::set_longest_look(config_.look);
+  host::set_longest_spin(config_.look);
   blocks::native_calls = plugin_->ffi() != nullptr;
   if (plugin_->ffi()) {  // else only programs without calls are compiled whole
     host::run_state_type = pjrt::register_type(*plugin_, "postern.run");
@@ -411,7 +411,7 @@ std::size_t Runtime::wait_for_runs(std::optional<std::chrono::steady_clock::time
                                    const std::vector<host::RunName>& but) {
   ++waiting_;
   std::unique_lock lock(guard_);
-  const std::uint64_t last = runs_.load(), last_started = tickets_;
+  const std::uint64_t last = runs_.load(), last_started = last_start_;
   auto pending = [&] {
     std::size_t plain = 0, on_lane = 0;
     for (std::size_t i = 0, end = lane_count(); i < end; ++i) {
@@ -424,7 +424,7 @@ std::size_t Runtime::wait_for_runs(std::optional<std::chrono::steady_clock::time
     // A started run counts once: it may have no lane yet, or none any more.
     const auto started = std::count_if(
         started_.begin(), started_.upper_bound(last_started),
-        [&](std::uint64_t t) { return !std::ranges::count(but, t, &host::RunName::ticket); });
+        [&](std::uint64_t t) { return !std::ranges::count(but, t, &host::RunName::started); });
     for (auto left = trailing_.begin(); left != trailing_.upper_bound(last); ++left)
       if (!left->second && !std::ranges::count(but, left->first, &host::RunName::lane_run)) ++plain;
     return plain + std::max(on_lane, static_cast<std::size_t>(started));
@@ -437,14 +437,14 @@ std::size_t Runtime::wait_for_runs(std::optional<std::chrono::steady_clock::time
 
 std::uint64_t Runtime::add_started() {
   std::scoped_lock lock(guard_);
-  started_.insert(++tickets_);
-  return tickets_;
+  started_.insert(++last_start_);
+  return last_start_;
 }
 
-void Runtime::remove_started(std::uint64_t ticket) {
+void Runtime::remove_started(std::uint64_t started) {
   if (forked()) return;
   std::scoped_lock lock(guard_);
-  started_.erase(ticket);
+  started_.erase(started);
   freed_.notify_all();
 }
 

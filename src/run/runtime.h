@@ -32,7 +32,7 @@ struct alignas(64) Lane {  // what is written for one is not beside what is read
   pjrt::Device handle;
   std::atomic<bool> taken{false};     // by a run that calls back
   std::atomic<std::uint64_t> run{0};  // its number
-  std::atomic<bool> started{false};   // the run has a ticket of add_started too
+  std::atomic<bool> started{false};   // the run has a number of add_started too
   enum class Holder : std::uint8_t { single, plain, plain_group, calling_group };
   std::atomic<Holder> holder{Holder::single};
   std::atomic<int> dispatching{
@@ -76,8 +76,7 @@ class Runtime {
   /// one client that are on several devices go one after the other, so no other one shares a client
   /// with a run that is in its calls.
   LaneGroup take(const std::vector<int>& devices, bool calls);
-  /// Returns whether no run is in its calls; if so, none begins until end_tuning(). See
-  /// run/tuning.h.
+  /// Returns whether no run is in its calls; then none begins until end_tuning(): run/tuning.h.
   bool try_begin_tuning();
   void end_tuning();
   /// Counts those that spare clients have brought so far, too.
@@ -89,9 +88,9 @@ class Runtime {
   /// Adds a run without calls that is under way, or one that Run stands for, from its start on,
   /// also before it has a lane.
   std::uint64_t add_started();
-  void remove_started(std::uint64_t ticket);
+  void remove_started(std::uint64_t started);
   /// Adds a run that has left its lane before its end (RunRecord::leave_early); `started`: it has
-  /// such a ticket too.
+  /// such a number too.
   void add_trailing(std::uint64_t run, bool started);
   void remove_trailing(std::uint64_t run);
   /// Waits until the runs that have begun by now have ended, or that time; how many have not.
@@ -144,7 +143,7 @@ class Runtime {
   alignas(64) std::atomic<int> waiting_{0};         // for a lane to become free; each run reads it
   std::atomic<int> tuning_{0};                      // and this
   alignas(64) std::atomic<std::uint64_t> runs_{0};  // each run writes it
-  std::uint64_t tickets_ = 0;
+  std::uint64_t last_start_ = 0;
   std::set<std::uint64_t> started_;
   std::map<std::uint64_t, bool> trailing_;  // by number: whether it was started
 };

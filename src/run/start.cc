@@ -13,10 +13,10 @@
 #include "core/mutex.h"
 #include "host/executor.h"
 #include "host/limit.h"
-#include "host/lookout.h"
 #include "host/recording.h"
+#include "host/spin.h"
 #include "host/timeline.h"
-#include "host/unseen.h"
+#include "host/unobserved.h"
 #include "run/array.h"
 
 namespace postern::detail {
@@ -39,7 +39,7 @@ struct StartedRun {
   std::vector<std::uint64_t> live_hooks;  // their numbers
 
   ~StartedRun() {
-    if (status == RunStatus::failed && !seen) host::keep_unseen(failure);
+    if (status == RunStatus::failed && !seen) host::keep_unobserved(failure);
   }
 
   /// What is to be done then, which is the user's: without the lock, on a thread of ours.
@@ -92,15 +92,15 @@ std::function<void()> work(StartedRun& run, const std::function<Tensors()>& body
 }
 
 /// Barriers wait as long as somebody has it.
-std::shared_ptr<void> ticket_of(std::uint64_t number) {
+std::shared_ptr<void> keep_open(std::uint64_t number) {
   return {nullptr, [number](void*) { run::Runtime::existing().remove_started(number); }};
 }
 
-/// A barrier in there does not wait for the tickets.
-void enter_at_end(const std::function<void()>& act, std::initializer_list<std::uint64_t> tickets) {
+/// A barrier in there does not wait for those with the numbers.
+void enter_at_end(const std::function<void()>& act, std::initializer_list<std::uint64_t> numbers) {
   if (!act) return;
   host::Beginning here{{nullptr, nullptr, nullptr, 0, 0}, {}};
-  for (const std::uint64_t ticket : tickets) here.inside.push_back({ticket});
+  for (const std::uint64_t number : numbers) here.inside.push_back({number});
   const host::NestingScope scope(&here);
   enters_users_code();
   act();
@@ -109,8 +109,8 @@ void enter_at_end(const std::function<void()>& act, std::initializer_list<std::u
 /// Whoever calls may hold locks of its own that `act` takes.
 void act_elsewhere(const StartedRun& run, const std::function<void()>& act) {
   if (!act) return;
-  const std::uint64_t of_run = run.record->ticket, number = run::Runtime::get().add_started();
-  const auto enter = [=, ticket = ticket_of(number)] { enter_at_end(act, {of_run, number}); };
+  const std::uint64_t of_run = run.record->started, number = run::Runtime::get().add_started();
+  const auto enter = [=, open = keep_open(number)] { enter_at_end(act, {of_run, number}); };
   try {
     host::run_on_host_thread(enter);
   } catch (const Error&) {  // there is no thread
@@ -187,21 +187,20 @@ std::shared_ptr<StartedRun> start_run(std::shared_ptr<RunState> state,
   const bool delivery = host::in_delivery();
   const int device = run::default_device();
   const std::uint64_t number = run::Runtime::get().add_started();
-  run->record->ticket = number;
-  std::shared_ptr<void> ticket = ticket_of(number);
-  host::run_on_host_thread(
-      [run, body = std::move(body), depth, delivery, device, ticket]() mutable {
-        std::optional<DeviceScope> on;
-        if (device > 0)
-          on.emplace(device);  // the first scope has every run of the process look for one
-        // A run that a host function starts counts as nested in it.
-        const host::Beginning here{{nullptr, nullptr, nullptr, 0, depth, delivery}, {}};
-        host::NestingScope scope(depth ? &here : nullptr);
-        enter_at_end(work(*run, body), {run->record->ticket});
-        body = nullptr;  // its functions go with the run, not with who waits
-        run.reset();     // reports a failure that nobody saw
-        ticket.reset();  // then a barrier may go on
-      });
+  run->record->started = number;
+  std::shared_ptr<void> open = keep_open(number);
+  host::run_on_host_thread([run, body = std::move(body), depth, delivery, device, open]() mutable {
+    std::optional<DeviceScope> on;
+    if (device > 0)
+      on.emplace(device);  // the first scope has every run of the process look for one
+    // A run that a host function starts counts as nested in it.
+    const host::Beginning here{{nullptr, nullptr, nullptr, 0, depth, delivery}, {}};
+    host::NestingScope scope(depth ? &here : nullptr);
+    enter_at_end(work(*run, body), {run->record->started});
+    body = nullptr;  // its functions go with the run, not with who waits
+    run.reset();     // reports a failure that nobody saw
+    open.reset();    // then a barrier may go on
+  });
   return run;
 }
 
@@ -217,8 +216,8 @@ RunStatus wait_run(StartedRun& run, std::optional<std::chrono::nanoseconds> limi
   if (!run.done) span.emplace(host::timeline::Kind::wait, "a run");
   const auto ended = [&] { return run.done.load(); };
   const auto first = std::min(until, run.deadline);
-  static thread_local host::Lookout lookout;
-  lookout.look(ended, first - RunState::Clock::now());
+  static thread_local host::Spin spin;
+  spin.until(ended, first - RunState::Clock::now());
   std::unique_lock lock(run.guard);
   sleep_until(run, lock, first);
   if (!run.done && RunState::Clock::now() >= run.deadline) {

@@ -17,7 +17,7 @@ using host::timeline::Kind;
 namespace {
 
 struct Unwatched {
-  std::uint64_t ticket;  // XLA's threads must not outlive the plug-in's statics
+  std::uint64_t started;  // XLA's threads must not outlive the plug-in's statics
   Kind kind;
   std::string name;
   int device;
@@ -29,7 +29,7 @@ struct Unwatched {
     if (host::timeline::on())
       host::timeline::add(work->kind, work->name, work->start, Clock::now(), work->device);
     work->keep.reset();
-    Runtime::existing().remove_started(work->ticket);
+    Runtime::existing().remove_started(work->started);
   }
 };
 
@@ -42,13 +42,13 @@ void follow(const pjrt::Event& complete, Kind kind, std::string_view name, int d
     drain_before_what_is_new();
   Runtime& runtime = Runtime::get();
   auto work = std::make_unique<Unwatched>(Unwatched{0, kind, {}, device, start, std::move(keep)});
-  work->ticket = runtime.add_started();
+  work->started = runtime.add_started();
   try {
     if (host::timeline::on()) work->name = name;
     complete.on_ready(Unwatched::ended, work.get());
     work.release();  // ended() frees it
   } catch (...) {
-    runtime.remove_started(work->ticket);
+    runtime.remove_started(work->started);
     throw;
   }
 }

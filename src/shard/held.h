@@ -63,7 +63,7 @@ Tensor count_over(const Split& split, const Names& names);
 struct Placement {
   P spec = P();
   SplitPtr split = nullptr;  // null: the whole
-  /// The value is a ticket for a store, and what is in the store lies so.
+  /// The value is a handle for a store, and what is in the store lies so.
   bool offloaded = false;
 
   Placement() = default;

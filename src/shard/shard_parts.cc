@@ -64,7 +64,7 @@ class ShardingPropagation {
   }
   static MaybePartition number() { return Partition(); }
   static MaybePartition slice(MaybePartition cut, bool offloaded) {
-    if (!cut || offloaded) return {};  // a ticket says nothing of what it is for
+    if (!cut || offloaded) return {};  // a handle says nothing of what it is for
     const auto stacked = nth(cut->axes, cut->outer);
     if (!stacked->empty()) return {};
     cut->axes.erase(stacked);

@@ -1,4 +1,4 @@
-// start_call and wait: a call as two sites with a ticket between them.
+// start_call and wait: a call as two sites with a handle between them.
 #include <postern/pending.h>
 
 #include "custom/custom.h"
@@ -12,16 +12,16 @@ using detail::Access, detail::Started, detail::TracedValue;
 
 namespace {
 
-const Type scalar_ticket{DType::u64, {}};
+const Type scalar_handle{DType::u64, {}};
 
-/// Throws TypeError where it shows while tracing that a ticket cannot be waited for here.
-void check_ticket(const Site& started, const Tensor& ticket, const Place& place) {
+/// Throws TypeError where it shows while tracing that a handle cannot be waited for here.
+void check_handle(const Site& started, const Tensor& handle, const Place& place) {
   const auto who = [&] {
     return fmt::format("wait: the call '{}' that was started at {}", started.name,
                        to_string(started.place));
   };
   Trace* const trace = Trace::current();
-  const TracedValue* const traced = Access::traced(ticket);
+  const TracedValue* const traced = Access::traced(handle);
   check(trace || !traced, "{} is part of a program, and nothing is being traced here", who());
   if (!trace) return;
   for (const Trace* t = trace; t && !traced; t = t->outer())
@@ -33,22 +33,22 @@ void check_ticket(const Site& started, const Tensor& ticket, const Place& place)
   for (const Trace* t = trace; t != of && of; t = t->outer())
     check(t->mark()->what != "body" && t->mark()->what != "condition",
           "{} is waited for in each step of a loop that does not carry it", who());
-  Place& before = trace->waited(ticket);
+  Place& before = trace->waited(handle);
   check(!before.known(), "{} has been waited for before, at {}: its results are given once", who(),
         to_string(before));
   before = place;
 }
 
-Tensors wait_site(const std::string& name, const Tensor& ticket, const Types& out,
+Tensors wait_site(const std::string& name, const Tensor& handle, const Types& out,
                   const Place& place) {
   SiteSpec s;
   s.name = name;
   s.place = place;
   s.role = SiteSpec::Role::wait;
   s.effect = Effect::unordered;
-  s.operands = {scalar_ticket};
+  s.operands = {scalar_handle};
   for (const Type& t : out) s.results.push_back({t.dtype, t.dims});
-  return at_site(std::move(s), {&ticket, 1});
+  return at_site(std::move(s), {&handle, 1});
 }
 
 /// Waits with the derivative that the call was given: by its operands, which the Pending brings.
@@ -63,7 +63,7 @@ Tensors wait_with_vjp(const Started& started, const Tensors& pending, const Type
                       [back = host_cotangents(started.options, *started.vjp, all.size() - 1,
                                               out.size())](std::span<const Tensor> kept) {
                         Tensors ct = back(kept);
-                        ct.insert(ct.begin(), Tensor());  // the ticket's
+                        ct.insert(ct.begin(), Tensor());  // the handle's
                         return ct;
                       }};
     append(f.residuals, f.results);
@@ -91,7 +91,7 @@ Tensor start_call(const CallOptions& options, const std::vector<Type>& out,
   SiteSpec s = call_site(options, out, structure, paths, fn, operands);
   s.role = SiteSpec::Role::start;
   s.later = std::move(s.results);
-  s.results = {scalar_ticket};
+  s.results = {scalar_handle};
   if (s.effect == Effect::pure) s.effect = Effect::unordered;  // it runs, whoever waits
   return at_site(std::move(s), operands).front();
 }
@@ -103,11 +103,11 @@ Tensors wait_call(const Started* started, const Tensors& pending, const std::vec
         "wait: the Pending is empty, no call was started for it");
   const std::string& name = started->site.name;
   const Type& type = pending[0].type();
-  check(type.dtype == scalar_ticket.dtype && type.dims.empty(),
-        "wait: the Pending of '{}' has tickets of type {}: each must be waited for by itself, as "
+  check(type.dtype == scalar_handle.dtype && type.dims.empty(),
+        "wait: the Pending of '{}' has handles of type {}: each must be waited for by itself, as "
         "in vmap",
         name, to_string(type));
-  check_ticket(started->site, pending[0], place);
+  check_handle(started->site, pending[0], place);
   if (started->vjp) return wait_with_vjp(*started, pending, out, place);
   return wait_site(name, pending[0], out, place);
 }

@@ -49,10 +49,10 @@ Tensors at_store(const char* function, Effect effect, const Types& results,
   return at_site(std::move(site), operands);
 }
 
-Tensors operands_of(const StepsOfCall& steps, std::span<const Tensor> tickets) {
+Tensors operands_of(const StepsOfCall& steps, std::span<const Tensor> handles) {
   Tensors out{steps.first};
   if (steps.count.has_value()) out.push_back(steps.count);
-  append(out, tickets);
+  append(out, handles);
   return out;
 }
 
@@ -72,19 +72,19 @@ std::int64_t room_for_steps(const Attributes& attributes) {
   return attributes.get<std::int64_t>(room_name);
 }
 
-Tensors write_residuals(const StepsOfCall& steps, std::span<const Tensor> tickets,
+Tensors write_residuals(const StepsOfCall& steps, std::span<const Tensor> handles,
                         std::span<const Tensor> leaves, const ResidualOptions& options) {
-  if (tickets.empty()) return {};
-  Tensors operands = operands_of(steps, tickets);
+  if (handles.empty()) return {};
+  Tensors operands = operands_of(steps, handles);
   append(operands, leaves);
-  return at_store(residual_write, Effect::unordered, types_of(tickets), operands, options,
+  return at_store(residual_write, Effect::unordered, types_of(handles), operands, options,
                   steps.room);
 }
 
-Tensors read_residuals(const StepsOfCall& steps, std::span<const Tensor> tickets,
+Tensors read_residuals(const StepsOfCall& steps, std::span<const Tensor> handles,
                        const Types& types, const ResidualOptions& options) {
-  if (tickets.empty()) return {};
-  return at_store(residual_read, Effect::pure, types, operands_of(steps, tickets), options,
+  if (handles.empty()) return {};
+  return at_store(residual_read, Effect::pure, types, operands_of(steps, handles), options,
                   steps.room);
 }
 
@@ -101,21 +101,21 @@ void check_residual_site(const SiteSpec& s) {
   for (std::size_t i = 0; fits && !frees && i < first; ++i)
     fits = alike(s.operands[i], count_type());
   for (std::size_t i = 0; fits && i < leaves; ++i) {
-    const Type& ticket = s.operands[first + i];
-    fits = ticket.dtype == DType::f64;
+    const Type& handle = s.operands[first + i];
+    fits = handle.dtype == DType::f64;
     if (!fits || frees) continue;
     const Type& leaf = writes ? s.operands[first + leaves + i] : s.results[i];
-    if (writes) fits = alike(s.results[i], ticket);
+    if (writes) fits = alike(s.results[i], handle);
     std::int64_t values = 0;
-    fits = fits && !__builtin_mul_overflow(ticket.size(), room, &values) &&
+    fits = fits && !__builtin_mul_overflow(handle.size(), room, &values) &&
            (values == 0 || leaf.size() % values == 0);
   }
   check(fits, "a site of a loop's residuals does not fit {}", s.named.name);
 }
 
-void free_residuals(const Tensor& after, std::span<const Tensor> tickets,
+void free_residuals(const Tensor& after, std::span<const Tensor> handles,
                     const ResidualOptions& options) {
-  at_store(residual_free, Effect::unordered, {}, operands_of({after}, tickets), options);
+  at_store(residual_free, Effect::unordered, {}, operands_of({after}, handles), options);
 }
 
 }  // namespace postern::internal

@@ -1,15 +1,14 @@
-// The calls by which loops put values in stores and take them back: what control/residual_store.h
-// says of them.
+// The calls by which loops fill and read stores: what control/residual_store.h says of them.
 #pragma once
 #include "control/residual_store.h"
 
 namespace postern::internal {
 
-Tensors write_residuals(const StepsOfCall& steps, TensorSpan tickets, TensorSpan leaves,
+Tensors write_residuals(const StepsOfCall& steps, TensorSpan handles, TensorSpan leaves,
                         const ResidualOptions& options);
-Tensors read_residuals(const StepsOfCall& steps, TensorSpan tickets, const Types& types,
+Tensors read_residuals(const StepsOfCall& steps, TensorSpan handles, const Types& types,
                        const ResidualOptions& options);
-void free_residuals(const Tensor& after, TensorSpan tickets, const ResidualOptions& options);
+void free_residuals(const Tensor& after, TensorSpan handles, const ResidualOptions& options);
 
 /// Returns the options of a call with these attributes.
 ResidualOptions residual_options(const Attributes& attributes);

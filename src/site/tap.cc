@@ -37,7 +37,7 @@ Tensors tap_as(SiteSpec::Kind kind, const TapOptions& options, const Shown& valu
   s.name = options.name;
   s.place = place;
   if (options.live) s.live = std::make_shared<Switch>();
-  s.function = fn ? fn->function() : asleep();
+  s.function = fn ? fn->function() : disabled();
   if (fn) s.named = fn->named();
   for (const Tensor& t : sent.leaves) s.operands.push_back({t.dtype(), t.dims()});
   s.operand_structure = sent.structure;

@@ -1,5 +1,5 @@
 // Reverse mode of while_loop: nobody knows the number of its steps before it has run, and each step
-// leaves what the derivative needs on a tape on the host.
+// leaves what the derivative needs in a store on the host.
 #include <postern/file.h>
 
 #include <unistd.h>
@@ -183,7 +183,7 @@ TEST(While, ATapeThatOutgrowsItsLimitSaysWhereAndHowFar) {
   EXPECT_EQ(jit(grad(sines(256, {.memory = 1024})))(1.0f).item<float>(),
             jit(grad(sines(256, {})))(1.0f).item<float>());
   expect_error<TypeError>([] { sines(3, {.file = "x"})(Tensor(1.0f)); }, {"memory"});
-  // Two numbers of a step, 128 steps: what one tape takes leaves the other what it needs.
+  // Two numbers of a step, 128 steps: what one store takes leaves the other what it needs.
   auto both = [](Tensor x) {
     auto more = [](Tensor i, Tensor, Tensor) { return i < 128; };
     auto step = [](Tensor i, Tensor u, Tensor v) { return std::tuple{i + 1, sin(u) + v, sin(v)}; };

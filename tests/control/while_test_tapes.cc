@@ -1,4 +1,4 @@
-// Tapes of while loops: their limits, tickets, ways to keep less, files and full disks.
+// Residual stores of while loops: their limits, handles, ways to keep less, files and full disks.
 #include "host/residual_store.h"
 
 #include <fmt/format.h>
@@ -52,17 +52,17 @@ TEST(WhileTapes, ATicketIsOfItsOwnRunHoweverManyCome) {
   host::ResidualStores first;
   const auto budget = first.new_budget({});
   const auto one = [&] { return std::make_unique<host::ResidualStore>(4, budget); };
-  const double ticket = first.add(one()), other = first.add(one());
-  EXPECT_NE(first.find(ticket), nullptr);
-  EXPECT_NE(first.find(ticket), first.find(other));
-  EXPECT_EQ(first.find(ticket + other), nullptr) << "a sum of tickets is none";
+  const double handle = first.add(one()), other = first.add(one());
+  EXPECT_NE(first.find(handle), nullptr);
+  EXPECT_NE(first.find(handle), first.find(other));
+  EXPECT_EQ(first.find(handle + other), nullptr) << "a sum of handles is none";
   for (int i = 1; i < 1 << 20; ++i) host::ResidualStores();
   host::ResidualStores later;
   later.add(one());
-  EXPECT_EQ(later.find(ticket), nullptr);
-  first.remove(ticket);
-  EXPECT_EQ(first.find(ticket), nullptr);
-  EXPECT_NE(first.add(one()), ticket) << "a kept ticket must not name the next tape";
+  EXPECT_EQ(later.find(handle), nullptr);
+  first.remove(handle);
+  EXPECT_EQ(first.find(handle), nullptr);
+  EXPECT_NE(first.add(one()), handle) << "a kept handle must not name the next tape";
 }
 
 /// A step with derivatives of all orders, and its first two.
@@ -261,16 +261,16 @@ TEST(WhileTapes, LoopsInLoopsShareOneFile) {
 TEST(WhileTapes, WhatIsFreedInAFileIsGivenToTheNext) {
   RecordProperty("covers", "CTRL-15");
   const test::TemporaryFolder folder;
-  host::ResidualStores tapes;
-  const auto budget = tapes.new_budget({.memory = 1, .file = folder.path() + "/tape"});
+  host::ResidualStores stores;
+  const auto budget = stores.new_budget({.memory = 1, .file = folder.path() + "/tape"});
   const auto page = static_cast<rlim_t>(::sysconf(_SC_PAGESIZE));
   const test::FullDisk disk(4 * page);
   const std::vector<float> values(1000, 1.5f);
   for (int i = 0; i < 100; ++i) {
-    host::ResidualStore tape(4, budget);
-    tape.write(0, 1000, values.data());
+    host::ResidualStore store(4, budget);
+    store.write(0, 1000, values.data());
     std::vector<float> back(1000);
-    tape.read(0, 1000, back.data());
+    store.read(0, 1000, back.data());
     ASSERT_EQ(back, values) << i;
   }
 }

@@ -5,7 +5,7 @@
 //     a print        its operands (saved_test.cc)
 //     postern.store.write, .read, .free    types, steps, sizes of stores
 //     postern.processes                   types of the collective, places, axes
-//     start and wait                      roles (saved_test_sites.cc), types of the ticket's call
+//     start and wait                      roles (saved_test_sites.cc), types of the handle's call
 //   postern_goes_on  its result
 //   lapack_*_ffi     all buffers and attributes (foreign_test.cc)
 #include <postern/file.h>

@@ -338,7 +338,7 @@ TEST(OverlapEnds, ElementsUnderAByte) {
   };
   for (const Mode mode : all_modes) {
     EXPECT_EQ(jit(turn, {.mode = mode})(x).to_vector<int>(), turned) << static_cast<int>(mode);
-    // A ticket stands for five of them, which end inside a byte of what XLA packs.
+    // A handle stands for five of them, which end inside a byte of what XLA packs.
     EXPECT_EQ(jit(vmap(turn), {.mode = mode})(x).to_vector<int>(), turned)
         << static_cast<int>(mode);
   }

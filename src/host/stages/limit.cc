@@ -10,7 +10,7 @@
 #include "host/executor.h"
 #include "host/fire.h"
 #include "host/job.h"
-#include "host/lookout.h"
+#include "host/spin.h"
 
 namespace postern::internal::host {
 
@@ -61,8 +61,8 @@ bool enter_limited(const Stage& stage, Invocation& i) noexcept try {
   const auto job = std::make_shared<TimedJob>(i);
   run_on_host_thread([job] { work(*job); });
   const auto done = [&] { return job->done.load(); };
-  static thread_local Lookout lookout;
-  lookout.look(done, limit - Clock::now());
+  static thread_local Spin spin;
+  spin.until(done, limit - Clock::now());
   std::unique_lock lock(job->guard);
   const Woken woken = wait_at(job->finished, lock, &run, done, limit);
   i.count();  // others' limits pass at the same time

@@ -16,7 +16,7 @@ static bool enter_listener(const Invocation& i,
 
 static bool enter_listeners(const Stage& stage, Invocation& i) noexcept {
   Switch& hook = *i.site.spec->live;
-  if (!i.site.awake) {
+  if (!i.site.enabled) {
     const auto changed = i.run.recording ? nullptr : changed_own(i.site);
     if (!(changed ? enter_listener(i, changed) : stage.next->enter(i))) return false;
   }

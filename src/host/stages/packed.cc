@@ -96,8 +96,8 @@ bool enter_unpacked(const Stage& stage, const Invocation& i) {
   Invocation inner = i;
   inner.data = plain.data();
   const bool ok = stage.next->enter(inner) && results_fit(inner);
-  if (!ok && i.run.poison) zero_results(site, plain.data());
-  for (std::size_t result = 0; result < site.results && (ok || i.run.poison); ++result) {
+  if (!ok && i.run.leaves_zeros) zero_results(site, plain.data());
+  for (std::size_t result = 0; result < site.results && (ok || i.run.leaves_zeros); ++result) {
     const std::size_t leaf = site.operands + result, buffer = site.inputs + result;
     if (is_packed(site.leaves[leaf].dtype))
       pack(site.leaves[leaf].dtype, plain[buffer], i.data[buffer], site.buffer_bytes[leaf]);

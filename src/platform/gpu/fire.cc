@@ -104,7 +104,7 @@ bool enter_on_copies(Staging& staging, RunState& run, const HostSite& site, void
     driver.check(driver.synchronize(stream), "to compute the operands");
   places.block.done();
   const bool ok = host::fire(run, site, places.data.data(), device);
-  if (!ok && !run.poison) return false;
+  if (!ok && !run.leaves_zeros) return false;
   for (std::size_t i = site.inputs; i < site.buffers; ++i) {
     const std::size_t bytes = bytes_of(site, i);
     if (bytes == 0) continue;
@@ -153,7 +153,7 @@ bool fire(const Driver& driver, RunState& run, const HostSite& site, void* const
       ok = fetch_later(staging, run, site, buffers, device, stream);
     else if (staged = !run.stop.load(std::memory_order_relaxed); staged)
       ok = enter_on_copies(staging, run, site, buffers, device, stream);
-    if (!ok && !staged && run.poison) zero_results(driver, site, buffers, stream);
+    if (!ok && !staged && run.leaves_zeros) zero_results(driver, site, buffers, stream);
   } catch (const std::exception& e) {
     ErrorCode code = ErrorCode::resource_exhausted;
     if (const auto* known = dynamic_cast<const Error*>(&e)) code = known->code();
@@ -164,7 +164,7 @@ bool fire(const Driver& driver, RunState& run, const HostSite& site, void* const
     } catch (...) {
       run.request(host::Outcome::failed);  // not even memory for the text
     }
-    if (run.poison) zero_results(driver, site, buffers, stream);
+    if (run.leaves_zeros) zero_results(driver, site, buffers, stream);
   }
   return ok;
 }

@@ -31,11 +31,11 @@ XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
   const host::CallBuffers buffers(frame, site, nullptr);
   if (buffers.error) return buffers.error;
   const int device = run.device >= 0 ? run.device : run.device_of(pjrt::device_ordinal(frame));
-  if (site.sleeps()) {
-    if (run.poison) run.passes(site, device);
-    if (run.stop.load(std::memory_order_relaxed) && !run.poison) return host::stopped(frame);
+  if (site.is_disabled()) {
+    if (run.leaves_zeros) run.passes(site, device);
+    if (run.stop.load(std::memory_order_relaxed) && !run.leaves_zeros) return host::stopped(frame);
   } else if (!fire(*own_driver, run, site, buffers.data, device, pjrt::stream_of(frame)) &&
-             !run.poison) {
+             !run.leaves_zeros) {
     return host::stopped(frame);
   }
   void* const place = host::answer_in(frame);

@@ -1,5 +1,5 @@
-// Looking before sleeping.
-#include "host/lookout.h"
+// Spinning before sleeping.
+#include "host/spin.h"
 
 #include <sched.h>
 
@@ -11,7 +11,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr int give_up = 6;          // halvings after which no look is worth its time
+constexpr int give_up = 6;          // halvings after which no spin is worth its time
 constexpr unsigned try_again = 64;  // waits
 std::atomic<std::chrono::nanoseconds> longest{50us};
 
@@ -28,19 +28,19 @@ void step_aside() {
     sched_setaffinity(0, sizeof all, &all);
 }
 
-std::chrono::nanoseconds longest_look() {
+std::chrono::nanoseconds longest_spin() {
   return core_count() > 1 ? longest.load(std::memory_order_relaxed) : 0ns;
 }
-void set_longest_look(std::chrono::nanoseconds limit) { longest = limit; }
+void set_longest_spin(std::chrono::nanoseconds limit) { longest = limit; }
 
-std::chrono::nanoseconds Lookout::allowed() {
+std::chrono::nanoseconds Spin::allowed() {
   const int halvings = halvings_.load(std::memory_order_relaxed);
-  if (halvings < give_up) return longest_look() / (1 << halvings);
+  if (halvings < give_up) return longest_spin() / (1 << halvings);
   const bool again = skipped_.fetch_add(1, std::memory_order_relaxed) % try_again == try_again - 1;
-  return again ? longest_look() : 0ns;
+  return again ? longest_spin() : 0ns;
 }
 
-void Lookout::failed() {
+void Spin::failed() {
   const int halvings = halvings_.load(std::memory_order_relaxed);
   if (halvings < give_up) halvings_.store(halvings + 1, std::memory_order_relaxed);
 }

@@ -1,4 +1,4 @@
-// OneLiving: the one thing of a key that lives, such as who writes to a folder.
+// WeakCache: the one thing of a key that lives, such as who writes to a folder.
 #pragma once
 #include <map>
 #include <memory>
@@ -8,7 +8,7 @@
 namespace postern::internal {
 
 template <class Key, class T>
-class OneLiving {
+class WeakCache {
  public:
   /// Returns what lives under the key, or what `make` gives. It lives as long as somebody holds it.
   template <class Make>

@@ -1,5 +1,5 @@
-// Living: the objects of a kind that there are now, for who looks at all of them: the report, the
-// live page.
+// Instances: the objects of a kind that there are now, for who looks at all of them: the report,
+// the live page.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -11,10 +11,10 @@ namespace postern::internal {
 
 /// Objects enter themselves and leave; while one is looked at it can't leave.
 template <class T>
-class Living {
+class Instances {
  public:
-  static Living& all() {
-    static Living* const l = new Living;  // objects may live as long as the process
+  static Instances& all() {
+    static Instances* const l = new Instances;  // objects may live as long as the process
     return *l;
   }
   /// Enters it, and returns its number.

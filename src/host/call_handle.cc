@@ -1,5 +1,5 @@
 // Numbers that stand for started calls, and the places where those were started.
-#include "host/ticket.h"
+#include "host/call_handle.h"
 
 #include <atomic>
 #include <map>
@@ -13,8 +13,8 @@ namespace postern::internal::host {
 
 namespace {
 
-// A ticket tells where its call was started, also when that run is over: a number of the place in
-// its high bits, and one that no other ticket of the process has.
+// A handle tells where its call was started, also when that run is over: a number of the place in
+// its high bits, and one that no other handle of the process has.
 constexpr int place_bits = 20;
 constexpr std::uint64_t most_places = 1 << place_bits;
 
@@ -30,15 +30,15 @@ Places& places() {
 
 }  // namespace
 
-std::uint64_t new_ticket(const HostSite& site) {
-  static std::atomic<std::uint64_t> tickets{0};
-  return site.place_number << (64 - place_bits) | (tickets.fetch_add(1) + 1);
+std::uint64_t new_handle(const HostSite& site) {
+  static std::atomic<std::uint64_t> handles{0};
+  return site.place_number << (64 - place_bits) | (handles.fetch_add(1) + 1);
 }
 
-std::string started_at(std::uint64_t ticket) {
+std::string started_at(std::uint64_t handle) {
   Places& all = places();
   std::scoped_lock lock(all.guard);
-  const std::uint64_t number = ticket >> (64 - place_bits);
+  const std::uint64_t number = handle >> (64 - place_bits);
   if (number > 0 && number <= all.texts.size()) return all.texts[number - 1];
   return "a call";
 }

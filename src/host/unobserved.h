@@ -4,12 +4,12 @@
 
 namespace postern::internal::host {
 
-void keep_unseen(std::exception_ptr failure);
+void keep_unobserved(std::exception_ptr failure);
 
 /// Throws the first one with the others listed, and forgets them all; returns when there is none.
-void throw_unseen();
+void throw_unobserved();
 
 /// Prints one line on stderr for each that was kept.
-void print_unseen();
+void print_unobserved();
 
 }  // namespace postern::internal::host

@@ -1,5 +1,5 @@
-// Looking before sleeping.
-#include "host/lookout.h"
+// Spinning before sleeping.
+#include "host/spin.h"
 
 #include <gtest/gtest.h>
 #include <postern/c.h>
@@ -17,15 +17,15 @@ namespace {
 
 using namespace std::chrono_literals;
 
-struct Lookouts : testing::Test {
+struct Spins : testing::Test {
   void SetUp() override {
     if (core_count() == 1) GTEST_SKIP() << "one core: nobody looks";
-    set_longest_look(1ms);
+    set_longest_spin(1ms);
   }
-  void TearDown() override { set_longest_look(50us); }
+  void TearDown() override { set_longest_spin(50us); }
 };
 
-TEST_F(Lookouts, WhoStepsAsideMayRunWhereItMight) {
+TEST_F(Spins, WhoStepsAsideMayRunWhereItMight) {
   cpu_set_t before, after, one;
   ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
   for (int i = 0; i < 100; ++i) step_aside();
@@ -40,20 +40,20 @@ TEST_F(Lookouts, WhoStepsAsideMayRunWhereItMight) {
   sched_setaffinity(0, sizeof before, &before);
 }
 
-TEST_F(Lookouts, WhatComesSoonIsSeen) {
-  set_longest_look(10s);
-  Lookout lookout;
+TEST_F(Spins, WhatComesSoonIsSeen) {
+  set_longest_spin(10s);
+  Spin spin;
   std::atomic<bool> there{false};
   std::thread other([&] { there = true; });
-  EXPECT_TRUE(lookout.look([&] { return there.load(); }));
+  EXPECT_TRUE(spin.until([&] { return there.load(); }));
   other.join();
 }
 
-TEST_F(Lookouts, LooksThatAreInVainGetShorterAndEnd) {
-  Lookout lookout;
+TEST_F(Spins, LooksThatAreInVainGetShorterAndEnd) {
+  Spin spin;
   const auto looks = [&] {
     std::int64_t n = 0;
-    EXPECT_FALSE(lookout.look([&] {
+    EXPECT_FALSE(spin.until([&] {
       ++n;
       return false;
     }));
@@ -67,11 +67,11 @@ TEST_F(Lookouts, LooksThatAreInVainGetShorterAndEnd) {
   EXPECT_EQ(longer, 10);
 }
 
-TEST_F(Lookouts, OneThatSucceedsLooksAsLongAsBefore) {
-  Lookout lookout;
+TEST_F(Spins, OneThatSucceedsLooksAsLongAsBefore) {
+  Spin spin;
   const auto in_vain = [&] {
     std::int64_t n = 0;
-    lookout.look([&] {
+    spin.until([&] {
       ++n;
       return false;
     });
@@ -81,34 +81,34 @@ TEST_F(Lookouts, OneThatSucceedsLooksAsLongAsBefore) {
   bool seen = false;
   for (int i = 0; i < 100 && !seen; ++i) {
     int n = 0;
-    seen = lookout.look([&] { return ++n > 1; });
+    seen = spin.until([&] { return ++n > 1; });
   }
   EXPECT_TRUE(seen);
   EXPECT_GT(in_vain(), 1);
 }
 
-TEST_F(Lookouts, NobodyLooksWhenToldNotTo) {
-  set_longest_look(0ns);
-  Lookout lookout;
+TEST_F(Spins, NobodyLooksWhenToldNotTo) {
+  set_longest_spin(0ns);
+  Spin spin;
   int n = 0;
-  EXPECT_FALSE(lookout.look([&] {
+  EXPECT_FALSE(spin.until([&] {
     ++n;
     return false;
   }));
   EXPECT_EQ(n, 1);
-  EXPECT_TRUE(lookout.look([] { return true; }));
+  EXPECT_TRUE(spin.until([] { return true; }));
 }
 
-TEST_F(Lookouts, ALimitOfTheCallersCounts) {
-  Lookout lookout;
+TEST_F(Spins, ALimitOfTheCallersCounts) {
+  Spin spin;
   int n = 0;
-  EXPECT_FALSE(lookout.look(
+  EXPECT_FALSE(spin.until(
       [&] {
         ++n;
         return false;
       },
       -5ns));
-  EXPECT_FALSE(lookout.look(
+  EXPECT_FALSE(spin.until(
       [&] {
         ++n;
         return false;
@@ -117,7 +117,7 @@ TEST_F(Lookouts, ALimitOfTheCallersCounts) {
   EXPECT_EQ(n, 2);
 }
 
-TEST_F(Lookouts, OnOneCoreNobodyLooks) {
+TEST_F(Spins, OnOneCoreNobodyLooks) {
   using test::run_program;
   const test::Ended many = run_program("waits", {"looks"});
   EXPECT_EQ(many.code, 0) << many.out << many.err;
@@ -131,7 +131,7 @@ TEST_F(Lookouts, OnOneCoreNobodyLooks) {
   EXPECT_EQ(alone.code, 0) << alone.out << alone.err;
 }
 
-TEST_F(Lookouts, TapsThatComeSeldomAreNotLookedFor) {
+TEST_F(Spins, TapsThatComeSeldomAreNotLookedFor) {
   const auto f = jit([](Tensor x) {
     return fori_loop(
         0, 100,
@@ -147,9 +147,9 @@ TEST_F(Lookouts, TapsThatComeSeldomAreNotLookedFor) {
         },
         x);
   });
-  set_longest_look(0ns);
+  set_longest_spin(0ns);
   f(Tensor(1.0f)).block_until_ready();  // compiles
-  set_longest_look(4ms);
+  set_longest_spin(4ms);
   const std::clock_t before = std::clock();
   f(Tensor(1.0f)).block_until_ready();
   barrier();
@@ -157,10 +157,10 @@ TEST_F(Lookouts, TapsThatComeSeldomAreNotLookedFor) {
       << "100 looks would take 0.4 s";
 }
 
-TEST_F(Lookouts, WhoWaitsForWhatDoesNotComeUsesNoProcessor) {
+TEST_F(Spins, WhoWaitsForWhatDoesNotComeUsesNoProcessor) {
   pn_bridge* bridge = nullptr;
   ASSERT_EQ(pn_bridge_create(&bridge), PN_OK);
-  ASSERT_EQ(pn_bridge_serve(bridge, "lookout_test.echo", 1), PN_OK);
+  ASSERT_EQ(pn_bridge_serve(bridge, "spin_test.echo", 1), PN_OK);
   std::thread serves([&] {
     const pn_request* request = nullptr;
     while (pn_bridge_next(bridge, -1, &request) == PN_OK)
@@ -171,11 +171,11 @@ TEST_F(Lookouts, WhoWaitsForWhatDoesNotComeUsesNoProcessor) {
     const auto started = start_call(
         x.type(), [](float v) { return v; }, x);
     return fori_loop(
-        0, 100, [](Tensor, Tensor v) { return call(v.type(), Named{"lookout_test.echo"}, v); },
+        0, 100, [](Tensor, Tensor v) { return call(v.type(), Named{"spin_test.echo"}, v); },
         wait(started));
   });
   for (const auto limit : {50us, 0us}) {
-    set_longest_look(limit);
+    set_longest_spin(limit);
     EXPECT_EQ(f(Tensor(2.0f)).item<float>(), 2);
     barrier();
     const std::clock_t before = std::clock();
@@ -185,7 +185,7 @@ TEST_F(Lookouts, WhoWaitsForWhatDoesNotComeUsesNoProcessor) {
   pn_bridge_close(bridge);
   serves.join();
   pn_bridge_free(bridge);
-  unregister_function("lookout_test.echo");
+  unregister_function("spin_test.echo");
 }
 
 }  // namespace

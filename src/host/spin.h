@@ -1,4 +1,4 @@
-// Looking before sleeping. A thread that sleeps is woken by a system call, and takes 5 to 50 us on
+// Spinning before sleeping. A thread that sleeps is woken by a system call, and takes 5 to 50 us on
 // a virtual machine to go on; what it waits for often comes sooner.
 #pragma once
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace postern::internal::host {
 
-/// Tells the core that its thread only looks.
+/// Tells the core that its thread only spins.
 inline void relax() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -33,11 +33,11 @@ inline void acquire(std::unique_lock<Mutex>& lock) {
 /// waits until that one sleeps: what should go on side by side goes one by one.
 void step_aside();
 
-/// Returns how long a thread looks at most (Config::look); zero where there is one core.
-std::chrono::nanoseconds longest_look();
-void set_longest_look(std::chrono::nanoseconds);
+/// Returns how long a thread spins at most (Config::look); zero where there is one core.
+std::chrono::nanoseconds longest_spin();
+void set_longest_spin(std::chrono::nanoseconds);
 
-/// Wraps `there` for looks in which others may need the core: says what it says, and when that is
+/// Wraps `there` for spinning while others may need the core: says what it says, and when that is
 /// false gives the core to who wants it.
 template <class There>
 auto yielding(const There& there) {
@@ -48,16 +48,16 @@ auto yielding(const There& there) {
   };
 }
 
-/// A place where threads wait for others. Where looking was in vain it is done for half as long the
-/// next time, down to not at all; every 64th wait then tries again. So a thread that waits for what
-/// rarely comes soon uses no processor. Any number of threads may look at once; where each of them
-/// has one for itself (thread_local) they write to no line of the cache that others read.
-class Lookout {
+/// A place where threads wait for others. Where spinning was in vain it is done for half as long
+/// the next time, down to not at all; every 64th wait then tries again. So a thread that waits for
+/// what rarely comes soon uses no processor. Any number of threads may spin at once; where each of
+/// them has one for itself (thread_local) they write to no line of the cache that others read.
+class Spin {
  public:
   /// Calls `there`, which reads atomics, until it says true or the time is over; what it said last.
   /// When it is false the caller must sleep.
   template <class There>
-  bool look(const There& there, std::chrono::nanoseconds most = std::chrono::nanoseconds::max()) {
+  bool until(const There& there, std::chrono::nanoseconds most = std::chrono::nanoseconds::max()) {
     using Clock = std::chrono::steady_clock;
     if (there()) return true;
     const auto limit = std::min(allowed(), most);
@@ -84,7 +84,7 @@ class Lookout {
   }
   void failed();
 
-  std::atomic<int> halvings_{0};  // of the longest look; in vain so many times in a row
+  std::atomic<int> halvings_{0};  // of the longest spin; in vain so many times in a row
   std::atomic<unsigned> skipped_{0};
 };
 

@@ -1,5 +1,5 @@
 // The list that barrier() and the end of the process empty.
-#include "host/unseen.h"
+#include "host/unobserved.h"
 
 #include <utility>
 #include <vector>
@@ -16,33 +16,33 @@ namespace {
 constexpr std::size_t kept_failures = 16;
 
 /// Never destroyed: runs may end after main.
-struct Unseen {
+struct Unobserved {
   Mutex guard;
   std::vector<std::exception_ptr> failures;  // the first ones
   std::size_t count = 0;
 };
-Unseen& unseen() {
-  static Unseen* const u = new Unseen;
+Unobserved& kept() {
+  static Unobserved* const u = new Unobserved;
   return *u;
 }
 
 /// Without the lock their texts may be asked for, and they may go: they are the user's.
-std::pair<std::vector<std::exception_ptr>, std::size_t> take_unseen() {
-  std::scoped_lock lock(unseen().guard);
-  return {std::exchange(unseen().failures, {}), std::exchange(unseen().count, 0)};
+std::pair<std::vector<std::exception_ptr>, std::size_t> take_unobserved() {
+  std::scoped_lock lock(kept().guard);
+  return {std::exchange(kept().failures, {}), std::exchange(kept().count, 0)};
 }
 
 }  // namespace
 
-void keep_unseen(std::exception_ptr failure) {
+void keep_unobserved(std::exception_ptr failure) {
   if (forked()) return;
-  std::scoped_lock lock(unseen().guard);
-  ++unseen().count;
-  if (unseen().failures.size() < kept_failures) unseen().failures.push_back(std::move(failure));
+  std::scoped_lock lock(kept().guard);
+  ++kept().count;
+  if (kept().failures.size() < kept_failures) kept().failures.push_back(std::move(failure));
 }
 
-void throw_unseen() {
-  const auto [failures, count] = take_unseen();
+void throw_unobserved() {
+  const auto [failures, count] = take_unobserved();
   if (failures.empty()) return;
   if (count == 1) std::rethrow_exception(failures.front());
   std::vector<std::string> others;
@@ -61,8 +61,8 @@ void throw_unseen() {
   }
 }
 
-void print_unseen() {
-  const auto [failures, count] = take_unseen();
+void print_unobserved() {
+  const auto [failures, count] = take_unobserved();
   for (const std::exception_ptr& e : failures)
     log_line(fmt::format("a failure that nobody waited for: {}", describe(e)));
   if (count > failures.size()) log_line(fmt::format("and {} more", count - failures.size()));
