@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "foreign.h"
 #include "mlir_text.h"
+#include "reader.h"
 #include "spi.h"
 
-namespace postern::internal::foreign {
+namespace postern::internal::imported {
 
 namespace {
 
@@ -203,4 +203,4 @@ void require_one_device(std::string_view operation, std::string_view name,
     throw Error(ErrorCode::unimplemented, "operation 'all_to_all' has groups of no device");
 }
 
-}  // namespace postern::internal::foreign
+}  // namespace postern::internal::imported

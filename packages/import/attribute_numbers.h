@@ -5,7 +5,7 @@
 #include <optional>
 #include <string_view>
 
-namespace postern::internal::foreign {
+namespace postern::internal::imported {
 
 /// Returns as many elements of a type ("i64", "f32") that host functions can be given: integers or
 /// reals. Bytes of one element, `size` of them, are for all.
@@ -26,4 +26,4 @@ void require_one_device(std::string_view operation, std::string_view name,
 inline constexpr std::string_view says_devices[] = {"mhlo.num_partitions", "mhlo.num_replicas",
                                                     "replica_groups", "source_target_pairs"};
 
-}  // namespace postern::internal::foreign
+}  // namespace postern::internal::imported

@@ -13,7 +13,7 @@
 #include <cstring>
 #include <utility>
 
-namespace postern::internal::foreign {
+namespace postern::internal::imported {
 
 void refuse_cut(std::string_view why) {
   throw Error(ErrorCode::data_loss, fmt::format("{}: the file was changed or cut short", why));
@@ -302,4 +302,4 @@ Bytecode read_bytecode(std::string_view bytes) {
   return code;
 }
 
-}  // namespace postern::internal::foreign
+}  // namespace postern::internal::imported

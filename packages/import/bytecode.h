@@ -9,7 +9,7 @@
 
 #include "spi.h"
 
-namespace postern::internal::foreign {
+namespace postern::internal::imported {
 
 /// Of files that nobody vouches for: whatever lies outside of the bytes or is out of range throws
 /// Error.
@@ -69,4 +69,4 @@ inline constexpr std::string_view bytecode_magic = "ML\xefR";
 /// Reads it; the parts point into `bytes`.
 Bytecode read_bytecode(std::string_view bytes);
 
-}  // namespace postern::internal::foreign
+}  // namespace postern::internal::imported

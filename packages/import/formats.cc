@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <iterator>
 
-namespace postern::internal::foreign {
+namespace postern::internal::imported {
 
 namespace {
 
@@ -47,4 +47,4 @@ std::string_view other_format(std::string_view bytes) {
   return {};
 }
 
-}  // namespace postern::internal::foreign
+}  // namespace postern::internal::imported

@@ -2,9 +2,9 @@
 #pragma once
 #include <string_view>
 
-namespace postern::internal::foreign {
+namespace postern::internal::imported {
 
 /// What a file of another format is, "" if it is none that is known.
 std::string_view other_format(std::string_view bytes);
 
-}  // namespace postern::internal::foreign
+}  // namespace postern::internal::imported

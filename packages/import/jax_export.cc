@@ -10,7 +10,7 @@
 #include "portable.h"
 #include "spi.h"
 
-namespace postern::internal::foreign {
+namespace postern::internal::imported {
 
 namespace {
 
@@ -166,7 +166,7 @@ void check_versions(const Table& root) {
 
 }  // namespace
 
-Foreign read_jax_export(std::string_view bytes, const std::string& name) {
+Imported read_jax_export(std::string_view bytes, const std::string& name) {
   const Table root = Table::root(bytes);
   const std::string_view module = root.bytes(exported::module);
   if (!module.starts_with(bytecode_magic)) refuse_damaged("it holds no module");
@@ -195,4 +195,4 @@ Foreign read_jax_export(std::string_view bytes, const std::string& name) {
   return read_portable(module, name, &out);
 }
 
-}  // namespace postern::internal::foreign
+}  // namespace postern::internal::imported

@@ -1,10 +1,10 @@
 // What `jax.export.export(...)(...).serialize()` writes: a flatbuffer around a portable artifact.
 #pragma once
-#include "foreign.h"
+#include "reader.h"
 
-namespace postern::internal::foreign {
+namespace postern::internal::imported {
 
 /// Throws Error.
-Foreign read_jax_export(std::string_view bytes, const std::string& name);
+Imported read_jax_export(std::string_view bytes, const std::string& name);
 
-}  // namespace postern::internal::foreign
+}  // namespace postern::internal::imported

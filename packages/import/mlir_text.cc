@@ -5,7 +5,7 @@
 #include <cctype>
 #include <charconv>
 
-namespace postern::internal::foreign {
+namespace postern::internal::imported {
 
 namespace {
 constexpr std::string_view spaces = " \t\r\n";
@@ -266,4 +266,4 @@ MainText read_main(const MlirText& text, std::size_t open) {
   return out;
 }
 
-}  // namespace postern::internal::foreign
+}  // namespace postern::internal::imported

@@ -7,7 +7,7 @@
 
 #include "spi.h"
 
-namespace postern::internal::foreign {
+namespace postern::internal::imported {
 
 /// Positions are in the text. What is not as it should be throws Error with the line.
 class MlirText {
@@ -95,4 +95,4 @@ struct MainText {
 };
 MainText read_main(const MlirText& text, std::size_t open);
 
-}  // namespace postern::internal::foreign
+}  // namespace postern::internal::imported

@@ -11,7 +11,7 @@
 #include "spi.h"
 #include "vhlo_module.h"
 
-namespace postern::internal::foreign {
+namespace postern::internal::imported {
 
 namespace {
 
@@ -32,7 +32,7 @@ class Writer {
         vhlo_(code_, size),
         most_(1000 * size + (1 << 20)) {}
 
-  Foreign write() {
+  Imported write() {
     const std::vector<Operation>& top = code_.top.operations;
     if (top.size() != 1 || name_of(top[0]) != "builtin.module" || top[0].regions.size() != 1 ||
         top[0].regions[0].size() != 1)
@@ -137,7 +137,7 @@ class Writer {
   /// Of a value in_bytes(); empty where that is.
   std::string bytes_type(std::size_t value) {
     const std::string& text = type_of(value).text;
-    const std::string bytes = foreign::in_bytes(type_of(value).builtin);
+    const std::string bytes = imported::in_bytes(type_of(value).builtin);
     const std::size_t element = text.rfind("!vhlo.");
     if (bytes.empty() || element == text.npos) return {};
     return fmt::format("{}!vhlo.{}_v1>", text.substr(0, element),
@@ -359,8 +359,8 @@ class Writer {
                  vhlo_.attribute(Vhlo::find(own, "output_operand_aliases")).text},
                 {"result_layouts", out_rows}});
     write_tail(op, others);
-    ForeignCall about{target, std::move(attributes),   {}, {}, false,
-                      false,  vhlo_.place(op.location)};
+    ImportedCall about{target, std::move(attributes),   {}, {}, false,
+                       false,  vhlo_.place(op.location)};
     if (about.place.line == 0) about.place = place_in_file(name_, 0);
     about.side_effect =
         vhlo_.attribute(Vhlo::find(own, "has_side_effect"), Kind::boolean, "has_side_effect")
@@ -412,12 +412,12 @@ class Writer {
   std::map<std::size_t, Instead> instead_;  // of values, in the operation that is written
   std::size_t steps_ = 0;                   // of ours
   std::set<std::string> needed_;            // functions
-  Foreign out_;
+  Imported out_;
 };
 
 }  // namespace
 
-Foreign read_portable(std::string_view bytes, const std::string& name, const Exported* exported) {
+Imported read_portable(std::string_view bytes, const std::string& name, const Exported* exported) {
   Bytecode code = read_bytecode(bytes);
   const std::string producer(code.producer);
   try {
@@ -427,4 +427,4 @@ Foreign read_portable(std::string_view bytes, const std::string& name, const Exp
   }
 }
 
-}  // namespace postern::internal::foreign
+}  // namespace postern::internal::imported

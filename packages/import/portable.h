@@ -1,9 +1,9 @@
 // Portable artifacts: modules of VHLO in MLIR's bytecode, as `jax.export` and StableHLO's tools
 // write them.
 #pragma once
-#include "foreign.h"
+#include "reader.h"
 
-namespace postern::internal::foreign {
+namespace postern::internal::imported {
 
 /// What stands around a module about the function it was made of.
 struct Exported {
@@ -13,7 +13,7 @@ struct Exported {
 };
 
 /// Returns the module as text, which XLA reads, with its custom calls made sites. Throws Error.
-Foreign read_portable(std::string_view bytes, const std::string& name,
-                      const Exported* exported = nullptr);
+Imported read_portable(std::string_view bytes, const std::string& name,
+                       const Exported* exported = nullptr);
 
-}  // namespace postern::internal::foreign
+}  // namespace postern::internal::imported

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
-#include "foreign.h"
+#include "reader.h"
 #include "spi.h"
 
-namespace postern::internal::foreign {
+namespace postern::internal::imported {
 
 namespace {
 
@@ -176,4 +176,4 @@ std::vector<std::string> callers_first(const CallGraph& calls) {
   return out;
 }
 
-}  // namespace postern::internal::foreign
+}  // namespace postern::internal::imported

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace postern::internal::foreign {
+namespace postern::internal::imported {
 
 /// By function, those that its body names.
 using CallGraph = std::map<std::string, std::set<std::string>, std::less<>>;
@@ -69,4 +69,4 @@ bool moves_axes(std::string_view name);
 /// bytes in their place; empty for all other types.
 std::string in_bytes(std::string_view type);
 
-}  // namespace postern::internal::foreign
+}  // namespace postern::internal::imported

@@ -6,7 +6,7 @@
 
 #include "mlir_text.h"
 
-namespace postern::internal::foreign {
+namespace postern::internal::imported {
 
 namespace {
 
@@ -131,4 +131,4 @@ std::string without_aliases(std::string_view text, const std::string& name) {
   return Expansion(text, name).write();
 }
 
-}  // namespace postern::internal::foreign
+}  // namespace postern::internal::imported

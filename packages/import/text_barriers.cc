@@ -8,7 +8,7 @@
 
 #include "rules.h"
 
-namespace postern::internal::foreign {
+namespace postern::internal::imported {
 
 namespace {
 
@@ -138,4 +138,4 @@ std::vector<Edit> hidden_from_folding(const MlirText& text, const TextOperations
   return Hiding(text, operations).edits(functions);
 }
 
-}  // namespace postern::internal::foreign
+}  // namespace postern::internal::imported

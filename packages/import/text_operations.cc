@@ -12,7 +12,7 @@
 #include "attribute_numbers.h"
 #include "rules.h"
 
-namespace postern::internal::foreign {
+namespace postern::internal::imported {
 
 namespace {
 
@@ -209,4 +209,4 @@ std::vector<TextValue> operands_of(const MlirText& text, const TextOperation& op
   return out;
 }
 
-}  // namespace postern::internal::foreign
+}  // namespace postern::internal::imported

@@ -2,7 +2,7 @@
 #pragma once
 #include "mlir_text.h"
 
-namespace postern::internal::foreign {
+namespace postern::internal::imported {
 
 struct TextOperation {
   std::string_view name;         // "stablehlo.add", "func.func", "call"
@@ -40,4 +40,4 @@ struct TextValue {
 /// The values that the operation names in front of its types, those inside of its regions not.
 std::vector<TextValue> operands_of(const MlirText& text, const TextOperation& operation);
 
-}  // namespace postern::internal::foreign
+}  // namespace postern::internal::imported

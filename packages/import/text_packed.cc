@@ -7,7 +7,7 @@
 #include "rules.h"
 #include "text_operations.h"
 
-namespace postern::internal::foreign {
+namespace postern::internal::imported {
 
 namespace {
 
@@ -109,4 +109,4 @@ std::string with_bytes_moved(std::string_view text, const std::string& name) {
   return {};
 }
 
-}  // namespace postern::internal::foreign
+}  // namespace postern::internal::imported

@@ -15,7 +15,7 @@
 #include "rules.h"
 #include "spi.h"
 
-namespace postern::internal::foreign {
+namespace postern::internal::imported {
 
 namespace {
 
@@ -464,4 +464,4 @@ Place Vhlo::place(std::size_t location) {
   return {};
 }
 
-}  // namespace postern::internal::foreign
+}  // namespace postern::internal::imported

@@ -11,7 +11,7 @@
 #include "bytecode.h"
 #include "spi.h"
 
-namespace postern::internal::foreign {
+namespace postern::internal::imported {
 
 /// Returns the names of an operation's own attributes in the order in which bytecode keeps them.
 /// Throws Error for operations that StableHLO 1.13, which the plug-in speaks, does not have.
@@ -108,4 +108,4 @@ class Vhlo {
   int depth_ = 0;
 };
 
-}  // namespace postern::internal::foreign
+}  // namespace postern::internal::imported

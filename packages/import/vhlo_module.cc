@@ -6,7 +6,7 @@
 #include "rules.h"
 #include "spi.h"
 
-namespace postern::internal::foreign {
+namespace postern::internal::imported {
 
 namespace {
 
@@ -292,4 +292,4 @@ std::set<std::string> prepare(Bytecode& code, Vhlo& vhlo, const Exported* export
   return Preparation(code, vhlo, exported).prepare(code.top.operations[0].regions[0][0].operations);
 }
 
-}  // namespace postern::internal::foreign
+}  // namespace postern::internal::imported

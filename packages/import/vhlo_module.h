@@ -6,7 +6,7 @@
 #include "portable.h"
 #include "vhlo.h"
 
-namespace postern::internal::foreign {
+namespace postern::internal::imported {
 
 /// Whether an argument of these attributes is the platform's number. Throws Error for those that
 /// stand for sizes.
@@ -19,4 +19,4 @@ std::size_t platform_number(const Exported* exported);
 /// what XLA must not be given.
 std::set<std::string> prepare(Bytecode& code, Vhlo& vhlo, const Exported* exported);
 
-}  // namespace postern::internal::foreign
+}  // namespace postern::internal::imported

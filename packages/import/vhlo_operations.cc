@@ -5,7 +5,7 @@
 
 #include "vhlo.h"
 
-namespace postern::internal::foreign {
+namespace postern::internal::imported {
 
 namespace {
 
@@ -229,4 +229,4 @@ std::span<const std::string_view> vhlo_attribute_names(std::string_view operatio
   return found->second;
 }
 
-}  // namespace postern::internal::foreign
+}  // namespace postern::internal::imported

@@ -3,7 +3,7 @@
 
 #include "vhlo.h"
 
-namespace postern::internal::foreign {
+namespace postern::internal::imported {
 
 namespace {
 
@@ -147,4 +147,4 @@ void Vhlo::read_tensor_type(VhloType& out, ByteReader& in, bool with_encoding) {
   out.is_tensor = true;
 }
 
-}  // namespace postern::internal::foreign
+}  // namespace postern::internal::imported

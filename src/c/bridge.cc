@@ -53,7 +53,7 @@ class Notifier {
     const std::shared_ptr<Told> told = told_;
     lock.unlock();
     if (!told || !told->ready) return;
-    const host::Gate::Firing inside(told->gate);
+    const host::Gate::Entry inside(told->gate);
     enters_users_code();
     if (inside) told->ready(told->user);
   }

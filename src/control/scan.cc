@@ -245,7 +245,7 @@ class ScanWriter {
 
 void scan_lower(Lowering& out, const Equation& e) { ScanWriter(out, e).write(); }
 
-// --- evaluating: driven from the host ---
+// --- evaluating: interpreted by the host ---
 
 Tensor counter(const ScanParams& p, std::int64_t k) {
   return full_of({Number::Kind::integer, p.start + k, static_cast<double>(p.start + k), 0},

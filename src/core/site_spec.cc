@@ -52,8 +52,8 @@ namespace internal {
 // order: that it asks for nothing which this kind of site does not give; that it leaves device
 // memory alone; that it takes as many leaves as the site has (all operands or all results may be
 // one parameter, results count only where they are filled in place); and the dtype, rank and
-// direction of each. Afterwards a firing may pass its buffers as they are. Throws a TypeError at
-// the site's place that names the site, the parameter and the leaf.
+// direction of each. Afterwards an invocation may pass its buffers as they are. Throws a TypeError
+// at the site's place that names the site, the parameter and the leaf.
 void check_signature(const SiteSpec& site, const detail::HostFunction& f) {
   using Kind = Parameter::Kind;
   PlaceScope::Replace at(site.place);

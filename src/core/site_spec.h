@@ -47,8 +47,8 @@ struct SiteSpec {
       function;  // null: `named` is looked up when a run starts
   Named named;
 
-  // What one firing sees. With `levels`, an operand or result of the equation has the axes of its
-  // levels in front, outermost first.
+  // What one invocation sees. With `levels`, an operand or result of the equation has the axes of
+  // its levels in front, outermost first.
   std::vector<Type> operands;
   std::vector<Type> results;
   std::vector<Type> later;  // of Role::start: the function's results, for who waits
@@ -79,9 +79,9 @@ struct SiteSpec {
   Transforms transforms;
   bool async = false, derivatives = false, recomputed = false;
   int process = -1;                    // where it is shown; -1: everywhere
-  std::int64_t every = 1;              // firings 0, every, 2 * every, ... reach the function
+  std::int64_t every = 1;              // invocations 0, every, 2 * every, ... reach the function
   std::int64_t until = 0;              // so many of those, 0: all
-  std::int64_t keep_last = 0;          // async: undelivered firings that are kept, 0: all
+  std::int64_t keep_last = 0;          // async: undelivered invocations that are kept, 0: all
   Attributes options;                  // of taps, by name: what stages of their own are asked for
   std::shared_ptr<SiteCounts> counts;  // where has_counts()
   std::shared_ptr<Switch> live;        // of a live hook; without a listener of its own its function

@@ -1,5 +1,5 @@
-// Switch: who listens at a live hook now. Handlers look at it at every firing; who turns listeners
-// on and off is host/live.
+// Switch: who listens at a live hook now. Handlers look at it at every invocation; who turns
+// listeners on and off is host/live.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -23,7 +23,7 @@ struct Switch {
   const std::uint64_t number = next();  // of the process
 
   mutable Mutex guard;
-  // Under it. What firings go through is one list, so that they copy one pointer.
+  // Under it. What invocations go through is one list, so that they copy one pointer.
   std::vector<std::shared_ptr<host::Listening>> listeners;
   std::shared_ptr<const Sites> sites;
   std::shared_ptr<const host::ListenerSite> own;  // the program's listener with other settings

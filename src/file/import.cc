@@ -6,28 +6,29 @@
 #include "core/check.h"
 #include "core/once.h"
 #include "core/site_spec.h"
-#include "guest/asked.h"
+#include "guest/call_attributes.h"
 #include "lower/lowering.h"
 #include "platform/package.h"
 #include "platform/platform.h"
 #include "run/library.h"
 #include "run/runtime.h"
 
-namespace postern::internal::foreign {
+namespace postern::internal::imported {
 
 namespace {
 
 /// A call that postern.jax has written: it says itself what it is.
-std::shared_ptr<SiteSpec> guest_site(const ForeignCall& call) {
-  guest::Asked asked;
-  for (const auto& [name, value] : call.attributes.items()) asked.set(name, value);
-  asked.require();
-  std::shared_ptr<SiteSpec> s = guest::spec_of(asked, call.operands, call.results);
-  if (asked.on_mesh()) s->mesh = std::make_shared<const Mesh>(asked.mesh_axes(), std::vector{0});
+std::shared_ptr<SiteSpec> guest_site(const ImportedCall& call) {
+  guest::CallAttributes attributes;
+  for (const auto& [name, value] : call.attributes.items()) attributes.set(name, value);
+  attributes.require();
+  std::shared_ptr<SiteSpec> s = guest::spec_of(attributes, call.operands, call.results);
+  if (attributes.on_mesh())
+    s->mesh = std::make_shared<const Mesh>(attributes.mesh_axes(), std::vector{0});
   return s;
 }
 
-std::shared_ptr<SiteSpec> plain_site(ForeignCall& call) {
+std::shared_ptr<SiteSpec> plain_site(ImportedCall& call) {
   auto s = std::make_shared<SiteSpec>();
   s->name = call.target;
   s->place = call.place;
@@ -41,7 +42,7 @@ std::shared_ptr<SiteSpec> plain_site(ForeignCall& call) {
 
 }  // namespace
 
-SitePtr site_of(ForeignCall call) {
+SitePtr site_of(ImportedCall call) {
   const std::shared_ptr<SiteSpec> s =
       call.target == guest::target ? guest_site(call) : plain_site(call);
   const std::vector<char> leaves(s->results.size(), '*');
@@ -53,11 +54,11 @@ SitePtr site_of(ForeignCall call) {
   return s;
 }
 
-static std::atomic<Foreign (*)(std::string_view, const std::string&)> reader{nullptr};
+static std::atomic<Imported (*)(std::string_view, const std::string&)> reader{nullptr};
 
-void set_reader(Foreign (*read)(std::string_view, const std::string&)) { reader = read; }
+void set_reader(Imported (*read)(std::string_view, const std::string&)) { reader = read; }
 
-Foreign read_foreign(std::string_view text, const std::string& name) {
+Imported read_imported(std::string_view text, const std::string& name) {
   static Once once;
   once([&] {
     if (!platforms::load_package("import", "load") || !reader.load())
@@ -96,4 +97,4 @@ std::string mlir_text(const Type& type) { return Lowering::type(type); }
 std::string mlir_layout(std::int64_t rank) { return Lowering::layout(rank); }
 std::string mlir_quoted(std::string_view text) { return Lowering::string(text); }
 
-}  // namespace postern::internal::foreign
+}  // namespace postern::internal::imported

@@ -1,5 +1,4 @@
-// Programs from elsewhere, which a package reads: how it is opened, and what it asks of the
-// library.
+// Programs from elsewhere, which a package reads: its opening, what it asks of the library.
 #pragma once
 #include <postern/attributes.h>
 #include <postern/detail/api.h>
@@ -17,9 +16,9 @@ namespace postern::internal {
 struct SiteSpec;
 }
 
-namespace postern::internal::foreign {
+namespace postern::internal::imported {
 
-struct Foreign {
+struct Imported {
   std::vector<Type> inputs, outputs;
   std::vector<int> parameters;  // the inputs that the module takes
   std::vector<std::shared_ptr<const SiteSpec>> sites;
@@ -33,19 +32,19 @@ struct Foreign {
 /// errors and places. Throws Error: invalid_argument for what is no such module, data_loss for a
 /// damaged one, unimplemented for what a file may say that we cannot run; PluginError where the
 /// package is missing.
-Foreign read_foreign(std::string_view text, const std::string& name);
+Imported read_imported(std::string_view text, const std::string& name);
 /// Takes the package's function that does so, while it is loaded.
-POSTERN_API void set_reader(Foreign (*read)(std::string_view text, const std::string& name));
+POSTERN_API void set_reader(Imported (*read)(std::string_view text, const std::string& name));
 
 /// A custom call that a host function serves.
-struct ForeignCall {
+struct ImportedCall {
   std::string target;
   Attributes attributes;
   std::vector<Type> operands, results;        // without tokens
   bool side_effect = false, ordered = false;  // ordered: it hands on a token
   Place place;
 };
-POSTERN_API std::shared_ptr<const SiteSpec> site_of(ForeignCall call);
+POSTERN_API std::shared_ptr<const SiteSpec> site_of(ImportedCall call);
 
 /// Returns whether the process's platform has an FFI handler of that name.
 POSTERN_API bool has_handler(const std::string& target);
@@ -60,4 +59,4 @@ POSTERN_API std::string mlir_text(const Type& type);
 POSTERN_API std::string mlir_layout(std::int64_t rank);
 POSTERN_API std::string mlir_quoted(std::string_view text);
 
-}  // namespace postern::internal::foreign
+}  // namespace postern::internal::imported

@@ -238,14 +238,14 @@ Loaded loaded(std::vector<Type> inputs, run::ProgramModule module,
 
 }  // namespace
 
-static Loaded load_foreign(std::string_view text, const std::string& name, const Place& place) {
-  foreign::Foreign foreign = foreign::read_foreign(text, name);
+static Loaded load_imported(std::string_view text, const std::string& name, const Place& place) {
+  imported::Imported imported = imported::read_imported(text, name);
   run::ProgramModule module;
-  module.text = std::move(foreign.text);
-  module.results = std::move(foreign.outputs);
-  module.sites = std::move(foreign.sites);
-  module.parameters = std::move(foreign.parameters);
-  return loaded(std::move(foreign.inputs), std::move(module), {}, std::move(foreign.handlers),
+  module.text = std::move(imported.text);
+  module.results = std::move(imported.outputs);
+  module.sites = std::move(imported.sites);
+  module.parameters = std::move(imported.parameters);
+  return loaded(std::move(imported.inputs), std::move(module), {}, std::move(imported.handlers),
                 place);
 }
 
@@ -269,7 +269,7 @@ static void check_format(std::string_view first, const std::string& name) {
 // later format, data_loss for a file that was changed, invalid_argument for what contradicts
 // itself.
 Loaded load_text(std::string_view text, const std::string& name, Place place) {
-  if (!text.starts_with(first_words)) return load_foreign(text, name, place);
+  if (!text.starts_with(first_words)) return load_imported(text, name, place);
   std::string_view rest = text;
   check_format(take_line(rest).substr(first_words.size()), name);
   const std::string_view sum = after(take_line(rest), checksum_words, name);
@@ -377,9 +377,9 @@ std::vector<Tensor> run_loaded(const detail::LoadedProgram& program,
   std::vector<const Tensor*> pointers;
   for (const Tensor& t : arguments) pointers.push_back(&t);
   std::vector<Tensor> results(program.outputs.size());
-  std::optional<internal::run::Asked> asked;
-  if (options) asked.emplace(*options, compiled->module().sites);
-  compiled->run(pointers, results, nullptr, asked ? &*asked : nullptr);
+  std::optional<internal::run::RunRequest> request;
+  if (options) request.emplace(*options, compiled->module().sites);
+  compiled->run(pointers, results, nullptr, request ? &*request : nullptr);
   return results;
 }
 

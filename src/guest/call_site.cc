@@ -23,12 +23,12 @@ void GuestRun::belong_to(std::uint64_t execution) {
   number = execution;
 }
 
-CallSite::CallSite(Asked asked) : asked_(std::move(asked)) {
-  if (asked_.kept) kept_ = host::function_named(asked_.function);
+CallSite::CallSite(CallAttributes attributes) : attributes_(std::move(attributes)) {
+  if (attributes_.kept) kept_ = host::function_named(attributes_.function);
 }
 
 FunctionPtr CallSite::function() const {
-  return kept_ ? kept_ : host::function_named(asked_.function);
+  return kept_ ? kept_ : host::function_named(attributes_.function);
 }
 
 CallSite::~CallSite() {
@@ -41,8 +41,8 @@ std::unique_ptr<GuestRun> CallSite::make(const Buffers& buffers) {
   decltype(sites_) gone;  // after the lock: functions may go with them, and their ends may be
                           // anything
   const std::scoped_lock lock(guard_);
-  if (!spec_) spec_ = spec_of(asked_, buffers.operands, buffers.results);
-  const bool on_mesh = asked_.on_mesh();
+  if (!spec_) spec_ = spec_of(attributes_, buffers.operands, buffers.results);
+  const bool on_mesh = attributes_.on_mesh();
   check(!on_mesh || buffers.last, "{}: its last operand is no position on a mesh",
         host::describe(*spec_));
   std::int64_t position = -1;
@@ -51,13 +51,13 @@ std::unique_ptr<GuestRun> CallSite::make(const Buffers& buffers) {
   if (!function)
     throw CallbackError(ErrorCode::unregistered,
                         fmt::format("{}: no host function is registered under '{}'",
-                                    host::describe(*spec_), asked_.function),
+                                    host::describe(*spec_), attributes_.function),
                         Site{spec_->name, spec_->place}, 0, nullptr);
   auto found = sites_.find(position);
   if (found == sites_.end()) {
     check_signature(*spec_, *function);
     auto site = std::make_shared<host::HostSite>(spec_, std::move(function));
-    if (on_mesh) site->here.coordinates = asked_.coordinates(position);
+    if (on_mesh) site->here.coordinates = attributes_.coordinates(position);
     found = sites_.emplace(position, std::move(site)).first;
   }
   return std::make_unique<GuestRun>(found->second, version, position);

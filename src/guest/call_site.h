@@ -1,4 +1,4 @@
-// A custom call of a program that another XLA has loaded, and the runs that its firings are.
+// A custom call of a program that another XLA has loaded, and the runs that its invocations are.
 #pragma once
 #include <array>
 #include <atomic>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/mutex.h"
-#include "guest/asked.h"
+#include "guest/call_attributes.h"
 #include "host/run_state.h"
 
 namespace postern::internal::guest {
@@ -17,13 +17,13 @@ namespace postern::internal::guest {
 using HostSitePtr = std::shared_ptr<const host::HostSite>;
 using FunctionPtr = std::shared_ptr<const detail::HostFunction>;
 
-/// The buffers of a firing, without tokens.
+/// The buffers of an invocation, without tokens.
 struct Buffers {
   std::vector<Type> operands, results;
   const std::uint32_t* last;  // operand's data, as a call on a mesh has it
 };
 
-/// A run of one site, for one firing after the other.
+/// A run of one site, for one invocation after the other.
 class GuestRun final : public host::RunState {
  public:
   /// The name of all, which no other run has: nobody waits for one by its name.
@@ -42,12 +42,12 @@ class GuestRun final : public host::RunState {
   const std::int64_t position;                // on the mesh; -1: there is none
 };
 
-/// What is kept for a custom call as long as its program is loaded. Threads take a run for a firing
-/// and give it back when all went well, so that nothing is made or counted twice for a firing and
-/// devices share no line of the cache.
+/// What is kept for a custom call as long as its program is loaded. Threads take a run for an
+/// invocation and give it back when all went well, so that nothing is made or counted twice for an
+/// invocation and devices share no line of the cache.
 class CallSite {
  public:
-  explicit CallSite(Asked asked);
+  explicit CallSite(CallAttributes attributes);
   ~CallSite();
   CallSite(const CallSite&) = delete;
 
@@ -58,8 +58,7 @@ class CallSite {
   /// Makes a run for buffers of these types, which are the same for all invocations. Throws
   /// CallbackError (unregistered), and TypeError when the function cannot take the buffers.
   std::unique_ptr<GuestRun> make(const Buffers& buffers);
-  /// Returns whether a run that was taken may be used: its name means the same function, now or
-  /// still.
+  /// Returns whether a run that was taken may be used: its name still means its function.
   bool renew(GuestRun& run);
   void give_back(std::unique_ptr<GuestRun> run, int device) noexcept {
     delete spare(device).exchange(run.release(), std::memory_order_acq_rel);
@@ -74,10 +73,10 @@ class CallSite {
     std::atomic<GuestRun*> run{nullptr};
   };
 
-  const Asked asked_;
+  const CallAttributes attributes_;
   FunctionPtr kept_;
   Mutex guard_;
-  SitePtr spec_;                               // from the first firing on
+  SitePtr spec_;                               // from the first invocation on
   std::map<std::int64_t, HostSitePtr> sites_;  // of the same function, by position
   std::array<Spare, 8> spares_;
 };

@@ -15,8 +15,8 @@
 #include "core/fork.h"
 #include "core/mutex.h"
 #include "guest/call_site.h"
+#include "host/enter.h"
 #include "host/executor.h"
-#include "host/fire.h"
 #include "host/float_state.h"
 #include "host/timeline.h"
 #include "pjrt/ffi_frame.h"
@@ -41,7 +41,7 @@ std::vector<T> list_of(const XLA_FFI_Array& array) {
   return {begin, begin + array.size};
 }
 
-/// Of the types that Asked takes; nothing for others.
+/// Of the types that CallAttributes takes; nothing for others.
 std::optional<Attribute> attribute_at(const XLA_FFI_Attrs& attrs, std::int64_t i) {
   const void* const at = attrs.attrs[i];
   if (attrs.types[i] == XLA_FFI_AttrType_STRING)
@@ -63,8 +63,8 @@ std::optional<Attribute> attribute_at(const XLA_FFI_Attrs& attrs, std::int64_t i
   return std::nullopt;
 }
 
-Asked asked_by(const XLA_FFI_CallFrame* frame) {
-  Asked asked;
+CallAttributes attributes_of(const XLA_FFI_CallFrame* frame) {
+  CallAttributes attributes;
   for (std::int64_t i = 0; i < frame->attrs.size; ++i) {
     const std::string_view name = text_of(*frame->attrs.names[i]);
     const std::optional<Attribute> value = attribute_at(frame->attrs, i);
@@ -72,10 +72,10 @@ Asked asked_by(const XLA_FFI_CallFrame* frame) {
           "a custom call of Postern has the attribute '{}', of a type that it "
           "does not take",
           name);
-    asked.set(name, *value);
+    attributes.set(name, *value);
   }
-  asked.require();
-  return asked;
+  attributes.require();
+  return attributes;
 }
 
 bool is_token(const XLA_FFI_Buffer* buffer) { return buffer->dtype == XLA_FFI_DataType_TOKEN; }
@@ -131,7 +131,7 @@ std::unique_ptr<GuestRun> make_run(const XLA_FFI_CallFrame* frame, CallSite& pla
   const HostSite& site = *run.site;
   run.belong_to(static_cast<std::uint64_t>(pjrt::run_id(frame)));
   if (site.spec->async && run.tap_source().end.load(std::memory_order_relaxed)) {
-    run.request(host::Outcome::stopped);  // by an earlier firing's listener
+    run.request(host::Outcome::stopped);  // by an earlier invocation's listener
     return false;
   }
   detail::SmallVector<void*, HostSite::few> data(site.buffers);
@@ -143,7 +143,7 @@ std::unique_ptr<GuestRun> make_run(const XLA_FFI_CallFrame* frame, CallSite& pla
   const host::Helpers helpers(frame, [](void* from, XLA_FFI_Task* task, void* with) {
     return pjrt::schedule(static_cast<const XLA_FFI_CallFrame*>(from), task, with);
   });
-  return host::fire(run, site, data.data(), device);
+  return host::enter_site(run, site, data.data(), device);
 }
 
 bool enter_fast(const XLA_FFI_CallFrame* frame, GuestRun& run, int device) {
@@ -154,8 +154,7 @@ bool enter_fast(const XLA_FFI_CallFrame* frame, GuestRun& run, int device) {
   return host::enter_here(run, *run.site, data, device, nullptr);
 }
 
-/// How XLA computes on this thread. To read that takes 15 ns, so it is done once for an execution
-/// of a program.
+/// How XLA computes on this thread. To read that takes 15 ns, so it is done once an execution.
 const FloatState& floats_of(std::int64_t execution) {
   thread_local std::int64_t last = 0;
   thread_local FloatState floats;
@@ -163,7 +162,7 @@ const FloatState& floats_of(std::int64_t execution) {
   return floats;
 }
 
-void fire(XLA_FFI_CallFrame* frame, CallSite& place) {
+void run_call(XLA_FFI_CallFrame* frame, CallSite& place) {
   const host::FloatScope as_process(of_process, floats_of(pjrt::run_id(frame)));
   const int device = std::max(pjrt::device_ordinal(frame), 0);
   std::unique_ptr<GuestRun> run = place.take(device);
@@ -240,15 +239,15 @@ std::shared_ptr<CallSite> place_of(const XLA_FFI_CallFrame* frame) {
   using Places = std::map<std::string, std::shared_ptr<CallSite>>;
   static Mutex guard;
   static auto* const made = new Places;
-  Asked asked = asked_by(frame);
+  CallAttributes attributes = attributes_of(frame);
   const std::string key =
-      fmt::format("{}\n{}\n{}", asked.key(), to_string(types_of(pjrt::operands(frame))),
+      fmt::format("{}\n{}\n{}", attributes.key(), to_string(types_of(pjrt::operands(frame))),
                   to_string(types_of(pjrt::results(frame))));
   Places gone;  // after the lock: functions may go with them, and their ends may be anything
   const std::scoped_lock lock(guard);
   if (made->size() >= most && !made->contains(key)) gone.merge(*made);
   std::shared_ptr<CallSite>& place = (*made)[key];
-  if (!place) place = std::make_shared<CallSite>(std::move(asked));
+  if (!place) place = std::make_shared<CallSite>(std::move(attributes));
   return place;
 }
 
@@ -266,7 +265,7 @@ XLA_FFI_Error* handle_instantiate(XLA_FFI_CallFrame* frame) {
   return guarded(frame, [frame] {
     refuse_forked();
     watch_forks(true);
-    auto place = std::make_unique<CallSite>(asked_by(frame));
+    auto place = std::make_unique<CallSite>(attributes_of(frame));
     if (pjrt::set_state(frame, &type_id(), place.get(), delete_place))
       static_cast<void>(place.release());
   });
@@ -281,9 +280,9 @@ XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
     if (type_id().type_id != 0) [[likely]]
       state = pjrt::state_of(frame, &type_id());
     if (state) [[likely]]
-      fire(frame, *static_cast<CallSite*>(state));
+      run_call(frame, *static_cast<CallSite*>(state));
     else
-      fire(frame, *place_of(frame));
+      run_call(frame, *place_of(frame));
   });
 }
 

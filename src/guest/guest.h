@@ -3,7 +3,7 @@
 //
 // Each call is a run of one site of its own, and what holds for sites holds for it: types are
 // checked, functions have time limits, asynchronous taps go through the queue. The attributes that
-// a call may have are those of guest/asked.
+// a call may have are those of guest/call_attributes.
 #pragma once
 #include <cstdint>
 #include <exception>

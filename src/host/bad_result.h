@@ -1,4 +1,4 @@
-// What is thrown inside a firing, for failures that have codes of their own.
+// What is thrown inside an invocation, for failures that have codes of their own.
 #pragma once
 #include <stdexcept>
 

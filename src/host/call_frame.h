@@ -88,12 +88,12 @@ inline void* answer_in(const XLA_FFI_CallFrame* frame) {
 }
 
 /// The same for a frame of `ask_target`, and its run.
-struct Asked {
+struct RunQuery {
   const RunState* run = nullptr;
   void* answer = nullptr;
   XLA_FFI_Error* error = nullptr;
 };
-inline Asked find_asked(XLA_FFI_CallFrame* frame) {
+inline RunQuery run_query(XLA_FFI_CallFrame* frame) {
   const RunState* const run = run_of(frame);
   const auto results = pjrt::results(frame);
   if (run && results.size() == 1 && results[0]->dtype == XLA_FFI_DataType_PRED && results[0]->data)

@@ -5,21 +5,21 @@
 
 namespace postern::internal::host {
 
-constinit thread_local Gate::Firing* Gate::innermost = nullptr;
+constinit thread_local Gate::Entry* Gate::innermost = nullptr;
 
 std::uint64_t Gate::next() {
   static std::atomic<std::uint64_t> count{0};
   return ++count;
 }
 
-Gate::Firing::Firing(Gate& gate) : gate_(gate), outer_(innermost) {
+Gate::Entry::Entry(Gate& gate) : gate_(gate), outer_(innermost) {
   std::scoped_lock lock(gate.guard_);
   open_ = !gate.closed_;
   gate.inside_ += open_;
   if (open_) innermost = this;
 }
 
-Gate::Firing::~Firing() {
+Gate::Entry::~Entry() {
   if (!open_) return;
   innermost = outer_;
   std::scoped_lock lock(gate_.guard_);
@@ -39,7 +39,7 @@ void Gate::close(bool waits) noexcept try {
 }
 
 void Gate::add_surrounding(std::vector<RunName>& names) {
-  for (const Firing* f = innermost; f; f = f->outer_) names.push_back({.gate = f->gate_.number_});
+  for (const Entry* f = innermost; f; f = f->outer_) names.push_back({.gate = f->gate_.number_});
 }
 
 }  // namespace postern::internal::host

@@ -13,17 +13,17 @@ namespace postern::internal::host {
 class Gate {
  public:
   /// A thread inside; it is false when the gate is closed.
-  class Firing {
+  class Entry {
    public:
-    explicit Firing(Gate& gate);
-    ~Firing();
-    Firing(const Firing&) = delete;
+    explicit Entry(Gate& gate);
+    ~Entry();
+    Entry(const Entry&) = delete;
     explicit operator bool() const { return open_; }
 
    private:
     friend class Gate;
     Gate& gate_;
-    Firing* const outer_;
+    Entry* const outer_;
     bool open_ = false;
   };
 
@@ -35,7 +35,7 @@ class Gate {
   static void add_surrounding(std::vector<RunName>& names);
 
  private:
-  static constinit thread_local Firing* innermost;
+  static constinit thread_local Entry* innermost;
   static std::uint64_t next();
   const std::uint64_t number_ = next();  // of the process
   Mutex guard_;

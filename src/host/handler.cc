@@ -1,12 +1,12 @@
-// From XLA's call frame to a firing: fetch the run, index the site, point at the buffers.
+// From XLA's call frame to an invocation: fetch the run, index the site, point at the buffers.
 #include "host/handler.h"
 
 #include <vector>
 
 #include "core/lists.h"
 #include "host/call_frame.h"
+#include "host/enter.h"
 #include "host/executor.h"
-#include "host/fire.h"
 #include "host/sanitizer.h"
 #include "pjrt/ffi_frame.h"
 
@@ -111,7 +111,7 @@ XLA_FFI_Error* pass_by(XLA_FFI_CallFrame* frame, RunState& run, const HostSite& 
   const Helpers xla_threads(frame, [](void* from, XLA_FFI_Task* task, void* data) {
     return pjrt::schedule(static_cast<const XLA_FFI_CallFrame*>(from), task, data);
   });
-  const bool ok = fire(run, site, buffers.data, device);
+  const bool ok = enter_site(run, site, buffers.data, device);
   answer(frame, run);
   call_is_over(&run);
   if (ok || run.leaves_zeros) return nullptr;
@@ -161,10 +161,10 @@ XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
 XLA_FFI_Error* handle_ask(XLA_FFI_CallFrame* frame) {
   if (frame->extension_start && pjrt::answer_metadata(frame)) [[unlikely]]
     return nullptr;
-  const Asked asked = find_asked(frame);
-  if (asked.run)
-    *static_cast<bool*>(asked.answer) = !asked.run->stop.load(std::memory_order_relaxed);
-  return asked.error;
+  const RunQuery query = run_query(frame);
+  if (query.run)
+    *static_cast<bool*>(query.answer) = !query.run->stop.load(std::memory_order_relaxed);
+  return query.error;
 }
 
 }  // namespace postern::internal::host

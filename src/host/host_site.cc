@@ -31,11 +31,11 @@ void enter_and_make_booleans(void* plain, const detail::Firing& f) {
 
 }  // namespace
 
-// Works out all that a firing needs and that no firing changes, in this order: what each device of
-// the mesh is told of itself, and which of them repeat a tap that another fires; the leaves of one
-// firing with their sizes; the sizes of the equation's buffers; and the stages of what is special
-// about the site. Afterwards the site can be fired, or, if `fn` is null, once serve() has given it
-// a function. Throws only for lack of memory.
+// Works out all that an invocation needs and that no invocation changes, in this order: what each
+// device of the mesh is told of itself, and which of them repeat a tap that another fires; the
+// leaves of one invocation with their sizes; the sizes of the equation's buffers; and the stages of
+// what is special about the site. Afterwards the site can be fired, or, if `fn` is null, once
+// serve() has given it a function. Throws only for lack of memory.
 HostSite::HostSite(SitePtr s, std::shared_ptr<const detail::HostFunction> fn)
     : spec(std::move(s)),
       declared{&spec->named.attributes, &spec->result_structure, &spec->result_paths},
@@ -46,13 +46,14 @@ HostSite::HostSite(SitePtr s, std::shared_ptr<const detail::HostFunction> fn)
   here.part = part_over_processes(0);
   for (std::int64_t i = 0; spec->mesh && i < spec->mesh->size(); ++i) {
     const auto device = size_of(i);
-    Spot spot{spec->mesh->coordinates(spec->mesh->devices()[device]), part_over_processes(device)};
+    MeshPosition position{spec->mesh->coordinates(spec->mesh->devices()[device]),
+                          part_over_processes(device)};
     if (spec->cut && !spec->over)
-      spot.part = index_ranges(Sharding(*spec->mesh, *spec->cut), spec->whole, i);
-    const auto has_it = [&](const Spot& before) { return before.part == spot.part; };
-    spot.repeats =
-        here.repeats || (spec->partitioned && spec->is_tap() && std::ranges::any_of(spots, has_it));
-    spots.push_back(std::move(spot));
+      position.part = index_ranges(Sharding(*spec->mesh, *spec->cut), spec->whole, i);
+    const auto has_it = [&](const MeshPosition& before) { return before.part == position.part; };
+    position.repeats = here.repeats || (spec->partitioned && spec->is_tap() &&
+                                        std::ranges::any_of(positions, has_it));
+    positions.push_back(std::move(position));
   }
   inputs = operands + spec->masked;
   buffers = inputs + results;
@@ -100,15 +101,15 @@ void HostSite::serve(std::shared_ptr<const detail::HostFunction> found) {
   fast_path = direct && !wants_info && !unchecked && buffers <= few;
 }
 
-std::size_t HostSite::spot_of(int device) const {
-  if (spots.size() < 2) return 0;  // wherever a mesh of one device is now
+std::size_t HostSite::position_of(int device) const {
+  if (positions.size() < 2) return 0;  // wherever a mesh of one device is now
   const std::vector<int>& devices = spec->mesh->devices();
   return size_of(std::ranges::find(devices, device) - devices.begin());
 }
 
-const HostSite::Spot& HostSite::spot(int device) const {
-  const std::size_t i = spot_of(device);
-  return i < spots.size() ? spots[i] : here;
+const HostSite::MeshPosition& HostSite::position(int device) const {
+  const std::size_t i = position_of(device);
+  return i < positions.size() ? positions[i] : here;
 }
 
 /// Which part of the whole this process's device of that number has; nothing where it is not known.

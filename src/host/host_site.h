@@ -15,13 +15,13 @@ struct HostSite {
   void serve(std::shared_ptr<const detail::HostFunction> found);
 
   /// What a function is told of where it runs, by device of the site's mesh.
-  struct Spot {
+  struct MeshPosition {
     std::vector<std::int64_t> coordinates;
     std::vector<IndexRange> part;
     bool repeats = false;  // a tap that another device or process fires
   };
-  const Spot& spot(int device) const;
-  std::size_t spot_of(int device) const;  // its place in `spots`, or behind them
+  const MeshPosition& position(int device) const;
+  std::size_t position_of(int device) const;  // its place in `positions`, or behind them
   std::vector<IndexRange> part_over_processes(std::size_t device) const;
 
   /// Returns of a live hook: nobody listens. Then an invocation does nothing but take its turn, if
@@ -30,7 +30,7 @@ struct HostSite {
     return enabled && !enabled->load(std::memory_order_relaxed) && !one_order();
   }
   /// Returns whether it has one order over all devices of a run.
-  bool one_order() const { return spec->one_order && !spots.empty(); }
+  bool one_order() const { return spec->one_order && !positions.empty(); }
 
   /// Returns whether a function of the user's is entered while XLA waits for it. What a program
   /// does that has no such site concerns nobody but who waits for its results.
@@ -44,7 +44,7 @@ struct HostSite {
   bool direct = false;                  // the site asks for none of them
   // The handler may take its short way: it is direct, has few buffers, and none of the following.
   bool fast_path = false;
-  bool wants_info = false;  // of the firing: the function takes a CallInfo or TapInfo
+  bool wants_info = false;  // of the invocation: the function takes a CallInfo or TapInfo
   // The program is from a file: what it passes must be compared with the site.
   bool unchecked = false;
   bool fetched = false;  // an asynchronous tap at whose leaves nobody looks before it is delivered
@@ -56,7 +56,7 @@ struct HostSite {
   // Of the equation: operands and the mask if any; these and the results.
   std::size_t inputs = 0, buffers = 0;
   static constexpr std::size_t few = 32;   // buffers that need no allocation
-  std::vector<detail::LeafLayout> leaves;  // of one firing: operands, then results
+  std::vector<detail::LeafLayout> leaves;  // of one invocation: operands, then results
   void (*invoke)(void* object, const detail::Firing& firing) = nullptr;  // of the function
   void* object = nullptr;
   struct Entry {
@@ -71,12 +71,12 @@ struct HostSite {
   std::vector<detail::LeafLayout> called;
   std::vector<std::size_t> called_bytes;
   std::uint64_t place_number = 0;       // of a started call, by which handles know it
-  std::vector<std::size_t> leaf_bytes;  // of one firing
+  std::vector<std::size_t> leaf_bytes;  // of one invocation
   // Of the equation's operands and results, one byte an element at least.
   std::vector<std::size_t> buffer_bytes;
 
-  std::vector<Spot> spots;
-  Spot here;  // where there is no mesh
+  std::vector<MeshPosition> positions;
+  MeshPosition here;  // where there is no mesh
 };
 
 }  // namespace postern::internal::host

@@ -27,7 +27,7 @@ struct State {
   /// Enters one of them as a host function; false when the state is gone.
   template <class F>
   bool enter(const F& function) {
-    const host::Gate::Firing inside(gate);
+    const host::Gate::Entry inside(gate);
     if (!inside) return false;
     const host::Nesting* const outer = host::nesting();
     const host::Beginning here{{outer, nullptr, nullptr, 0, outer ? outer->depth + 1 : 1}, {}};

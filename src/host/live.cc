@@ -1,7 +1,7 @@
 // Turning listeners on and off.
 //
-// A hook's Switch has the listeners, and made of them the list of sites that firings go through.
-// The list is replaced as a whole, so that a firing under way goes on with the one that it took.
+// A hook's Switch has the listeners, and made of them the list of sites that invocations take. The
+// list is replaced as a whole, so that an invocation under way goes on with the one that it took.
 // What a listener's function sees passes a gate, which whoever turns it off can close and wait at.
 #include "host/live.h"
 
@@ -55,7 +55,7 @@ std::shared_ptr<const detail::HostFunction> behind(
   out->object = std::make_shared<Both>(Both{std::move(gate), std::move(function)});
   out->invoke = [](void* object, const detail::Firing& firing) {
     const Both& both = *static_cast<Both*>(object);
-    const Gate::Firing inside(*both.gate);
+    const Gate::Entry inside(*both.gate);
     if (inside) both.function->invoke(both.function->object.get(), firing);
   };
   return out;

@@ -7,8 +7,8 @@
 
 namespace postern::internal::host {
 
-/// The hook's site with the function and the settings of a listener. Lives while a firing of it
-/// waits in a queue.
+/// The hook's site with the function and the settings of a listener. Lives while an invocation of
+/// it waits in a queue.
 struct ListenerSite : HostSite {
   ListenerSite(SitePtr spec, std::shared_ptr<const detail::HostFunction> function,
                std::uint64_t number, bool ends_run_there = false);
@@ -18,8 +18,7 @@ struct ListenerSite : HostSite {
   bool is_spent() const;
 };
 
-/// `Listening::what` of those by which a run is to end. All that are there speak of the run that
-/// passes next.
+/// `Listening::what` of those by which a run is to end. All speak of the run that passes next.
 inline constexpr std::string_view ends_run = "end";
 
 /// Returns the listeners that were turned on, for one invocation; null for none.

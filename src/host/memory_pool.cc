@@ -13,7 +13,7 @@ constexpr std::size_t smallest = 128;
 constexpr auto alignment = std::align_val_t{64};
 
 /// Blocks come back from another core, whose cache holds them: they are asked for early. Two lines
-/// are all of a scalar's firing.
+/// are all of a scalar's invocation.
 void prefetch_to_write(const void* block) {
   __builtin_prefetch(block, 1);
   __builtin_prefetch(static_cast<const std::byte*>(block) + 64, 1);

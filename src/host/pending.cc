@@ -278,8 +278,7 @@ void PendingCalls::abandon(const Lock& lock, Job& job, bool by_deadline) {
   job.abandoned = true;
   job.by_deadline = by_deadline;
   job.request_stop();
-  // What keeps an order behind it would enter while it is inside. Outside of runs each is for
-  // itself.
+  // What keeps an order behind it would enter while it is inside. Outside of runs: each for itself.
   if (run_)
     for (Job* behind = job.next.get(); behind; behind = behind->next.get()) {
       behind->request_stop();
@@ -345,8 +344,7 @@ bool PendingCalls::is_stopped(const RunState& run) const {
   return run.stop.load() || (run_ && run_->stop.load());
 }
 
-// A thread that waits inside a started function leaves its place to others, which it may be waiting
-// for.
+// A thread that waits inside a started function leaves its place to whom it may wait for.
 void PendingCalls::sleep(Lock& lock, const Job& job, const RunState& run) {
   const bool gives_place = working_for == this;
   if (gives_place) {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "core/mutex.h"
-#include "host/fire.h"
+#include "host/enter.h"
 #include "host/job.h"
 
 namespace postern::internal::host {

@@ -7,7 +7,7 @@
 
 #include "core/value.h"
 #include "host/call_handle.h"
-#include "host/fire.h"
+#include "host/enter.h"
 #include "host/pending.h"
 #include "host/recording.h"
 #include "host/spin.h"

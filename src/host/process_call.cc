@@ -1,4 +1,4 @@
-// From a firing to a collective: which run and device it is of, and whom it meets.
+// From an invocation to a collective: which run and device it is of, and whom it meets.
 #include "host/process_call.h"
 
 #include <algorithm>
@@ -23,12 +23,12 @@ namespace {
 using clusters::Cluster;
 using clusters::Collective;
 
-/// What firings of a site share.
+/// What invocations of a site share.
 struct Prepared {
   Collective collective;
   Collective::Group group;
   mutable Once once{};
-  mutable std::optional<clusters::Subject> subject{};  // made at the first firing; always the same
+  mutable std::optional<clusters::Subject> subject{};  // made at the first; always the same
 };
 
 Collective collective_from(const Attributes& a) {
@@ -68,7 +68,7 @@ Collective collective_from(const Attributes& a) {
   return c;
 }
 
-/// Whether the run of a firing wants to end.
+/// Whether the run of an invocation wants to end.
 class Stop {
  public:
   explicit Stop(const TapInfo& info)
@@ -88,7 +88,7 @@ class Stop {
 
 /// By its place in the mesh: on another process the device there may go by another number.
 int lane_of(const HostSite& site, int device) {
-  return site.spots.size() < 2 ? 0 : 1 + static_cast<int>(site.spot_of(device));
+  return site.positions.size() < 2 ? 0 : 1 + static_cast<int>(site.position_of(device));
 }
 
 void run_rendezvous(const Prepared& prepared, const detail::Firing& f, const Type& type) {
@@ -117,7 +117,7 @@ void run_rendezvous(const Prepared& prepared, const detail::Firing& f, const Typ
   if (f.operands > 1) std::memcpy(&device, f.data[1], sizeof device);
   run_collective(c, prepared.group, type, f.operands ? f.data[0] : nullptr, y, rendezvous, device);
   if (c.operation == clusters::Operation::end && !run.part_of)
-    cluster.came_to_end(number, std::max<std::size_t>(site.spots.size(), 1));
+    cluster.came_to_end(number, std::max<std::size_t>(site.positions.size(), 1));
   if (timed)
     timeline::add_rendezvous({number, rendezvous.number(), prepared.subject->group}, info.name,
                              begin, timeline::Clock::now(), info.device, info.run);

@@ -1,9 +1,9 @@
 // Asynchronous taps: copies, back-pressure, delivery.
 //
-// A device's queue is one linked list, oldest firing first, under one lock. Programs push at its
-// end; one host thread, which lives while there is work, takes firings in batches from its front.
-// The lock is never held while user code runs, nor while large leaves are copied. What is counted
-// against the limit (`held_`) goes from the moment a firing has its block until it was delivered.
+// A device's queue is one linked list, oldest invocation first, under one lock. Programs push at
+// its end; one host thread, which lives while there is work, takes batches from its front. The lock
+// is never held while user code runs, nor while large leaves are copied. What counts against the
+// limit (`held_`) does so from the moment an invocation has its block until it was delivered.
 #include "host/queue.h"
 
 #include <postern/detail/small_vector.h>
@@ -17,8 +17,8 @@
 #include "core/check.h"
 #include "core/lists.h"
 #include "core/log.h"
+#include "host/enter.h"
 #include "host/executor.h"
-#include "host/fire.h"
 #include "host/live.h"
 #include "host/timeline.h"
 #include "host/unobserved.h"
@@ -42,10 +42,10 @@ std::size_t aligned(std::size_t bytes) {
 
 }  // namespace
 
-/// One firing; its leaves and mask follow in the same block. Of neighbours with one source the last
-/// one owns it, which is handed on as more arrive: counting owners would have two threads fight for
-/// the counter. What a scalar needs fits in two lines of the cache, which go from one core to
-/// another.
+/// One invocation; its leaves and mask follow in the same block. Of neighbours with one source the
+/// last one owns it, which is handed on as more arrive: counting owners would have two threads
+/// fight for the counter. What a scalar needs fits in two lines of the cache, which go from one
+/// core to another.
 struct TapQueue::Item {
   Item* next = nullptr;
   Item* before = nullptr;
@@ -123,8 +123,8 @@ void TapQueue::look_for_room() {
   tell_waiters();
 }
 
-/// Taps that keep only their last firings never wait: older ones of the same place go first. False
-/// when this one has to go.
+/// Taps that keep only their last invocations never wait: older ones of the same place go first.
+/// False when this one has to go.
 bool TapQueue::make_room_among_own(const HostSite& site, std::size_t bytes, Gone& gone) {
   Kept& own = kept_[site.spec.get()];
   while (own.count > 0 && (own.count >= site.spec->keep_last || !fits(bytes))) {
@@ -135,13 +135,13 @@ bool TapQueue::make_room_among_own(const HostSite& site, std::size_t bytes, Gone
   return fits(bytes);
 }
 
-// Queues one firing, of data and mask or of what is fetched.
+// Queues one invocation, of data and mask or of what is fetched.
 //
-// 1. Makes room. A tap that keeps only its last firings loses the oldest of its own, or this one;
+// 1. Makes room. A tap that keeps only its last ones loses the oldest of its own, or this one;
 //    any other waits while the queue is full, unless a listener waits for its run.
 // 2. Takes a block, and starts the delivery thread if none is there.
 // 3. Copies the leaves: few bytes under the lock, more without it, while the block counts already.
-// 4. Appends the firing. Its place in the order is decided here, not when it began to wait.
+// 4. Appends the invocation. Its place in the order is decided here, not when it began to wait.
 //
 // False only if the run was stopped while it waited. Throws, with nothing queued, what making the
 // block, the thread or the transfer does.
@@ -223,7 +223,7 @@ void TapQueue::append(Item* item) {
   ++own.count;
 }
 
-/// Takes the oldest firing of its place out of the queue; it is lost.
+/// Takes the oldest invocation of its place out of the queue; it is lost.
 void TapQueue::unlink(Item* item, Gone& gone) {
   if (item->owner && item->before && item->before->source == item->source)
     item->before->owner = std::move(item->owner);
@@ -250,7 +250,7 @@ void TapQueue::release(Item* item) noexcept {
 
 bool TapQueue::wait_for_items(Lock& lock) {
   // A program that taps all the time is worth a moment of waiting awake: waking a thread costs the
-  // program more than a whole firing.
+  // program more than a whole invocation.
   lock.unlock();
   any_.until(yielding([&] { return linked_.load(std::memory_order_acquire) > 0; }));
   lock.lock();
@@ -260,8 +260,8 @@ bool TapQueue::wait_for_items(Lock& lock) {
   return got;
 }
 
-/// Firings that come one by one, and listeners that are quick: a few microseconds later there are
-/// more of them, which cost the program less if they are taken together. Nobody may be waiting.
+/// Invocations that come one by one, and listeners that are quick: a few microseconds later there
+/// are more of them, which cost the program less if they are taken together. Nobody may be waiting.
 /// Where none comes for a while it is not worth the time. Each look takes a line of the cache from
 /// the program, so they are rare.
 void TapQueue::linger(Lock& lock) {
@@ -281,10 +281,10 @@ void TapQueue::linger(Lock& lock) {
   acquire(lock);
 }
 
-/// Moves the oldest firings, at most so many, out of the list and into the hands of the delivery
-/// thread; the first of them. All of them if there may be a whole batch and none can be lost any
-/// more: then none has to be touched, which the program would wait for. Under the lock, with at
-/// least one in the list.
+/// Moves the oldest invocations, at most so many, out of the list and into the hands of the
+/// delivery thread; the first of them. All of them if there may be a whole batch and none can be
+/// lost any more: then none has to be touched, which the program would wait for. Under the lock,
+/// with at least one in the list.
 TapQueue::Item* TapQueue::take(std::size_t most) {
   Item* const hands = first_;
   Item* youngest = last_;
@@ -316,8 +316,8 @@ void TapQueue::forget_kept(const Item& item) {
     --own.count;
 }
 
-/// Delivers some firings, so many at most, in order without the lock, gives their blocks back and
-/// wakes who waits for room or for the end; the first of those that are left.
+/// Delivers some invocations, so many at most, in order without the lock, gives their blocks back
+/// and wakes who waits for room or for the end; the first of those that are left.
 TapQueue::Item* TapQueue::deliver_some(Item* hands, std::size_t most, Lock& lock) {
   std::array<MemoryPool::Chain, 8> blocks;  // each of one size
   std::size_t count = 0, sizes = 0, held = 0;
@@ -354,9 +354,9 @@ void TapQueue::let_go(Lock& lock) {
   }
 }
 
-// The delivery thread: until nothing has come for a while, takes firings into its hands and
+// The delivery thread: until nothing has come for a while, takes invocations into its hands and
 // delivers them, a batch at a time. Batches grow while listeners are quick, and fall back to one
-// firing when they are not: so what has been delivered makes room at once.
+// invocation when they are not: so what has been delivered makes room at once.
 void TapQueue::work() {
   std::size_t most = 1;
   Item* hands = nullptr;
@@ -394,8 +394,8 @@ void TapQueue::deliver(Item& item) noexcept {
     source.floats.set();  // the thread has no other use of its own
     const TapInfo info{
         {spec.name, item.device, spec.place, source.number, StopToken(&source), source.context,
-         source.sink, item.element, &source, site.spot(item.device).coordinates,
-         site.spot(item.device).part, nullptr, clusters::rank_now()},
+         source.sink, item.element, &source, site.position(item.device).coordinates,
+         site.position(item.device).part, nullptr, clusters::rank_now()},
         spec.transforms,
         spec.operand_paths,
         spec.recomputed,

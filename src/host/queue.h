@@ -1,5 +1,5 @@
-// TapQueue: the undelivered firings of a device's asynchronous taps, and the thread that delivers
-// them in order.
+// TapQueue: the undelivered invocations of a device's asynchronous taps, and the thread that
+// delivers them in order.
 #pragma once
 #include <postern/tap.h>
 
@@ -19,7 +19,7 @@
 
 namespace postern::internal::host {
 
-/// A firing's leaves on their way to host memory.
+/// An invocation's leaves on their way to host memory.
 class Transfer {
  public:
   virtual ~Transfer() = default;
@@ -40,8 +40,8 @@ class TapQueue {
   /// system throws when it has no memory or thread, and what fetching does.
   bool push(const Invocation& i);
 
-  /// Waits until everything that is in the queue now has been delivered; how many firings were not
-  /// when the limit passed.
+  /// Waits until everything that is in the queue now has been delivered; how many invocations were
+  /// not when the limit passed.
   std::size_t wait(std::optional<RunState::Clock::time_point> limit);
   /// Lets go of `what` when everything that is in the queue now has been delivered.
   void keep_until_delivered(const std::shared_ptr<void>& what);
@@ -53,7 +53,7 @@ class TapQueue {
 
  private:
   struct Item;
-  struct Kept {  // the undelivered firings of one place, oldest first
+  struct Kept {  // the undelivered invocations of one place, oldest first
     Item* first = nullptr;
     Item* last = nullptr;
     std::int64_t count = 0;
@@ -63,7 +63,7 @@ class TapQueue {
   bool fits(std::size_t bytes) const;
   bool wait_for_space(Lock& lock, RunState& run, const HostSite& site, std::size_t bytes);
   void tell_waiters();
-  /// What lost firings kept alive. It goes after the lock: functions of the user's may be in it.
+  /// What lost invocations kept alive. Goes after the lock: functions of the user's may be in it.
   using Gone = std::vector<std::shared_ptr<const void>>;
   bool make_room_among_own(const HostSite& site, std::size_t bytes, Gone& gone);
   void append(Item* item);
@@ -87,14 +87,14 @@ class TapQueue {
   Item* first_ = nullptr;
   Item* last_ = nullptr;
   std::atomic<std::size_t> linked_{0};  // the delivery thread looks at it without the lock
-  Spin any_, more_;                     // for a first firing, and for those behind it
+  Spin any_, more_;                     // for a first invocation, and for those behind it
   std::size_t in_hands_ = 0;            // of the delivery thread, from number hands_from_ on
   std::uint64_t hands_from_ = 0, next_ = 0;
   std::deque<std::pair<std::uint64_t, std::shared_ptr<void>>> until_;  // below it is delivered
   MemoryPool pool_;
-  std::size_t held_ = 0, peak_ = 0;  // bytes of undelivered firings
+  std::size_t held_ = 0, peak_ = 0;  // bytes of undelivered invocations
   std::uint64_t delivered_ = 0, dropped_ = 0;
-  std::unordered_map<const SiteSpec*, Kept> kept_;  // of taps that keep only their last firings
+  std::unordered_map<const SiteSpec*, Kept> kept_;  // of taps that keep only their last invocations
   bool running_ = false, sleeping_ = false, told_full_ = false;
   std::atomic<int> waiters_{0};  // for room or for the end
 };

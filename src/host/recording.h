@@ -1,4 +1,4 @@
-// Recording: firings as they are recorded, or replayed in place of entering functions.
+// Recording: invocations as they are recorded, or replayed in place of entering functions.
 #pragma once
 #include <postern/record.h>
 
@@ -39,7 +39,7 @@ class Recording {
   /// another one was recorded.
   virtual std::uint64_t begin_run(std::string_view program);
 
-  /// Records a firing whose function has been entered, or (of an asynchronous tap) will be.
+  /// Records an invocation whose function has been entered, or (of an asynchronous tap) will be.
   /// `went_well`: else the run has failed, or been ended.
   virtual void record(const Invocation& i, bool went_well);
   /// Gives a call the results that it was recorded with. False when the run has failed or ended,
@@ -64,8 +64,7 @@ class Recording {
       std::tuple<std::uint64_t, std::int64_t, int, std::int64_t>;  // run, site, device, element
   static Key key_of(const Invocation& i);
   static RecordedFiring firing_of(const Invocation& i, bool went_well);
-  /// Gives what `recorded` gave, if the operands are the same and it did not fail; `where` names
-  /// the call.
+  /// Gives what `recorded` gave, if the operands are equal and it did not fail; `where`: the call.
   static bool give(const RecordedFiring& recorded, const Invocation& i, const std::string& where);
 
   Mutex guard_;

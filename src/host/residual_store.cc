@@ -78,7 +78,7 @@ ResidualBudget::Room ResidualBudget::room(std::size_t bytes, std::int64_t wanted
           options_.memory);
     throw Error(
         ErrorCode::resource_exhausted,
-        fmt::format("its residuals have outgrown their limit: {} {} of {} are in use, and the next "
+        fmt::format("its residuals have outgrown their limit: {} {} of {} are in use, the next "
                     "step takes {} more (WhileOptions::memory; with WhileOptions::file the "
                     "rest goes there, with keep_every less is kept)",
                     after(steps), used_, limit, one));
@@ -86,11 +86,10 @@ ResidualBudget::Room ResidualBudget::room(std::size_t bytes, std::int64_t wanted
   Room out{nullptr, entries, size_of_entries(entries, bytes), false};
   out.data = static_cast<std::byte*>(std::calloc(out.size, 1));
   if (!out.data)
-    throw Error(
-        ErrorCode::resource_exhausted,
-        fmt::format("there is no memory for its residuals: {} {} bytes are in use, and {} more "
-                    "are wanted",
-                    after(steps), used_, out.size));
+    throw Error(ErrorCode::resource_exhausted,
+                fmt::format("there is no memory for its residuals: {} {} bytes are in use, {} more "
+                            "are wanted",
+                            after(steps), used_, out.size));
   used_ += static_cast<std::int64_t>(out.size);
   return out;
 }
@@ -249,8 +248,8 @@ Leaf leaf_of(const detail::Firing& f, std::size_t handle, std::size_t leaf) {
           static_cast<std::byte*>(f.data[leaf]),
           count ? bytes / count : 0};
 }
-/// The steps that a firing is about: operand 0, how many of them in the next one; and the room that
-/// a leaf has for steps.
+/// The steps that an invocation is about: operand 0, how many of them in the next one; and the room
+/// that a leaf has for steps.
 struct Steps {
   std::int64_t first = 0, count = 1, room = 1;
   std::size_t operands = 1;

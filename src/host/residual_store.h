@@ -1,9 +1,7 @@
-// ResidualStore: what the steps of a loop have left for its derivative. ResidualStores: those of a
-// run.
+// ResidualStore: what a loop's steps have left for its derivative. ResidualStores: those of a run.
 //
-// A handle names a store: a number that is a store's alone, also among those of other runs, and
-// such that the sum of handles is none, because derivatives are summed where nobody knows what they
-// are.
+// A handle names a store: a number that is a store's alone, also among those of other runs. A sum
+// of handles is none, because derivatives are summed where nobody knows what they are.
 #pragma once
 #include <postern/host.h>
 
@@ -95,8 +93,7 @@ class ResidualStores {
  private:
   ResidualFiles files_;
   Mutex guard_;
-  std::unordered_map<std::uint64_t, std::unique_ptr<ResidualStore>>
-      stores_;  // by their handles' numbers
+  std::unordered_map<std::uint64_t, std::unique_ptr<ResidualStore>> stores_;  // by handle
 };
 
 /// Returns the handle of a store that belongs to no run.

@@ -156,16 +156,17 @@ static constexpr std::string_view late = "the run's deadline passed";
 
 void RunState::fail(ErrorCode code, const HostSite& site, int on_device, std::exception_ptr cause,
                     const std::string& what, std::int64_t element) {
-  const std::uint64_t firing =
+  const std::uint64_t invocation =
       leaves_zeros ? progress_of(on_device).passed.load(std::memory_order_relaxed) : 0;
-  if (leaves_zeros && !site.spots.empty() && !site.one_order()) let_others_come(on_device, firing);
+  if (leaves_zeros && !site.positions.empty() && !site.one_order())
+    let_others_come(on_device, invocation);
   fail({code,
         {site.spec->name, site.spec->place},
         on_device,
         std::move(cause),
         failure_text(*site.spec, on_device, what),
         what,
-        firing,
+        invocation,
         element,
         site.spec.get()});
 }
@@ -178,7 +179,7 @@ bool RunState::batch_failed(const HostSite& site, int on_device) const {
 
 /// A device that never comes - it takes another way, has ended, or waits for this one - is given up
 /// when nobody has moved for a while.
-void RunState::let_others_come(int on_device, std::uint64_t firing) noexcept {
+void RunState::let_others_come(int on_device, std::uint64_t invocation) noexcept {
   using namespace std::chrono_literals;
   constexpr std::chrono::milliseconds quiet = 250ms, most = 2s;
   const auto start = Clock::now(), latest = std::min(start + most, deadline);
@@ -188,7 +189,7 @@ void RunState::let_others_come(int on_device, std::uint64_t firing) noexcept {
     std::uint64_t sum = 0;
     for (const int d : turns.devices()) {
       const std::uint64_t passed = progress_of(d).passed.load(std::memory_order_acquire);
-      all = all && (d == on_device || passed >= firing);
+      all = all && (d == on_device || passed >= invocation);
       sum += passed;
     }
     const auto now = Clock::now();
@@ -203,10 +204,10 @@ void RunState::fail(Failure failure) {
     std::vector<Failure> gone;  // after the lock, with what the user threw
     std::scoped_lock lock(guard_);
     const auto earlier = [](const Failure& a, const Failure& b) {
-      return std::pair(a.firing, a.device) < std::pair(b.firing, b.device);
+      return std::pair(a.invocation, a.device) < std::pair(b.invocation, b.device);
     };
     const auto batch = std::ranges::find_if(failures_, [&](const Failure& f) {
-      return failure.element >= 0 && f.firing == failure.firing &&
+      return failure.element >= 0 && f.invocation == failure.invocation &&
              f.in_batch(failure.spec, failure.device);
     });
     if (batch != failures_.end()) {
@@ -217,8 +218,8 @@ void RunState::fail(Failure failure) {
     } else if (!leaves_zeros || seen_) {
       ++count_;
       if (failures_.size() <= failures_kept) failures_.push_back(std::move(failure));
-    } else if (count_ == 0 || failure.firing <= failures_.front().firing) {
-      if (count_ > 0 && failure.firing < failures_.front().firing) {
+    } else if (count_ == 0 || failure.invocation <= failures_.front().invocation) {
+      if (count_ > 0 && failure.invocation < failures_.front().invocation) {
         gone.swap(failures_);
         count_ = 0;
       }
@@ -323,7 +324,7 @@ const RunState::Progress* RunState::in_progress() const {
 
 /// For a reason that is no function's: blamed on the call in progress if there is one.
 void RunState::fail_at_site(ErrorCode code, const std::string& what) {
-  constexpr auto no_firing = std::numeric_limits<std::uint64_t>::max();  // after all that failed
+  constexpr auto none = std::numeric_limits<std::uint64_t>::max();  // after all that failed
   SitePtr keep;
   int blamed = 0;
   {
@@ -341,9 +342,9 @@ void RunState::fail_at_site(ErrorCode code, const std::string& what) {
           nullptr,
           failure_text(*keep, blamed, what),
           what,
-          no_firing});
+          none});
   else
-    fail({code, {}, blamed, nullptr, what, what, no_firing});
+    fail({code, {}, blamed, nullptr, what, what, none});
 }
 
 void RunState::fail_late() {
@@ -474,7 +475,7 @@ std::exception_ptr RunState::take_unobserved() {
 void RunState::reset() {
   outcome_.store(Outcome::running, std::memory_order_relaxed);
   never_waits.store(false, std::memory_order_relaxed);
-  start_number = 0;
+  started = 0;
   recording = nullptr;
   context = nullptr;
   sink = nullptr;

@@ -30,7 +30,7 @@ class PendingCalls;
 class RunState;
 class Recording;
 
-/// What the undelivered firings of one run need after it has ended. Its StopState is what their
+/// What the undelivered invocations of one run need after it has ended. Its StopState is what their
 /// StopToken and end_run see.
 struct TapSource : detail::StopState, std::enable_shared_from_this<TapSource> {
   std::shared_ptr<const void> owner;  // of the sites
@@ -63,21 +63,20 @@ class RunState : public detail::StopState {
   FloatState floats = FloatState::now();  // of the thread that asked for it
   Clock::time_point deadline = Clock::time_point::max();
   Turns turns;                           // of a run on several devices
-  std::shared_ptr<Recording> recording;  // where its firings are recorded, or come from
+  std::shared_ptr<Recording> recording;  // where its invocations are recorded, or come from
   std::uint64_t recorded_run = 0;        // its number there
 
-  std::uint64_t start_number =
-      0;                       // of Runtime::add_started, if it has one; set before others see it
+  std::uint64_t started = 0;   // of Runtime::add_started, if it has one; set before others see it
   std::uint64_t lane_run = 0;  // its number on its lane, if it has one
   std::shared_ptr<RunState> part_of;  // who drives that run waits for this one's end
   /// Returns its name, for Wait.
   RunName name() const {
     if (part_of) return part_of->name();
-    return start_number ? RunName{start_number} : RunName{0, lane_run};
+    return started ? RunName{started} : RunName{0, lane_run};
   }
 
   std::shared_ptr<const void> owner;     // of `sites`
-  bool outside = false;                  // of one firing, outside of any run that outlives it:
+  bool outside = false;                  // of one invocation, outside of any run that outlives it:
   std::shared_ptr<void> under_way;       // let go when what that started has returned
   std::atomic<bool> never_waits{false};  // for room in a tap queue: a listener waits for this run
   /// Sets that, and has its taps go on.
@@ -108,7 +107,8 @@ class RunState : public detail::StopState {
   /// Notes, in a run on several devices: one invocation more of this device will be seen to its
   /// end, whatever happens on the others. Counted for sites that all devices come to.
   void passes(const HostSite& site, int device_now) {
-    if (!site.spots.empty()) progress_of(device_now).passed.fetch_add(1, std::memory_order_acq_rel);
+    if (!site.positions.empty())
+      progress_of(device_now).passed.fetch_add(1, std::memory_order_acq_rel);
   }
   /// Prepares a run on several devices: what they write down is apart.
   void expect(std::span<const int> devices);
@@ -122,8 +122,8 @@ class RunState : public detail::StopState {
   }
 
   /// Keeps the first failure, counts the others, and stops the run. In a run on several devices
-  /// those count that fail at the earliest firing, lowest device first: the others are given the
-  /// time to come to theirs, so that it does not matter which one is ahead. Of a batch whose
+  /// those count that fail at the earliest invocation, lowest device first: the others are given
+  /// the time to come to theirs, so that it does not matter which one is ahead. Of a batch whose
   /// elements are called side by side (`element`) the lowest counts, and no other.
   void fail(ErrorCode code, const HostSite& site, int device, std::exception_ptr cause,
             const std::string& what, std::int64_t element = -1);
@@ -206,8 +206,8 @@ class RunState : public detail::StopState {
     Site site;
     int device = 0;
     std::exception_ptr cause;
-    std::string text, what;    // `what` without where it was
-    std::uint64_t firing = 0;  // of the device, where there are several
+    std::string text, what;        // `what` without where it was
+    std::uint64_t invocation = 0;  // of the device, where there are several
     std::int64_t element = -1;
     const SiteSpec* spec = nullptr;  // may be gone
 
@@ -219,7 +219,7 @@ class RunState : public detail::StopState {
   std::string first_text() const;
   void tell_processes() const noexcept;
   void fail_at_site(ErrorCode code, const std::string& what);
-  void let_others_come(int device_now, std::uint64_t firing) noexcept;
+  void let_others_come(int device_now, std::uint64_t invocation) noexcept;
   std::exception_ptr error() const;
   std::array<Progress, 8> few_;
   std::unique_ptr<Progress[]> many_;
@@ -242,8 +242,8 @@ class RunState : public detail::StopState {
   Condition closed_;
 };
 
-/// Where the current thread stands: inside which firings, of which runs. Linked through the stack,
-/// also across the executor's threads.
+/// Where the current thread stands: inside which invocations, of which runs. Linked through the
+/// stack, also across the executor's threads.
 struct Nesting {
   const Nesting* outer;
   RunState* run;
@@ -260,7 +260,7 @@ extern constinit thread_local const Nesting* current_nesting;
 inline const Nesting* nesting() { return current_nesting; }
 /// Returns whether the thread is inside a listener of an asynchronous tap.
 bool in_delivery();
-/// Makes `nesting` the thread's for a scope: for threads that work on behalf of a firing.
+/// Makes `nesting` the thread's for a scope: for threads that work on behalf of an invocation.
 class NestingScope {
  public:
   explicit NestingScope(const Nesting* nesting) : before_(current_nesting) {

@@ -1,4 +1,4 @@
-// Turns: one order of firings over all devices of a run.
+// Turns: one order of invocations over all devices of a run.
 #pragma once
 #include <vector>
 

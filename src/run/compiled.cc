@@ -328,9 +328,9 @@ void wrap(const Module& module, const std::shared_ptr<const std::string>& target
 }  // namespace
 
 void CompiledProgram::run(std::span<const Tensor* const> arguments, std::span<Tensor> results,
-                          std::shared_ptr<RunRecord> record, const Asked* asked) const {
+                          std::shared_ptr<RunRecord> record, const RunRequest* request) const {
   if (module_->inputs_over.empty()) [[likely]]
-    return run_here(arguments, results, std::move(record), asked);
+    return run_here(arguments, results, std::move(record), request);
   const auto module = module_;  // a function that is called may drop this program
   std::vector<const Tensor*> here(arguments.begin(), arguments.end());
   Tensors parts;
@@ -340,19 +340,19 @@ void CompiledProgram::run(std::span<const Tensor* const> arguments, std::span<Te
     parts.push_back(part_here(*here[i], *module->inputs_over[i]));
     here[i] = &parts.back();
   }
-  run_here(here, results, std::move(record), asked);
+  run_here(here, results, std::move(record), request);
   for (std::size_t i = 0; i < results.size(); ++i)
     if (module->results_over[i]) results[i] = over_processes(results[i], *module->results_over[i]);
 }
 
 void CompiledProgram::run_here(std::span<const Tensor* const> arguments, std::span<Tensor> results,
-                               std::shared_ptr<RunRecord> record, const Asked* asked) const {
+                               std::shared_ptr<RunRecord> record, const RunRequest* request) const {
   if (partitioned_) [[unlikely]]
-    run_partitioned(arguments, results, std::move(record), asked);
-  else if (sites_.empty() && !record && !asked) [[likely]]
+    run_partitioned(arguments, results, std::move(record), request);
+  else if (sites_.empty() && !record && !request) [[likely]]
     run_plain(arguments, results);
   else
-    run_calling(arguments, results, std::move(record), asked);
+    run_calling(arguments, results, std::move(record), request);
 }
 
 void CompiledProgram::run_plain(std::span<const Tensor* const> arguments,
@@ -404,7 +404,7 @@ void CompiledProgram::run_plain(std::span<const Tensor* const> arguments,
 // has been left, and arguments that were donated are gone only if XLA took them.
 void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
                                   std::span<Tensor> results, std::shared_ptr<RunRecord> record,
-                                  const Asked* asked) const {
+                                  const RunRequest* request) const {
   Runtime& runtime = Runtime::get();
   const Home home = home_in(*module_, arguments);
   for (const SitePtr& s : placed_) {
@@ -426,7 +426,7 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
   try {
     if (!record && (record = std::move(lane.idle))) record->floats = host::FloatState::now();
     if (!record) record = std::make_shared<RunRecord>(runtime.plugin());
-    if (asked) asked->give(*record, deadline);
+    if (request) request->give(*record, deadline);
     record->begin(shared_from_this(), lane);
   } catch (...) {
     runtime.leave(lane);
@@ -464,7 +464,7 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
   if (deadline && complete.is_ready() && !record->has_calls_under_way()) deadline.reset();
   // Who started a run without results has nothing else to wait for.
   const auto [ended, owner] =
-      RunRecord::finish(record, {&complete, 1}, asked || (!waits && results.empty()));
+      RunRecord::finish(record, {&complete, 1}, request || (!waits && results.empty()));
   buffers.staged.settle(lane, complete, ended);
   if (ended && record && record->outcome() != host::Outcome::done) {
     for (PJRT_Buffer* b : out.span()) pjrt::Buffer(executable->api(), b);

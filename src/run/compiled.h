@@ -79,20 +79,20 @@ class CompiledProgram : public std::enable_shared_from_this<CompiledProgram> {
   bool calls_processes() const { return of_processes_; }
 
   /// Runs with these argument leaves. `record`: a run prepared by the caller (with deadline,
-  /// context), else one is made where needed. With `asked` waits until the run is over.
+  /// context), else one is made where needed. With `request` waits until the run is over.
   void run(std::span<const Tensor* const> arguments, std::span<Tensor> results,
-           std::shared_ptr<RunRecord> record = nullptr, const Asked* asked = nullptr) const;
+           std::shared_ptr<RunRecord> record = nullptr, const RunRequest* request = nullptr) const;
 
  private:
   friend class RunRecord;
   /// Runs it with arguments and results of this process alone.
   void run_here(std::span<const Tensor* const> arguments, std::span<Tensor> results,
-                std::shared_ptr<RunRecord> record, const Asked* asked) const;
+                std::shared_ptr<RunRecord> record, const RunRequest* request) const;
   void run_plain(std::span<const Tensor* const> arguments, std::span<Tensor> results) const;
   void run_calling(std::span<const Tensor* const> arguments, std::span<Tensor> results,
-                   std::shared_ptr<RunRecord> record, const Asked* asked) const;
+                   std::shared_ptr<RunRecord> record, const RunRequest* request) const;
   void run_partitioned(std::span<const Tensor* const> arguments, std::span<Tensor> results,
-                       std::shared_ptr<RunRecord> record, const Asked* asked) const;
+                       std::shared_ptr<RunRecord> record, const RunRequest* request) const;
   bool takes(std::size_t parameter) const;  // its memory, for results
   const Tensor& parameter(std::size_t i, std::span<const Tensor* const> arguments) const;
   /// Throws TypeError where what it takes is given to it once more.

@@ -14,8 +14,8 @@
 #include "host/timeline.h"
 #include "run/array.h"
 #include "run/compiled.h"
-#include "run/driven.h"
 #include "run/evaluator.h"
+#include "run/interpreted.h"
 #include "run/residual_store.h"
 #include "run/sharded.h"
 
@@ -161,9 +161,9 @@ class OnHost {
 Tensors run::evaluate_equation(const Primitive& primitive, const ParamsPtr& params,
                                TensorSpan operands) {
   refuse_forked();
-  run::DrivenRun* const driven = run::DrivenRun::current();
-  if (driven) driven->check_going();
-  if (primitive.site) return run::fire_now(primitive, params, operands);
+  run::InterpretedRun* const interpreted = run::InterpretedRun::current();
+  if (interpreted) interpreted->check_going();
+  if (primitive.site) return run::invoke_now(primitive, params, operands);
   if (primitive.evaluate) return primitive.evaluate({primitive, params}, operands);
   std::vector<const Tensor*> arguments;
   for (const Tensor& t : operands) arguments.push_back(&t);
@@ -184,8 +184,8 @@ Tensors run::evaluate_equation(const Primitive& primitive, const ParamsPtr& para
       known->once([&] { known->program = compile(primitive, params, operands); });
       known->is_compiled = true;
       results.resize(known->program->result_count());
-      if (driven && known->program->calls())
-        driven->run_part(*known->program, arguments, results);
+      if (interpreted && known->program->calls())
+        interpreted->run_part(*known->program, arguments, results);
       else
         known->program->run(arguments, results);
     }

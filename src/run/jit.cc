@@ -22,8 +22,8 @@
 #include "platform/platform.h"
 #include "run/array.h"
 #include "run/compiled.h"
-#include "run/driven.h"
 #include "run/inspect.h"
+#include "run/interpreted.h"
 #include "run/misses.h"
 #include "run/sharded.h"
 #include "run/stages.h"
@@ -62,8 +62,8 @@ struct Entry : std::enable_shared_from_this<Entry> {
   std::shared_ptr<const run::ProgramModule> module;
   std::shared_ptr<const run::CompiledProgram> compiled;
   run::StagedPrograms staged;
-  const run::StagedProgram* stages = nullptr;     // where the program runs so
-  std::shared_ptr<const run::DrivenSites> sites;  // of a program that the host drives
+  const run::StagedProgram* stages = nullptr;          // where the program runs so
+  std::shared_ptr<const run::InterpretedSites> sites;  // of a program that the host drives
   std::atomic<bool> ready{false};
   std::atomic<bool> has_blocks{false};
   const std::uint64_t overrides = blocks::generation();  // those that its blocks were decided by
@@ -354,7 +354,7 @@ const Entry& find(JitCore& core, const Key& key, const Tracer& tracer, bool comp
   if (mode == Mode::compiled)
     compile_entry(e);
   else
-    e.sites_once([&] { e.sites = std::make_shared<const run::DrivenSites>(*e.program); });
+    e.sites_once([&] { e.sites = std::make_shared<const run::InterpretedSites>(*e.program); });
   e.ready.store(true, std::memory_order_release);
   core.remember(e);
   return e;
@@ -365,8 +365,8 @@ std::shared_ptr<const void> result_like(const Entry& e) { return e.like; }
 
 namespace {
 
-std::shared_ptr<run::DrivenRun> driven_run(const Entry& e) {
-  return std::make_shared<run::DrivenRun>(
+std::shared_ptr<run::InterpretedRun> interpreted_run(const Entry& e) {
+  return std::make_shared<run::InterpretedRun>(
       e.sites, e.stages ? const_cast<run::StagedPrograms*>(&e.staged) : nullptr);
 }
 /// Those of these arguments that the program takes. Throws as a compiled one does.
@@ -389,7 +389,7 @@ Tensors arguments_of(const Key& key) {
 }
 
 /// What operations are given and make is between them on the program's device.
-Tensors drive(const Entry& e, run::DrivenRun& run, const Tensors& arguments) {
+Tensors interpret(const Entry& e, run::InterpretedRun& run, const Tensors& arguments) {
   Tensors inputs = arguments;
   append(inputs, e.captures);
   std::vector<const Tensor*> pointers;
@@ -398,7 +398,7 @@ Tensors drive(const Entry& e, run::DrivenRun& run, const Tensors& arguments) {
   std::optional<DeviceScope> on;
   if (device != run::default_device()) on.emplace(device, Place{});
   const auto donated = donated_of(e, arguments);
-  Tensors results = run.drive([&] {
+  Tensors results = run.interpret([&] {
     if (e.stages) return e.stages->run(std::move(inputs));
     return internal::apply(*e.program, inputs);
   });
@@ -412,22 +412,22 @@ void run(const Entry& e, const Key& key, std::span<Tensor> results) {
   if (e.runs_whole()) [[likely]]
     return e.compiled->run(key.leaves(), results);
   const auto keep = e.shared_from_this();
-  std::ranges::move(drive(e, *driven_run(e), arguments_of(key)), results.begin());
+  std::ranges::move(interpret(e, *interpreted_run(e), arguments_of(key)), results.begin());
 }
 
 void run(const Entry& e, const Key& key, const RunOptions& options, std::span<Tensor> results) {
   PlaceScope at(e.options->place);
   if (e.runs_whole()) {
     const auto keep = e.compiled;
-    const run::Asked asked(options, keep->module().sites);
-    keep->run(key.leaves(), results, nullptr, &asked);
+    const run::RunRequest request(options, keep->module().sites);
+    keep->run(key.leaves(), results, nullptr, &request);
   } else {
     const auto keep = e.shared_from_this();
-    const run::Asked asked(options, e.sites->specs());
-    const auto run = driven_run(e);
+    const run::RunRequest request(options, e.sites->specs());
+    const auto run = interpreted_run(e);
     std::optional<host::Deadline> deadline;
-    asked.give(*run, deadline);
-    std::ranges::move(drive(e, *run, arguments_of(key)), results.begin());
+    request.give(*run, deadline);
+    std::ranges::move(interpret(e, *run, arguments_of(key)), results.begin());
     deadline.reset();
     if (run->failed()) run->rethrow();
   }
@@ -437,14 +437,14 @@ void run(const Entry& e, const Key& key, const RunOptions& options, std::span<Te
 std::shared_ptr<StartedRun> start(const Entry& e, const Key& key, const RunOptions& options) {
   PlaceScope at(e.options->place);
   if (e.runs_whole()) return start_run(e.compiled, arguments_of(key), options);
-  auto run = driven_run(e);
+  auto run = interpreted_run(e);
   const std::vector<SitePtr> sites = e.sites->specs();
   run->own_functions = host::RunFunctions::of(options, sites);
   run->set_of_processes(e.sites->of_processes);
   return start_run(
       run,
       [run, keep = e.shared_from_this(), arguments = arguments_of(key)] {
-        return drive(*keep, *run, arguments);
+        return interpret(*keep, *run, arguments);
       },
       options, sites);
 }

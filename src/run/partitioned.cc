@@ -222,7 +222,7 @@ void wrap_parts(const Module& module, const std::vector<Sharding>& shardings,
 // lanes have been left, and arguments that were donated are gone only if XLA took them.
 void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
                                       std::span<Tensor> results, std::shared_ptr<RunRecord> record,
-                                      const Asked* asked) const {
+                                      const RunRequest* request) const {
   Runtime& runtime = Runtime::get();
   const Module& module = *module_;
   if (!module.donated.empty()) refuse_twice(arguments);
@@ -267,7 +267,7 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
            i] = keep.back()->parts[static_cast<std::size_t>(position)]->buffer.handle();
     }
     if (!record) record = std::make_shared<RunRecord>(runtime.plugin());
-    if (asked) asked->give(*record, deadline);
+    if (request) request->give(*record, deadline);
     record->begin(shared_from_this(), std::move(group));
   } catch (...) {
     for (Lane* lane : lanes) runtime.leave(*lane);
@@ -293,7 +293,7 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
   if (!runtime.platform().on_host)  // see Arguments::views
     record->views = std::make_shared<const decltype(keep)>(std::move(keep));
   const auto [ended, owner] =
-      RunRecord::finish(record, complete, asked || (!waits && results.empty()));
+      RunRecord::finish(record, complete, request || (!waits && results.empty()));
   std::vector<pjrt::Buffer> buffers;
   for (PJRT_Buffer* b : out) buffers.emplace_back(executable->api(), b);
   if (ended && record->outcome() != host::Outcome::done) record->rethrow();

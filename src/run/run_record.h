@@ -27,9 +27,9 @@ class CompiledProgram;
 int mark_of(std::uint64_t number);
 
 /// What a run is asked for whose functions are entered on the thread that waits for it.
-struct Asked {
+struct RunRequest {
   /// Throws TypeError for options that are out of range, or name what these sites do not have.
-  Asked(const RunOptions& options, std::span<const SitePtr> sites);
+  RunRequest(const RunOptions& options, std::span<const SitePtr> sites);
   /// Gives it to a run that has not begun; where that is a deadline, `until` keeps it.
   template <class Run>
   void give(Run& run, std::optional<host::Deadline>& until) const {
@@ -95,7 +95,7 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
   struct Left {
     Lane* lane = nullptr;
     std::vector<Lane*> group;
-    bool seen_by_none = false;   // no undelivered firing looks at the record
+    bool seen_by_none = false;   // no undelivered invocation looks at the record
     std::uint64_t trailing = 0;  // the number of a run that left early
     Owner owner = nullptr;
     void leave() const;

@@ -20,9 +20,9 @@
 #include "host/executor.h"
 #include "host/run_state.h"
 #include "run/array.h"
-#include "run/driven.h"
 #include "run/evaluator.h"
 #include "run/inspect.h"
+#include "run/interpreted.h"
 #include "run/residual_store.h"
 #include "transform/flatten.h"
 #include "transform/simplify.h"
@@ -313,7 +313,7 @@ Tensors StagedProgram::run(Tensors inputs) const {
   Values values(*this, std::move(inputs));
   for (std::size_t s = 0; s < steps_.size(); ++s) {
     const Step& step = steps_[s];
-    DrivenRun::current()->check_going();
+    InterpretedRun::current()->check_going();
     if (!step.device.equations.empty()) {
       const int device = device_of(step);
       std::optional<DeviceScope> scope;
@@ -328,7 +328,7 @@ Tensors StagedProgram::run(Tensors inputs) const {
       Tensors results(step.device.outputs.size());
       const auto program = compiled(s);
       if (program->calls())
-        DrivenRun::current()->run_part(*program, arguments, results);
+        InterpretedRun::current()->run_part(*program, arguments, results);
       else
         program->run(arguments, results);
       keep_stores(arguments, results);
@@ -348,7 +348,7 @@ Tensors StagedProgram::run(Tensors inputs) const {
 /// The host functions of a step, round after round. Those of one round do not read each other and
 /// run at the same time; all of them end before any failure is thrown.
 void StagedProgram::run_host(const Step& step, Tensors& values) const {
-  DrivenRun* const run = DrivenRun::current();
+  InterpretedRun* const run = InterpretedRun::current();
   auto run_one = [&](std::size_t i) {
     const Equation& e = program_.equations[i];
     const PlaceScope::Replace here(e.place);
@@ -367,7 +367,7 @@ void StagedProgram::run_host(const Step& step, Tensors& values) const {
     const int device = default_device();
     host::parallel_for(static_cast<std::int64_t>(round.size()), [&](std::int64_t k) {
       const host::NestingScope nested(outer);
-      const DrivenRun::Scope scope(run);
+      const InterpretedRun::Scope scope(run);
       std::optional<DeviceScope> on;
       if (device > 0) on.emplace(device, Place{});
       const auto i = static_cast<std::size_t>(k);
@@ -416,9 +416,9 @@ std::vector<StageInfo> StagedProgram::stages() const {
 }
 
 Tensors evaluate_program(const ProgramPtr& program, TensorSpan inputs) {
-  const DrivenRun* const driven = DrivenRun::current();
-  if (driven && driven->family())
-    return driven->family()->of(program).run(Tensors(inputs.begin(), inputs.end()));
+  const InterpretedRun* const interpreted = InterpretedRun::current();
+  if (interpreted && interpreted->family())
+    return interpreted->family()->of(program).run(Tensors(inputs.begin(), inputs.end()));
   return apply(*program, inputs);
 }
 

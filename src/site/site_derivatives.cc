@@ -31,7 +31,7 @@ SiteSpec part(const SiteSpec& s, std::size_t first, std::size_t last) {
   return out;
 }
 
-/// Values and tangents in one firing.
+/// Values and tangents in one invocation.
 Jvp show_tangents(const SiteSpec& s, std::span<const Tensor> x, std::span<const Tensor> dx) {
   const std::size_t n = s.operands.size();
   SiteSpec both = s;

@@ -1,8 +1,8 @@
 // Functions for programs of another XLA: a client of the tests' own, which knows nothing of
-// Postern's runs, loads programs whose custom calls have the attributes of guest/asked.
+// Postern's runs, loads programs whose custom calls have the attributes of guest/call_attributes.
 #include "guest/guest.h"
 
-#include "guest/asked.h"
+#include "guest/call_attributes.h"
 #include "pjrt/ffi_frame.h"
 #include "pjrt/pjrt_test.h"
 #include "support.h"

@@ -189,7 +189,8 @@ TEST_F(Foreign, AttributesAreTheSameOfTextAndOfBytes) {
     std::string out;
     (out.append(reinterpret_cast<const char*>(&values), sizeof values), ...);
     return [=](std::size_t count) {
-      return foreign::numbers_of_bytes(element, out, out.size() / sizeof...(values), count).value();
+      return imported::numbers_of_bytes(element, out, out.size() / sizeof...(values), count)
+          .value();
     };
   };
   const auto& items = a.items();

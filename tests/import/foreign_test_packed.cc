@@ -71,7 +71,7 @@ std::string of_element(std::string text, const std::string& result, const std::s
   return text;
 }
 
-// XLA lays them out anew by strides in bytes that they have not, see foreign::moves_axes.
+// XLA lays them out anew by strides in bytes that they have not, see imported::moves_axes.
 TEST(ForeignPacked, IntegersOfLessThanAByteMoveAsBytesDo) {
   Texts programs;
   const auto add = [&](const Moving& m, const std::string& element, const std::string& as) {

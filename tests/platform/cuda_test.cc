@@ -10,7 +10,7 @@
 #include "cuda_fake.h"
 #include "host/queue.h"
 #include "platform/cuda/cuda.h"
-#include "platform/gpu/fire.h"
+#include "platform/gpu/enter.h"
 #include "platform/gpu/handler.h"
 #include "support.h"
 
@@ -61,7 +61,7 @@ class Firing {
     ready();
     state_->sites = site_.get();
     state_->site_count = 1;
-    return gpu::fire(FakeCuda::driver(), *state_, *site_, buffers_.data(), device, stream);
+    return gpu::enter_site(FakeCuda::driver(), *state_, *site_, buffers_.data(), device, stream);
   }
   /// What the run throws.
   std::string failure() {
@@ -314,20 +314,20 @@ TEST_F(Cuda, ASlowFunctionOnDeviceMemoryIsLogged) {
   EXPECT_TRUE(has(testing::internal::GetCapturedStderr(), {"'gpu'", "took", " ms"}));
 }
 
-TEST_F(Cuda, AFailingFunctionCopiesNothingBackAndThePoisonedRunGetsZeros) {
+TEST_F(Cuda, AFailingFunctionCopiesNothingBackAndTheFailingRunGetsZeros) {
   RecordProperty("covers", "GPU-06");
   for (const Memory memory : {Memory::host, Memory::device})
-    for (const bool poison : {false, true}) {
+    for (const bool zeros : {false, true}) {
       Firing f({type<float>({2})}, {type<float>({2})},
                [](View<const float>, View<float>) { throw std::runtime_error("no"); });
       f.spec().memory = memory;
       f.data<float>(1)[1] = 7;
-      f.state().poison = poison;
+      f.state().leaves_zeros = zeros;
       for (int i = 0; i < 2; ++i) {  // the second is skipped
         EXPECT_FALSE(f.fire());
         fake.run(&some_stream);
-        EXPECT_EQ(f.data<float>(1)[1], poison ? 0.0f : 7.0f);
-        if (poison) f.data<float>(1)[1] = 7;
+        EXPECT_EQ(f.data<float>(1)[1], zeros ? 0.0f : 7.0f);
+        if (zeros) f.data<float>(1)[1] = 7;
       }
       EXPECT_TRUE(has(f.failure(), {"call 'gpu' at cuda_test.cc:", "no"})) << f.failure();
     }

@@ -3,7 +3,7 @@
 #include <mutex>
 #include <numeric>
 
-#include "host/fire.h"
+#include "host/enter.h"
 #include "host/queue.h"
 #include "resident.h"
 #include "support.h"
@@ -314,7 +314,7 @@ TEST(TapAsync, AListenerIsToldItsElement) {
   host::RunState run;
   float values[] = {1, 2, 3};
   void* const buffers[] = {values, values};
-  EXPECT_TRUE(host::fire(run, site, buffers, 0));
+  EXPECT_TRUE(host::enter_site(run, site, buffers, 0));
   barrier();
   EXPECT_EQ(seen, (std::vector<std::pair<std::int64_t, float>>{{0, 1}, {1, 2}, {2, 3}}));
 }

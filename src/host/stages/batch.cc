@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "core/lists.h"
+#include "host/enter.h"
 #include "host/executor.h"
-#include "host/fire.h"
 
 namespace postern::internal::host {
 

@@ -7,8 +7,8 @@
 #include <cstring>
 
 #include "core/log.h"
+#include "host/enter.h"
 #include "host/executor.h"
-#include "host/fire.h"
 #include "host/job.h"
 #include "host/spin.h"
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "core/lists.h"
-#include "host/fire.h"
+#include "host/enter.h"
 
 namespace postern::internal::host {
 

@@ -1,5 +1,5 @@
 // Calls that overlap: one site starts the function on copies, another waits for what it gives.
-#include "host/fire.h"
+#include "host/enter.h"
 #include "host/pending.h"
 
 namespace postern::internal::host {

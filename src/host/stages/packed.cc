@@ -8,7 +8,7 @@
 #include "core/check.h"
 #include "core/lists.h"
 #include "core/value.h"
-#include "host/fire.h"
+#include "host/enter.h"
 
 namespace postern::internal::host {
 

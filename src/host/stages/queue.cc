@@ -1,7 +1,7 @@
 // Asynchronous taps: copies in a queue, which delivers them in order.
 #include "host/queue.h"
 
-#include "host/fire.h"
+#include "host/enter.h"
 
 namespace postern::internal::host {
 

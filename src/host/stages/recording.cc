@@ -1,9 +1,9 @@
-// Recording and replaying firings.
+// Recording and replaying invocations.
 //
-// A firing is known by its run's number in the recording, its site's number in the program, its
-// device and its element of a batch; those that agree in all follow each other in their own order.
-// So a replay does not depend on which device or element came first. What a call was given is kept
-// as a digest, what it gave, or a tap was given, in full.
+// An invocation is known by its run's number in the recording, its site's number in the program,
+// its device and its element of a batch; those that agree in all follow each other in their own
+// order. So a replay does not depend on which device or element came first. What a call was given
+// is kept as a digest, what it gave, or a tap was given, in full.
 #include "host/recording.h"
 
 #include <atomic>
@@ -11,7 +11,7 @@
 
 #include "core/check.h"
 #include "core/digest.h"
-#include "host/fire.h"
+#include "host/enter.h"
 #include "host/residual_store.h"
 
 namespace postern::internal::host {

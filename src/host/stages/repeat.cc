@@ -5,14 +5,14 @@
 
 namespace postern::internal::host {
 
-const StageRow repeat_stage = {.applies =
-                                   [](const HostSite& s) {
-                                     return s.here.repeats ||
-                                            std::ranges::any_of(s.spots, &HostSite::Spot::repeats);
-                                   },
-                               .enter =
-                                   [](const Stage& stage, Invocation& i) noexcept {
-                                     return i.site.spot(i.device).repeats || stage.next->enter(i);
-                                   }};
+const StageRow repeat_stage = {
+    .applies =
+        [](const HostSite& s) {
+          return s.here.repeats || std::ranges::any_of(s.positions, &HostSite::Position::repeats);
+        },
+    .enter =
+        [](const Stage& stage, Invocation& i) noexcept {
+          return i.site.position(i.device).repeats || stage.next->enter(i);
+        }};
 
 }  // namespace postern::internal::host

@@ -1,6 +1,6 @@
 // A line in the log when the function takes longer than it should.
 #include "core/log.h"
-#include "host/fire.h"
+#include "host/enter.h"
 
 namespace postern::internal::host {
 

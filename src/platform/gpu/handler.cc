@@ -1,9 +1,9 @@
-// From XLA's call frame on a GPU to a firing.
+// From XLA's call frame on a GPU to an invocation.
 #include "platform/gpu/handler.h"
 
 #include "host/call_frame.h"
 #include "pjrt/ffi.h"
-#include "platform/gpu/fire.h"
+#include "platform/gpu/enter.h"
 
 namespace postern::internal::gpu {
 
@@ -34,7 +34,7 @@ XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
   if (site.is_disabled()) {
     if (run.leaves_zeros) run.passes(site, device);
     if (run.stop.load(std::memory_order_relaxed) && !run.leaves_zeros) return host::stopped(frame);
-  } else if (!fire(*own_driver, run, site, buffers.data, device, pjrt::stream_of(frame)) &&
+  } else if (!enter_site(*own_driver, run, site, buffers.data, device, pjrt::stream_of(frame)) &&
              !run.leaves_zeros) {
     return host::stopped(frame);
   }
@@ -46,9 +46,9 @@ XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
 XLA_FFI_Error* handle_ask(XLA_FFI_CallFrame* frame) {
   if (frame->extension_start && pjrt::answer_metadata(frame)) [[unlikely]]
     return nullptr;
-  const host::Asked asked = host::find_asked(frame);
-  if (asked.run) return answer(frame, *asked.run, asked.answer);
-  return asked.error;
+  const host::RunQuery query = host::run_query(frame);
+  if (query.run) return answer(frame, *query.run, query.answer);
+  return query.error;
 }
 
 }  // namespace

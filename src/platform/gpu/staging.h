@@ -12,7 +12,7 @@
 namespace postern::internal::gpu {
 
 /// Thread-safe. Blocks are recycled; a block that the device may still read or write is given out
-/// again when an event behind that has passed. So there is as much memory as firings need at a
+/// again when an event behind that has passed. So there is as much memory as invocations need at a
 /// time, and `retained` bytes more at most.
 class Staging {
  public:

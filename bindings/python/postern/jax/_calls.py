@@ -99,7 +99,7 @@ class Site:
         return set() if self.pure else {self.effect, _compat.UNORDERED}
 
     def attributes(self, for_export: bool) -> dict[str, typing.Any]:
-        """Those of guest/asked; what has its default is left out."""
+        """Those of guest/call_attributes; what has its default is left out."""
         said: dict[str, typing.Any] = {
             "function": self.function.name_for(for_export),
             "name": self.name,

@@ -1,5 +1,5 @@
 // Attributes of a custom call to a SiteSpec.
-#include "guest/asked.h"
+#include "guest/call_attributes.h"
 
 #include <algorithm>
 #include <charconv>
@@ -14,25 +14,25 @@ namespace {
 
 struct TextAttribute {
   std::string_view name;
-  std::string Asked::*member;
+  std::string CallAttributes::*member;
 };
-constexpr TextAttribute text_attributes[] = {{"function", &Asked::function},
-                                             {"name", &Asked::name},
-                                             {"file", &Asked::file},
-                                             {"kind", &Asked::kind},
-                                             {"levels", &Asked::levels},
-                                             {"paths", &Asked::paths},
-                                             {"transforms", &Asked::transforms},
-                                             {"axes", &Asked::axes}};
+constexpr TextAttribute text_attributes[] = {{"function", &CallAttributes::function},
+                                             {"name", &CallAttributes::name},
+                                             {"file", &CallAttributes::file},
+                                             {"kind", &CallAttributes::kind},
+                                             {"levels", &CallAttributes::levels},
+                                             {"paths", &CallAttributes::paths},
+                                             {"transforms", &CallAttributes::transforms},
+                                             {"axes", &CallAttributes::axes}};
 struct NumberAttribute {
   std::string_view name;
-  std::int64_t Asked::*member;
+  std::int64_t CallAttributes::*member;
 };
-constexpr NumberAttribute number_attributes[] = {{"line", &Asked::line},
-                                                 {"timeout", &Asked::timeout},
-                                                 {"every", &Asked::every},
-                                                 {"parallel", &Asked::parallel},
-                                                 {"kept", &Asked::kept}};
+constexpr NumberAttribute number_attributes[] = {{"line", &CallAttributes::line},
+                                                 {"timeout", &CallAttributes::timeout},
+                                                 {"every", &CallAttributes::every},
+                                                 {"parallel", &CallAttributes::parallel},
+                                                 {"kept", &CallAttributes::kept}};
 
 /// Files' names for Places, which point at them; as many as a process has files.
 const char* kept_name(std::string_view file) {
@@ -87,7 +87,7 @@ MeshAxis axis_of(std::string_view text) {
   return axis;
 }
 
-/// The type of one firing's leaf: without the axes of its levels, which stand in front.
+/// The type of one invocation's leaf: without the axes of its levels, which stand in front.
 Type without_levels(const Type& type, const std::vector<std::int64_t>& sizes) {
   const bool fits =
       type.dims.size() >= sizes.size() && std::equal(sizes.begin(), sizes.end(), type.dims.begin());
@@ -112,7 +112,7 @@ void strip_levels(const std::vector<BatchLevel>& levels, std::vector<Type>& oper
 
 }  // namespace
 
-void Asked::set(std::string_view attribute, const Attribute& value) {
+void CallAttributes::set(std::string_view attribute, const Attribute& value) {
   if (attribute.starts_with(own_prefix)) {
     own.set(std::string(attribute.substr(own_prefix.size())), value);
     return;
@@ -131,7 +131,7 @@ void Asked::set(std::string_view attribute, const Attribute& value) {
   this->*number->member = *given_number;
 }
 
-void Asked::require() const {
+void CallAttributes::require() const {
   check(!function.empty(), "a custom call of Postern names no function");
   check(every >= 1 && timeout >= 0,
         "a custom call of Postern: every must be at least 1, got {}, and timeout at least 0, got "
@@ -141,7 +141,7 @@ void Asked::require() const {
         "a custom call of Postern: kind must be call, tap or async, got '{}'", kind);
 }
 
-std::string Asked::key() const {
+std::string CallAttributes::key() const {
   std::string out = to_string(own);
   for (const TextAttribute& text : text_attributes) out += '\n' + this->*text.member;
   for (const NumberAttribute& number : number_attributes)
@@ -149,13 +149,13 @@ std::string Asked::key() const {
   return out;
 }
 
-std::vector<MeshAxis> Asked::mesh_axes() const {
+std::vector<MeshAxis> CallAttributes::mesh_axes() const {
   std::vector<MeshAxis> out;
   for (const std::string& axis : parts_of(axes, '\n')) out.push_back(axis_of(axis));
   return out;
 }
 
-std::vector<std::int64_t> Asked::coordinates(std::int64_t position) const {
+std::vector<std::int64_t> CallAttributes::coordinates(std::int64_t position) const {
   const std::vector<MeshAxis> mesh = mesh_axes();
   std::vector<std::int64_t> out(mesh.size());
   std::int64_t rest = position;
@@ -168,32 +168,32 @@ std::vector<std::int64_t> Asked::coordinates(std::int64_t position) const {
   return out;
 }
 
-std::shared_ptr<SiteSpec> spec_of(const Asked& asked, std::vector<Type> operands,
+std::shared_ptr<SiteSpec> spec_of(const CallAttributes& attributes, std::vector<Type> operands,
                                   std::vector<Type> results) {
-  if (asked.on_mesh()) {
+  if (attributes.on_mesh()) {
     check(!operands.empty() && operands.back() == make_type(DType::u32, {}),
           "a custom call of Postern has axes, and its last operand is no position on a mesh");
     operands.pop_back();
   }
   auto spec = std::make_shared<SiteSpec>();
-  spec->kind = asked.kind == "call" ? SiteSpec::Kind::call : SiteSpec::Kind::tap;
-  spec->name = asked.name.empty() ? asked.function : asked.name;
-  spec->place = {kept_name(asked.file), "", static_cast<std::uint32_t>(asked.line)};
-  spec->named = {asked.function, asked.own};
-  spec->levels = levels_of(asked.levels, operands.size());
+  spec->kind = attributes.kind == "call" ? SiteSpec::Kind::call : SiteSpec::Kind::tap;
+  spec->name = attributes.name.empty() ? attributes.function : attributes.name;
+  spec->place = {kept_name(attributes.file), "", static_cast<std::uint32_t>(attributes.line)};
+  spec->named = {attributes.function, attributes.own};
+  spec->levels = levels_of(attributes.levels, operands.size());
   strip_levels(spec->levels, operands, results);
   spec->operands = std::move(operands);
   spec->results = std::move(results);
-  spec->operand_paths = parts_of(asked.paths, '\n');
+  spec->operand_paths = parts_of(attributes.paths, '\n');
   spec->operand_paths.resize(spec->operands.size());
   spec->result_paths.resize(spec->results.size());
-  spec->transforms = parts_of(asked.transforms, ',');
+  spec->transforms = parts_of(attributes.transforms, ',');
   spec->derivatives = !spec->transforms.empty();
-  spec->vmap = asked.parallel ? VmapMethod::parallel : VmapMethod::sequential;
+  spec->vmap = attributes.parallel ? VmapMethod::parallel : VmapMethod::sequential;
   spec->effect = Effect::unordered;
-  spec->timeout = std::chrono::nanoseconds(asked.timeout);
-  spec->async = asked.kind == "async";
-  spec->every = asked.every;
+  spec->timeout = std::chrono::nanoseconds(attributes.timeout);
+  spec->async = attributes.kind == "async";
+  spec->every = attributes.every;
   if (spec->has_counts()) spec->counts = std::make_shared<SiteCounts>();
   return spec;
 }

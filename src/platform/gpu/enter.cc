@@ -1,9 +1,9 @@
 // Leaves on their way between the device and host functions.
-#include "platform/gpu/fire.h"
+#include "platform/gpu/enter.h"
 
 #include <exception>
 
-#include "host/fire.h"
+#include "host/enter.h"
 #include "host/queue.h"
 
 namespace postern::internal::gpu {
@@ -103,7 +103,7 @@ bool enter_on_copies(Staging& staging, RunState& run, const HostSite& site, void
   if (places.fetch(driver, site, buffers, stream, true) > 0)
     driver.check(driver.synchronize(stream), "to compute the operands");
   places.block.done();
-  const bool ok = host::fire(run, site, places.data.data(), device);
+  const bool ok = host::enter_site(run, site, places.data.data(), device);
   if (!ok && !run.leaves_zeros) return false;
   for (std::size_t i = site.inputs; i < site.buffers; ++i) {
     const std::size_t bytes = bytes_of(site, i);
@@ -122,12 +122,12 @@ bool enter_in_place(RunState& run, const HostSite& site, void* const* buffers, i
     data.push_back(buffers[i]);
     if (!data.back()) data.back() = nothing;
   }
-  return host::fire({.run = run,
-                     .site = site,
-                     .data = data.data(),
-                     .device = device,
-                     .on_device = true,
-                     .stream = stream});
+  return host::enter_site({.run = run,
+                           .site = site,
+                           .data = data.data(),
+                           .device = device,
+                           .on_device = true,
+                           .stream = stream});
 }
 
 /// Of an asynchronous tap: its leaves come when its queue has room.
@@ -136,13 +136,14 @@ bool fetch_later(Staging& staging, RunState& run, const HostSite& site, void* co
   const host::Fetch fetch = [&] {
     return std::make_unique<Arrival>(staging, site, buffers, stream);
   };
-  return host::fire({.run = run, .site = site, .data = nullptr, .device = device, .fetch = &fetch});
+  return host::enter_site(
+      {.run = run, .site = site, .data = nullptr, .device = device, .fetch = &fetch});
 }
 
 }  // namespace
 
-bool fire(const Driver& driver, RunState& run, const HostSite& site, void* const* buffers,
-          int device, void* stream) noexcept {
+bool enter_site(const Driver& driver, RunState& run, const HostSite& site, void* const* buffers,
+                int device, void* stream) noexcept {
   bool ok = false, staged = false;
   try {
     Staging& staging = staging_of(driver, stream);

@@ -1,8 +1,8 @@
 // Entering host functions: what every execution of a site comes to.
 //
-// fire() goes through the stages of the site, of which the last enters the function; with none it
+// enter_site() goes through the site's stages, of which the last enters the function; with none it
 // does so itself. Nothing here throws through XLA: a failure is kept in the run, which ends by it.
-#include "host/fire.h"
+#include "host/enter.h"
 
 #include <algorithm>
 #include <cstring>
@@ -18,9 +18,9 @@ constinit thread_local std::int64_t one_of_many = -1;
 
 TapInfo Invocation::info(detail::StopState* stop) const {
   const SiteSpec& spec = *site.spec;
-  const HostSite::Spot& spot = site.spot(device);
+  const HostSite::Position& position = site.position(device);
   return {{spec.name, device, spec.place, run.number, StopToken(stop), run.context, run.sink,
-           element, stop, spot.coordinates, spot.part, stream, clusters::rank_now()},
+           element, stop, position.coordinates, position.part, stream, clusters::rank_now()},
           spec.transforms,
           spec.operand_paths,
           spec.recomputed,
@@ -179,7 +179,7 @@ void make_stages(HostSite& site, std::span<const StageRow* const> rows) {
   site.fetched = site.spec->async && !seen;
 }
 
-bool fire(Invocation i) noexcept {
+bool enter_site(Invocation i) noexcept {
   if (!i.site.direct || i.run.is_special()) return i.site.stages->enter(i);
   return begin(i, [&] {
     i.count();

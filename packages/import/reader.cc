@@ -5,7 +5,7 @@
 // that a host function serves becomes a site, and its target and attributes are replaced by ours in
 // the text, which is put together of the edits at the end. What XLA's own parser would die of,
 // brackets or functions nested without end, is refused before XLA sees it. Errors name the line.
-#include "foreign.h"
+#include "reader.h"
 
 #include <algorithm>
 #include <cctype>
@@ -24,7 +24,7 @@
 #include "text_operations.h"
 #include "text_packed.h"
 
-namespace postern::internal::foreign {
+namespace postern::internal::imported {
 
 namespace {
 
@@ -50,8 +50,8 @@ class Reader : MlirText {
   Reader(std::string_view text, const std::string& name)
       : MlirText(text, name), operations_(read_operations(*this)) {}
 
-  Foreign read() {
-    Foreign out;
+  Imported read() {
+    Imported out;
     const std::vector<std::string> functions = require_possible_operations();
     MainText main = read_main(*this, main_end());
     for (const std::string_view t : main.inputs) out.inputs.push_back(tensor(position(t), t));
@@ -382,19 +382,19 @@ static void require_readable(const std::string& text, const std::string& name) {
               fmt::format("load: {}:{}: {}", name, line, why.substr(0, why.find('\n'))));
 }
 
-static Foreign read_text(std::string_view text, const std::string& name) {
+static Imported read_text(std::string_view text, const std::string& name) {
   constexpr std::string_view mark = "\xef\xbb\xbf";  // of Windows' editors
   if (text.starts_with(mark)) text.remove_prefix(mark.size());
   const std::string plain = without_aliases(text, name);
   if (!plain.empty()) text = plain;
   const std::string whole = with_bytes_moved(text, name);
   if (!whole.empty()) text = whole;
-  Foreign out = Reader(text, name).read();
+  Imported out = Reader(text, name).read();
   require_readable(out.text, name);
   return out;
 }
 
-Foreign read_any(std::string_view text, const std::string& name) {
+Imported read_any(std::string_view text, const std::string& name) {
   if (const std::string_view other = other_format(text); !other.empty())
     throw Error(ErrorCode::unimplemented,
                 fmt::format("load: {}: this is {}; what can be loaded is StableHLO", name, other));
@@ -410,4 +410,4 @@ Foreign read_any(std::string_view text, const std::string& name) {
   }
 }
 
-}  // namespace postern::internal::foreign
+}  // namespace postern::internal::imported

@@ -1,5 +1,5 @@
-// Runs that the host drives, and the firings of their sites.
-#include "run/driven.h"
+// Runs that the host drives, and the invocations of their sites.
+#include "run/interpreted.h"
 
 #include <algorithm>
 #include <utility>
@@ -8,7 +8,7 @@
 #include "core/check.h"
 #include "core/lists.h"
 #include "core/result_types.h"
-#include "host/fire.h"
+#include "host/enter.h"
 #include "host/live.h"
 #include "host/pending.h"
 #include "host/recording.h"
@@ -25,9 +25,9 @@ namespace postern::internal::run {
 
 namespace {
 
-constinit thread_local DrivenRun* this_run = nullptr;
+constinit thread_local InterpretedRun* this_run = nullptr;
 
-void add(DrivenSites& to, const SitePtr& site) {
+void add(InterpretedSites& to, const SitePtr& site) {
   if (!to.index.emplace(site.get(), to.list.size()).second) return;
   to.list.emplace_back(site, site->function);
   to.named |= !site->function && site->enters();
@@ -36,8 +36,8 @@ void add(DrivenSites& to, const SitePtr& site) {
 
 }  // namespace
 
-DrivenSites::DrivenSites(const SitePtr& site) { add(*this, site); }
-DrivenSites::DrivenSites(const Program& program)
+InterpretedSites::InterpretedSites(const SitePtr& site) { add(*this, site); }
+InterpretedSites::InterpretedSites(const Program& program)
     : of_processes(std::ranges::any_of(meshes_of(program), spans_processes)),
       text(program.name + "\n") {
   any_equation(program, [&](const Equation& e) {
@@ -47,20 +47,20 @@ DrivenSites::DrivenSites(const Program& program)
   host::add_live_hooks(program.name, specs());
 }
 
-std::vector<SitePtr> DrivenSites::specs() const {
+std::vector<SitePtr> InterpretedSites::specs() const {
   std::vector<SitePtr> out;
   for (const host::HostSite& site : list) out.push_back(site.spec);
   return out;
 }
 
-DrivenRun::DrivenRun(std::shared_ptr<const DrivenSites> of, StagedPrograms* family)
+InterpretedRun::InterpretedRun(std::shared_ptr<const InterpretedSites> of, StagedPrograms* family)
     : sites_(std::move(of)), family_(family) {}
 
-DrivenRun* DrivenRun::current() { return this_run; }
-DrivenRun::Scope::Scope(DrivenRun* run) : before_(std::exchange(this_run, run)) {}
-DrivenRun::Scope::~Scope() { this_run = before_; }
+InterpretedRun* InterpretedRun::current() { return this_run; }
+InterpretedRun::Scope::Scope(InterpretedRun* run) : before_(std::exchange(this_run, run)) {}
+InterpretedRun::Scope::~Scope() { this_run = before_; }
 
-void DrivenRun::begin() {
+void InterpretedRun::begin() {
   open();
   if (number == 0) number = Runtime::get().next_run();
   set_of_processes(sites_->of_processes);
@@ -68,7 +68,7 @@ void DrivenRun::begin() {
   if (!recording) recording = host::current_recording();
   if (recording) recorded_run = recording->begin_run(sites_->text);
   if ((sites_->named || own_functions) && host::enters_functions(recording)) {
-    auto served = std::make_shared<DrivenSites>(*sites_);
+    auto served = std::make_shared<InterpretedSites>(*sites_);
     served->list = host::resolve_names(sites_->list, own_functions.get());
     sites_ = std::move(served);
   }
@@ -77,20 +77,20 @@ void DrivenRun::begin() {
   owner = sites_;
 }
 
-Tensors DrivenRun::drive(const std::function<Tensors()>& body) {
+Tensors InterpretedRun::interpret(const std::function<Tensors()>& body) {
   struct UnderWay {  // so that barriers wait for it
-    DrivenRun& run;
-    const bool is_new = run.start_number == 0;  // else it was started, which has one
-    explicit UnderWay(DrivenRun& r) : run(r) {
-      if (is_new) run.start_number = Runtime::get().add_started();
+    InterpretedRun& run;
+    const bool is_new = run.started == 0;  // else it was started, which has one
+    explicit UnderWay(InterpretedRun& r) : run(r) {
+      if (is_new) run.started = Runtime::get().add_started();
     }
     ~UnderWay() {
-      if (is_new) Runtime::existing().remove_started(run.start_number);
+      if (is_new) Runtime::existing().remove_started(run.started);
     }
   } in_flight(*this);
   const host::Wait waits(*this);
   struct End {  // its functions go with the run, not with who waits for it
-    DrivenRun& run;
+    InterpretedRun& run;
     ~End() {
       run.finish_calls();
       run.close();
@@ -116,14 +116,14 @@ Tensors DrivenRun::drive(const std::function<Tensors()>& body) {
   }
 }
 
-void DrivenRun::check_going() {
+void InterpretedRun::check_going() {
   if (deadline != Clock::time_point::max() && !stop.load() && Clock::now() >= deadline) fail_late();
   if (stop.load(std::memory_order_relaxed)) [[unlikely]]
     rethrow();
 }
 
-void DrivenRun::run_part(const CompiledProgram& program, std::span<const Tensor* const> arguments,
-                         std::span<Tensor> results) {
+void InterpretedRun::run_part(const CompiledProgram& program,
+                              std::span<const Tensor* const> arguments, std::span<Tensor> results) {
   auto part = std::make_shared<RunRecord>(Runtime::get().plugin());
   part->part_of = shared_from_this();
   part->context = context;
@@ -137,7 +137,7 @@ void DrivenRun::run_part(const CompiledProgram& program, std::span<const Tensor*
     parts_.push_back(part);
   }
   struct UnderWay {
-    DrivenRun& run;
+    InterpretedRun& run;
     const RunRecord* part;
     ~UnderWay() {
       std::scoped_lock lock(run.parts_guard_);
@@ -155,7 +155,7 @@ void DrivenRun::run_part(const CompiledProgram& program, std::span<const Tensor*
   }
 }
 
-void DrivenRun::tell_parts() {
+void InterpretedRun::tell_parts() {
   std::scoped_lock lock(parts_guard_);
   for (const auto& part : parts_) {
     if (stop.load()) part->request(host::Outcome::cancelled);
@@ -163,7 +163,7 @@ void DrivenRun::tell_parts() {
   }
 }
 
-const host::HostSite* DrivenRun::find(const SiteSpec& site) const {
+const host::HostSite* InterpretedRun::find(const SiteSpec& site) const {
   const auto found = sites_->index.find(&site);
   if (found == sites_->index.end()) return nullptr;
   return &sites_->list[found->second];
@@ -171,8 +171,7 @@ const host::HostSite* DrivenRun::find(const SiteSpec& site) const {
 
 namespace {
 
-/// Where a call outside of programs is said to be: where its first operand is that was put
-/// somewhere.
+/// Returns where a call outside of programs is: where the first operand is that was put somewhere.
 int device_of(const SiteSpec& spec, TensorSpan operands) {
   if (spec.device >= 0) {
     check_device(spec.device);
@@ -202,8 +201,8 @@ namespace {
 
 /// Barriers wait for a function that was started outside of any run.
 std::shared_ptr<void> until_returned() {
-  const std::uint64_t start_number = Runtime::get().add_started();
-  return {nullptr, [start_number](void*) { Runtime::existing().remove_started(start_number); }};
+  const std::uint64_t started = Runtime::get().add_started();
+  return {nullptr, [started](void*) { Runtime::existing().remove_started(started); }};
 }
 
 /// Memory for handles of such a function: when it goes, nobody can wait any more.
@@ -215,8 +214,7 @@ std::shared_ptr<void> handles(std::shared_ptr<void> bytes, std::size_t count) {
           }};
 }
 
-/// A handle that is not to be had is a mistake of the caller's, who is told so at once outside of
-/// programs.
+/// A handle that is not to be had is the caller's mistake, told at once outside of programs.
 [[noreturn]] void rethrow(host::RunState& run, const SiteSpec& spec) {
   if (!run.outside || spec.role != SiteSpec::Role::wait) run.rethrow();
   try {
@@ -241,20 +239,20 @@ std::shared_ptr<void> handles(std::shared_ptr<void> bytes, std::size_t count) {
 // Afterwards the results, which for a tap are its operands, are in host memory and in their dtypes'
 // ranges. Throws a CallbackError where sites are nested too deep, and the run's failure if the
 // function fails or ends the run.
-Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, TensorSpan operands) {
+Tensors invoke_now(const Primitive& primitive, const ParamsPtr& params, TensorSpan operands) {
   const SitePtr& spec = as<SiteParams>(*params).site;
   const int device = device_of(*spec, operands);
-  DrivenRun* const whole = this_run;
-  DrivenRun* run = whole;
+  InterpretedRun* const whole = this_run;
+  InterpretedRun* run = whole;
   std::span<const int> devices;  // outside of every program: of all
   if (run) devices = {&device, 1};
   wait_for_earlier(reach_of(*spec), devices);
   refuse_depth(*spec, device);
   const host::HostSite* site = nullptr;
   if (run) site = run->find(*spec);
-  std::shared_ptr<DrivenRun> alone;
+  std::shared_ptr<InterpretedRun> alone;
   if (!site) {  // outside of every program, or written by a rule while the program runs
-    alone = std::make_shared<DrivenRun>(std::make_shared<const DrivenSites>(spec));
+    alone = std::make_shared<InterpretedRun>(std::make_shared<const InterpretedSites>(spec));
     if (run) {
       alone->number = run->number;
       alone->context = run->context;
@@ -300,13 +298,13 @@ Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, TensorSpan
     }
   }
   const host::FloatScope as_caller(run->floats);
-  PlaceScope::Replace at({});             // what the function does has places of its own,
-  const DrivenRun::Scope apart(nullptr);  // and what it runs is its own affair
-  if (!host::fire({.run = *run,
-                   .site = *site,
-                   .data = buffers.data(),
-                   .device = device,
-                   .unpacked = true})) {
+  PlaceScope::Replace at({});                  // what the function does has places of its own,
+  const InterpretedRun::Scope apart(nullptr);  // and what it runs is its own affair
+  if (!host::enter_site({.run = *run,
+                         .site = *site,
+                         .data = buffers.data(),
+                         .device = device,
+                         .unpacked = true})) {
     if (whole && whole->stop.load()) whole->rethrow();
     rethrow(*run, *spec);
   }

@@ -1,5 +1,5 @@
-// DrivenRun: an execution whose host functions are entered between its operations, by the threads
-// that drive it: Mode::staged, Mode::evaluate, and operations at once.
+// InterpretedRun: an execution whose host functions are entered between its operations, by the
+// threads that drive it: Mode::staged, Mode::evaluate, and operations at once.
 #pragma once
 #include <functional>
 #include <map>
@@ -16,9 +16,9 @@ class RunRecord;
 class StagedPrograms;
 
 /// The sites of a program and of those inside it.
-struct DrivenSites {
-  explicit DrivenSites(const Program& program);
-  explicit DrivenSites(const SitePtr& site);
+struct InterpretedSites {
+  explicit InterpretedSites(const Program& program);
+  explicit InterpretedSites(const SitePtr& site);
 
   std::vector<SitePtr> specs() const;
 
@@ -29,20 +29,21 @@ struct DrivenSites {
   std::string text;  // the same in every process: which program a recording is of
 };
 
-class DrivenRun : public host::RunState, public std::enable_shared_from_this<DrivenRun> {
+class InterpretedRun : public host::RunState, public std::enable_shared_from_this<InterpretedRun> {
  public:
   /// Takes a family. `family`: what the programs inside it run as; null: operation by operation.
-  explicit DrivenRun(std::shared_ptr<const DrivenSites> of, StagedPrograms* family = nullptr);
+  explicit InterpretedRun(std::shared_ptr<const InterpretedSites> of,
+                          StagedPrograms* family = nullptr);
 
-  /// Runs `body`, which may fire the run's sites.
-  Tensors drive(const std::function<Tensors()>& body);
+  /// Runs `body`, which may enter the run's sites.
+  Tensors interpret(const std::function<Tensors()>& body);
   /// Throws when the run has failed, was asked to end, or is late.
   void check_going();
   /// Runs a compiled program that calls back as a part of this one, to its end.
   void run_part(const CompiledProgram& program, std::span<const Tensor* const> arguments,
                 std::span<Tensor> results);
 
-  /// What it was given for itself; null: nothing. Set before it is driven.
+  /// What it was given for itself; null: nothing. Set before it begins.
   std::shared_ptr<const host::RunFunctions> own_functions;
 
   std::weak_ptr<host::RunState> handle() override { return weak_from_this(); }
@@ -50,24 +51,25 @@ class DrivenRun : public host::RunState, public std::enable_shared_from_this<Dri
   StagedPrograms* family() const { return family_; }
 
   /// Returns the run that this thread drives, if any.
-  static DrivenRun* current();
+  static InterpretedRun* current();
   /// The thread drives that run (null: none) for a scope.
   class Scope {
    public:
-    explicit Scope(DrivenRun* run);
+    explicit Scope(InterpretedRun* run);
     ~Scope();
     Scope(const Scope&) = delete;
 
    private:
-    DrivenRun* const before_;
+    InterpretedRun* const before_;
   };
 
  private:
-  friend Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, TensorSpan operands);
+  friend Tensors invoke_now(const Primitive& primitive, const ParamsPtr& params,
+                            TensorSpan operands);
   void begin();
   const host::HostSite* find(const SiteSpec& site) const;
 
-  std::shared_ptr<const DrivenSites> sites_;
+  std::shared_ptr<const InterpretedSites> sites_;
   StagedPrograms* const family_;
   Mutex parts_guard_;
   std::vector<std::shared_ptr<RunRecord>> parts_;  // under way
@@ -75,6 +77,6 @@ class DrivenRun : public host::RunState, public std::enable_shared_from_this<Dri
 
 /// Fires a call or tap on concrete tensors: its function runs here and now, on this thread, with
 /// the checks of the compiled path.
-Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, TensorSpan operands);
+Tensors invoke_now(const Primitive& primitive, const ParamsPtr& params, TensorSpan operands);
 
 }  // namespace postern::internal::run

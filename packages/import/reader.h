@@ -7,10 +7,10 @@
 
 #include "spi.h"
 
-namespace postern::internal::foreign {
+namespace postern::internal::imported {
 
-/// Reads a module as `read_foreign` of the library.
-Foreign read_any(std::string_view text, const std::string& name);
+/// Reads a module as `read_imported` of the library.
+Imported read_any(std::string_view text, const std::string& name);
 
 /// Who serves a target. FFI handlers are noted, as XLA must know them. Those of XLA's own that say
 /// where parts of values lie give what they are given: there is one device.
@@ -28,4 +28,4 @@ std::string brings_computations(std::string_view target);
 /// Reads tensor<2xf32> and the like. Throws Error.
 Type mlir_type(std::string_view text);
 
-}  // namespace postern::internal::foreign
+}  // namespace postern::internal::imported

@@ -23,7 +23,7 @@ inline constexpr std::string_view own_prefix = "with_";
 ///   kind        string: "call"; "tap", whose results are none; or "async", a tap that is not
 ///               waited for
 ///   timeout     i64: nanoseconds; 0: none
-///   every       i64: firings 0, every, 2 * every, ... of the place reach a tap's function
+///   every       i64: invocations 0, every, 2 * every, ... of the place reach a tap's function
 ///   levels      string: batch levels, outermost first, as "3:TF,2:TT": sizes, and which operands
 ///               have them in front; the function is entered for each element
 ///   parallel    i64: not 0: for many elements at a time
@@ -34,7 +34,7 @@ inline constexpr std::string_view own_prefix = "with_";
 ///   axes        string: of the mesh around the call, as "2 x", a line for each: size and name. The
 ///               last operand, a ui32, is then the position on the mesh, and not the function's
 ///   with_...    any: the function's own attributes, without the prefix
-struct Asked {
+struct CallAttributes {
   std::string function, name, file, kind, levels, paths, transforms, axes;
   std::int64_t line = 0, timeout = 0, every = 1, parallel = 0, kept = 0;
   Attributes own;
@@ -48,14 +48,13 @@ struct Asked {
 
   bool on_mesh() const { return !axes.empty(); }
   std::vector<MeshAxis> mesh_axes() const;
-  /// Returns the coordinates of that position, by axis. Throws Error for one that the mesh does not
-  /// have.
+  /// Returns the coordinates of that position, by axis. Throws Error where the mesh has none.
   std::vector<std::int64_t> coordinates(std::int64_t position) const;
 };
 
 /// Returns the site of a call with buffers of these types, without tokens. Throws Error where the
 /// batch levels do not fit them, or the position on a mesh is missing.
-std::shared_ptr<SiteSpec> spec_of(const Asked& asked, std::vector<Type> operands,
+std::shared_ptr<SiteSpec> spec_of(const CallAttributes& attributes, std::vector<Type> operands,
                                   std::vector<Type> results);
 
 }  // namespace postern::internal::guest

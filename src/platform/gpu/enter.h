@@ -1,4 +1,4 @@
-// Firings of programs on a GPU.
+// Invocations of programs on a GPU.
 #pragma once
 #include "host/run_state.h"
 #include "platform/gpu/staging.h"
@@ -8,9 +8,8 @@ namespace postern::internal::gpu {
 /// Enters a site's function for the device buffers of one execution (operands, mask, results),
 /// which work queued on `stream` makes and reads. Operands are copied to pinned memory, the stream
 /// is waited for once, results are copied back without another wait. An asynchronous tap only
-/// queues a copy and an event. False when the run must not go on; results are then zeros if it is
-/// poisoned.
-bool fire(const Driver& driver, host::RunState& run, const host::HostSite& site,
-          void* const* buffers, int device, void* stream) noexcept;
+/// queues a copy and an event. False when the run must not go on; it may leave zeros.
+bool enter_site(const Driver& driver, host::RunState& run, const host::HostSite& site,
+                void* const* buffers, int device, void* stream) noexcept;
 
 }  // namespace postern::internal::gpu
