@@ -41,7 +41,7 @@ std::vector<std::int64_t> place_of_process(const Mesh& mesh, int rank) {
 
 }  // namespace
 
-bool is_cut_over_processes(const Sharding& sharding) {
+bool is_sharded_over_processes(const Sharding& sharding) {
   return std::ranges::any_of(sharding.spec().parts(), [&](const auto& names) {
     return std::ranges::any_of(names, [&](const std::string& name) {
       return is_of_processes(sharding.mesh(), name) && sharding.mesh().size(name) > 1;
@@ -62,24 +62,24 @@ std::int64_t position_on(const Mesh& mesh, std::size_t device, int rank) {
   return out;
 }
 
-std::vector<IndexRange> part_of_process(const Sharding& sharding, const Dims& whole, int rank) {
+std::vector<IndexRange> addressable_ranges(const Sharding& sharding, const Dims& global, int rank) {
   const std::vector<std::int64_t> place = place_of_process(sharding.mesh(), rank);
   std::vector<IndexRange> out;
-  for (std::size_t i = 0; i < whole.size(); ++i) {
+  for (std::size_t i = 0; i < global.size(); ++i) {
     const auto [index, count] = piece_at(sharding.mesh(), names_across(sharding, i), place);
-    out.push_back({index * (whole[i] / count), (index + 1) * (whole[i] / count)});
+    out.push_back({index * (global[i] / count), (index + 1) * (global[i] / count)});
   }
   return out;
 }
 
-Type part_of_each_process(const Sharding& sharding, const Type& whole) {
-  Type out = whole;
-  const std::vector<IndexRange> first = part_of_process(sharding, whole.dims, 0);
+Type addressable_type(const Sharding& sharding, const Type& global) {
+  Type out = global;
+  const std::vector<IndexRange> first = addressable_ranges(sharding, global.dims, 0);
   for (std::size_t i = 0; i < first.size(); ++i) out.dims[i] = first[i].end - first[i].begin;
   return out;
 }
 
-Type whole_of_processes(const Sharding& sharding, const Type& part) {
+Type global_type(const Sharding& sharding, const Type& part) {
   const std::vector<std::int64_t> nowhere(sharding.mesh().axes().size(), 0);
   Type out = part;
   for (std::size_t i = 0; i < out.dims.size(); ++i)

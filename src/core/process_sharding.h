@@ -10,17 +10,16 @@
 namespace postern::internal {
 
 /// Returns whether some part of an array is on one process and not on another.
-bool is_cut_over_processes(const Sharding& sharding);
+bool is_sharded_over_processes(const Sharding& sharding);
 /// Returns the position in the mesh of device number `device` of those that it names, on this
 /// process.
 std::int64_t position_on(const Mesh& mesh, std::size_t device, int rank);
 /// Returns what the devices of a process hold together, its type, and that of the whole it is a
 /// part of.
-std::vector<IndexRange> part_of_process(const Sharding& sharding, const Dims& whole, int rank);
-Type part_of_each_process(const Sharding& sharding, const Type& whole);
-Type whole_of_processes(const Sharding& sharding, const Type& part);
-/// Returns the mesh of the devices of a process; none where each takes part with the one that it
-/// runs on.
+std::vector<IndexRange> addressable_ranges(const Sharding& sharding, const Dims& global, int rank);
+Type addressable_type(const Sharding& sharding, const Type& global);
+Type global_type(const Sharding& sharding, const Type& part);
+/// Returns the mesh of the devices of a process; none where each has the one that it runs on.
 std::optional<Mesh> mesh_on_each_process(const Mesh& mesh);
 /// Returns how the part lies there.
 std::optional<Sharding> on_each_process(const Sharding& sharding);

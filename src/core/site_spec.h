@@ -64,11 +64,11 @@ struct SiteSpec {
   std::shared_ptr<const Mesh> mesh;     // in shard_map: what the operands are parts on
   std::optional<Sharding> partitioned;  // where the site asked to be cut
   // How the first operand is a part on the mesh, where that is known, and of what.
-  std::optional<P> cut;
-  Dims whole;
+  std::optional<P> shard_spec;
+  Dims global_dims;
   // The same on a mesh of processes, of which `mesh` has this one's devices.
-  std::optional<Sharding> over;
-  Dims over_whole;
+  std::optional<Sharding> process_sharding;
+  Dims process_dims;
 
   std::vector<BatchLevel> levels;
   bool masked = false;  // the equation's last operand is pred, one for each element of the batch:
@@ -153,8 +153,9 @@ struct Described<SiteSpec> {
       transient("counts", &S::counts),
       field("live", &S::live).when([](const S& s) { return s.live != nullptr; }),
       field("mesh", &S::mesh), field("memory", &S::memory), field("one_order", &S::one_order),
-      field("partitioned", &S::partitioned), field("cut", &S::cut), field("whole", &S::whole),
-      field("over", &S::over), field("over_whole", &S::over_whole), field("device", &S::device),
+      field("partitioned", &S::partitioned), field("cut", &S::shard_spec),
+      field("whole", &S::global_dims), field("over", &S::process_sharding),
+      field("over_whole", &S::process_dims), field("device", &S::device),
       transient("from_file", &S::from_file));  // the loader says so
 };
 
@@ -164,8 +165,7 @@ void check_signature(const SiteSpec& site, const detail::HostFunction& function)
 /// Checks the site's own function likewise, if it is known.
 void check_signature(const SiteSpec& site);
 
-/// Returns what stands for the function of a live hook that has none of its own: does nothing with
-/// any leaves.
+/// Returns what stands for the function of a live hook that has none: does nothing.
 const std::shared_ptr<const detail::HostFunction>& disabled();
 
 /// Parameters of the one primitive behind call, tap, hook and print.

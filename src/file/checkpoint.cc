@@ -51,10 +51,10 @@ std::vector<std::int64_t> positions_here(const Mesh& mesh) {
 /// The site says how its first leaf is cut, and with TapOptions::partitioned all are cut like it.
 Spread spread_of(const SiteSpec* site, int device,
                  std::vector<std::pair<std::string, Type>> leaves) {
-  const bool over = site && site->over;
+  const bool over = site && site->process_sharding;
   if (!over && (!site || !site->mesh || site->mesh->size() == 1)) return whole(std::move(leaves));
-  const Mesh& mesh = over ? site->over->mesh() : *site->mesh;
-  if ((!over && !site->cut) || (!site->partitioned && leaves.size() > 1))
+  const Mesh& mesh = over ? site->process_sharding->mesh() : *site->mesh;
+  if ((!over && !site->shard_spec) || (!site->partitioned && leaves.size() > 1))
     throw Error(ErrorCode::failed_precondition,
                 "checkpoint: in shard_map the place of a device's parts in the whole is known of a "
                 "tap's first leaf at most; tap outside of it, or each leaf alone into a folder of "
@@ -65,7 +65,7 @@ Spread spread_of(const SiteSpec* site, int device,
         ErrorCode::failed_precondition,
         fmt::format("checkpoint: the program lies over {}, and the cluster has {} processes",
                     to_string(mesh), clusters::size_now()));
-  const Sharding sharding(mesh, over ? site->over->spec() : *site->cut);
+  const Sharding sharding(mesh, over ? site->process_sharding->spec() : *site->shard_spec);
   const std::vector<std::int64_t> here = positions_here(mesh);
   const auto found = std::ranges::find(mesh.devices(), device);
   const bool is_named = found != mesh.devices().end();  // else each process has one device
@@ -245,7 +245,7 @@ void CheckpointState::see(const TapInfo& info, std::span<const AnyView> leaves) 
   const host::Nesting* const here = host::nesting();
   const SiteSpec* const site = here && here->site ? here->site->spec.get() : nullptr;
   const Spread spread = spread_of(site, info.device, std::move(types));
-  const bool over = site && site->over && clusters::size_now() > 1;
+  const bool over = site && site->process_sharding && clusters::size_now() > 1;
   const std::uint64_t job_run = over && here->run ? here->run->job_run() : 0;
   if (over && job_run == 0)
     throw Error(ErrorCode::failed_precondition,

@@ -124,10 +124,10 @@ void read_over_devices(Module& module, const Json& json, std::size_t inputs) {
 Json over_processes(const run::ProgramModule& module) {
   Json inputs = Json::array();
   for (const int i : module.parameters) {
-    const auto& s = module.inputs_over[static_cast<std::size_t>(i)];
+    const auto& s = module.global_inputs[static_cast<std::size_t>(i)];
     inputs.push_back(s ? file::to_json(*s) : Json());
   }
-  Json out = {{"inputs", std::move(inputs)}, {"outputs", file::to_json(module.results_over)}};
+  Json out = {{"inputs", std::move(inputs)}, {"outputs", file::to_json(module.global_results)}};
   for (Json& list : out)
     for (Json& sharding : list)
       if (module.any_number && !sharding.is_null()) file::of_all_processes(sharding);
@@ -142,9 +142,10 @@ Json site_to_json(const SiteSpec& site, bool any_number) {
   return file::to_json(out);
 }
 void read_over_processes(run::ProgramModule& module, const Json& json, std::size_t inputs) {
-  module.inputs_over = file::shardings_from(json.at("inputs"));
-  module.results_over = file::shardings_from(json.at("outputs"));
-  check(module.inputs_over.size() == inputs && module.results_over.size() == module.results.size(),
+  module.global_inputs = file::shardings_from(json.at("inputs"));
+  module.global_results = file::shardings_from(json.at("outputs"));
+  check(module.global_inputs.size() == inputs &&
+            module.global_results.size() == module.results.size(),
         "a program over processes says not of each argument and result how it lies");
 }
 
@@ -152,7 +153,7 @@ void read_over_processes(run::ProgramModule& module, const Json& json, std::size
 std::vector<Type> whole_types(std::vector<Type> types,
                               const std::vector<std::optional<Sharding>>& over) {
   for (std::size_t i = 0; i < over.size(); ++i)
-    if (over[i]) types[i] = whole_of_processes(*over[i], types[i]);
+    if (over[i]) types[i] = global_type(*over[i], types[i]);
   return types;
 }
 
@@ -186,13 +187,13 @@ std::string saved_text(const Lowered& program, const SaveOptions& options, Place
   std::vector<Type> inputs = program.program().inputs();
   for (const int i : module->parameters) {
     const auto at = static_cast<std::size_t>(i);
-    const bool over = !module->inputs_over.empty() && module->inputs_over[at];
+    const bool over = !module->global_inputs.empty() && module->global_inputs[at];
     about["inputs"].push_back(
-        to_string(over ? part_of_each_process(*module->inputs_over[at], inputs[at]) : inputs[at]));
+        to_string(over ? addressable_type(*module->global_inputs[at], inputs[at]) : inputs[at]));
   }
   for (const Type& t : module->results) about["outputs"].push_back(to_string(t));
   if (module->partitioned()) about["over"] = over_devices(*module);
-  if (!module->inputs_over.empty()) about["over_processes"] = over_processes(*module);
+  if (!module->global_inputs.empty()) about["over_processes"] = over_processes(*module);
   std::string body;
   std::error_code none;  // a working directory that is gone is no folder of files
   const std::filesystem::path root =
@@ -228,8 +229,8 @@ Loaded loaded(std::vector<Type> inputs, run::ProgramModule module,
   auto program = std::make_shared<detail::LoadedProgram>();
   program->place = place;
   for (const SitePtr& s : module.sites) program->sites.push_back(described(*s));
-  program->inputs = whole_types(std::move(inputs), module.inputs_over);
-  program->outputs = whole_types(module.results, module.results_over);
+  program->inputs = whole_types(std::move(inputs), module.global_inputs);
+  program->outputs = whole_types(module.results, module.global_results);
   program->blocks = std::move(blocks);
   program->handlers = std::move(handlers);
   program->module = std::make_shared<const run::ProgramModule>(std::move(module));

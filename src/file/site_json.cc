@@ -54,11 +54,11 @@ void check_role(const SiteSpec& s) {
 
 /// How it lies over processes is only told, so it must fit for itself.
 void check_over(const SiteSpec& s) {
-  if (!s.over) return;
-  const Mesh& mesh = s.over->mesh();
+  if (!s.process_sharding) return;
+  const Mesh& mesh = s.process_sharding->mesh();
   check(spans_processes(mesh) && (!s.mesh || s.mesh->size() <= mesh.size()),
         "a site lies over no processes");
-  s.over->part_type(make_type(DType::u8, s.over_whole));
+  s.process_sharding->part_type(make_type(DType::u8, s.process_dims));
 }
 
 }  // namespace
@@ -160,13 +160,14 @@ SiteSpec site_from(const Json& from) {
     check(s.is_tap() && s.named.name.empty(), "a site is a print and not a tap");
     s.function = print_from(print, s.operands);
   }
-  check(!s.partitioned || (s.over && s.over->mesh() == s.partitioned->mesh()) ||
+  check(!s.partitioned ||
+            (s.process_sharding && s.process_sharding->mesh() == s.partitioned->mesh()) ||
             (s.mesh && *s.mesh == s.partitioned->mesh()),
         "a site's parts are not on its mesh");
-  if (s.cut) {
+  if (s.shard_spec) {
     check(s.mesh != nullptr, "a site's parts are not on its mesh");
-    const Sharding part(*s.mesh, *s.cut);
-    for (std::int64_t i = 0; i < s.mesh->size(); ++i) index_ranges(part, s.whole, i);
+    const Sharding part(*s.mesh, *s.shard_spec);
+    for (std::int64_t i = 0; i < s.mesh->size(); ++i) index_ranges(part, s.global_dims, i);
   }
   check(s.process >= -1, "a site is shown on no process");
   if (s.process >= 0) clusters::Cluster::get();

@@ -46,14 +46,13 @@ HostSite::HostSite(SitePtr s, std::shared_ptr<const detail::HostFunction> fn)
   here.part = part_over_processes(0);
   for (std::int64_t i = 0; spec->mesh && i < spec->mesh->size(); ++i) {
     const auto device = size_of(i);
-    MeshPosition position{spec->mesh->coordinates(spec->mesh->devices()[device]),
-                          part_over_processes(device)};
-    if (spec->cut && !spec->over)
-      position.part = index_ranges(Sharding(*spec->mesh, *spec->cut), spec->whole, i);
-    const auto has_it = [&](const MeshPosition& before) { return before.part == position.part; };
-    position.repeats = here.repeats || (spec->partitioned && spec->is_tap() &&
-                                        std::ranges::any_of(positions, has_it));
-    positions.push_back(std::move(position));
+    Position p{spec->mesh->coordinates(spec->mesh->devices()[device]), part_over_processes(device)};
+    if (spec->shard_spec && !spec->process_sharding)
+      p.part = index_ranges(Sharding(*spec->mesh, *spec->shard_spec), spec->global_dims, i);
+    const auto has_it = [&](const Position& before) { return before.part == p.part; };
+    p.repeats = here.repeats ||
+                (spec->partitioned && spec->is_tap() && std::ranges::any_of(positions, has_it));
+    positions.push_back(std::move(p));
   }
   inputs = operands + spec->masked;
   buffers = inputs + results;
@@ -107,20 +106,20 @@ std::size_t HostSite::position_of(int device) const {
   return size_of(std::ranges::find(devices, device) - devices.begin());
 }
 
-const HostSite::MeshPosition& HostSite::position(int device) const {
+const HostSite::Position& HostSite::position(int device) const {
   const std::size_t i = position_of(device);
   return i < positions.size() ? positions[i] : here;
 }
 
 /// Which part of the whole this process's device of that number has; nothing where it is not known.
 std::vector<IndexRange> HostSite::part_over_processes(std::size_t device) const {
-  if (!spec->over) return {};
+  if (!spec->process_sharding) return {};
   std::int64_t processes = 1;
-  for (const MeshAxis& a : spec->over->mesh().axes())
+  for (const MeshAxis& a : spec->process_sharding->mesh().axes())
     if (a.of_processes) processes *= a.size;
   if (processes != clusters::size_now()) return {};  // the program was made by others
-  return index_ranges(*spec->over, spec->over_whole,
-                      position_on(spec->over->mesh(), device, clusters::rank_now()));
+  return index_ranges(*spec->process_sharding, spec->process_dims,
+                      position_on(spec->process_sharding->mesh(), device, clusters::rank_now()));
 }
 
 }  // namespace postern::internal::host

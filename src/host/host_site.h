@@ -1,5 +1,4 @@
-// HostSite: a site made ready for the hot path. Whatever can be known before a run is worked out
-// here.
+// HostSite: a site ready for the hot path. What is known before a run is worked out here.
 #pragma once
 #include "core/site_spec.h"
 
@@ -15,17 +14,16 @@ struct HostSite {
   void serve(std::shared_ptr<const detail::HostFunction> found);
 
   /// What a function is told of where it runs, by device of the site's mesh.
-  struct MeshPosition {
+  struct Position {
     std::vector<std::int64_t> coordinates;
     std::vector<IndexRange> part;
     bool repeats = false;  // a tap that another device or process fires
   };
-  const MeshPosition& position(int device) const;
+  const Position& position(int device) const;
   std::size_t position_of(int device) const;  // its place in `positions`, or behind them
   std::vector<IndexRange> part_over_processes(std::size_t device) const;
 
-  /// Returns of a live hook: nobody listens. Then an invocation does nothing but take its turn, if
-  /// it has one.
+  /// Returns whether nobody listens at a live hook. An invocation then takes its turn, if any.
   bool is_disabled() const {
     return enabled && !enabled->load(std::memory_order_relaxed) && !one_order();
   }
@@ -48,8 +46,7 @@ struct HostSite {
   // The program is from a file: what it passes must be compared with the site.
   bool unchecked = false;
   bool fetched = false;  // an asynchronous tap at whose leaves nobody looks before it is delivered
-  bool is_ours =
-      false;  // no user's function: it is for the residual stores of loops, or meets processes
+  bool is_ours = false;  // no user's function: it is for residuals of loops, or meets processes
   // Of a live hook that has no listener of its own: whether any was turned on.
   const std::atomic<bool>* enabled = nullptr;
   std::size_t operands = 0, results = 0;
@@ -75,8 +72,8 @@ struct HostSite {
   // Of the equation's operands and results, one byte an element at least.
   std::vector<std::size_t> buffer_bytes;
 
-  std::vector<MeshPosition> positions;
-  MeshPosition here;  // where there is no mesh
+  std::vector<Position> positions;
+  Position here;  // where there is no mesh
 };
 
 }  // namespace postern::internal::host

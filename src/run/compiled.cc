@@ -121,9 +121,9 @@ std::shared_ptr<const ProgramModule> module_of(LoweringOptions& options, Expande
   options.outputs = std::move(here.outputs);
   const auto keep = write_out(options, arguments, captures, most);
   ProgramModule out{Lowering(options).module(*here.program), {}, {}, here.any_number};
-  if (here.any_over) {
-    out.inputs_over = std::move(here.inputs_over);
-    out.results_over = std::move(here.outputs_over);
+  if (here.any_global) {
+    out.global_inputs = std::move(here.global_inputs);
+    out.global_results = std::move(here.global_outputs);
   }
   return std::make_shared<const ProgramModule>(std::move(out));
 }
@@ -152,7 +152,7 @@ std::shared_ptr<const ProgramModule> lower(const Lowerable& program) {
   // What lies over processes is not written out: the text is the same on all of them.
   Tensors captures = program.captures;
   for (std::size_t i = 0; i < captures.size(); ++i)
-    if (here.any_over && here.inputs_over[program.arguments + i]) captures[i] = Tensor();
+    if (here.any_global && here.global_inputs[program.arguments + i]) captures[i] = Tensor();
   return module_of(options, std::move(here), program.arguments, captures, 4096);
 }
 
@@ -168,17 +168,17 @@ std::shared_ptr<const ProgramModule> lower_for_file(const Lowered& lowered) {
   Expanded::Shardings inputs(program.inputs.size()), outputs = before.result_shardings;
   for (std::size_t i = 0; i < before.parameter_shardings.size(); ++i)
     inputs[static_cast<std::size_t>(before.parameters[i])] = before.parameter_shardings[i];
-  for (std::size_t i = 0; i < before.inputs_over.size(); ++i) {
-    if (!before.inputs_over[i]) continue;
+  for (std::size_t i = 0; i < before.global_inputs.size(); ++i) {
+    if (!before.global_inputs[i]) continue;
     check(i < arguments,
           "save: the program has captured a tensor that lies over processes, {}, which a file "
           "cannot hold; make it an argument",
-          to_string(*before.inputs_over[i]));
-    inputs[i] = before.inputs_over[i];
+          to_string(*before.global_inputs[i]));
+    inputs[i] = before.global_inputs[i];
   }
   outputs.resize(program.outputs.size());
-  for (std::size_t i = 0; i < before.results_over.size(); ++i)
-    if (before.results_over[i]) outputs[i] = before.results_over[i];
+  for (std::size_t i = 0; i < before.global_results.size(); ++i)
+    if (before.global_results[i]) outputs[i] = before.global_results[i];
   return module_of(options,
                    passed({lowered.program().internal(), std::move(inputs), std::move(outputs)}),
                    arguments, lowered.captures(), std::numeric_limits<std::size_t>::max());
@@ -199,8 +199,8 @@ CompiledProgram::CompiledProgram(std::shared_ptr<const ProgramModule> module, st
     queues_work_ = queues_work_ || s->memory == Memory::device;
     if (s->device >= 0) placed_.push_back(s);
   }
-  for (std::size_t i = 0; i < captures_.size() && !module_->inputs_over.empty(); ++i)
-    if (const auto& over = module_->inputs_over[arguments_ + i])
+  for (std::size_t i = 0; i < captures_.size() && !module_->global_inputs.empty(); ++i)
+    if (const auto& over = module_->global_inputs[arguments_ + i])
       captures_[i] = part_here(captures_[i], *over);
   if (!sites_.empty() && !Runtime::get().plugin().ffi()) {
     const SiteSpec& s = *module_->sites.front();
@@ -329,20 +329,21 @@ void wrap(const Module& module, const std::shared_ptr<const std::string>& target
 
 void CompiledProgram::run(std::span<const Tensor* const> arguments, std::span<Tensor> results,
                           std::shared_ptr<RunRecord> record, const RunRequest* request) const {
-  if (module_->inputs_over.empty()) [[likely]]
+  if (module_->global_inputs.empty()) [[likely]]
     return run_here(arguments, results, std::move(record), request);
   const auto module = module_;  // a function that is called may drop this program
   std::vector<const Tensor*> here(arguments.begin(), arguments.end());
   Tensors parts;
   parts.reserve(here.size());
   for (std::size_t i = 0; i < here.size(); ++i) {
-    if (!module->inputs_over[i]) continue;
-    parts.push_back(part_here(*here[i], *module->inputs_over[i]));
+    if (!module->global_inputs[i]) continue;
+    parts.push_back(part_here(*here[i], *module->global_inputs[i]));
     here[i] = &parts.back();
   }
   run_here(here, results, std::move(record), request);
   for (std::size_t i = 0; i < results.size(); ++i)
-    if (module->results_over[i]) results[i] = over_processes(results[i], *module->results_over[i]);
+    if (module->global_results[i])
+      results[i] = over_processes(results[i], *module->global_results[i]);
 }
 
 void CompiledProgram::run_here(std::span<const Tensor* const> arguments, std::span<Tensor> results,

@@ -60,7 +60,7 @@ class PartitionedCode;
 struct ProgramModule : Module {
   // How inputs and results lie over processes, of which main has this one's parts; none: as
   // anything on this process alone. Empty where nothing does.
-  std::vector<std::optional<Sharding>> inputs_over, results_over;
+  std::vector<std::optional<Sharding>> global_inputs, global_results;
   bool any_number = false;  // the text is the same for any number of processes
 };
 

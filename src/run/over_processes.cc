@@ -21,7 +21,7 @@ namespace run {
 
 namespace {
 
-const ShardedValue* over_value(const Tensor& tensor) {
+const ShardedValue* global_value(const Tensor& tensor) {
   const Value* const v = Access::value(tensor);
   if (!v || v->kind != Value::Kind::sharded) return nullptr;
   const auto* const value = static_cast<const ShardedValue*>(v);
@@ -46,14 +46,14 @@ std::shared_ptr<DeviceValue> on_its_device(const Tensor& part, const Sharding& o
 }
 
 /// Of the same whole on every process, what this one keeps.
-Tensor cut_here(const Tensor& whole, const Sharding& over) {
-  if (!is_cut_over_processes(over)) return whole;
-  const auto range = part_of_process(over, whole.dims(), clusters::rank_now());
-  const Type part = part_of_each_process(over, {whole.dtype(), whole.dims()});
+Tensor shard_here(const Tensor& global, const Sharding& over) {
+  if (!is_sharded_over_processes(over)) return global;
+  const auto range = addressable_ranges(over, global.dims(), clusters::rank_now());
+  const Type part = addressable_type(over, {global.dtype(), global.dims()});
   std::shared_ptr<const void> keep;
-  const auto* const from = static_cast<const std::byte*>(host_view(whole, keep));
+  const auto* const from = static_cast<const std::byte*>(host_view(global, keep));
   const std::shared_ptr<void> to = detail::aligned_bytes(part.byte_size());
-  copy_part(whole.dims(), range, byte_width(part.dtype), const_cast<std::byte*>(from),
+  copy_part(global.dims(), range, byte_width(part.dtype), const_cast<std::byte*>(from),
             static_cast<std::byte*>(to.get()), true);
   return Access::make(std::make_shared<detail::HostValue>(part, to));
 }
@@ -61,22 +61,22 @@ Tensor cut_here(const Tensor& whole, const Sharding& over) {
 }  // namespace
 
 Tensor part_here(const Tensor& tensor, const Sharding& over) {
-  const ShardedValue* value = over_value(tensor);
+  const ShardedValue* value = global_value(tensor);
   Tensor put;
   if (!value || value->sharding != over) {
     put = detail::put_over_processes(tensor, over, Gives::whole);
-    value = over_value(put);
+    value = global_value(put);
   }
   const std::optional<Sharding> here = on_each_process(over);
   if (!here) return Access::make(value->parts.front());
-  Type part = part_of_each_process(over, value->type);
+  Type part = addressable_type(over, value->type);
   auto out = std::make_shared<ShardedValue>(std::move(part), *here, value->parts, value->run);
   out->after = value->after;
   return Access::make(std::move(out));
 }
 
 Tensor over_processes(const Tensor& part, const Sharding& over) {
-  Type whole = whole_of_processes(over, part.type());
+  Type global = global_type(over, part.type());
   std::vector<std::shared_ptr<DeviceValue>> parts;
   if (const std::optional<Sharding> here = on_each_process(over))
     parts = spread_here(part, *here)->parts;
@@ -85,7 +85,7 @@ Tensor over_processes(const Tensor& part, const Sharding& over) {
   const Value::Kind kind = Access::value(part)->kind;
   const ComputedValue* const made =
       kind == Value::Kind::host ? nullptr : static_cast<const ComputedValue*>(Access::value(part));
-  auto out = std::make_shared<ShardedValue>(std::move(whole), over, std::move(parts),
+  auto out = std::make_shared<ShardedValue>(std::move(global), over, std::move(parts),
                                             made ? made->run : nullptr);
   if (made) out->after = made->after;
   return Access::make(std::move(out));
@@ -102,8 +102,8 @@ namespace detail {
 
 Tensor put_over_processes(const Tensor& x, const Sharding& sharding, Gives gives) {
   const Split split(sharding.mesh());  // refuses one of another cluster
-  const Type whole = gives == Gives::part ? whole_of_processes(sharding, x.type()) : x.type();
-  sharding.part_type(whole);
+  const Type global = gives == Gives::part ? global_type(sharding, x.type()) : x.type();
+  sharding.part_type(global);
   if (Trace::current()) {
     check(gives == Gives::whole,
           "device_put: in a program every process has the same types; parts are given outside of "
@@ -111,7 +111,7 @@ Tensor put_over_processes(const Tensor& x, const Sharding& sharding, Gives gives
     return constrained(x, sharding);
   }
   if (const Sharding* const from = run::sharding_of(x); from && *from == sharding) return x;
-  return run::over_processes(gives == Gives::part ? x : run::cut_here(x, sharding), sharding);
+  return run::over_processes(gives == Gives::part ? x : run::shard_here(x, sharding), sharding);
 }
 
 Tensor collect(const Tensor& x, int rank, const Place& place) {
@@ -126,9 +126,9 @@ Tensor collect(const Tensor& x, int rank, const Place& place) {
     return collected(x, rank);
   }
   const Sharding* const sharding = run::sharding_of(x);
-  const bool cut = sharding && is_cut_over_processes(*sharding);
-  const Tensor whole = cut ? collected(x, std::max(rank, -1)) : x;
-  return rank < 0 || rank == clusters::rank_now() ? whole : Tensor();
+  const bool cut = sharding && is_sharded_over_processes(*sharding);
+  const Tensor global = cut ? collected(x, std::max(rank, -1)) : x;
+  return rank < 0 || rank == clusters::rank_now() ? global : Tensor();
 }
 
 }  // namespace detail

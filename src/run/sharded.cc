@@ -102,7 +102,7 @@ void await(const ShardedValue& value) {
 }
 
 void gather(const ShardedValue& value, void* to) {
-  if (is_cut_over_processes(value.sharding)) [[unlikely]]
+  if (is_sharded_over_processes(value.sharding)) [[unlikely]]
     throw_type_error(
         fmt::format("{} lies over processes, {}, and parts of it are elsewhere: collect(x) gives "
                     "the whole, shards_of(x) what is here",

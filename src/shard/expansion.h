@@ -3,7 +3,7 @@
 #include <span>
 #include <vector>
 
-#include "shard/held.h"
+#include "shard/placed.h"
 #include "transform/walk.h"
 
 namespace postern::internal {
@@ -13,7 +13,7 @@ class Expansion {
  public:
   explicit Expansion(SplitPtr inside = nullptr) : split_(std::move(inside)) {}
 
-  std::vector<Held> run(const Program& program, const std::vector<Held>& inputs) const;
+  std::vector<Placed> run(const Program& program, const std::vector<Placed>& inputs) const;
 
   // How values lie, as analysis/follow asks. A carry is cut from the beginning if a step cuts it.
   using Value = Placement;
@@ -29,20 +29,21 @@ class Expansion {
     std::vector<Placement> outputs;
   };
 
-  std::vector<Held> equation(const Program& program, const Equation& e,
-                             std::span<const Held> x) const;
-  std::vector<Held> map(const Equation& e, std::span<const Held> x) const;
-  std::vector<Held> on_parts(const Program& program, const Equation& e,
-                             std::span<const Held> x) const;
+  std::vector<Placed> equation(const Program& program, const Equation& e,
+                               std::span<const Placed> x) const;
+  std::vector<Placed> map(const Equation& e, std::span<const Placed> x) const;
+  std::vector<Placed> on_shards(const Program& program, const Equation& e,
+                                std::span<const Placed> x) const;
 
   // Returns what holds programs. A program whose inputs lie so, and its outputs as they are wanted
   // (null: as they come).
   Inner inner(const ProgramPtr& p, const std::vector<Placement>& inputs,
               const std::vector<Placement>* wanted = nullptr) const;
-  std::vector<Held> with_programs(const Equation& e, std::span<const Held> x) const;
-  std::vector<Held> rebound(const Equation& e, std::span<const ProgramPtr> programs,
-                            std::span<const Held> x, const std::vector<Placement>& outputs) const;
-  std::vector<Held> control_flow(const Equation& e, std::span<const Held> x) const;
+  std::vector<Placed> with_programs(const Equation& e, std::span<const Placed> x) const;
+  std::vector<Placed> rebound(const Equation& e, std::span<const ProgramPtr> programs,
+                              std::span<const Placed> x,
+                              const std::vector<Placement>& outputs) const;
+  std::vector<Placed> control_flow(const Equation& e, std::span<const Placed> x) const;
 
   const SplitPtr split_;
 };

@@ -27,25 +27,25 @@ bool over_processes(const Equation& e) {
          (e.primitive == &constrain_p && spans_processes(constraint_of(e).mesh()));
 }
 
-bool any_cut(std::span<const Held> values) {
-  return std::ranges::any_of(values, [](const Held& h) { return h.placement.is_cut(); });
+bool any_sharded(std::span<const Placed> values) {
+  return std::ranges::any_of(values, [](const Placed& h) { return h.placement.is_sharded(); });
 }
 
-std::vector<Held> held(Tensors&& tensors) {
-  std::vector<Held> out;
+std::vector<Placed> unsharded(Tensors&& tensors) {
+  std::vector<Placed> out;
   for (Tensor& t : tensors) out.push_back({std::move(t)});
   return out;
 }
 
-Tensors tensors_of(std::span<const Held> values) {
+Tensors tensors_of(std::span<const Placed> values) {
   Tensors out;
-  for (const Held& h : values) out.push_back(h.tensor);
+  for (const Placed& h : values) out.push_back(h.tensor);
   return out;
 }
 
-std::vector<Placement> placements_of(std::span<const Held> values) {
+std::vector<Placement> placements_of(std::span<const Placed> values) {
   std::vector<Placement> out;
-  for (const Held& h : values) out.push_back(h.placement);
+  for (const Placed& h : values) out.push_back(h.placement);
   return out;
 }
 
@@ -58,69 +58,70 @@ std::string name_of(const Equation& e) {
 
 }  // namespace
 
-std::vector<Held> Expansion::run(const Program& program, const std::vector<Held>& inputs) const {
-  return follow(program, inputs, [&](const Equation& e, const std::vector<Held>& operands) {
+std::vector<Placed> Expansion::run(const Program& program,
+                                   const std::vector<Placed>& inputs) const {
+  return follow(program, inputs, [&](const Equation& e, const std::vector<Placed>& operands) {
     return equation(program, e, operands);
   });
 }
 
-std::vector<Held> Expansion::equation(const Program& program, const Equation& e,
-                                      std::span<const Held> x) const {
+std::vector<Placed> Expansion::equation(const Program& program, const Equation& e,
+                                        std::span<const Placed> x) const {
   if (e.primitive == &shard_map_p && over_processes(e)) return map(e, x);
-  if (e.primitive == &collect_p) return {{whole_of(x[0], collect_rank(e))}};
+  if (e.primitive == &collect_p) return {{global_of(x[0], collect_rank(e))}};
   if (e.primitive == &constrain_p && over_processes(e)) {
     const Sharding& wanted = constraint_of(e);
     const Placement placement(std::make_shared<const Split>(wanted.mesh()), wanted.spec());
-    if (x[0].placement.is_cut() || placement.is_cut())
-      return {{part_of(x[0], placement), placement}};
+    if (x[0].placement.is_sharded() || placement.is_sharded())
+      return {{shard_of(x[0], placement), placement}};
     return {x[0]};
   }
   const bool asks = e.primitive == &axis_index_p || e.primitive == &axis_count_p;
   if (split_ && (e.primitive->rendezvous_axes || asks))
-    return held(collective_over(*split_, e, tensors_of(x)));
+    return unsharded(collective_over(*split_, e, tensors_of(x)));
   if (split_ && e.primitive->site) {  // which sees the mesh of this process
     SiteSpec site = *e.primitive->site(e.params.get());
-    if (site.mesh && site.cut && spans_processes(*site.mesh)) {
-      site.over = Sharding(*site.mesh, *site.cut);
-      site.over_whole = site.whole;
+    if (site.mesh && site.shard_spec && spans_processes(*site.mesh)) {
+      site.process_sharding = Sharding(*site.mesh, *site.shard_spec);
+      site.process_dims = site.global_dims;
     }
     site.mesh = split_->here ? std::make_shared<const Mesh>(*split_->here) : nullptr;
-    if (!site.over) site.partitioned = std::nullopt;
-    site.cut = std::nullopt;
-    site.whole = {};
-    return held(bind_n(*e.primitive,
-                       make_params(SiteParams{std::make_shared<const SiteSpec>(std::move(site))}),
-                       tensors_of(x)));
+    if (!site.process_sharding) site.partitioned = std::nullopt;
+    site.shard_spec = std::nullopt;
+    site.global_dims = {};
+    return unsharded(bind_n(
+        *e.primitive, make_params(SiteParams{std::make_shared<const SiteSpec>(std::move(site))}),
+        tensors_of(x)));
   }
   const bool concerned =
       e.params && std::ranges::any_of(programs_of(*e.params), [&](const ProgramPtr& p) {
         return split_ != nullptr || any_equation(*p, over_processes);
       });
-  if (concerned || (any_cut(x) && e.params && !programs_of(*e.params).empty()))
+  if (concerned || (any_sharded(x) && e.params && !programs_of(*e.params).empty()))
     return with_programs(e, x);
-  if (any_cut(x)) return on_parts(program, e, x);
-  return held(bind_n(*e.primitive, e.params, tensors_of(x)));
+  if (any_sharded(x)) return on_shards(program, e, x);
+  return unsharded(bind_n(*e.primitive, e.params, tensors_of(x)));
 }
 
-/// What XLA would have to cut over processes, which it can where each element is made of those at
-/// its place.
-std::vector<Held> Expansion::on_parts(const Program& program, const Equation& e,
-                                      std::span<const Held> x) const {
-  const auto first = std::ranges::find_if(x, [](const Held& h) { return h.placement.is_cut(); });
+/// What XLA would have to cut over processes, as it can where elements stay in place.
+std::vector<Placed> Expansion::on_shards(const Program& program, const Equation& e,
+                                         std::span<const Placed> x) const {
+  const auto first =
+      std::ranges::find_if(x, [](const auto& h) { return h.placement.is_sharded(); });
   const Type& cut = program.type(e.operands[static_cast<std::size_t>(first - x.begin())]);
   const Placement& placement = first->placement;
   const auto axes = placement.offloaded ? std::nullopt : moved_axes(e, cut.dims.size());
   const bool all_alike = std::ranges::all_of(
-      x, [&](const Held& h) { return !h.placement.is_cut() || h.placement == placement; });
+      x, [&](const Placed& h) { return !h.placement.is_sharded() || h.placement == placement; });
   if (axes && all_alike && e.results == 1) {
     std::vector<Names> spec(program.type(e.first).dims.size()), before = placement.spec.parts();
     for (std::size_t i = 0; i < before.size(); ++i)
       spec[static_cast<std::size_t>((*axes)[i])] = before[i];
     const Placement after(placement.split, P(std::move(spec)));
-    const Type part = after.held(program.type(e.first));
+    const Type part = after.shard_type(program.type(e.first));
     Tensors parts;
     for (std::size_t i = 0; i < x.size(); ++i)
-      parts.push_back(program.type(e.operands[i]).dims == cut.dims ? part_of(x[i], placement)
+      parts.push_back(program.type(e.operands[i]).dims == cut.dims ? shard_of(x[i], placement)
                                                                    : x[i].tensor);
     const bool stretches = e.primitive == &broadcast_p;
     return {{stretches ? broadcast_in_dim(parts[0], part.dims, *axes)
@@ -136,14 +137,14 @@ std::vector<Held> Expansion::on_parts(const Program& program, const Equation& e,
 Expansion::Inner Expansion::inner(const ProgramPtr& p, const std::vector<Placement>& inputs,
                                   const std::vector<Placement>* wanted) const {
   Types types = p->input_types();
-  for (std::size_t i = 0; i < types.size(); ++i) types[i] = inputs[i].held(types[i]);
+  for (std::size_t i = 0; i < types.size(); ++i) types[i] = inputs[i].shard_type(types[i]);
   Inner out;
   const Closed closed = trace_inner("processes", types, [&](std::span<const Tensor> x) {
-    std::vector<Held> in;
+    std::vector<Placed> in;
     for (std::size_t i = 0; i < x.size(); ++i) in.push_back({x[i], inputs[i]});
-    std::vector<Held> y = run(*p, in);
+    std::vector<Placed> y = run(*p, in);
     for (std::size_t i = 0; wanted && i < y.size(); ++i)
-      y[i] = {part_of(y[i], (*wanted)[i]), (*wanted)[i]};
+      y[i] = {shard_of(y[i], (*wanted)[i]), (*wanted)[i]};
     out.outputs = placements_of(y);
     return tensors_of(y);
   });
@@ -154,7 +155,7 @@ Expansion::Inner Expansion::inner(const ProgramPtr& p, const std::vector<Placeme
   return out;
 }
 
-std::vector<Held> Expansion::with_programs(const Equation& e, std::span<const Held> x) const {
+std::vector<Placed> Expansion::with_programs(const Equation& e, std::span<const Placed> x) const {
   check(e.primitive->with_programs != nullptr, "{}: what is over processes cannot be inside of it",
         e.primitive->name);
   if (branches_or_loops(e)) return control_flow(e, x);
@@ -165,17 +166,17 @@ std::vector<Held> Expansion::with_programs(const Equation& e, std::span<const He
     programs[0] = std::move(made.program);
     outputs = std::move(made.outputs);
   } else {
-    check(!any_cut(x), "{}: an operand lies over processes; collect(x) gives it the whole",
+    check(!any_sharded(x), "{}: an operand lies over processes; collect(x) gives it the whole",
           e.primitive->name);
     for (ProgramPtr& p : programs) p = inner(p, std::vector<Placement>(p->inputs.size())).program;
   }
   return rebound(e, programs, x, outputs);
 }
 
-std::vector<Held> Expansion::rebound(const Equation& e, std::span<const ProgramPtr> programs,
-                                     std::span<const Held> x,
-                                     const std::vector<Placement>& outputs) const {
-  std::vector<Held> y = held(
+std::vector<Placed> Expansion::rebound(const Equation& e, std::span<const ProgramPtr> programs,
+                                       std::span<const Placed> x,
+                                       const std::vector<Placement>& outputs) const {
+  std::vector<Placed> y = unsharded(
       bind_n(*e.primitive, e.primitive->with_programs(e.params.get(), programs), tensors_of(x)));
   for (std::size_t i = 0; i < y.size(); ++i) y[i].placement = outputs[i];
   return y;
@@ -189,8 +190,8 @@ std::vector<Placement> Expansion::into(const ProgramPtr& p,
 
 /// How two ways meet that come to one place: a whole can be cut, without a message.
 bool Expansion::join(const Equation&, std::size_t, Placement& into, const Placement& other) {
-  if (!other.is_cut() || into == other) return false;
-  if (into.is_cut())
+  if (!other.is_sharded() || into == other) return false;
+  if (into.is_sharded())
     throw_type_error(
         fmt::format("a value lies over processes as {} on one way and as {} on another",
                     to_string(into.spec), to_string(other.spec)));
@@ -199,7 +200,7 @@ bool Expansion::join(const Equation&, std::size_t, Placement& into, const Placem
 }
 
 Placement Expansion::slice(Placement x, bool) {
-  if (!x.is_cut()) return x;
+  if (!x.is_sharded()) return x;
   std::vector<Names> spec = x.spec.parts();
   check(x.offloaded || spec[0].empty(),
         "scan: what it steps through is cut over processes along that axis, by {}; collect(x) "
@@ -210,7 +211,7 @@ Placement Expansion::slice(Placement x, bool) {
 }
 
 Placement Expansion::stacked(Placement y, bool offloaded) {
-  if (!y.is_cut()) return y;
+  if (!y.is_sharded()) return y;
   std::vector<Names> spec = y.spec.parts();
   if (!offloaded) spec.insert(spec.begin(), Names());
   y.spec = P(std::move(spec));
@@ -218,12 +219,12 @@ Placement Expansion::stacked(Placement y, bool offloaded) {
   return y;
 }
 
-std::vector<Held> Expansion::control_flow(const Equation& e, std::span<const Held> x) const {
-  std::vector<Held> in(x.begin(), x.end());
-  if (!e.primitive->loops()) in[0] = {part_of(x[0], {})};
+std::vector<Placed> Expansion::control_flow(const Equation& e, std::span<const Placed> x) const {
+  std::vector<Placed> in(x.begin(), x.end());
+  if (!e.primitive->loops()) in[0] = {shard_of(x[0], {})};
   Flow<Placement> flow = through(*this, e, placements_of(in));
   for (std::size_t i = 0; i < in.size(); ++i)
-    in[i] = {part_of(in[i], flow.operands[i]), flow.operands[i]};
+    in[i] = {shard_of(in[i], flow.operands[i]), flow.operands[i]};
   if (e.primitive->control == ControlFlow::while_loop) flow.outputs[0] = {Placement()};
   std::vector<ProgramPtr> programs = programs_of(*e.params);
   for (std::size_t i = 0; i < programs.size(); ++i)
@@ -231,7 +232,7 @@ std::vector<Held> Expansion::control_flow(const Equation& e, std::span<const Hel
   return rebound(e, programs, in, flow.results);
 }
 
-std::vector<Held> Expansion::map(const Equation& e, std::span<const Held> operands) const {
+std::vector<Placed> Expansion::map(const Equation& e, std::span<const Placed> operands) const {
   check(!split_, "shard_map inside shard_map: a device's part cannot be cut again");
   const auto& p = as<ShardMapParams>(*e.params);
   const auto split = std::make_shared<const Split>(p.mesh);
@@ -242,18 +243,18 @@ std::vector<Held> Expansion::map(const Equation& e, std::span<const Held> operan
   Tensors parts;
   std::vector<P> in, out;
   for (std::size_t i = 0; i < operands.size(); ++i) {
-    parts.push_back(part_of(operands[i], Placement(split, p.in[i])));
+    parts.push_back(shard_of(operands[i], Placement(split, p.in[i])));
     in.push_back(here_of(p.in[i]));
   }
   for (const P& spec : p.out) out.push_back(here_of(spec));
   const Expansion inside(split);
   const auto body = [&](std::span<const Tensor> x) {
-    return tensors_of(inside.run(*p.body, held(Tensors(x.begin(), x.end()))));
+    return tensors_of(inside.run(*p.body, unsharded(Tensors(x.begin(), x.end()))));
   };
   const Tensors y =
       split->here ? detail::shard_map(body, {*split->here, in, [&] { return out; }}, parts, e.place)
                   : body(parts);
-  std::vector<Held> results;
+  std::vector<Placed> results;
   for (std::size_t i = 0; i < y.size(); ++i) results.push_back({y[i], Placement(split, p.out[i])});
   return results;
 }
@@ -295,19 +296,19 @@ void check_one_order(const std::vector<Mesh>& meshes) {
           to_string(m), to_string(*first));
 }
 
-bool is_over(const std::optional<Sharding>& s) { return s && spans_processes(s->mesh()); }
+bool is_global(const std::optional<Sharding>& s) { return s && spans_processes(s->mesh()); }
 
 Placement placement_of(const Sharding& s) {
   return {std::make_shared<const Split>(s.mesh()), s.spec()};
 }
 
 /// A result as it is wanted; `sends` is set where that takes messages.
-Held as_wanted(Held y, const std::optional<Sharding>& wanted, bool& sends) {
-  if (!is_over(wanted)) return y;
+Placed as_wanted(Placed y, const std::optional<Sharding>& wanted, bool& sends) {
+  if (!is_global(wanted)) return y;
   const Placement placement = placement_of(*wanted);
-  const bool moves = y.placement.is_cut() && y.placement != placement;
+  const bool moves = y.placement.is_sharded() && y.placement != placement;
   sends = sends || moves;
-  return {part_of(moves ? Held{whole_of(y)} : y, placement), placement};
+  return {shard_of(moves ? Placed{global_of(y)} : y, placement), placement};
 }
 
 /// Where devices may meet in it: it is to end on all processes at once.
@@ -325,37 +326,37 @@ void expand_processes(Expanded& out) {
   const ProgramPtr program = out.program;
   out.inputs.resize(program->inputs.size());
   out.outputs.resize(program->outputs.size());
-  out.inputs_over.resize(out.inputs.size());
-  out.outputs_over.resize(out.outputs.size());
+  out.global_inputs.resize(out.inputs.size());
+  out.global_outputs.resize(out.outputs.size());
   std::vector<Mesh> meshes = meshes_of(*program);
   for (const auto* list : {&out.inputs, &out.outputs})
     for (const auto& s : *list)
-      if (is_over(s)) meshes.push_back(s->mesh());
+      if (is_global(s)) meshes.push_back(s->mesh());
   if (!std::ranges::any_of(meshes, spans_processes)) return;
   check_one_order(meshes);
   const NumberScope number;
   std::vector<Placement> placements(out.inputs.size());
   Types types = program->input_types();
   for (std::size_t i = 0; i < placements.size(); ++i) {
-    if (!is_over(out.inputs[i])) continue;
-    const Sharding whole = *out.inputs[i];
-    placements[i] = placement_of(whole);
-    types[i] = placements[i].held(types[i]);
-    out.inputs[i] = on_each_process(whole);
-    out.inputs_over[i] = whole;
+    if (!is_global(out.inputs[i])) continue;
+    const Sharding global = *out.inputs[i];
+    placements[i] = placement_of(global);
+    types[i] = placements[i].shard_type(types[i]);
+    out.inputs[i] = on_each_process(global);
+    out.global_inputs[i] = global;
   }
   bool communicates = may_communicate(*program);
   const Closed closed = trace_program("processes", types, [&](std::span<const Tensor> x) {
-    std::vector<Held> in;
+    std::vector<Placed> in;
     for (std::size_t i = 0; i < x.size(); ++i) in.push_back({x[i], placements[i]});
-    std::vector<Held> y = Expansion().run(*program, in);
+    std::vector<Placed> y = Expansion().run(*program, in);
     for (std::size_t i = 0; i < y.size(); ++i) {
       y[i] = as_wanted(std::move(y[i]), out.outputs[i], communicates);
-      if (is_over(out.outputs[i]))
-        out.outputs_over[i] = out.outputs[i];
-      else if (y[i].placement.is_cut())
-        out.outputs_over[i] = y[i].placement.sharding();
-      if (out.outputs_over[i]) out.outputs[i] = on_each_process(*out.outputs_over[i]);
+      if (is_global(out.outputs[i]))
+        out.global_outputs[i] = out.outputs[i];
+      else if (y[i].placement.is_sharded())
+        out.global_outputs[i] = y[i].placement.sharding();
+      if (out.global_outputs[i]) out.outputs[i] = on_each_process(*out.global_outputs[i]);
     }
     if (const Mesh* const mesh = mesh_of_most(meshes); communicates && mesh) end_together(*mesh);
     return tensors_of(y);
@@ -365,8 +366,8 @@ void expand_processes(Expanded& out) {
   named.name = program->name;
   out.program = simplify(named);
   out.any_number = number.any() && clusters::Cluster::get().size() > 1;  // of one nothing is cut
-  out.any_over = std::ranges::any_of(out.inputs_over, is_over) ||
-                 std::ranges::any_of(out.outputs_over, is_over);
+  out.any_global = std::ranges::any_of(out.global_inputs, is_global) ||
+                   std::ranges::any_of(out.global_outputs, is_global);
 }
 
 }  // namespace postern::internal

@@ -25,8 +25,8 @@ struct Expanded {
   Shardings inputs, outputs;
   // By input and output of the whole program: how it lies over processes. None: as anything that
   // is on this process alone.
-  Shardings inputs_over = {}, outputs_over = {};
-  bool any_over = false;
+  Shardings global_inputs = {}, global_outputs = {};
+  bool any_global = false;
   bool any_number = false;  // the text is the same for any number of processes
 };
 

@@ -74,7 +74,7 @@ class Rewriting {
     return bind1(*e_.primitive, make_params(std::move(q)), {x});
   }
   Tensor between(const Names& names, const Tensor& x, const CollectiveAt& where) const {
-    Collective c = over(split_, operation_, names);
+    Collective c = across(split_, operation_, names);
     c.pairs = p_.pairs;
     return bind_collective(std::move(c), e_.primitive->name, x, where);
   }
@@ -87,7 +87,7 @@ class Rewriting {
     for (const std::string& axis : names) {
       out = out * static_cast<std::int32_t>(p_.mesh.size(axis));
       if (split_.is_across(axis))
-        out = out + index_over(split_, {axis});
+        out = out + index_along(split_, {axis});
       else
         out = out + bind1(axis_index_p, make_params(CollectiveParams{*split_.here, {axis}}), {});
     }
@@ -99,7 +99,7 @@ class Rewriting {
     std::int64_t here = 1;
     for (const std::string& axis : here_) here *= p_.mesh.size(axis);
     const Tensor one = full_of({Number::Kind::integer, 1, 1, 0}, Type{DType::s32, {}});
-    return (across_.empty() ? one : count_over(split_, across_)) * static_cast<std::int32_t>(here);
+    return (across_.empty() ? one : count_along(split_, across_)) * static_cast<std::int32_t>(here);
   }
 
   /// Where a place along all of the axes is along each of them.
@@ -157,7 +157,7 @@ class Rewriting {
     Tensor all = expand_dims(x, 0);
     CollectiveParams gather{*split_.here, here_};
     all = bind1(all_gather_p, make_params(std::move(gather)), {all});
-    Collective c = over(split_, Operation::relay, across_);
+    Collective c = across(split_, Operation::relay, across_);
     c.other = all.dims()[0];
     for (const auto& [from, to] : p_.pairs)
       c.pairs.emplace_back(relay_place(from, c.other), relay_place(to, c.other));

@@ -65,11 +65,12 @@ Batched batch_whole(SiteSpec s, Tensors x, std::span<const int> axes, std::int64
   }
   for (auto* list : {&s.results, &s.later})
     for (Type& t : *list) t.dims.insert(t.dims.begin(), size);
-  if (s.cut && n > 0 && (axes[0] >= 0 || !s.is_tap())) {
-    auto parts = s.cut->parts();
+  if (s.shard_spec && n > 0 && (axes[0] >= 0 || !s.is_tap())) {
+    auto parts = s.shard_spec->parts();
     parts.insert(parts.begin(), std::vector<std::string>());
-    s.cut = P(std::move(parts));
-    s.whole.insert(s.whole.begin(), axes[0] >= 0 || s.vmap != VmapMethod::expand_dims ? size : 1);
+    s.shard_spec = P(std::move(parts));
+    s.global_dims.insert(s.global_dims.begin(),
+                         axes[0] >= 0 || s.vmap != VmapMethod::expand_dims ? size : 1);
   }
   if (s.masked &&
       (mask.has_value() || axes[n] >= 0)) {  // the elements of both batches, alive in both
@@ -334,8 +335,8 @@ Tensors at_parts(const SiteSpec& site, std::span<const Tensor> operands) {
     SiteSpec one = site;
     one.operands = types_of(parts);
     for (Type& t : one.results) t = sharding.part_type(t);
-    one.cut = sharding.spec();
-    one.whole = operands.empty() ? Dims() : operands[0].dims();
+    one.shard_spec = sharding.spec();
+    one.global_dims = operands.empty() ? Dims() : operands[0].dims();
     return at_site(std::move(one), parts);
   };
   const std::size_t results = site.is_tap() ? operands.size() : site.results.size();

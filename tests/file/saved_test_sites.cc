@@ -60,10 +60,11 @@ SiteSpec a_tap() {
   s.operands = {make_type(DType::f32, {2, 3})};
   s.mesh = std::make_shared<const Mesh>(mesh);
   s.partitioned = Sharding(mesh, P("x"));
-  s.cut = P("x");
-  s.whole = {4, 3};
-  s.over = Sharding(Mesh({{"host", processes(2)}, {"x", 2}}), P(AxisNames{"host", "x"}));
-  s.over_whole = {8, 3};
+  s.shard_spec = P("x");
+  s.global_dims = {4, 3};
+  s.process_sharding =
+      Sharding(Mesh({{"host", processes(2)}, {"x", 2}}), P(AxisNames{"host", "x"}));
+  s.process_dims = {8, 3};
   s.process = 1;
   s.transforms = {"vmap", "jvp"};
   s.async = s.derivatives = s.recomputed = true;

@@ -1,5 +1,5 @@
 // Splitting meshes at their processes; taking parts, and putting them together again.
-#include "shard/held.h"
+#include "shard/placed.h"
 
 #include <postern/indexing.h>
 #include <postern/ops.h>
@@ -24,7 +24,7 @@ void NumberScope::fix() {
   if (number_scope) number_scope->any_ = false;
 }
 
-Split::Split(const Mesh& whole) : mesh(whole), here(mesh_on_each_process(whole)) {
+Split::Split(const Mesh& global) : mesh(global), here(mesh_on_each_process(global)) {
   std::int64_t count = 1;
   for (const MeshAxis& a : mesh.axes()) {
     if (!a.of_processes) continue;
@@ -41,7 +41,7 @@ bool Split::is_across(const std::string& name) const {
   return std::ranges::find(across, name, &MeshAxis::name) != across.end();
 }
 
-Collective over(const Split& split, Operation operation, const Names& names) {
+Collective across(const Split& split, Operation operation, const Names& names) {
   Collective c;
   c.operation = operation;
   for (const MeshAxis& a : split.across) c.grid.push_back(a.size);
@@ -84,22 +84,22 @@ Tensor bind_collective(Collective c, const char* name, const Tensor& x, Collecti
   return process_access.call(c, name, std::span(&x, 1), {y}).front();
 }
 
-Tensor index_over(const Split& split, const Names& names) {
+Tensor index_along(const Split& split, const Names& names) {
   return process_access
-      .call(over(split, Operation::index, names), "axis_index", {}, {Type{DType::s32, {}}})
+      .call(across(split, Operation::index, names), "axis_index", {}, {Type{DType::s32, {}}})
       .front();
 }
 
-Tensor count_over(const Split& split, const Names& names) {
+Tensor count_along(const Split& split, const Names& names) {
   return process_access
-      .call(over(split, Operation::count, names), "axis_size", {}, {Type{DType::s32, {}}})
+      .call(across(split, Operation::count, names), "axis_size", {}, {Type{DType::s32, {}}})
       .front();
 }
 
 Placement::Placement(SplitPtr over, const P& by) {
   const Sharding sharding(over->mesh, by);       // axes left whole at the end say nothing
   static_cast<void>(on_each_process(sharding));  // refuses an order of axes that cannot be
-  if (!is_cut_over_processes(sharding)) return;
+  if (!is_sharded_over_processes(sharding)) return;
   spec = sharding.spec();
   split = std::move(over);
 }
@@ -109,16 +109,16 @@ bool Placement::operator==(const Placement& other) const {
   return split->mesh == other.split->mesh && spec == other.spec && offloaded == other.offloaded;
 }
 
-Type Placement::held(const Type& whole) const {
-  if (!split || offloaded) return whole;
-  return part_of_each_process(sharding(), whole);
+Type Placement::shard_type(const Type& global) const {
+  if (!split || offloaded) return global;
+  return addressable_type(sharding(), global);
 }
 
 namespace {
 
 /// Which axes of an array processes cut, and how its part lies on the devices of this one.
-struct CutAxes {
-  CutAxes(const Split& split, const P& spec, std::int64_t rank) {
+struct ShardedAxes {
+  ShardedAxes(const Split& split, const P& spec, std::int64_t rank) {
     std::vector<Names> parts = spec.parts();
     parts.resize(static_cast<std::size_t>(rank));
     for (const Names& names : parts) {
@@ -147,18 +147,18 @@ Tensor on_each(const Split& split, const std::function<Tensor(Tensor)>& f,
 
 }  // namespace
 
-Tensor whole_of(const Held& value, int rank) {
-  if (!value.placement.is_cut()) return value.tensor;
+Tensor global_of(const Placed& value, int rank) {
+  if (!value.placement.is_sharded()) return value.tensor;
   NumberScope::fix();
   const Split& split = *value.placement.split;
-  const CutAxes axes(split, value.placement.spec, value.tensor.rank());
+  const ShardedAxes axes(split, value.placement.spec, value.tensor.rank());
   Dims dims = value.tensor.dims();
   const Operation operation = rank < 0 ? Operation::gather : Operation::gather_to;
   const auto gathered = [&](Tensor x) {
     for (std::size_t a = 0, at = 0; a < axes.across.size(); ++a, ++at) {
       if (axes.across[a].empty()) continue;
       const auto axis = static_cast<std::int64_t>(at++);
-      const Collective c = over(split, operation, axes.across[a]);
+      const Collective c = across(split, operation, axes.across[a]);
       const int root = rank < 0 ? 0 : c.group(rank).place;
       x = bind_collective(c, "collect", expand_dims(x, axis), {.axis = axis, .root = root});
     }
@@ -166,45 +166,44 @@ Tensor whole_of(const Held& value, int rank) {
   };
   const Tensor apart = on_each(split, gathered, axes.part, axes.apart, value.tensor);
   for (std::size_t a = 0; a < dims.size(); ++a)
-    dims[a] *= count_of(over(split, operation, axes.across[a]));
+    dims[a] *= count_of(across(split, operation, axes.across[a]));
   return reshape(apart, dims);
 }
 
-Tensor part_of(const Held& value, const Placement& placement) {
+Tensor shard_of(const Placed& value, const Placement& placement) {
   if (value.placement == placement) return value.tensor;
-  const Tensor& whole = value.tensor;
-  if (value.placement.is_cut())
-    throw_type_error(
-        fmt::format("{}, where {} is wanted: collect(x) sends everybody the whole",
-                    placement_text(whole_of_processes(value.placement.sharding(), whole.type()),
-                                   value.placement),
-                    placement.is_cut() ? to_string(placement.spec) : "the whole"));
-  if (!placement.is_cut()) return whole;
+  const Tensor& global = value.tensor;
+  if (value.placement.is_sharded())
+    throw_type_error(fmt::format(
+        "{}, where {} is wanted: collect(x) sends everybody the whole",
+        placement_text(global_type(value.placement.sharding(), global.type()), value.placement),
+        placement.is_sharded() ? to_string(placement.spec) : "the whole"));
+  if (!placement.is_sharded()) return global;
   NumberScope::fix();
   const Split& split = *placement.split;
-  const CutAxes axes(split, placement.spec, whole.rank());
+  const ShardedAxes axes(split, placement.spec, global.rank());
   Dims dims;
   for (std::size_t a = 0; a < axes.across.size(); ++a) {
-    const std::int64_t n = count_of(over(split, Operation::index, axes.across[a]));
+    const std::int64_t n = count_of(across(split, Operation::index, axes.across[a]));
     if (!axes.across[a].empty()) dims.push_back(n);
-    dims.push_back(whole.dims()[a] / n);
+    dims.push_back(global.dims()[a] / n);
   }
   const auto taken = [&](Tensor x) {
     for (std::size_t a = 0; a < axes.across.size(); ++a) {
       if (axes.across[a].empty()) continue;
       std::vector<Operand> starts(x.dims().size(), Operand(std::int32_t{0}));
-      starts[a] = Operand(index_over(split, axes.across[a]));
+      starts[a] = Operand(index_along(split, axes.across[a]));
       Dims sizes = x.dims();
       sizes[a] = 1;
       x = squeeze(dynamic_slice(x, starts, sizes), {static_cast<std::int64_t>(a)});
     }
     return x;
   };
-  return on_each(split, taken, axes.apart, axes.part, reshape(whole, dims));
+  return on_each(split, taken, axes.apart, axes.part, reshape(global, dims));
 }
 
-std::string placement_text(const Type& whole, const Placement& placement) {
-  return fmt::format("{} lies over processes, {}", to_string(whole),
+std::string placement_text(const Type& global, const Placement& placement) {
+  return fmt::format("{} lies over processes, {}", to_string(global),
                      to_string(placement.sharding()));
 }
 

@@ -106,14 +106,14 @@ class ShardingPropagation {
       site.mesh = std::make_shared<const Mesh>(mesh_);
       e.params = make_params(SiteParams{std::make_shared<const SiteSpec>(site)});
     }
-    if (!site.cut && !operands.empty() && operands[0] && operands[0]->is_cut()) {
+    if (!site.shard_spec && !operands.empty() && operands[0] && operands[0]->is_cut()) {
       const Partition& cut = *operands[0];
       Dims dims(cut.outer, 1);
       dims.insert(dims.end(), in[0].dims.begin(), in[0].dims.end());
       for (std::size_t i = 0; i < dims.size(); ++i)
         for (const std::string& name : cut.axes[i]) dims[i] *= mesh_.size(name);
-      site.cut = P(cut.axes);
-      site.whole = std::move(dims);
+      site.shard_spec = P(cut.axes);
+      site.global_dims = std::move(dims);
       e.params = make_params(SiteParams{std::make_shared<const SiteSpec>(site)});
     }
     Partitions out(operands.begin(), operands.begin() + (site.is_tap() ? e.results : 0));

@@ -33,7 +33,7 @@ class NumberScope {
 /// A mesh's axes of processes, and the mesh of the devices of one process.
 struct Split {
   /// Throws TypeError where the cluster has other processes.
-  explicit Split(const Mesh& whole);
+  explicit Split(const Mesh& global);
   bool is_across(const std::string& name) const;
 
   const Mesh mesh;
@@ -43,7 +43,7 @@ struct Split {
 using SplitPtr = std::shared_ptr<const Split>;
 
 /// Returns the collective along these axes of processes, and how many meet in it.
-clusters::Collective over(const Split& split, clusters::Operation operation, const Names& names);
+clusters::Collective across(const Split& split, clusters::Operation operation, const Names& names);
 std::int64_t count_of(const clusters::Collective& collective);
 
 /// Where one meets: what the array's axes are, and the place of who sends or gets it all.
@@ -51,15 +51,14 @@ struct CollectiveAt {
   std::int64_t axis = 0, other = 0;
   int root = 0;
 };
-/// Does the collective itself, at this process. Throws TypeError for elements that it does not
-/// know.
-Tensor bind_collective(clusters::Collective collective, const char* name, const Tensor& x,
-                       CollectiveAt at = {});
+/// Binds it as a call of the host. Throws TypeError for elements that it does not know.
+Tensor bind_collective(clusters::Collective c, const char* name, const Tensor& x,
+                       CollectiveAt = {});
 /// Computes where this process is along these axes, and how many there are, s32[].
-Tensor index_over(const Split& split, const Names& names);
-Tensor count_over(const Split& split, const Names& names);
+Tensor index_along(const Split& split, const Names& names);
+Tensor count_along(const Split& split, const Names& names);
 
-/// How a value is held: whole, or cut over processes.
+/// Where a value lies: global, or a shard of it on each process.
 struct Placement {
   P spec = P();
   SplitPtr split = nullptr;  // null: the whole
@@ -69,24 +68,24 @@ struct Placement {
   Placement() = default;
   /// Means the whole where the sharding cuts along no axis of processes.
   Placement(SplitPtr over, const P& by);
-  bool is_cut() const { return split != nullptr; }
+  bool is_sharded() const { return split != nullptr; }
   bool operator==(const Placement& other) const;
   Sharding sharding() const { return {split->mesh, spec}; }
-  /// Returns the type of what is held.
-  Type held(const Type& whole) const;
+  /// Returns the type of this process's shard.
+  Type shard_type(const Type& global) const;
 };
 
-struct Held {
+struct Placed {
   Tensor tensor;
   Placement placement = {};
 };
 
 /// Sends it to all, or to the process of that rank alone: the others then have zeros.
-Tensor whole_of(const Held& value, int rank = -1);
+Tensor global_of(const Placed& value, int rank = -1);
 /// Cuts it as `placement` says, without a message. Throws TypeError for one that is cut otherwise.
-Tensor part_of(const Held& value, const Placement& placement);
+Tensor shard_of(const Placed& value, const Placement& placement);
 
 /// Says "f32[8] lies over processes, P(host) on mesh(host=2 processes)".
-std::string placement_text(const Type& whole, const Placement& placement);
+std::string placement_text(const Type& global, const Placement& placement);
 
 }  // namespace postern::internal
