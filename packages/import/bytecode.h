@@ -31,9 +31,9 @@ class ByteReader {
   std::string_view bytes_;
 };
 
-/// What a length says is not there.
+/// Refuses bytes that end before a length says.
 [[noreturn]] void refuse_cut(std::string_view why);
-/// What contradicts itself, by whoever's mistake.
+/// Refuses what contradicts itself, by whoever's mistake.
 [[noreturn]] void refuse_damaged(std::string_view why);
 
 struct Operation;

@@ -4,7 +4,7 @@
 
 namespace postern::internal::imported {
 
-/// What a file of another format is, "" if it is none that is known.
+/// Returns what a file of another format is, "" if it is none that is known.
 std::string_view other_format(std::string_view bytes);
 
 }  // namespace postern::internal::imported

@@ -24,7 +24,7 @@ std::string_view bare_name(std::string_view operation);
 /// on one device. Types are as "tensor<2xf32>".
 void require_possible(std::string_view name, std::span<const std::string_view> operands,
                       std::span<const std::string_view> results);
-/// Whether that depends on the types.
+/// Returns whether that depends on the types.
 bool types_matter(std::string_view name);
 
 /// XLA applies these operations' bodies to elements, and ends the process over much of what they
@@ -43,7 +43,7 @@ class AppliedBodies {
     std::string why;
     std::size_t where;
   };
-  /// What has no place in one.
+  /// Returns what has no place in one.
   std::optional<Found> refused(const CallGraph& calls) const;
 
  private:
@@ -51,9 +51,9 @@ class AppliedBodies {
   std::set<std::string> called_;
 };
 
-/// Whether an operation must not see what its operands are, for XLA's folding of it is not what it
-/// computes when the program runs. `first`: its first operand's type; `constants`: whether all of
-/// them are known. As in Lowering::folds_wrongly.
+/// Returns whether an operation must not see what its operands are: XLA's folding of it is not what
+/// it computes when the program runs. `first`: its first operand's type; `constants`: whether all
+/// of them are known. As in Lowering::folds_wrongly.
 bool folds_wrongly(std::string_view name, std::string_view first, bool constants);
 /// The same numbers in another shape: what is made of constants is one.
 bool moves_only(std::string_view name);
@@ -65,7 +65,7 @@ bool is_integer_type(std::string_view type);
 /// XLA lays arrays out anew by their strides in bytes, and reads what is no number where elements
 /// are smaller: it fails over, or ends the process. These operations do so: they move bytes.
 bool moves_axes(std::string_view name);
-/// Of an array with elements of less than a byte, and with axes that may be moved, the type with
+/// Returns, of an array with elements of less than a byte and axes that may be moved, the type with
 /// bytes in their place; empty for all other types.
 std::string in_bytes(std::string_view type);
 

@@ -8,10 +8,10 @@
 
 namespace postern::internal::imported {
 
-/// Whether an argument of these attributes is the platform's number. Throws Error for those that
-/// stand for sizes.
+/// Returns whether an argument of these attributes is the platform's number. Throws Error for those
+/// that stand for sizes.
 bool is_platform(Vhlo& vhlo, std::size_t attributes);
-/// That number. Throws Error where nobody says which platforms there are.
+/// Returns that number. Throws Error where nobody says which platforms there are.
 std::size_t platform_number(const Exported* exported);
 
 /// Prepares the operations of `code`. Of a branch by platform the one for this platform stays.

@@ -35,7 +35,7 @@ using Real = typename RealOf<T>::type;
 template <class T>
 inline constexpr bool complex_element = !std::is_same_v<T, Real<T>>;
 
-/// Whether none of n numbers is inf or nan, for which the routines here do not search.
+/// Returns whether none of n numbers is inf or nan, for which the routines do not search.
 template <class T>
 bool finite(const T* a, std::size_t n) {
   return std::all_of(a, a + n, [](const T& x) {

@@ -10,8 +10,8 @@
 //     bool join(const Equation&, std::size_t i, Value& into, const Value& other);
 //                     // the i-th result of branches or leaf of a carry; whether `into` has changed
 //     Value number();                                    // of the step's number
-//     Value slice(Value, bool offloaded);                    // a step's of what a scan goes
-//     through Value stacked(Value, bool offloaded);                  // the other way
+//     Value slice(Value, bool offloaded);                // a step's of what a scan goes through
+//     Value stacked(Value, bool offloaded);              // the other way
 //
 // where `offloaded` is said of handles for stores. No value may change by joins for ever.
 #pragma once

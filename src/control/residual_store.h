@@ -5,8 +5,8 @@
 // stands for it is an f64. That has a tangent, the handle of the tangents' store; a number would
 // have none. Zero is the store that holds only zeros. An offloaded while gives stores, an offloaded
 // scan reads and gives them; so the rules of scan hold, which need not know how long it is. What
-// their steps do to stores is written when they are lowered: it becomes a while with calls of the
-// host (host/residual_store); when such a loop is evaluated its stores belong to the handles'.
+// steps do to stores is written when they are lowered: the loop becomes a while with calls of the
+// host (host/residual_store). Where one is evaluated its stores belong to the handles' tensors.
 //
 // Under vmap a handle has the axes of the batch, and each element a store of its own.
 #pragma once

@@ -35,8 +35,7 @@ class TypeSpan {
 /// in the first operand alone, for which there is a transpose beside the jvp (divide).
 enum class Linear : std::uint8_t { no, jointly, separately, first };
 
-/// What runs the programs that a primitive holds, for those who follow values and effects into
-/// them.
+/// What runs the programs that a primitive holds, for who follows values into them.
 enum class ControlFlow : std::uint8_t {
   none,        // it has no program, or one for its own rules alone
   parts,       // each device, on its parts
@@ -63,8 +62,7 @@ struct Op {
   }
 };
 
-/// In the rules an empty Tensor is a zero tangent, a zero cotangent, or an operand that is not
-/// known.
+/// In the rules an empty Tensor is a zero tangent, a zero cotangent, or an unknown operand.
 struct Primitive {
   const char* name = nullptr;
   const char* hlo = nullptr;  // the StableHLO operation, where one without attributes is enough
@@ -108,8 +106,7 @@ struct Primitive {
   /// Writes StableHLO; the default writes `hlo`.
   void (*lower)(Lowering& out, const Equation& equation) = nullptr;
 
-  /// Runs on concrete tensors; the default compiles the equation alone, once for its parameters and
-  /// types.
+  /// Runs on concrete tensors; the default compiles the equation, once for params and types.
   Tensors (*evaluate)(const Op& op, TensorSpan x) = nullptr;
 
   /// Computes the results in host memory, to the bits that XLA computes; false where it leaves that

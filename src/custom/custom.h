@@ -1,5 +1,4 @@
-// What functions with rules of their own share: equations that hold a program and mean that
-// program.
+// What functions with rules of their own share: equations that mean a program they hold.
 #pragma once
 #include <postern/transforms.h>
 

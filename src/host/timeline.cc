@@ -2,8 +2,7 @@
 //
 // While nobody has asked for a timeline, `recording` is false and a Span costs one look at it. Else
 // each event goes into one book under one lock: its kind's and name's total always, the event
-// itself while there is room, so that a long run has right totals and the beginning of its
-// timeline.
+// itself while there is room, so that a long run has right totals and its beginning.
 #include "host/timeline.h"
 
 #include <fmt/format.h>

@@ -67,8 +67,7 @@ std::string host_name() {
   return name.empty() ? "localhost" : name;
 }
 
-/// The number behind the prefix of an event file's name, by which TensorBoard sorts; -1: it is
-/// none.
+/// The number behind the prefix of an event file's name, by which TensorBoard sorts; -1: none.
 std::int64_t file_time(const std::string& name) {
   std::int64_t time = -1;
   if (!name.starts_with(file_prefix)) return -1;

@@ -72,8 +72,7 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
   /// started has ended too.
   static Finish finish(std::shared_ptr<RunRecord>& record, std::span<const pjrt::Event> complete,
                        bool awaited);
-  /// Closes it, since the run is over: its lane is free, its functions may go, even while results
-  /// live on.
+  /// Closes it, as the run is over: its lane is free, functions may go, even if results live on.
   Owner release() noexcept;
 
   /// What it was given for itself; null: nothing. Until its functions have been found.

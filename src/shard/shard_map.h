@@ -50,8 +50,7 @@ void refuse_different_ways(const Program& body, const Mesh& mesh, const std::vec
 /// Throws for a place with one order over all devices that they might pass a different number of
 /// times, and then wait for each other for ever. `inside`: what of the program it is in.
 void refuse_one_order(const Program& body, const char* inside = nullptr);
-/// Returns by output of a shard_map's body: the axes along which it may differ from device to
-/// device.
+/// Returns by output of a shard_map's body: axes along which devices may differ.
 std::vector<std::vector<std::string>> axes_that_differ(const Program& body, const Mesh& mesh,
                                                        const std::vector<P>& in);
 /// Binds what device_put is in a trace, and returns the sharding that such an equation is about.
@@ -62,8 +61,7 @@ Tensor constrained(const Tensor& x, const Sharding& sharding);
 /// (SiteSpec::cut), where that can be told.
 ProgramPtr with_parts(const ProgramPtr& body, const Mesh& mesh, const std::vector<P>& in);
 
-/// Sums over mesh axes, inside of that mesh's shard_map; unlike the public one it does not look for
-/// the mesh.
+/// Sums over mesh axes, in that mesh's shard_map; unlike the public one it is given the mesh.
 Tensor sum_over(const Mesh& mesh, const std::vector<std::string>& axes, const Tensor& x);
 
 }  // namespace postern::internal

@@ -3,7 +3,7 @@
 //   postern_call     its number of a site; the site's buffers
 //     a function     the types of its site (saved_test.cc)
 //     a print        its operands (saved_test.cc)
-//     postern.store.write, .read, .free    types, steps, sizes of stores
+//     postern.tape.write, .read, .free    types, steps, sizes of stores
 //     postern.processes                   types of the collective, places, axes
 //     start and wait                      roles (saved_test_sites.cc), types of the handle's call
 //   postern_goes_on  its result
