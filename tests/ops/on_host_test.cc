@@ -200,7 +200,7 @@ TEST(OnHost, OfParametersTheNormalOnesCompileOneOperation) {
   const auto ended = test::run_program("parameters", {}, {{"POSTERN_LOG", "compiles"}});
   EXPECT_EQ(ended.code, 0) << ended.err;
   // With a sanitizer XLA may take longer for an operand than the next operation waits for it.
-  EXPECT_LE(compiled_at_once(ended.err), counts_memory ? 7 : 12) << ended.err;
+  EXPECT_LE(compiled_at_once(ended.err), test::counts_memory ? 7 : 12) << ended.err;
 }
 
 }  // namespace
