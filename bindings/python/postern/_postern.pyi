@@ -161,6 +161,33 @@ class Histogram(Listener):
         As counts(), over all processes and devices, on process 0; see Stats.merged.
         """
 
+class Images(Listener):
+    """
+    Keeps the last image of each leaf, [height, width] or with 1, 3 or 4
+    channels behind, for the live page and the report.
+    """
+
+    def __init__(self) -> None: ...
+
+def show_text(name: str, text: str) -> None:
+    """
+    Shows a text under a name on the live page and in the report, in place of
+    the one before; an empty one takes that away.
+    """
+
+def report(file: object, *, title: str = 'Postern report') -> None:
+    """
+    Writes a page of HTML with what living listeners have seen, to be opened in a browser.
+    """
+
+class Png(Listener):
+    """
+    Writes images, a file for each: "x-{step}.png". Without {step} the newest
+    firing stays.
+    """
+
+    def __init__(self, file: object, *, on_error: str = 'stop') -> None: ...
+
 class Record(Listener):
     """
     Keeps every value that it is shown, for NumPy: "x.npy" stacks those of
