@@ -74,7 +74,8 @@ using CombineFunction =
 [[nodiscard]] POSTERN_API Tensor standard_deviation(const Operand& x,
                                                     const ReduceOptions& options = {},
                                                     std::int64_t ddof = 0);
-/// Reduces over one axis, which disappears: as NumPy's `var(x, axis)`.
+/// Reduces over one axis, which disappears: as NumPy's `var(x, axis)`. Throws TypeError for an axis
+/// that there is not.
 [[nodiscard]] inline Tensor variance(const Operand& x, std::integral auto axis,
                                      std::int64_t ddof = 0) {
   return variance(x, ReduceOptions{.axes = axis}, ddof);
