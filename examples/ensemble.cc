@@ -63,9 +63,8 @@ int main() {
   });
   const pn::Tensor said =
       ensemble(pn::random::split(pn::random::key(1), members), pn::tensor(places));
-  const std::vector<float> mean = pn::mean(said, {.axes = {{0}}}).to_vector<float>();
-  const std::vector<float> spread =
-      pn::standard_deviation(said, {.axes = {{0}}}).to_vector<float>();
+  const std::vector<float> mean = pn::mean(said, 0).to_vector<float>();
+  const std::vector<float> spread = pn::standard_deviation(said, 0).to_vector<float>();
   bool good = true;
   std::printf("    x   sin x    mean  spread\n");
   for (std::size_t i = 0; i < places.size(); ++i) {

@@ -70,9 +70,9 @@ ResidualBudget::Room ResidualBudget::room(std::size_t bytes, std::int64_t wanted
     entries = std::min(entries, std::max<std::int64_t>((memory - used_) / one / 8, 1));
   if (memory > 0 && used_ + one > memory) {
     if (file_) return room_in_file(bytes, wanted, steps);
-    std::string limit = fmt::format("{} bytes", memory);
+    std::string most = fmt::format("{} bytes", memory);
     if (memory != options_.memory)
-      limit += fmt::format(
+      most += fmt::format(
           " (half of {}: one for the carries that keep_every keeps, one for the "
           "steps of a segment)",
           options_.memory);
@@ -81,7 +81,7 @@ ResidualBudget::Room ResidualBudget::room(std::size_t bytes, std::int64_t wanted
         fmt::format("its residuals have outgrown their limit: {} {} of {} are in use, the next "
                     "step takes {} more (WhileOptions::memory; with WhileOptions::file the "
                     "rest goes there, with keep_every less is kept)",
-                    after(steps), used_, limit, one));
+                    after(steps), used_, most, one));
   }
   Room out{nullptr, entries, size_of_entries(entries, bytes), false};
   out.data = static_cast<std::byte*>(std::calloc(out.size, 1));

@@ -118,7 +118,7 @@ int after() {
       {"devices", [] { pn::devices(); }}};
   int failed = 0;
   for (const auto& [what, act] : acts)
-    failed += in_child(what, [&, what = what] { return refused(what, act); });
+    failed += in_child(what, [&, name = what, &call = act] { return refused(name, call); });
   failed += in_child("data", [&] {  // that is there already
     if (x.item<float>() != 1 || called.item<float>() != 4 || there.item<float>() < 0.8f) return 1;
     return done.result().item<float>() == 4 && run.status() == pn::RunStatus::running ? 0 : 1;

@@ -77,7 +77,7 @@ const std::map<std::string, std::function<void()>> cases = {
     {"borrowed", [] { borrowed(); }},
     {"full", [] { pn::full(big(), 1.0f).block_until_ready(); }},
     {"iota", [] { pn::iota<float>(n).block_until_ready(); }},
-    {"abstract", [] { pn::abstract(big()); }},
+    {"abstract", [] { (void)pn::abstract(big()); }},
     {"result", [] { run({}, [](pn::Tensor x) { return pn::broadcast_to(x, {n}) * 2.0f; }); }},
     {"temporary",
      [] {

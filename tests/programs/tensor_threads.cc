@@ -75,7 +75,7 @@ void read_unfinished() {  // all wait for what is still being computed
 
 void host_tensor() {  // read, sent to the device and used
   const auto f = pn::jit([](pn::Tensor v) { return v * 2.0f; });
-  for (const std::size_t n : {3, 2000}) {
+  for (const std::size_t n : {std::size_t{3}, std::size_t{2000}}) {
     const pn::Tensor x = pn::tensor<float>(counting(n));
     together([&](int t) {
       for (int i = 0; i < 50; ++i) {
