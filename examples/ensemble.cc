@@ -45,7 +45,9 @@ pn::Tensor member(const pn::Tensor& key, const pn::Tensor& places) {
   const pn::Type sample = pn::type<float>({points});
   const auto [x, y] = pn::call({.name = "measure", .effect = pn::Effect::unordered},
                                std::pair{sample, sample}, measure);
-  const auto loss = [x = x, y = y](Network n) { return pn::mean(pn::square(outputs(n, x) - y)); };
+  const auto loss = [in = x, out = y](Network n) {
+    return pn::mean(pn::square(outputs(n, in) - out));
+  };
   const auto descend = [&](pn::Tensor, Network n) {
     const Network slope = pn::grad(loss)(n);
     for (std::size_t i = 0; i < n.size(); ++i) n[i] = n[i] - 0.05f * slope[i];

@@ -22,8 +22,8 @@ int main() {
     const pn::Type points = pn::type<float>({8});
     auto [x, y] = pn::call({.name = "measure", .effect = pn::Effect::ordered},
                            std::pair{points, points}, measure);
-    const auto loss = [x = x, y = y](pn::Tensor ab) {
-      return pn::mean(pn::square(pn::take(ab, 0) * x + pn::take(ab, 1) - y));
+    const auto loss = [in = x, out = y](pn::Tensor ab) {
+      return pn::mean(pn::square(pn::take(ab, 0) * in + pn::take(ab, 1) - out));
     };
     return line - 0.01f * pn::grad(loss)(line);
   };
