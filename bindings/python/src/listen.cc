@@ -165,10 +165,7 @@ void bind_pictures(nb::module_& m) {
   m.def(
       "report",
       [](nb::handle file, std::string title) {
-        guarded([&] {
-          report(text_of(file), {.title = std::move(title)});
-          return 0;
-        });
+        guarded([&] { report(text_of(file), {.title = std::move(title)}); });
       },
       nb::arg("file"), nb::kw_only(), nb::arg("title") = ReportOptions().title,
       "Writes a page of HTML with what living listeners have seen, to be opened in a browser.");
@@ -211,13 +208,7 @@ void bind_files(nb::module_& m) {
           nb::arg("file"), nb::kw_only(), nb::arg("max_bytes") = std::size_t{256} << 20,
           nb::arg("on_error") = "stop")
       .def(
-          "close",
-          [](const Of<listen::Record>& r) {
-            guarded([&] {
-              r.listener.close();
-              return 0;
-            });
-          },
+          "close", [](const Of<listen::Record>& r) { guarded([&] { r.listener.close(); }); },
           "Writes what is not written yet; later firings are left out.");
   bind<listen::TensorBoard>(
       m, "TensorBoard",
