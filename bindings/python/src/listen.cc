@@ -165,7 +165,8 @@ void bind_pictures(nb::module_& m) {
   m.def(
       "report",
       [](nb::handle file, std::string title) {
-        guarded([&] { report(text_of(file), {.title = std::move(title)}); });
+        const std::string path = text_of(file);
+        guarded([&] { report(path, {.title = std::move(title)}); });
       },
       nb::arg("file"), nb::kw_only(), nb::arg("title") = ReportOptions().title,
       "Writes a page of HTML with what living listeners have seen, to be opened in a browser.");
