@@ -184,6 +184,15 @@ std::shared_ptr<const ProgramModule> lower_for_file(const Lowered& lowered) {
                    arguments, lowered.captures(), std::numeric_limits<std::size_t>::max());
 }
 
+/// More than a process can address, over which some builds of XLA divide by zero.
+static void require_addressable(const ProgramModule& module) {
+  constexpr std::size_t most = std::size_t{1} << 47;
+  for (const Type& t : module.results)
+    if (t.byte_size() >= most)
+      throw Error(ErrorCode::resource_exhausted,
+                  fmt::format("there is no memory for a result of type {}", to_string(t)));
+}
+
 CompiledProgram::CompiledProgram(std::shared_ptr<const ProgramModule> module, std::size_t arguments,
                                  Tensors captures)
     : module_(std::move(module)),
@@ -191,6 +200,7 @@ CompiledProgram::CompiledProgram(std::shared_ptr<const ProgramModule> module, st
       captures_(std::move(captures)),
       targets_(targets_of(module_->text)) {
   refuse_forked();
+  require_addressable(*module_);
   for (const SitePtr& s : module_->sites) {
     sites_.emplace_back(s, s->function);
     named_ = named_ || (!s->function && s->enters());

@@ -195,7 +195,7 @@ TEST(PjrtExecutable, SeveralOutputsOfSeveralRanks) {
 TEST(PjrtExecutable, WrongArgumentsAreRefused) {
   const Executable add = client().compile(add_text);
   const Buffer four = to_device(one_to_four, {4});
-  EXPECT_TRUE(contains(error_of<Error>([&] { run(add, {&four}); }).what(), "expected 2 buffers"));
+  EXPECT_EQ(error_of<Error>([&] { run(add, {&four}); }).code(), ErrorCode::invalid_argument);
   const Buffer two = to_device({1, 2}, {2});
   EXPECT_EQ(error_of<Error>([&] { run(add, {&four, &two}); }).code(), ErrorCode::invalid_argument);
   EXPECT_TRUE(contains(error_of<Error>([&] { add.execute({}, {}); }).what(),

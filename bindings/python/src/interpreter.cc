@@ -96,7 +96,7 @@ void close_interpreter() {
   closed = true;
   keep_all_given_back();
   const Released others_run;
-  const auto end = Clock::now() + std::chrono::seconds(2);
+  const auto end = Clock::now() + std::chrono::seconds(10);
   while (inside.load() > 0 && Clock::now() < end)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
