@@ -59,12 +59,17 @@ POSTERN_API void save(const std::filesystem::path& file, const Lowered& program,
 
 /// A program from a file. Copies share it. Compiled when it is first run. Several threads may run
 /// one at once. No member throws but those that run it.
+///
+/// While a function is traced, running one writes its operations into the trace: so it can be
+/// differentiated, batched, and be part of other programs. Throws Error(unimplemented) there for
+/// one over several devices.
 class Loaded {
  public:
   explicit Loaded(std::shared_ptr<const detail::LoadedProgram> program)
       : program_(std::move(program)) {}
 
-  /// Returns the leaves of the arguments and of the results, in order.
+  /// Returns the leaves of the arguments and of the results, in order. An extent that is open is
+  /// -1: the program takes any.
   POSTERN_API const std::vector<Type>& inputs() const;
   POSTERN_API const std::vector<Type>& outputs() const;
   POSTERN_API const std::vector<SavedSite>& sites() const;

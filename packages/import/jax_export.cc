@@ -132,17 +132,16 @@ Type type_of(const Table& value) {
         ErrorCode::unimplemented,
         fmt::format("an argument has JAX's dtype number {}, which cannot be passed", number));
   Dims dims;
+  bool open = false;
   for (const std::string& extent : value.strings(aval::shape)) {
     std::int64_t n = -1;
     const auto [end, error] = std::from_chars(extent.data(), extent.data() + extent.size(), n);
-    if (error != std::errc() || end != extent.data() + extent.size() || n < 0)
-      throw Error(ErrorCode::unimplemented,
-                  fmt::format("it was exported with shapes that are not fixed ('{}'); export it "
-                              "for the shapes it is to run with",
-                              extent));
+    if (error != std::errc() || end != extent.data() + extent.size() || n < 0) n = -1;  // "2*n"
+    open = open || n < 0;
     dims.push_back(n);
   }
   if (number_kinds[number].words) dims.push_back(number_kinds[number].words);
+  if (open) return {number_kinds[number].dtype, std::move(dims)};
   Type out = make_type(number_kinds[number].dtype, std::move(dims));
   static_cast<void>(out.byte_size());
   return out;

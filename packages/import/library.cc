@@ -1,10 +1,12 @@
 // Programs from elsewhere: StableHLO text, portable artifacts, what jax.export writes.
 #include <postern/library.h>
 
+#include "interpreter.h"
 #include "reader.h"
 
 static void load() {
-  postern::internal::imported::set_reader(postern::internal::imported::read_any);
+  using namespace postern::internal::imported;
+  set_reader({read_any, open_module});
 }
 
 POSTERN_LIBRARY("postern_import", "0.1", load)

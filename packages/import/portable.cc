@@ -42,6 +42,9 @@ class Writer {
     out_.text = "module {\n";
     for (const Operation& op : top[0].regions[0][0].operations) operation(op);
     out_.text += "}\n";
+    out_.open = out_.text.find("\"shape_assertion\"") != out_.text.npos;
+    for (const auto* types : {&out_.inputs, &out_.outputs})
+      for (const Type& t : *types) out_.open = out_.open || std::ranges::count(t.dims, -1) > 0;
     if (!has_main_) throw Error(ErrorCode::invalid_argument, "the module has no function @main");
     return std::move(out_);
   }
@@ -291,8 +294,8 @@ class Writer {
   }
 
   void signature(const std::vector<std::size_t>& inputs, const std::vector<std::size_t>& outputs) {
-    for (const std::size_t v : inputs) out_.inputs.push_back(mlir_type(type_of(v).builtin));
-    for (const std::size_t v : outputs) out_.outputs.push_back(mlir_type(type_of(v).builtin));
+    for (const std::size_t v : inputs) out_.inputs.push_back(open_type(type_of(v).builtin));
+    for (const std::size_t v : outputs) out_.outputs.push_back(open_type(type_of(v).builtin));
     for (std::size_t i = 0; i < inputs.size(); ++i) out_.parameters.push_back(static_cast<int>(i));
     if (!exported_) return;
     std::vector<Type> kept;

@@ -45,17 +45,26 @@ bool is_among(std::span<const std::string_view> list, std::string_view target) {
   return std::ranges::find(list, target) != list.end();
 }
 
-class Reader : MlirText {
+class TextReader : MlirText {
  public:
-  Reader(std::string_view text, const std::string& name)
+  TextReader(std::string_view text, const std::string& name)
       : MlirText(text, name), operations_(read_operations(*this)) {}
 
   Imported read() {
     Imported out;
     const std::vector<std::string> functions = require_possible_operations();
-    MainText main = read_main(*this, main_end());
+    const MlirText::Symbol entry = entry_point();
+    MainText main = read_main(*this, entry.end);
+    if (entry.name != "main")  // XLA wants that name
+      for (const TextOperation& op : operations_.all)
+        for (const MlirText::Symbol& s : op.symbols)
+          if (s.name == entry.name)
+            main.edits.push_back({text_.rfind('@', s.end - 1), s.end, "@main"});
     for (const std::string_view t : main.inputs) out.inputs.push_back(tensor(position(t), t));
     for (const std::string_view t : main.outputs) out.outputs.push_back(tensor(position(t), t));
+    out.open = text_.find("@shape_assertion") != npos;
+    for (const auto* types : {&main.inputs, &main.outputs})
+      for (const std::string_view t : *types) out.open = out.open || t.find('?') != npos;
     for (const TextOperation& op : operations_.all) {
       if (op.name != custom_call_word) continue;
       Call call = custom_call(op.at);
@@ -134,12 +143,20 @@ class Reader : MlirText {
         return true;
     return false;
   }
-  /// Where @main's name ends.
-  std::size_t main_end() const {
-    for (const TextOperation& op : operations_.all)
-      if (op.name == "func.func" && !op.symbols.empty() && op.symbols[0].name == "main")
-        return op.symbols[0].end;
-    refuse(0, "this is neither a saved program nor StableHLO text with a function @main");
+  /// Returns @main, or the only function that is public.
+  MlirText::Symbol entry_point() const {
+    const TextOperation* found = nullptr;
+    bool several = false;
+    for (const TextOperation& op : operations_.all) {
+      if (op.name != "func.func" || op.symbols.empty()) continue;
+      if (op.symbols[0].name == "main") return op.symbols[0];
+      if (part(op.end, op.symbols[0].end).find("private") != npos) continue;
+      several = several || found;
+      found = &op;
+    }
+    if (several) refuse(found->at, "there are several public functions, and none is @main");
+    if (!found) refuse(0, "this is neither a saved program nor StableHLO text with a function");
+    return found->symbols[0];
   }
   static constexpr std::string_view custom_call_word = "stablehlo.custom_call";
 
@@ -162,7 +179,7 @@ class Reader : MlirText {
 
   Type tensor(std::size_t where, std::string_view t) const {
     try {
-      return mlir_type(t);
+      return open_type(t);
     } catch (const Error& e) {
       refuse(where, e.what(), e.code());
     }
@@ -322,13 +339,32 @@ Type mlir_type(std::string_view t) {
   return out;
 }
 
+Type open_type(std::string_view t) {
+  std::string closed(t);
+  const std::size_t begin = closed.find('<') + 1, end = std::min(closed.find('>'), closed.size());
+  if (closed.find('?') == closed.npos) return mlir_type(t);
+  std::vector<bool> open;
+  for (std::size_t i = begin; i < end; ++i) {
+    const std::size_t x = closed.find('x', i);
+    if (x == closed.npos || (closed[i] != '?' && std::isdigit(closed[i]) == 0)) break;
+    open.push_back(closed[i] == '?');
+    if (open.back()) closed[i] = '1';
+    i = x;
+  }
+  Type out = mlir_type(closed);
+  for (std::size_t i = 0; i < open.size(); ++i)
+    if (open[i]) out.dims.at(i) = -1;
+  return out;
+}
+
 Server server_of(const std::string& target) {
   if (is_among(placing, target)) return Server::nobody;
   if (is_among(internal, target) || target.starts_with("__") || target.starts_with("xla."))
     throw Error(ErrorCode::unimplemented,
                 fmt::format("custom call '{}' is XLA's own, for no program to make", target));
-  if (target == "TopK" || target == "ApproxTopK" || target.starts_with("mhlo.") ||
-      target.starts_with("stablehlo.") || target.starts_with("chlo."))
+  if (target == "TopK" || target == "ApproxTopK" || target == "shape_assertion" ||
+      target.starts_with("mhlo.") || target.starts_with("stablehlo.") ||
+      target.starts_with("chlo."))
     return Server::xla;
   if (has_handler(target)) return Server::handler;
   return Server::host;
@@ -365,7 +401,7 @@ std::string brings_computations(std::string_view target) {
 }
 
 /// Throws Error for what XLA's parser objects to, with the line of the file: the edits keep lines.
-static void require_readable(const std::string& text, const std::string& name) {
+static void require_readable(const std::string& text, const std::string& name, bool open) {
   const std::string objection = objection_to(text);
   constexpr std::string_view place = ": -:";
   const std::size_t at = objection.find(place);
@@ -378,6 +414,7 @@ static void require_readable(const std::string& text, const std::string& name) {
   const std::size_t begins = why.find(error);
   if (read.ec != std::errc() || begins == why.npos) return;
   why = why.substr(begins + error.size());
+  if (open && why.find("can't be translated to XLA HLO") != why.npos) return;  // nor is it asked to
   throw Error(ErrorCode::invalid_argument,
               fmt::format("load: {}:{}: {}", name, line, why.substr(0, why.find('\n'))));
 }
@@ -389,8 +426,8 @@ static Imported read_text(std::string_view text, const std::string& name) {
   if (!plain.empty()) text = plain;
   const std::string whole = with_bytes_moved(text, name);
   if (!whole.empty()) text = whole;
-  Imported out = Reader(text, name).read();
-  require_readable(out.text, name);
+  Imported out = TextReader(text, name).read();
+  require_readable(out.text, name, out.open);
   return out;
 }
 

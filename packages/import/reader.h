@@ -27,5 +27,7 @@ std::string brings_computations(std::string_view target);
 
 /// Reads tensor<2xf32> and the like. Throws Error.
 Type mlir_type(std::string_view text);
+/// Does so too where extents are open, "?": they are -1.
+Type open_type(std::string_view text);
 
 }  // namespace postern::internal::imported

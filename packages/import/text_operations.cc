@@ -24,7 +24,9 @@ bool is_dialect(std::string_view word) {
 
 class Scan {
  public:
-  explicit Scan(const MlirText& text) : text_(text) { out_.regions.push_back({0, npos, npos}); }
+  Scan(const MlirText& text, bool generic) : text_(text), generic_(generic) {
+    out_.regions.push_back({0, npos, npos});
+  }
 
   TextOperations read() {
     const std::string_view all = text_.text();
@@ -59,15 +61,17 @@ class Scan {
       text_.refuse(i, fmt::format("brackets are nested more than {} deep", deepest),
                    ErrorCode::resource_exhausted);
     if (text_.at(i) != '{') return;
-    out_.regions.push_back({region_, operation_, npos});
+    out_.regions.push_back({region_, operation_, npos, i});
     region_ = out_.regions.size() - 1;
   }
   void close(std::size_t i) {
     depth_ = std::max(depth_ - 1, 0);
     if (text_.at(i) != '}') return;
     end_last(i);
-    operation_ = out_.regions[region_].owner;
-    region_ = out_.regions[region_].outer;
+    TextRegion& ended = out_.regions[region_];
+    ended.to = i;
+    operation_ = ended.owner;
+    region_ = ended.outer;
   }
 
   std::size_t string(std::size_t i) {
@@ -76,7 +80,7 @@ class Scan {
     if (name.starts_with("vhlo."))
       text_.refuse(i, "operations of VHLO are read from portable artifacts, not from text",
                    ErrorCode::unimplemented);
-    if (name == "func.func" || name == "stablehlo.custom_call")
+    if (!generic_ && (name == "func.func" || name == "stablehlo.custom_call"))
       text_.refuse(i,
                    fmt::format("a {} in MLIR's generic form cannot be read; print the module in "
                                "StableHLO's own form",
@@ -97,6 +101,7 @@ class Scan {
   std::size_t word(std::size_t i) {
     const std::size_t end = text_.word_end(i);
     const std::string_view name = text_.part(i, end);
+    if (name.empty()) return end;
     one_device(name, end);
     const bool applied = std::exchange(applies_, name == "applies");
     if (!applied && (is_dialect(name) || name == "call" || name == "return"))
@@ -156,6 +161,7 @@ class Scan {
   }
 
   const MlirText& text_;
+  const bool generic_;
   TextOperations out_;
   std::size_t region_ = 0, operation_ = npos;  // in which we are, and that came last
   int depth_ = 0;
@@ -169,7 +175,9 @@ std::size_t colon_of(const MlirText& text, const TextOperation& operation) {
 
 }  // namespace
 
-TextOperations read_operations(const MlirText& text) { return Scan(text).read(); }
+TextOperations read_operations(const MlirText& text, bool generic) {
+  return Scan(text, generic).read();
+}
 
 TextSignature signature_of(const MlirText& text, const TextOperation& operation) {
   TextSignature out;

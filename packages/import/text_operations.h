@@ -13,8 +13,9 @@ struct TextOperation {
 };
 /// What is between braces. The first is the file.
 struct TextRegion {
-  std::size_t outer, owner;  // a region; an operation, or npos
-  std::size_t last;          // operation in it, or npos
+  std::size_t outer, owner;      // a region; an operation, or npos
+  std::size_t last;              // operation in it, or npos
+  std::size_t from = 0, to = 0;  // its braces
 };
 struct TextOperations {
   std::vector<TextOperation> all;  // as they stand in the text
@@ -22,8 +23,9 @@ struct TextOperations {
 };
 
 /// Throws Error for what XLA's parser dies of, brackets in brackets without end, and for what is
-/// not for here: operations of VHLO, and modules for several devices.
-TextOperations read_operations(const MlirText& text);
+/// not for here: operations of VHLO, and modules for several devices; unless `generic`, functions
+/// and custom calls in MLIR's generic form.
+TextOperations read_operations(const MlirText& text, bool generic = false);
 
 /// What stands behind the colon of an operation: the types of its operands, and of its results
 /// where they are told apart, else the same.

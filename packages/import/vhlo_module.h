@@ -8,8 +8,7 @@
 
 namespace postern::internal::imported {
 
-/// Returns whether an argument of these attributes is the platform's number. Throws Error for those
-/// that stand for sizes.
+/// Returns whether an argument of these attributes is the platform's number.
 bool is_platform(Vhlo& vhlo, std::size_t attributes);
 /// Returns that number. Throws Error where nobody says which platforms there are.
 std::size_t platform_number(const Exported* exported);

@@ -18,7 +18,7 @@ class PlaceScope {
 
   /// Takes the place of whatever is there: for code that replays equations, each with its own
   /// place.
-  struct Replace {
+  struct POSTERN_API Replace {
     explicit Replace(const Place& place);
     ~Replace();
     Replace(const Replace&) = delete;

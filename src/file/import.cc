@@ -12,6 +12,8 @@
 #include "platform/platform.h"
 #include "run/library.h"
 #include "run/runtime.h"
+#include "site/site.h"
+#include "trace/trace.h"
 
 namespace postern::internal::imported {
 
@@ -54,19 +56,45 @@ SitePtr site_of(ImportedCall call) {
   return s;
 }
 
-static std::atomic<Imported (*)(std::string_view, const std::string&)> reader{nullptr};
+namespace {
 
-void set_reader(Imported (*read)(std::string_view, const std::string&)) { reader = read; }
+std::atomic<const Reader*> the_reader{nullptr};
 
-Imported read_imported(std::string_view text, const std::string& name) {
+/// Opens the package. `what` was asked for, of `name`.
+const Reader& reader(const std::string& name) {
   static Once once;
   once([&] {
-    if (!platforms::load_package("import", "load") || !reader.load())
+    if (!platforms::load_package("import", "load") || !the_reader.load())
       throw PluginError(ErrorCode::unimplemented,
                         fmt::format("load: {}: this is no saved program, and {}", name,
                                     platforms::no_package("import")));
   });
-  return reader.load()(text, name);
+  return *the_reader.load();
+}
+
+}  // namespace
+
+void set_reader(const Reader& reader) { the_reader = new Reader(reader); }
+
+Imported read_imported(std::string_view text, const std::string& name) {
+  return reader(name).read(text, name);
+}
+Function open_imported(const std::string& text, std::vector<SitePtr> sites,
+                       const std::string& name) {
+  return reader(name).open(text, std::move(sites), name);
+}
+
+AtOnce::AtOnce() : untraced_(std::make_unique<Untraced>()) {}
+AtOnce::~AtOnce() = default;
+
+bool is_known(const Tensor& x) {
+  using Kind = detail::Value::Kind;
+  const detail::Value* const value = detail::Access::value(x);
+  return value && (value->kind == Kind::host || value->kind == Kind::device);
+}
+
+std::vector<Tensor> at_site_of(const SiteSpec& site, std::span<const Tensor> operands) {
+  return at_site(site, operands);
 }
 
 bool has_handler(const std::string& target) {

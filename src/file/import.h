@@ -3,8 +3,9 @@
 #include <postern/attributes.h>
 #include <postern/detail/api.h>
 #include <postern/place.h>
-#include <postern/type.h>
+#include <postern/tensor.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -13,8 +14,9 @@
 #include <vector>
 
 namespace postern::internal {
+class Untraced;
 struct SiteSpec;
-}
+}  // namespace postern::internal
 
 namespace postern::internal::imported {
 
@@ -24,6 +26,18 @@ struct Imported {
   std::vector<std::shared_ptr<const SiteSpec>> sites;
   std::vector<std::string> handlers;  // FFI handlers that it calls
   std::string text;                   // with the custom calls that are sites made calls of ours
+  bool open = false;  // in sizes, -1 in `inputs` and `outputs`: XLA can't have the text
+};
+
+/// A module as a function of tensors: writes its operations into the current trace.
+using Function = std::function<std::vector<Tensor>(std::span<const Tensor>)>;
+
+/// What the package does.
+struct Reader {
+  Imported (*read)(std::string_view text, const std::string& name);
+  /// Opens the text of an Imported, whose sites these are.
+  Function (*open)(const std::string& text, std::vector<std::shared_ptr<const SiteSpec>> sites,
+                   const std::string& name);
 };
 
 /// Reads a module: StableHLO in its own form, as JAX's `lower().as_text()` prints it, a portable
@@ -33,8 +47,38 @@ struct Imported {
 /// damaged one, unimplemented for what a file may say that we cannot run; PluginError where the
 /// package is missing.
 Imported read_imported(std::string_view text, const std::string& name);
-/// Takes the package's function that does so, while it is loaded.
-POSTERN_API void set_reader(Imported (*read)(std::string_view text, const std::string& name));
+/// Returns the module as a function.
+Function open_imported(const std::string& text, std::vector<std::shared_ptr<const SiteSpec>> sites,
+                       const std::string& name);
+/// Takes what the package does, while it is loaded.
+POSTERN_API void set_reader(const Reader& reader);
+
+/// Lets operations run at once while a function is traced: those on sizes, which are known.
+class POSTERN_API AtOnce {
+ public:
+  AtOnce();
+  ~AtOnce();
+
+ private:
+  std::unique_ptr<Untraced> untraced_;
+};
+/// Returns whether the tensor has its values, here.
+POSTERN_API bool is_known(const Tensor& x);
+
+/// Records a call of a site's host function and returns its results; a tap's are its operands.
+POSTERN_API std::vector<Tensor> at_site_of(const SiteSpec& site, std::span<const Tensor> operands);
+
+/// An operation that is known by its text alone: it runs, under vmap element by element, and has no
+/// derivative.
+struct WrittenOperation {
+  std::string name;      // "stablehlo.fft"
+  std::string function;  // as text, called `placeholder`; behind it those that it names
+  std::vector<Type> results;
+  std::vector<std::string> handlers;  // FFI handlers that it calls
+};
+inline constexpr std::string_view placeholder = "postern.written";
+POSTERN_API std::vector<Tensor> written(const WrittenOperation& operation,
+                                        std::span<const Tensor> operands);
 
 /// A custom call that a host function serves.
 struct ImportedCall {

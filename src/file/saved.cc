@@ -17,29 +17,17 @@
 #include "core/process_sharding.h"
 #include "file/block_json.h"
 #include "file/described_json.h"
-#include "file/import.h"
+#include "file/loaded.h"
 #include "file/site_json.h"
 #include "host/run_state.h"
 #include "host/text_file.h"
 #include "print/print_job.h"
 #include "run/compiled.h"
 #include "run/library.h"
-#include "run/start.h"
 #include "shard/processes.h"
 
 namespace postern {
 using namespace internal;
-
-struct detail::LoadedProgram {
-  std::shared_ptr<const run::ProgramModule> module;
-  std::vector<Type> inputs, outputs;
-  std::vector<SavedSite> sites;
-  std::vector<file::SavedBlock> blocks;
-  std::vector<std::string> handlers;  // FFI handlers that it calls
-  Place place;                        // where it was loaded
-  mutable Once once;
-  mutable std::shared_ptr<const run::CompiledProgram> compiled;
-};
 
 namespace {
 
@@ -223,18 +211,18 @@ SavedSite described(const SiteSpec& s) {
           s.operands,      s.made(), s.effect,     s.place};
 }
 
-Loaded loaded(std::vector<Type> inputs, run::ProgramModule module,
-              std::vector<file::SavedBlock> blocks, std::vector<std::string> handlers,
-              const Place& place) {
+std::shared_ptr<detail::LoadedProgram> loaded(std::vector<Type> inputs, run::ProgramModule module,
+                                              std::vector<file::SavedBlock> blocks,
+                                              const std::string& name, const Place& place) {
   auto program = std::make_shared<detail::LoadedProgram>();
   program->place = place;
+  program->name = name;
   for (const SitePtr& s : module.sites) program->sites.push_back(described(*s));
   program->inputs = whole_types(std::move(inputs), module.global_inputs);
   program->outputs = whole_types(module.results, module.global_results);
   program->blocks = std::move(blocks);
-  program->handlers = std::move(handlers);
   program->module = std::make_shared<const run::ProgramModule>(std::move(module));
-  return Loaded(std::move(program));
+  return program;
 }
 
 }  // namespace
@@ -246,8 +234,10 @@ static Loaded load_imported(std::string_view text, const std::string& name, cons
   module.results = std::move(imported.outputs);
   module.sites = std::move(imported.sites);
   module.parameters = std::move(imported.parameters);
-  return loaded(std::move(imported.inputs), std::move(module), {}, std::move(imported.handlers),
-                place);
+  auto program = loaded(std::move(imported.inputs), std::move(module), {}, name, place);
+  program->handlers = std::move(imported.handlers);
+  program->open = imported.open;
+  return Loaded(std::move(program));
 }
 
 /// `first`: the first line's format and who wrote it.
@@ -304,106 +294,11 @@ Loaded load_text(std::string_view text, const std::string& name, Place place) {
   }
   module.text = rest;
   for (std::size_t i = 0; i < inputs.size(); ++i) module.parameters.push_back(static_cast<int>(i));
-  return loaded(std::move(inputs), std::move(module), std::move(blocks), {}, place);
+  return Loaded(loaded(std::move(inputs), std::move(module), std::move(blocks), name, place));
 }
 
 Loaded load(const std::filesystem::path& file, Place place) {
   return load_text(host::read_file("load", file.string()), file.string(), place);
-}
-
-const std::vector<Type>& Loaded::inputs() const { return program_->inputs; }
-const std::vector<Type>& Loaded::outputs() const { return program_->outputs; }
-const std::vector<SavedSite>& Loaded::sites() const { return program_->sites; }
-const std::string& Loaded::stablehlo() const { return program_->module->text; }
-
-std::vector<std::string> Loaded::required_functions() const {
-  std::set<std::string> names;
-  for (const SavedSite& s : program_->sites)
-    if (!s.function.empty()) names.insert(s.function);  // prints bring what they do
-  return {names.begin(), names.end()};
-}
-
-namespace {
-
-/// Compiled, once these arguments are found to fit.
-const std::shared_ptr<const run::CompiledProgram>& ready(const detail::LoadedProgram& program,
-                                                         const std::vector<Tensor>& arguments) {
-  const std::vector<Type>&wanted = program.inputs, &results = program.module->results;
-  const std::vector<int>& on = program.module->devices;
-  if (const std::size_t here = devices().size();
-      !on.empty() && static_cast<std::size_t>(std::ranges::max(on)) >= here)
-    throw Error(ErrorCode::failed_precondition,
-                fmt::format("the saved program runs on the devices {}, this process has {}: set "
-                            "POSTERN_CPU_DEVICES or Config::cpu_devices",
-                            fmt::join(on, ", "), here));
-  check(arguments.size() == wanted.size(), "the saved program takes {} arguments {}, {} came",
-        wanted.size(), to_string(wanted), arguments.size());
-  for (std::size_t i = 0; i < wanted.size(); ++i) {
-    const Tensor& t = arguments[i];
-    check(t.has_value() && t.dtype() == wanted[i].dtype && t.dims() == wanted[i].dims,
-          "argument {} of the saved program must be {}, got {}", i, to_string(wanted[i]),
-          t.has_value() ? to_string(t.type()) : "an empty Tensor");
-  }
-  program.once([&] {
-    std::shared_ptr<const run::ProgramModule> module = program.module;
-    const platforms::Platform& platform = run::Runtime::get().platform();
-    for (const std::string& handler : program.handlers) run::require_handler(handler, platform);
-    if (!program.blocks.empty()) {
-      run::ProgramModule chosen = *module;
-      static_cast<Module&>(chosen) = file::with_overrides(*module, program.blocks, platform);
-      module = std::make_shared<const run::ProgramModule>(std::move(chosen));
-    }
-    auto compiled =
-        std::make_shared<const run::CompiledProgram>(std::move(module), wanted.size(), Tensors());
-    std::vector<Dims> dims;
-    std::vector<DType> dtypes;
-    for (const Type& t : results) {
-      dims.push_back(t.dims);
-      dtypes.push_back(t.dtype);
-    }
-    // Of several devices the parts' dims have been checked.
-    const pjrt::Executable& made = compiled->executable();
-    check(made.output_dtypes() == dtypes &&
-              (program.module->partitioned() || made.output_dims() == dims),
-          "the saved program says that its results are {}, its text makes others",
-          to_string(results));
-    program.compiled = std::move(compiled);
-  });
-  return program.compiled;
-}
-
-std::vector<Tensor> run_loaded(const detail::LoadedProgram& program,
-                               const std::vector<Tensor>& arguments, const RunOptions* options) {
-  const auto& compiled = ready(program, arguments);
-  std::vector<const Tensor*> pointers;
-  for (const Tensor& t : arguments) pointers.push_back(&t);
-  std::vector<Tensor> results(program.outputs.size());
-  std::optional<internal::run::RunRequest> request;
-  if (options) request.emplace(*options, compiled->module().sites);
-  compiled->run(pointers, results, nullptr, request ? &*request : nullptr);
-  return results;
-}
-
-}  // namespace
-
-std::vector<Tensor> Loaded::run(const std::vector<Tensor>& arguments, Place place) const {
-  PlaceScope at(place.known() ? place : program_->place);
-  return run_loaded(*program_, arguments, nullptr);
-}
-
-std::vector<Tensor> Loaded::run(const std::vector<Tensor>& arguments, const RunOptions& options,
-                                Place place) const {
-  PlaceScope at(place);
-  std::vector<Tensor> results = run_loaded(*program_, arguments, &options);
-  for (const Tensor& t : results) t.block_until_ready();
-  return results;
-}
-
-Run<std::vector<Tensor>> Loaded::start(const std::vector<Tensor>& arguments,
-                                       const RunOptions& options, Place place) const {
-  PlaceScope at(place);
-  return {detail::start_run(ready(*program_, arguments), arguments, options),
-          std::vector<Tensor>(outputs().size())};
 }
 
 }  // namespace postern

@@ -419,6 +419,17 @@ std::vector<Ssa> Lowering::called(const std::string& name, std::span<const Ssa> 
   return results;
 }
 
+std::string Lowering::written_function(std::string_view text, std::string_view placeholder) {
+  const std::string name = fmt::format("postern_imported_{}", written_++);
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t next = std::min(text.find(placeholder, at), text.size());
+    functions_ += text.substr(at, next - at);
+    if (next < text.size()) functions_ += name;
+    at = next + placeholder.size();
+  }
+  return name;
+}
+
 std::vector<Ssa> Lowering::kept(ParamsPtr params, const Program& by_default,
                                 std::span<const Ssa> inputs) {
   const std::string name = fmt::format("postern_block_{}", blocks_++), inner = default_of(name);

@@ -173,6 +173,9 @@ class Lowering {
   std::vector<Ssa> called(const std::string& name, std::span<const Ssa> inputs,
                           const std::vector<Type>& input_types,
                           const std::vector<Type>& output_types, std::string_view attributes = "");
+  /// Adds functions that are there as text, in which the first one's name, with which the others'
+  /// begin, is `placeholder`. Returns the first one's new name.
+  std::string written_function(std::string_view text, std::string_view placeholder);
   /// A function that is called once, here; the token of ordered effects goes through it.
   struct Apart {
     const char* name;
@@ -296,7 +299,7 @@ class Lowering {
   fmt::memory_buffer out_;
   std::string functions_;
   std::vector<Module::Kept> kept_;  // one inside of another comes before it, in the text too
-  int blocks_ = 0, parts_ = 0;
+  int blocks_ = 0, parts_ = 0, written_ = 0;
   const Program* program_ = nullptr;
   std::vector<Ssa> env_;
   int next_ = 0;

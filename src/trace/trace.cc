@@ -16,6 +16,7 @@
 #include "trace/steps.h"
 
 #include <cstring>
+#include <utility>
 
 namespace postern::internal {
 
@@ -50,6 +51,9 @@ Trace::~Trace() {
   current_trace = outer_;
   --traces;
 }
+
+Untraced::Untraced() : current_(std::exchange(current_trace, nullptr)) {}
+Untraced::~Untraced() { current_trace = current_; }
 
 ValueId Trace::add_value(const Type& type) {
   program_.types.push_back(type);

@@ -54,6 +54,17 @@ class Trace {
   Tensors kept_;  // what these point at
 };
 
+/// Lets the thread run operations at once, as outside of all traces, until it is destroyed.
+class Untraced {
+ public:
+  Untraced();
+  ~Untraced();
+  Untraced(const Untraced&) = delete;
+
+ private:
+  Trace* const current_;
+};
+
 /// Records in the current trace, or runs at once when there is none.
 Tensors bind_n(const Primitive& primitive, ParamsPtr params, TensorSpan operands);
 Tensor bind1(const Primitive& primitive, ParamsPtr params, TensorSpan operands);

@@ -480,7 +480,8 @@ def test_artifacts_run(worker):
         "call       demo.add -> demo.add  (f32[3]) -> (f32[3])  pure, golden_stablehlo:"
         in postern("show", DATA / "loop.jax")
     )
-    assert "shapes that are not fixed" in postern("show", DATA / "refused_shapes.jax", code=3)
+    assert "f32[?,3]" in postern("show", DATA / "shapes.jax")
+    assert postern("run", DATA / "shapes.jax", "[[1, 2, 3]]") == "f32[1,3] [[2. 4. 6.]]\n"
 
 
 def test_prints_are_not_results(programs):

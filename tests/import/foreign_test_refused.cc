@@ -15,7 +15,7 @@ TEST_F(Foreign, TextThatCannotBeRunIsRefusedWithItsLine) {
   const Case cases[] = {
       {"", "neither a saved program nor StableHLO", ErrorCode::invalid_argument},
       {"hello", "neither a saved program nor StableHLO", ErrorCode::invalid_argument},
-      {"func.func @main(%a: tensor<?xf32>) -> tensor<?xf32> {}", "no fixed type",
+      {"func.func @main(%a: tensor<*xf32>) -> tensor<*xf32> {}", "no fixed type",
        ErrorCode::unimplemented},
       {"func.func @main(%a: !quant.any) {}", "values are quantized", ErrorCode::unimplemented},
       {"func.func @main(%a: tensor<3x!quant.uniform<i8:f32, 0.1>>) {}", "values are quantized",
@@ -134,8 +134,7 @@ TEST_F(Foreign, ArtifactsThatCannotBeRunAreRefusedWithTheReason) {
     ErrorCode code;
   };
   for (const Case& c :
-       {Case{"refused_shapes.jax", "shapes that are not fixed ('n')", ErrorCode::unimplemented},
-        Case{"refused_platform.jax", "exported for tpu, this process runs on cpu",
+       {Case{"refused_platform.jax", "exported for tpu, this process runs on cpu",
              ErrorCode::failed_precondition},
         Case{"refused_devices.jax", "exported for 2 devices", ErrorCode::unimplemented},
         Case{"refused_body.mlirbc",
@@ -212,7 +211,7 @@ TEST_F(Foreign, DamagedArtifactsNeverCrashTheReader) {
     }
   };
   for (const char* file :
-       {"calls.jax", "portable.mlirbc", "control.jax", "platforms.jax", "refused_shapes.jax"}) {
+       {"calls.jax", "portable.mlirbc", "control.jax", "platforms.jax", "sizes.jax"}) {
     const std::string whole = text_in(file);
     for (std::size_t at = 0; at < whole.size(); ++at) {
       std::string bytes = whole;

@@ -1,0 +1,148 @@
+// Reading dense<...>: numbers in lists, one number for all, or bytes in hexadecimal.
+#include "constants.h"
+
+#include <postern/ops.h>
+
+#include <Eigen/Core>
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+
+#include "mlir_text.h"
+
+namespace postern::internal::imported {
+
+namespace {
+
+[[noreturn]] void refuse(std::string_view text) {
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("load: '{}' is no constant that can be read", text.substr(0, 60)));
+}
+
+int digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+/// Of "0x0A0B" after the 0x.
+std::string bytes_of(std::string_view hex) {
+  std::string out(hex.size() / 2, '\0');
+  for (std::size_t i = 0; i < out.size(); ++i)
+    out[i] = static_cast<char>(digit(hex[2 * i]) << 4 | digit(hex[2 * i + 1]));
+  return out;
+}
+
+/// The row's elements from its bytes; of pred, bits.
+std::string elements_of(const std::string& bytes, const Type& type) {
+  const auto count = static_cast<std::size_t>(type.size());
+  const std::size_t width = byte_width(type.dtype);
+  if (type.dtype == DType::pred && bytes.size() != count) {
+    std::string out(count, '\0');
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t bit = bytes.size() == 1 && count > 8 ? 0 : i;
+      if (bit / 8 >= bytes.size()) refuse("a constant of pred");
+      out[i] = static_cast<char>(static_cast<unsigned char>(bytes[bit / 8]) >> (bit % 8) & 1);
+    }
+    return out;
+  }
+  if (bytes.size() == count * width) return bytes;
+  if (bytes.size() != width) refuse("bytes of a constant");
+  std::string out;
+  for (std::size_t i = 0; i < count; ++i) out += bytes;
+  return out;
+}
+
+template <class T>
+void put(std::string& out, const T& value) {
+  out.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+template <class T>
+T read(std::string_view word) {
+  T value{};
+  if constexpr (std::is_integral_v<T>) {
+    const bool hex = word.starts_with("0x");
+    if (hex) word.remove_prefix(2);
+    const auto [end, error] =
+        std::from_chars(word.data(), word.data() + word.size(), value, hex ? 16 : 10);
+    if (error != std::errc() || end != word.data() + word.size()) refuse(word);
+  } else {
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+    if (error == std::errc::result_out_of_range)  // underflow or overflow, as the C library rounds
+      return static_cast<T>(std::strtod(std::string(word).c_str(), nullptr));
+    if (error != std::errc() || end != word.data() + word.size()) refuse(word);
+  }
+  return value;
+}
+
+/// Bits in hexadecimal, or a number.
+template <class T, class Bits>
+void put_float(std::string& out, std::string_view word) {
+  if (word.starts_with("0x"))
+    put(out, static_cast<Bits>(read<std::uint64_t>(word)));
+  else
+    put(out, static_cast<T>(read<double>(word)));
+}
+
+void put_element(std::string& out, DType dtype, std::string_view word) {
+  switch (dtype) {
+    case DType::pred: return put(out, static_cast<std::uint8_t>(word == "true" || word == "1"));
+    case DType::f16: return put_float<Eigen::half, std::uint16_t>(out, word);
+    case DType::bf16: return put_float<Eigen::bfloat16, std::uint16_t>(out, word);
+    case DType::f32:
+    case DType::c64:
+      if (!word.starts_with("0x")) return put(out, read<float>(word));
+      return put(out, static_cast<std::uint32_t>(read<std::uint64_t>(word)));
+    case DType::f64:
+    case DType::c128: return put_float<double, std::uint64_t>(out, word);
+    default: break;
+  }
+  std::uint64_t bits = 0;
+  if (word.starts_with("-"))
+    bits = static_cast<std::uint64_t>(read<std::int64_t>(word));
+  else
+    bits = read<std::uint64_t>(word);
+  out.append(reinterpret_cast<const char*>(&bits), byte_width(dtype));
+}
+
+bool is_small_float(DType dtype) { return dtype >= DType::f8e5m2 && dtype <= DType::f4e2m1fn; }
+
+/// The words between brackets and commas.
+template <class F>
+void each_word(std::string_view text, F&& f) {
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t end = std::min(text.find_first_of("[](), \n\t\r", i), text.size());
+    if (end > i) f(text.substr(i, end - i));
+    i = end + 1;
+  }
+}
+
+}  // namespace
+
+Tensor constant_of(std::string_view text, const Type& type) {
+  constexpr std::string_view open = "dense<";
+  if (!text.starts_with(open)) refuse(text);
+  const std::size_t close =
+      text.rfind('>', text.rfind("> :") == text.npos ? text.size() : text.rfind("> :"));
+  std::string_view inside = text.substr(open.size(), close - open.size());
+  if (inside.starts_with("\"0x"))
+    return {type, elements_of(bytes_of(inside.substr(3, inside.size() - 4)), type).data()};
+  if (is_small_float(type.dtype)) {  // few: by way of a wider one
+    std::string wide;
+    each_word(inside, [&](std::string_view word) {
+      if (word.starts_with("0x")) refuse(text);
+      put(wide, static_cast<float>(read<double>(word)));
+    });
+    const Type f32{DType::f32, type.dims};
+    return convert(Tensor(f32, elements_of(wide, f32).data()), type.dtype);
+  }
+  std::string bytes;
+  bytes.reserve(std::min<std::size_t>(type.byte_size(), inside.size() * 8));
+  each_word(inside, [&](std::string_view word) { put_element(bytes, type.dtype, word); });
+  return {type, elements_of(bytes, type).data()};
+}
+
+}  // namespace postern::internal::imported

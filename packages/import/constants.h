@@ -1,0 +1,12 @@
+// Constants of a text as tensors.
+#pragma once
+#include <string_view>
+
+#include "reader.h"
+
+namespace postern::internal::imported {
+
+/// Returns `dense<...>` as a tensor of that type. Throws Error for what is no such constant.
+Tensor constant_of(std::string_view text, const Type& type);
+
+}  // namespace postern::internal::imported

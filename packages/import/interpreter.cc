@@ -1,0 +1,222 @@
+// Interpreting a module: its operations one after another, each by a rule. What has no rule, or one
+// that finds something it has no way for, becomes an operation that is known by its text.
+// Operations on small integers that are known run at once: sizes are computed so.
+#include "interpreter.h"
+
+#include <postern/transforms.h>
+
+#include <algorithm>
+
+#include "from_vhlo.h"
+#include "rules.h"
+
+namespace postern::internal::imported {
+
+namespace {
+
+const Rule* rule_of(std::string_view name) {
+  static const Rules* const all = [] {
+    auto* out = new Rules;
+    for (const Rules* rules :
+         {&elementwise_rules(), &shape_rules(), &index_rules(), &product_rules(), &control_rules()})
+      out->insert(rules->begin(), rules->end());
+    return out;
+  }();
+  const auto found = all->find(name);
+  if (found == all->end()) return nullptr;
+  return &found->second;
+}
+
+/// Sizes, and what is computed of them.
+bool is_known_size(const Tensor& x) {
+  constexpr std::int64_t most = 64;
+  return is_known(x) && (is_integer(x.dtype()) || x.dtype() == DType::pred) && x.size() <= most;
+}
+
+bool is_open(std::string_view type) { return type.find('?') != type.npos; }
+
+/// Whether the results are what the text says.
+bool as_declared(const Step& step, const Values& results) {
+  const std::vector<std::string_view> types = step.module().result_types(step.node);
+  if (types.size() != results.size()) return true;  // the short form says less
+  for (std::size_t i = 0; i < types.size(); ++i)
+    if (results[i].has_value() && types[i].starts_with("tensor<") && !is_open(types[i])) {
+      const Type wanted = mlir_type(types[i]);
+      if (wanted.dtype != results[i].dtype() || wanted.dims != results[i].dims()) return false;
+    }
+  return true;
+}
+
+bool has_bodies(std::string_view name) {
+  return name == "while" || name == "case" || name == "if" || name == "call" ||
+         name == "composite" || name == "custom_call";
+}
+
+}  // namespace
+
+Type Step::result(std::size_t i) const {
+  const std::vector<std::string_view> types = module().result_types(node);
+  if (i >= types.size()) throw TypeError(fmt::format("{} has no type {}", node.name, i));
+  return mlir_type(types[i]);
+}
+
+DType Step::dtype(std::size_t i) const {
+  const std::vector<std::string_view> types = module().result_types(node);
+  if (i >= types.size()) throw TypeError(fmt::format("{} has no type {}", node.name, i));
+  return open_type(types[i]).dtype;
+}
+
+std::int64_t Step::integer(std::initializer_list<std::string_view> keys) const {
+  const Dims found = integers(keys);
+  if (found.size() != 1)
+    throw TypeError(fmt::format("{} has no integer {}", node.name, *keys.begin()));
+  return found[0];
+}
+
+std::string_view Step::only_operation(const NodeRegion& region) {
+  if (region.nodes.size() != 2) return {};
+  const Node &first = region.nodes[0], &last = region.nodes[1];
+  if (last.name != "return" || first.operands != region.arguments ||
+      last.operands != first.results || !first.regions.empty())
+    return {};
+  return first.name;
+}
+
+const Tensor& Frame::value(const std::string& name) const {
+  const auto found = values_.find(name);
+  if (found == values_.end())
+    throw Error(ErrorCode::invalid_argument, fmt::format("{} has no value where it is used", name));
+  return found->second;
+}
+
+const Node* Frame::maker(const std::string& name) const {
+  const auto found = makers_.find(name);
+  if (found == makers_.end()) return nullptr;
+  return found->second;
+}
+
+Values Frame::run(const NodeRegion& region, std::span<const Tensor> arguments) {
+  if (region.arguments.size() != arguments.size())
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("a body takes {} values, {} came", region.arguments.size(), arguments.size()));
+  for (std::size_t i = 0; i < arguments.size(); ++i) values_[region.arguments[i]] = arguments[i];
+  for (const Node& node : region.nodes) {
+    const PlaceScope::Replace at(opened.module.place(node));
+    if (node.name == "return") {
+      Values out;
+      for (const std::string& name : node.operands) out.push_back(value(name));
+      return out;
+    }
+    Values results = step(node);
+    if (results.size() < node.results.size())
+      throw Error(ErrorCode::internal, fmt::format("{} gave {} values in place of {}", node.name,
+                                                   results.size(), node.results.size()));
+    for (std::size_t i = 0; i < node.results.size(); ++i) {
+      values_[node.results[i]] = std::move(results[i]);
+      makers_[node.results[i]] = &node;
+    }
+  }
+  throw Error(ErrorCode::invalid_argument, "a body does not return");
+}
+
+Values Frame::step(const Node& node) {
+  Values x;
+  const Rule* const rule = rule_of(node.name);
+  if (node.name == "while") {  // half of the names are its bodies'
+    const std::size_t stride =
+        opened.module.region(node.regions.at(0)).arguments.size() * 2 == node.operands.size() ? 2
+                                                                                              : 1;
+    for (std::size_t i = stride - 1; i < node.operands.size(); i += stride)
+      x.push_back(value(node.operands[i]));
+  } else {
+    for (const std::string& name : node.operands) x.push_back(value(name));
+  }
+  const Step step{*this, node, x};
+  if (!rule) return as_written(step);
+  if (has_bodies(node.name)) return (*rule)(step);
+  std::optional<AtOnce> now;
+  if (!x.empty() && node.regions.empty() && std::ranges::all_of(x, is_known_size)) now.emplace();
+  try {
+    Values results = (*rule)(step);
+    if (!results.empty() && as_declared(step, results)) return results;
+  } catch (const TypeError&) {  // it takes less than the operation
+  }
+  now.reset();
+  return as_written(step);
+}
+
+/// An operation's text with its operands by new names, and without locations.
+static std::string with_new_names(std::string body, const std::vector<std::string>& uses,
+                                  const std::string& file) {
+  constexpr std::string_view location = " loc(";
+  for (std::size_t i = 0; i < body.size();) {
+    if (body[i] == '"') {
+      i = MlirText(body, file).string_end(i);
+    } else if (body.compare(i, location.size(), location) == 0) {
+      body.erase(i, MlirText(body, file).bracket_end(i + location.size() - 1) - i);
+    } else if (body[i] == '%') {
+      std::size_t end = i + 1;
+      while (end < body.size() && (MlirText::is_word(body[end]) || body[end] == '#')) ++end;
+      const auto use = std::ranges::find(uses, body.substr(i, end - i));
+      if (use != uses.end()) {
+        const std::string name = fmt::format("%operand_{}", use - uses.begin());
+        body.replace(i, end - i, name);
+        end = i + name.size();
+      }
+      i = end;
+    } else {
+      ++i;
+    }
+  }
+  return body;
+}
+
+Values as_written(const Step& step, std::vector<std::string> handlers, bool constant) {
+  const Module& module = step.module();
+  const Node& node = step.node;
+  std::vector<std::string_view> types = module.operand_types(node);
+  for (const std::string_view t : module.result_types(node)) types.push_back(t);
+  if (std::ranges::any_of(types, is_open))
+    throw Error(
+        ErrorCode::unimplemented,
+        fmt::format("{}: no such operation can be computed at sizes that are open", node.name));
+  WrittenOperation out{fmt::format("stablehlo.{}", node.name), {}, {}, std::move(handlers)};
+  std::string parameters, results, returned;
+  Values operands;
+  Separator before_parameter, before_result, before_returned;
+  const std::vector<std::string> uses = module.uses(node);
+  for (std::size_t i = 0; i < uses.size(); ++i) {
+    const Tensor& value = step.frame.value(uses[i]);
+    if (!value.has_value())
+      throw Error(ErrorCode::unimplemented,
+                  fmt::format("{}: a token can't be handed to such an operation", node.name));
+    parameters += fmt::format("{}%operand_{}: {}", before_parameter(), i, mlir_text(value.type()));
+    operands.push_back(constant ? stop_gradient(value) : value);
+  }
+  const bool one = node.results.size() == 1;
+  for (std::size_t i = 0; i < node.results.size(); ++i) {
+    out.results.push_back(step.result(i));
+    results += fmt::format("{}{}", before_result(), mlir_text(out.results.back()));
+    returned += fmt::format("{}%result{}", before_returned(), one ? "" : fmt::format("#{}", i));
+  }
+  std::string body = with_new_names(std::string(module.text_of(node)), uses, module.name());
+  const std::string others = module.functions_named(body, fmt::format("{}_", placeholder));
+  out.function = fmt::format(
+      "  func.func private @{}({}) -> ({}) {{\n    %result{} = {}\n    return {} : {}\n  }}\n{}",
+      placeholder, parameters, results, one ? "" : fmt::format(":{}", node.results.size()), body,
+      returned, results, others);
+  return written(out, operands);
+}
+
+Function open_module(const std::string& text, std::vector<std::shared_ptr<const SiteSpec>> sites,
+                     const std::string& name) {
+  const bool portable = text.find("\"vhlo.") != text.npos;
+  const auto opened = std::make_shared<const Opened>(portable ? from_vhlo(text) : text,
+                                                     std::move(sites), name, !portable);
+  return [opened](std::span<const Tensor> arguments) {
+    return Frame(*opened).run(opened->module.function("main"), arguments);
+  };
+}
+
+}  // namespace postern::internal::imported

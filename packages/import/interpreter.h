@@ -1,0 +1,95 @@
+// Programs from elsewhere as functions of tensors: what their operations are here.
+#pragma once
+#include <postern/arrange.h>
+#include <postern/compare.h>
+#include <postern/ops.h>
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "module.h"
+#include "reader.h"
+
+namespace postern::internal::imported {
+
+using Values = std::vector<Tensor>;
+
+/// Opens a module, as the library's `open_imported`.
+Function open_module(const std::string& text, std::vector<std::shared_ptr<const SiteSpec>> sites,
+                     const std::string& name);
+
+/// The module that is interpreted.
+struct Opened {
+  Opened(std::string text, std::vector<std::shared_ptr<const SiteSpec>> s, std::string name,
+         bool has_lines)
+      : module(std::move(text), std::move(name), has_lines), sites(std::move(s)) {}
+  Module module;
+  std::vector<std::shared_ptr<const SiteSpec>> sites;
+};
+
+/// The values of a function, while it is interpreted. Tokens are empty Tensors.
+class Frame {
+ public:
+  explicit Frame(const Opened& of) : opened(of) {}
+  /// Interprets a body, and returns what it returns.
+  Values run(const NodeRegion& region, std::span<const Tensor> arguments);
+  const Tensor& value(const std::string& name) const;
+  /// Returns the operation whose result has that name; null for an argument.
+  const Node* maker(const std::string& name) const;
+
+  const Opened& opened;
+
+ private:
+  Values step(const Node& node);
+  std::unordered_map<std::string_view, Tensor> values_;
+  std::unordered_map<std::string_view, const Node*> makers_;
+};
+
+/// An operation on its operands.
+struct Step {
+  Frame& frame;
+  const Node& node;
+  const Values& x;
+  const Tensor& operator[](std::size_t i) const { return x.at(i); }
+  const Module& module() const { return frame.opened.module; }
+  /// Returns the type that the text says of a result. Throws Error where it is open.
+  Type result(std::size_t i = 0) const;
+  /// Returns its element type, which is there also where the type is open.
+  DType dtype(std::size_t i = 0) const;
+  /// Returns an attribute's integers, by the first of these names that it has.
+  Dims integers(std::initializer_list<std::string_view> keys) const {
+    return integers_of(node.attribute(keys));
+  }
+  std::int64_t integer(std::initializer_list<std::string_view> keys) const;
+  /// Returns those of a part of a struct.
+  Dims part(std::string_view key) const { return integers_of(node.part(key)); }
+  /// Interprets one of the node's regions.
+  Values region(std::size_t i, std::span<const Tensor> arguments) const {
+    return frame.run(module().region(node.regions.at(i)), arguments);
+  }
+  /// Returns the only operation of a region whose operands are its arguments in order and whose
+  /// result is all that it returns; empty for any other region.
+  std::string_view only_operation(std::size_t region) const {
+    return only_operation(module().region(node.regions.at(region)));
+  }
+  static std::string_view only_operation(const NodeRegion& body);
+};
+
+/// What interprets an operation, or a custom call of a target. Returns nothing where it has no way
+/// to: then the operation stays as it is written.
+using Rule = Values (*)(const Step& step);
+using Rules = std::unordered_map<std::string_view, Rule>;
+const Rules& elementwise_rules();
+const Rules& shape_rules();
+const Rules& index_rules();
+const Rules& product_rules();  // and reductions, windows, linear algebra
+const Rules& control_rules();  // and calls
+const Rules& lapack_rules();   // by target
+
+/// Writes the operation as it stands, by its text. `constant`: where its results count as constants
+/// for derivatives.
+Values as_written(const Step& step, std::vector<std::string> handlers = {}, bool constant = false);
+
+}  // namespace postern::internal::imported

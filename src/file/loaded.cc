@@ -1,0 +1,152 @@
+// Running programs from files: as they stand, by XLA; inside of other programs operation by
+// operation, so that whatever there is for programs is there for them; and where sizes are open, so
+// too, once for the sizes that come.
+#include "file/loaded.h"
+
+#include <postern/devices.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "core/check.h"
+#include "run/library.h"
+#include "run/start.h"
+#include "trace/trace.h"
+
+namespace postern {
+using namespace internal;
+
+const std::vector<Type>& Loaded::inputs() const { return program_->inputs; }
+const std::vector<Type>& Loaded::outputs() const { return program_->outputs; }
+const std::vector<SavedSite>& Loaded::sites() const { return program_->sites; }
+const std::string& Loaded::stablehlo() const { return program_->module->text; }
+
+std::vector<std::string> Loaded::required_functions() const {
+  std::set<std::string> names;
+  for (const SavedSite& s : program_->sites)
+    if (!s.function.empty()) names.insert(s.function);  // prints bring what they do
+  return {names.begin(), names.end()};
+}
+
+namespace {
+
+/// Whether an extent is what the program takes, or it takes any.
+bool fits(const Tensor& x, const Type& type) {
+  const auto same = [](std::int64_t is, std::int64_t wanted) { return is == wanted || wanted < 0; };
+  return x.has_value() && x.dtype() == type.dtype && std::ranges::equal(x.dims(), type.dims, same);
+}
+
+void require_fit(const detail::LoadedProgram& program, std::span<const Tensor> arguments) {
+  const std::vector<Type>& wanted = program.inputs;
+  check(arguments.size() == wanted.size(), "the saved program takes {} arguments {}, {} came",
+        wanted.size(), to_string(wanted), arguments.size());
+  for (std::size_t i = 0; i < wanted.size(); ++i)
+    check(fits(arguments[i], wanted[i]), "argument {} of the saved program must be {}, got {}", i,
+          to_string(wanted[i]), type_text(arguments[i]));
+}
+
+/// Writes the program's operations into the trace that there is.
+Tensors traced(const detail::LoadedProgram& program, std::span<const Tensor> arguments) {
+  require_fit(program, arguments);
+  const run::ProgramModule& module = *program.module;
+  if (module.partitioned() || !module.global_inputs.empty())
+    throw Error(ErrorCode::unimplemented,
+                fmt::format("load: {}: a program over several devices or processes runs alone, "
+                            "not inside of another",
+                            program.name));
+  program.opening(
+      [&] { program.function = imported::open_imported(module.text, module.sites, program.name); });
+  Tensors taken;
+  for (const int i : module.parameters) taken.push_back(arguments[static_cast<std::size_t>(i)]);
+  return program.function(taken);
+}
+
+/// The program for whatever sizes come.
+const auto& jitted(const detail::LoadedProgram& program) {
+  program.jitting([&] {
+    program.jitted.emplace(jit(std::function<Tensors(const Tensors&)>(
+        [&program](const Tensors& arguments) { return traced(program, arguments); })));
+  });
+  return *program.jitted;
+}
+
+/// Compiled, once these arguments are found to fit.
+const std::shared_ptr<const run::CompiledProgram>& ready(const detail::LoadedProgram& program,
+                                                         const std::vector<Tensor>& arguments) {
+  const std::vector<Type>&wanted = program.inputs, &results = program.module->results;
+  const std::vector<int>& on = program.module->devices;
+  if (const std::size_t here = devices().size();
+      !on.empty() && static_cast<std::size_t>(std::ranges::max(on)) >= here)
+    throw Error(ErrorCode::failed_precondition,
+                fmt::format("the saved program runs on the devices {}, this process has {}: set "
+                            "POSTERN_CPU_DEVICES or Config::cpu_devices",
+                            fmt::join(on, ", "), here));
+  require_fit(program, arguments);
+  program.compiling([&] {
+    std::shared_ptr<const run::ProgramModule> module = program.module;
+    const platforms::Platform& platform = run::Runtime::get().platform();
+    for (const std::string& handler : program.handlers) run::require_handler(handler, platform);
+    if (!program.blocks.empty()) {
+      run::ProgramModule chosen = *module;
+      static_cast<Module&>(chosen) = file::with_overrides(*module, program.blocks, platform);
+      module = std::make_shared<const run::ProgramModule>(std::move(chosen));
+    }
+    auto compiled =
+        std::make_shared<const run::CompiledProgram>(std::move(module), wanted.size(), Tensors());
+    std::vector<Dims> dims;
+    std::vector<DType> dtypes;
+    for (const Type& t : results) {
+      dims.push_back(t.dims);
+      dtypes.push_back(t.dtype);
+    }
+    // Of several devices the parts' dims have been checked.
+    const pjrt::Executable& made = compiled->executable();
+    check(made.output_dtypes() == dtypes &&
+              (program.module->partitioned() || made.output_dims() == dims),
+          "the saved program says that its results are {}, its text makes others",
+          to_string(results));
+    program.compiled = std::move(compiled);
+  });
+  return program.compiled;
+}
+
+std::vector<Tensor> run_loaded(const detail::LoadedProgram& program,
+                               const std::vector<Tensor>& arguments, const RunOptions* options) {
+  const auto& compiled = ready(program, arguments);
+  std::vector<const Tensor*> pointers;
+  for (const Tensor& t : arguments) pointers.push_back(&t);
+  std::vector<Tensor> results(program.outputs.size());
+  std::optional<internal::run::RunRequest> request;
+  if (options) request.emplace(*options, compiled->module().sites);
+  compiled->run(pointers, results, nullptr, request ? &*request : nullptr);
+  return results;
+}
+
+}  // namespace
+
+std::vector<Tensor> Loaded::run(const std::vector<Tensor>& arguments, Place place) const {
+  PlaceScope at(place.known() ? place : program_->place);
+  if (Trace::current()) return traced(*program_, arguments);
+  if (program_->open) return jitted(*program_)(arguments);
+  return run_loaded(*program_, arguments, nullptr);
+}
+
+std::vector<Tensor> Loaded::run(const std::vector<Tensor>& arguments, const RunOptions& options,
+                                Place place) const {
+  PlaceScope at(place);
+  if (program_->open) return jitted(*program_).run(options, arguments);
+  std::vector<Tensor> results = run_loaded(*program_, arguments, &options);
+  for (const Tensor& t : results) t.block_until_ready();
+  return results;
+}
+
+Run<std::vector<Tensor>> Loaded::start(const std::vector<Tensor>& arguments,
+                                       const RunOptions& options, Place place) const {
+  PlaceScope at(place);
+  if (program_->open) return jitted(*program_).start_with(options, arguments);
+  return {detail::start_run(ready(*program_, arguments), arguments, options),
+          std::vector<Tensor>(outputs().size())};
+}
+
+}  // namespace postern

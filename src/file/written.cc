@@ -1,0 +1,82 @@
+// Operations that are known by their text alone: as functions of the module, with no rules but to
+// run.
+#include <postern/control.h>
+
+#include <algorithm>
+
+#include "block/target.h"
+#include "core/check.h"
+#include "file/import.h"
+#include "lower/lowering.h"
+#include "ops/family.h"
+#include "platform/platform.h"
+
+namespace postern::internal::imported {
+
+namespace {
+
+struct WrittenParams {
+  std::string name, function;
+  std::vector<Type> results;
+  std::vector<std::string> handlers;
+  auto fields(Fields sink) const {
+    return sink.field("name", name)
+        .hidden("function", function)
+        .field("results", results)
+        .hidden("handlers", handlers);
+  }
+};
+
+Types written_type(const Params* params, TypeSpan) { return as<WrittenParams>(*params).results; }
+
+Jvp written_jvp(const Op& op, TensorSpan x, TensorSpan) {
+  const auto& p = op.as<WrittenParams>();
+  const auto has_derivative = [](const Type& t) { return is_differentiable(t.dtype); };
+  if (std::ranges::any_of(p.results, has_derivative))
+    throw_type_error(
+        fmt::format("{}: it is known by its text alone, and has no derivative", p.name));
+  return {bind_n(op.primitive, op.params, x), Tensors(p.results.size())};
+}
+
+Batched written_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                      const Tensor&) {
+  Tensors mapped;
+  for (std::size_t i = 0; i < x.size(); ++i)
+    if (axes[i] >= 0) mapped.push_back(batch_front(x[i], axes[i], size));
+  const auto one = [&](const Tensors& element) {
+    Tensors operands;
+    for (std::size_t i = 0, next = 0; i < x.size(); ++i)
+      operands.push_back(axes[i] >= 0 ? element[next++] : x[i]);
+    return bind_n(op.primitive, op.params, operands);
+  };
+  const Tensors results = map(one, mapped);
+  return {results, std::vector<int>(results.size(), 0)};
+}
+
+void written_lower(Lowering& out, const Equation& e) {
+  const auto& p = as<WrittenParams>(*e.params);
+  if (!out.platform().empty())
+    for (const std::string& handler : p.handlers)
+      blocks::handler_access.require(handler, platforms::current());
+  std::vector<Type> inputs;
+  for (std::size_t i = 0; i < e.operands.size(); ++i) inputs.push_back(out.operand_type(e, i));
+  const std::string name = out.written_function(p.function, placeholder);
+  out.define_all(e, out.called(name, out.operands(e), inputs, p.results));
+}
+
+constexpr Primitive written_p{.name = "stablehlo",
+                              .type = written_type,
+                              .jvp = written_jvp,
+                              .batch = written_batch,
+                              .lower = written_lower};
+
+}  // namespace
+
+std::vector<Tensor> written(const WrittenOperation& operation, std::span<const Tensor> operands) {
+  return bind_n(written_p,
+                make_params(WrittenParams{operation.name, operation.function, operation.results,
+                                          operation.handlers}),
+                operands);
+}
+
+}  // namespace postern::internal::imported

@@ -1,0 +1,285 @@
+// Programs from elsewhere as functions: inside of others, with derivatives, batched, at every size.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "foreign_test.h"
+
+namespace postern::test {
+using namespace internal;
+namespace {
+
+using Tensors = std::vector<Tensor>;
+using Interpreted = Foreign;
+
+/// As scripts/golden_stablehlo makes them.
+Tensor waves(const Type& type) {
+  std::vector<float> numbers;
+  const bool whole = type.dtype == DType::pred || is_integer(type.dtype);
+  for (std::int64_t i = 0; i < type.size(); ++i)
+    numbers.push_back(whole ? static_cast<float>(i % 7) : std::sin(static_cast<float>(i)));
+  return convert(Tensor({DType::f32, type.dims}, numbers.data()), type.dtype);
+}
+Tensors waves(const Loaded& program) {
+  Tensors out;
+  for (const Type& t : program.inputs()) out.push_back(waves(t));
+  return out;
+}
+
+auto traced(const Loaded& program) {
+  return [program](const Tensors& x) { return program.run(x); };
+}
+
+std::string bytes_of(const Tensor& x) {
+  std::string out(x.type().byte_size(), '\0');
+  x.read(out.data());
+  return out;
+}
+
+/// The largest difference beside the largest number.
+double difference(const Tensor& x, const Tensor& y) {
+  const auto real_part = [](const Tensor& t) {
+    return convert(is_complex(t.dtype()) ? abs(t) : t, DType::f64).to_vector<double>();
+  };
+  const std::vector<double> a = real_part(x), b = real_part(y);
+  double scale = 1, out = 0;
+  for (const double v : b)
+    if (std::isfinite(v)) scale = std::max(scale, std::abs(v));
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (std::isnan(a[i]) != std::isnan(b[i])) return std::numeric_limits<double>::infinity();
+    if (a[i] != b[i] && !std::isnan(a[i])) out = std::max(out, std::abs(a[i] - b[i]) / scale);
+  }
+  return out;
+}
+
+TEST_F(Interpreted, GivesWhatTheProgramGivesAlone) {
+  std::istringstream lines(text_in("expected.txt"));
+  int seen = 0;
+  for (std::string line; std::getline(lines, line); ++seen) {
+    const std::string name = line.substr(0, line.find(' '));
+    SCOPED_TRACE(name);
+    const Loaded program = load(folder + name);
+    const Tensors x = waves(program), alone = program.run(x), inside = jit(traced(program))(x);
+    ASSERT_EQ(inside.size(), alone.size());
+    for (std::size_t i = 0; i < alone.size(); ++i) {
+      EXPECT_EQ(to_string(inside[i].type()), to_string(alone[i].type())) << i;
+      // Decompositions mirror the triangle that LAPACK reads.
+      if (name.find("linalg") != name.npos || name.starts_with("pivoted"))
+        EXPECT_LT(difference(inside[i], alone[i]), 1e-5) << i;
+      else
+        EXPECT_EQ(bytes_of(inside[i]), bytes_of(alone[i])) << i;
+    }
+  }
+  EXPECT_EQ(seen, 21);
+}
+
+/// A function of tests/data/stablehlo/functions.txt: "//// name", value, a gradient for each
+/// argument, and its text.
+struct FromJax {
+  std::string name, text;
+  std::vector<std::vector<double>> numbers;
+};
+std::vector<FromJax> functions_of_jax() {
+  std::vector<FromJax> out;
+  std::istringstream lines(text_in("functions.txt"));
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("//// ")) {
+      out.back().text += line + "\n";
+      continue;
+    }
+    const std::string rest = line.substr(5);
+    if (std::isalpha(static_cast<unsigned char>(rest[0])) != 0 && rest != "nan" && rest != "inf") {
+      out.push_back({rest, {}, {}});
+      continue;
+    }
+    std::istringstream words(rest);
+    std::vector<double>& numbers = out.back().numbers.emplace_back();
+    for (std::string word; words >> word;) numbers.push_back(std::stod(word));
+  }
+  return out;
+}
+
+Tensors arguments_of(const Loaded& program) {
+  Tensors out;
+  for (const Type& t : program.inputs()) {
+    std::vector<float> numbers;
+    for (std::int64_t i = 0; i < t.size(); ++i)
+      numbers.push_back(static_cast<float>(
+          std::sin(1.3 * static_cast<double>(i) + 7.0 * static_cast<double>(out.size()) + 1)));
+    out.push_back(Tensor(t, numbers.data()));
+  }
+  return out;
+}
+
+void expect_near(const Tensor& got, const std::vector<double>& wanted, const std::string& what) {
+  const std::vector<double> numbers = convert(got, DType::f64).to_vector<double>();
+  ASSERT_EQ(numbers.size(), wanted.size()) << what;
+  double scale = 1;
+  for (const double w : wanted) scale = std::max(scale, std::abs(w));
+  for (std::size_t i = 0; i < wanted.size(); ++i)
+    EXPECT_NEAR(numbers[i], wanted[i], 3e-4 * scale) << what << " element " << i;
+}
+
+TEST_F(Interpreted, DerivativesAreJaxs) {
+  int seen = 0;
+  for (const FromJax& f : functions_of_jax()) {
+    SCOPED_TRACE(f.name);
+    const Loaded program = load_text(f.text, f.name);
+    const Tensors x = arguments_of(program);
+    const auto [value, gradient] =
+        jit(value_and_grad([&](const Tensors& a) { return program.run(a).at(0); }))(x);
+    expect_near(value, f.numbers.at(0), "value");
+    ASSERT_EQ(f.numbers.size(), 1 + gradient.size());
+    for (std::size_t i = 0; i < gradient.size(); ++i)
+      expect_near(gradient[i], f.numbers[1 + i], fmt::format("gradient {}", i));
+    ++seen;
+  }
+  EXPECT_EQ(seen, 105);
+}
+
+TEST_F(Interpreted, UnderVmapEachElementGivesWhatItGivesAlone) {
+  int number = 0;
+  for (const FromJax& f : functions_of_jax()) {
+    if (number++ % 3 != 0) continue;
+    SCOPED_TRACE(f.name);
+    const Loaded program = load_text(f.text, f.name);
+    const Tensors x = arguments_of(program);
+    Tensors half, both;
+    for (const Tensor& t : x) {
+      half.push_back(t * 0.5f);
+      both.push_back(stack({t, half.back()}));
+    }
+    const Tensor y = jit(vmap(traced(program)))(both).at(0);
+    EXPECT_LT(difference(y[0], program.run(x).at(0)), 1e-4);
+    EXPECT_LT(difference(y[1], program.run(half).at(0)), 1e-4);
+  }
+}
+
+TEST_F(Interpreted, HostFunctionsAreSitesOfTheProgramAround) {
+  int calls = 0;
+  register_function("demo.scale", [&](const Attributes& a, View<const float> in, View<float> out) {
+    ++calls;
+    for (std::int64_t i = 0; i < in.size(); ++i)
+      out[i] = in[i] * static_cast<float>(a.get<double>("factor"));
+  });
+  register_function("demo.two",
+                    [](View<const float> in, View<float> both, View<std::int32_t> count) {
+                      both[0] = in[0];
+                      both[1] = in[1];
+                      count[0] = static_cast<std::int32_t>(in.size());
+                    });
+  for (const std::string file : {"calls.mlir", "exported.mlir", "calls.jax", "portable.mlirbc"}) {
+    SCOPED_TRACE(file);
+    const Loaded program = load(folder + file);
+    const Tensors x = waves(program), alone = program.run(x);
+    calls = 0;
+    auto f = jit(traced(program));
+    const Tensors inside = f(x);
+    EXPECT_EQ(calls, 1);
+    for (std::size_t i = 0; i < alone.size(); ++i)
+      EXPECT_EQ(bytes_of(inside[i]), bytes_of(alone[i])) << i;
+    EXPECT_NE(to_string(f.program(x)).find("call[name=demo.scale"), std::string::npos)
+        << to_string(f.program(x));
+    const Tensors both{stack({x[0], x[0]})};
+    EXPECT_EQ(jit(vmap(traced(program)))(both).at(1).dims(), (Dims{2, 2}));
+  }
+}
+
+TEST_F(Interpreted, RunsInEveryModeAndIsSaved) {
+  const Loaded program = load(folder + "control.jax");
+  const Tensors x = waves(program), alone = program.run(x);
+  for (const Mode mode : all_modes) {
+    const Tensors inside = jit(traced(program), {.mode = mode})(x);
+    for (std::size_t i = 0; i < alone.size(); ++i)
+      EXPECT_LT(difference(inside[i], alone[i]), 1e-6) << i;
+  }
+  const TemporaryFolder folder_here;
+  const std::string file = folder_here.path() + "/again.mlir";
+  save(file, jit(traced(program)).lower(x));
+  const Loaded again = load(file);
+  for (std::size_t i = 0; i < alone.size(); ++i)
+    EXPECT_EQ(bytes_of(again.run(x).at(i)), bytes_of(alone[i])) << i;
+  // What was saved is open too.
+  EXPECT_EQ(bytes_of(jit(traced(again))(x).at(0)), bytes_of(alone[0]));
+}
+
+TEST_F(Interpreted, SizesThatAreOpenAreThoseOfTheArguments) {
+  for (const std::string file : {"sizes.jax", "sizes.mlir"}) {
+    SCOPED_TRACE(file);
+    const Loaded program = load(folder + file);
+    EXPECT_EQ(to_string(program.inputs()), "(f32[?], f32[?])");
+    for (const std::int64_t n : {2, 3, 7}) {
+      const Tensor x = waves(type<float>({n})), y = cos(x);
+      const Tensors got = program(x, y);
+      Tensor both = reshape(concatenate({x, y}), {n, 2});
+      const auto tolerance = [&](const Tensor& a, const Tensor& b) {
+        EXPECT_EQ(a.dims(), b.dims());
+        EXPECT_LT(difference(a, b), 1e-5) << n;
+      };
+      tolerance(got[0], slice(flip(cumsum(sort(x)), 0), {0}, {n - 1}) * static_cast<float>(n));
+      tolerance(got[1], matmul(both, transpose(both)));
+      tolerance(got[2], x * iota<float>(n));
+      auto loss = [&](Tensor a) { return sum(program(a, y)[2]); };
+      tolerance(grad(loss)(x), iota<float>(n));
+    }
+    const Tensor one = ones(type<float>({1})), two = ones(type<float>({2}));
+    expect_error<TypeError>([&] { program(one, one); }, {"n >= 2", "'n' = 1"});
+    expect_error<TypeError>([&] { program(two, ones(type<float>({3}))); }, {"args[1].shape"});
+    expect_error<TypeError>(
+        [&] {
+          program(ones(type<float>({2, 2})), two);
+        },
+        {"argument 0", "f32[?]", "f32[2,2]"});
+    EXPECT_EQ(program.run({two, two}, {.deadline = 60s}).at(2).dims(), (Dims{2}));
+    EXPECT_EQ(program.start({two, two}).result().at(2).dims(), (Dims{2}));
+  }
+}
+
+constexpr const char* windows = R"(
+func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %c = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = "stablehlo.reduce_window"(%x, %c) <{padding = dense<[[1, 0]]> : tensor<1x2xi64>,
+      window_dimensions = array<i64: 2>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %1 = stablehlo.multiply %b, %b : tensor<f32>
+    %2 = stablehlo.add %a, %1 : tensor<f32>
+    stablehlo.return %2 : tensor<f32>
+  }) : (tensor<4xf32>, tensor<f32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>
+})";
+
+TEST_F(Interpreted, WhatIsKnownByItsTextRunsAndHasNoDerivative) {
+  const Loaded program = load_text(windows, "windows.mlir");
+  const Tensor x = tensor<float>({1, 2, 3, 4});
+  const std::vector<float> wanted = program(x)[0].to_vector<float>();
+  const auto f = [&](Tensor v) { return program(v)[0]; };
+  EXPECT_EQ(jit(f)(x).to_vector<float>(), wanted);
+  EXPECT_EQ(jit([&](Tensor v) { return f(f(v)); })(x).to_vector<float>(),
+            program(program(x)[0])[0].to_vector<float>());
+  EXPECT_EQ(vmap(f)(stack({x, x * 2.0f}))[1].to_vector<float>(),
+            program(x * 2.0f)[0].to_vector<float>());
+  expect_error<TypeError>([&] { grad([&](Tensor v) { return sum(f(v)); })(x); },
+                          {"stablehlo.reduce_window", "no derivative", "windows.mlir:4"});
+}
+
+TEST_F(Interpreted, AFileWithOneFunctionNeedsNoMain) {
+  const std::string one =
+      "func.func public @predict(%x: tensor<2xf32>) -> tensor<2xf32> {\n"
+      "  %0 = call @twice(%x) : (tensor<2xf32>) -> tensor<2xf32>\n"
+      "  return %0 : tensor<2xf32>\n}\n"
+      "func.func private @twice(%x: tensor<2xf32>) -> tensor<2xf32> {\n"
+      "  %0 = stablehlo.add %x, %x : tensor<2xf32>\n"
+      "  return %0 : tensor<2xf32>\n}\n";
+  const Tensor x = tensor<float>({1, 2});
+  const Loaded program = load_text(one);
+  EXPECT_EQ(program(x)[0].to_vector<float>(), (std::vector<float>{2, 4}));
+  EXPECT_EQ(jit([&](Tensor v) { return program(v)[0]; })(x).to_vector<float>(),
+            (std::vector<float>{2, 4}));
+  std::string two = one;
+  two.replace(two.find("private"), 7, "public");
+  expect_error<Error>([&] { load_text(two, "two.mlir"); },
+                      {"two.mlir:5", "several public functions"}, ErrorCode::invalid_argument);
+}
+
+}  // namespace
+}  // namespace postern::test
