@@ -103,6 +103,7 @@ void payload(Report&);
 void dispatch(Report&);
 void trace_lower(Report&);
 void compile_calls(Report&);
+void import_programs(Report&);
 void memory(Report&);
 void soak(Report&);
 void step(Report&);

@@ -182,11 +182,18 @@ Values as_written(const Step& step, std::vector<std::string> handlers, bool cons
         ErrorCode::unimplemented,
         fmt::format("{}: no such operation can be computed at sizes that are open", node.name));
   WrittenOperation out{fmt::format("stablehlo.{}", node.name), {}, {}, std::move(handlers)};
-  std::string parameters, results, returned;
+  std::string parameters, constants, results, returned;
   Values operands;
   Separator before_parameter, before_result, before_returned;
   const std::vector<std::string> uses = module.uses(node);
   for (std::size_t i = 0; i < uses.size(); ++i) {
+    // Bodies may hold constants from outside, and no other values.
+    if (const Node* made = step.frame.maker(uses[i]); made && made->name == "constant") {
+      constants +=
+          fmt::format("%operand_{} = {}\n    ", i,
+                      with_new_names(std::string(module.text_of(*made)), {}, module.name()));
+      continue;
+    }
     const Tensor& value = step.frame.value(uses[i]);
     if (!value.has_value())
       throw Error(ErrorCode::unimplemented,
@@ -203,9 +210,9 @@ Values as_written(const Step& step, std::vector<std::string> handlers, bool cons
   std::string body = with_new_names(std::string(module.text_of(node)), uses, module.name());
   const std::string others = module.functions_named(body, fmt::format("{}_", placeholder));
   out.function = fmt::format(
-      "  func.func private @{}({}) -> ({}) {{\n    %result{} = {}\n    return {} : {}\n  }}\n{}",
-      placeholder, parameters, results, one ? "" : fmt::format(":{}", node.results.size()), body,
-      returned, results, others);
+      "  func.func private @{}({}) -> ({}) {{\n    {}%result{} = {}\n    return {} : {}\n  }}\n{}",
+      placeholder, parameters, results, constants,
+      one ? "" : fmt::format(":{}", node.results.size()), body, returned, results, others);
   return written(out, operands);
 }
 

@@ -54,6 +54,8 @@ Values bitcast_rule(const Step& s) {
   return {bitcast(s[0], to)};
 }
 Values barrier_rule(const Step& s) { return s.x; }
+/// Flat wherever it has a slope.
+Values flat_rule(const Step& s) { return as_written(s, {}, true); }
 
 Values constant_rule(const Step& s) {
   const std::string_view text = s.module().text_of(s.node);
@@ -189,6 +191,8 @@ constexpr std::pair<std::string_view, Rule> elementwise_table[] = {
     {"convert", convert_rule},
     {"bitcast_convert", bitcast_rule},
     {"optimization_barrier", barrier_rule},
+    {"sharding_constraint", barrier_rule},
+    {"round_nearest_afz", flat_rule},
     {"constant", constant_rule},
 };
 

@@ -104,7 +104,8 @@ class Scan {
     if (name.empty()) return end;
     one_device(name, end);
     const bool applied = std::exchange(applies_, name == "applies");
-    if (!applied && (is_dialect(name) || name == "call" || name == "return"))
+    if (!applied && (is_dialect(name) || name == "call" || name == "return" ||
+                     (generic_ && name == "sdy.sharding_constraint")))
       operation(name, i, end);
     return end;
   }

@@ -24,7 +24,7 @@ struct TextOperations {
 
 /// Throws Error for what XLA's parser dies of, brackets in brackets without end, and for what is
 /// not for here: operations of VHLO, and modules for several devices; unless `generic`, functions
-/// and custom calls in MLIR's generic form.
+/// and custom calls in MLIR's generic form, without which Shardy's constraints are none to see.
 TextOperations read_operations(const MlirText& text, bool generic = false);
 
 /// What stands behind the colon of an operation: the types of its operands, and of its results
