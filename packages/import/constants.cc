@@ -35,24 +35,20 @@ std::string bytes_of(std::string_view hex) {
   return out;
 }
 
-/// The row's elements from its bytes; of pred, bits.
-std::string elements_of(const std::string& bytes, const Type& type) {
+/// The tensor of so many bytes; of pred, of bits. Those of one element alone make a scalar.
+Tensor tensor_of(const std::string& bytes, const Type& type) {
   const auto count = static_cast<std::size_t>(type.size());
   const std::size_t width = byte_width(type.dtype);
-  if (type.dtype == DType::pred && bytes.size() != count) {
-    std::string out(count, '\0');
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::size_t bit = bytes.size() == 1 && count > 8 ? 0 : i;
-      if (bit / 8 >= bytes.size()) refuse("a constant of pred");
-      out[i] = static_cast<char>(static_cast<unsigned char>(bytes[bit / 8]) >> (bit % 8) & 1);
-    }
-    return out;
+  if (bytes.size() == count * width) return {type, bytes.data()};
+  const Type one{type.dtype, {}};
+  if (type.dtype == DType::pred && bytes.size() == (count + 7) / 8) {
+    std::string bits(count, '\0');
+    for (std::size_t i = 0; i < count; ++i)
+      bits[i] = static_cast<char>(static_cast<unsigned char>(bytes[i / 8]) >> (i % 8) & 1);
+    return {type, bits.data()};
   }
-  if (bytes.size() == count * width) return bytes;
-  if (bytes.size() != width) refuse("bytes of a constant");
-  std::string out;
-  for (std::size_t i = 0; i < count; ++i) out += bytes;
-  return out;
+  if (bytes.size() != width) refuse("a constant whose bytes are not of its type");
+  return {one, bytes.data()};
 }
 
 template <class T>
@@ -129,20 +125,18 @@ Tensor constant_of(std::string_view text, const Type& type) {
       text.rfind('>', text.rfind("> :") == text.npos ? text.size() : text.rfind("> :"));
   std::string_view inside = text.substr(open.size(), close - open.size());
   if (inside.starts_with("\"0x"))
-    return {type, elements_of(bytes_of(inside.substr(3, inside.size() - 4)), type).data()};
+    return tensor_of(bytes_of(inside.substr(3, inside.size() - 4)), type);
   if (is_small_float(type.dtype)) {  // few: by way of a wider one
     std::string wide;
     each_word(inside, [&](std::string_view word) {
       if (word.starts_with("0x")) refuse(text);
       put(wide, static_cast<float>(read<double>(word)));
     });
-    const Type f32{DType::f32, type.dims};
-    return convert(Tensor(f32, elements_of(wide, f32).data()), type.dtype);
+    return convert(tensor_of(wide, {DType::f32, type.dims}), type.dtype);
   }
   std::string bytes;
-  bytes.reserve(std::min<std::size_t>(type.byte_size(), inside.size() * 8));
   each_word(inside, [&](std::string_view word) { put_element(bytes, type.dtype, word); });
-  return {type, elements_of(bytes, type).data()};
+  return tensor_of(bytes, type);
 }
 
 }  // namespace postern::internal::imported

@@ -6,6 +6,7 @@
 #include <postern/transforms.h>
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "from_vhlo.h"
 #include "rules.h"
@@ -108,7 +109,7 @@ Values Frame::run(const NodeRegion& region, std::span<const Tensor> arguments) {
       for (const std::string& name : node.operands) out.push_back(value(name));
       return out;
     }
-    Values results = step(node);
+    Values results = checked_step(node);
     if (results.size() < node.results.size())
       throw Error(ErrorCode::internal, fmt::format("{} gave {} values in place of {}", node.name,
                                                    results.size(), node.results.size()));
@@ -118,6 +119,17 @@ Values Frame::run(const NodeRegion& region, std::span<const Tensor> arguments) {
     }
   }
   throw Error(ErrorCode::invalid_argument, "a body does not return");
+}
+
+/// What XLA has not seen may lack operands, attributes and bodies.
+Values Frame::checked_step(const Node& node) {
+  try {
+    return step(node);
+  } catch (const std::out_of_range&) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("load: {}: a {} lacks something that it must have",
+                            opened.module.name(), node.name));
+  }
 }
 
 Values Frame::step(const Node& node) {

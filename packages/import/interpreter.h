@@ -43,6 +43,7 @@ class Frame {
 
  private:
   Values step(const Node& node);
+  Values checked_step(const Node& node);
   std::unordered_map<std::string_view, Tensor> values_;
   std::unordered_map<std::string_view, const Node*> makers_;
 };

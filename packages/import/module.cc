@@ -342,7 +342,11 @@ Dims integers_of(std::string_view text) {
   if (text.starts_with("dense<")) {
     const std::size_t type = text.rfind("tensor<");
     if (type == npos) return {};
-    return integers_in(constant_of(text, mlir_type(MlirText::trimmed(text.substr(type)))));
+    const Type whole = mlir_type(MlirText::trimmed(text.substr(type)));
+    const Dims numbers = integers_in(constant_of(text, whole));
+    constexpr std::int64_t most = 1 << 16;
+    if (numbers.size() != 1 || whole.size() > most) return numbers;
+    return Dims(static_cast<std::size_t>(whole.size()), numbers[0]);
   }
   if (text.starts_with("[")) return read(text);
   return read(text.substr(0, text.find(':')));

@@ -61,10 +61,18 @@ Values constant_rule(const Step& s) {
   const std::string_view text = s.module().text_of(s.node);
   const std::size_t open = text.find("dense<");
   if (open == text.npos) return {};
-  const AtOnce now;
   std::string_view value = s.node.attribute("value");
   if (value.empty()) value = text.substr(open);
-  return {constant_of(value, s.result())};
+  const Type type = s.result();
+  const auto made = [&] {
+    const AtOnce now;
+    Tensor x = constant_of(value, type);
+    constexpr std::int64_t few = 64;  // sizes may be computed of them
+    if (x.dims() != type.dims && type.size() <= few) x = broadcast_to(x, type.dims);
+    return x;
+  }();
+  if (made.dims() == type.dims) return {made};
+  return {broadcast_to(made, type.dims)};
 }
 
 /// An operation of one operand that there is none of here. `text`: with %x and its type T.

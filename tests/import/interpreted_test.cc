@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <random>
 
 #include "foreign_test.h"
 
@@ -279,6 +280,46 @@ TEST_F(Interpreted, AFileWithOneFunctionNeedsNoMain) {
   two.replace(two.find("private"), 7, "public");
   expect_error<Error>([&] { load_text(two, "two.mlir"); },
                       {"two.mlir:5", "several public functions"}, ErrorCode::invalid_argument);
+}
+
+TEST_F(Interpreted, DamagedProgramsAreErrors) {
+  std::mt19937 random(11);
+  int whole = 0, refused = 0;
+  for (const std::string file : {"control.jax", "indices.jax", "windows.jax", "sizes.jax",
+                                 "folded.mlirbc", "mixed.mlir", "sizes.mlir"}) {
+    const std::string bytes = text_in(file);
+    for (int i = 0; i < 120; ++i) {
+      std::string damaged = bytes;
+      damaged[random() % bytes.size()] = static_cast<char>(random());
+      try {
+        const Loaded program = load_text(damaged, file);
+        Tensors x;
+        for (Type t : program.inputs()) {
+          for (std::int64_t& extent : t.dims)
+            if (extent < 0) extent = 3;
+          x.push_back(abstract(t));
+        }
+        (void)jit(traced(program)).program(x);
+        ++whole;
+      } catch (const Error&) {
+        ++refused;
+      }
+    }
+  }
+  EXPECT_GT(whole, 50);
+  EXPECT_GT(refused, 50);
+}
+
+TEST_F(Interpreted, OneNumberForManyElementsIsNoArray) {
+  const Loaded program = load_text(
+      "func.func @main(%x: tensor<f32>) -> tensor<f32> {\n"
+      "  %c = stablehlo.constant dense<2.0> : tensor<1048576x1048576xf32>\n"
+      "  %0 = stablehlo.slice %c [0:1, 0:1] : (tensor<1048576x1048576xf32>) -> tensor<1x1xf32>\n"
+      "  %1 = stablehlo.reshape %0 : (tensor<1x1xf32>) -> tensor<f32>\n"
+      "  %2 = stablehlo.multiply %1, %x : tensor<f32>\n"
+      "  return %2 : tensor<f32>\n}\n");
+  const auto f = [&](Tensor x) { return program(x)[0]; };  // 4 TiB, were it an array
+  EXPECT_EQ(to_string(jit(f).program(Tensor(3.0f)).outputs()), "(f32[])");
 }
 
 }  // namespace
