@@ -110,6 +110,7 @@ void step(Report&);
 void grad_trace(Report&);
 void while_grad(Report&);
 void vmap_call(Report&);
+void pool(Report&);
 void linalg(Report&);
 void shards(Report&);
 void threads(Report&);

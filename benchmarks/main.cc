@@ -34,6 +34,7 @@ constexpr bench::Benchmark benchmarks[] = {
     {"grad_trace", "tracing gradients of long programs", bench::grad_trace},
     {"while_grad", "the gradient of a while loop beside that of a scan", bench::while_grad},
     {"vmap_call", "a call for each of 1,000 elements", bench::vmap_call},
+    {"pool", "what a pool adds to its simulators", bench::pool},
     {"shards", "a tap and a call on each of 1 to 8 devices", bench::shards, 8},
     {"threads", "1, 2 and 4 threads with runs of their own", bench::threads, 4},
     {"failure", "from an exception on one device to the error at the caller", bench::failure, 8},

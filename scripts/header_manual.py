@@ -87,6 +87,7 @@ NOT_OBVIOUS = {
 
 PRELUDE = """\
 #include <postern/optimize.h>
+#include <postern/pool.h>
 #include <postern/postern.h>
 
 #include <cmath>

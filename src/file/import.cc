@@ -1,10 +1,7 @@
 // Programs from elsewhere: opening their package, and their custom calls as sites.
 #include "file/import.h"
 
-#include <atomic>
-
 #include "core/check.h"
-#include "core/once.h"
 #include "core/site_spec.h"
 #include "guest/call_attributes.h"
 #include "lower/lowering.h"
@@ -60,16 +57,10 @@ namespace {
 
 std::atomic<const Reader*> the_reader{nullptr};
 
-/// Opens the package. `what` was asked for, of `name`.
+/// Opens the package for a program of that name.
 const Reader& reader(const std::string& name) {
-  static Once once;
-  once([&] {
-    if (!platforms::load_package("import", "load") || !the_reader.load())
-      throw PluginError(ErrorCode::unimplemented,
-                        fmt::format("load: {}: this is no saved program, and {}", name,
-                                    platforms::no_package("import")));
-  });
-  return *the_reader.load();
+  const std::string refusal = fmt::format("load: {}: this is no saved program, and ", name);
+  return *platforms::brought_by(the_reader, "import", "load", refusal);
 }
 
 }  // namespace

@@ -21,6 +21,7 @@
 #include "core/lists.h"
 #include "core/mutex.h"
 #include "host/float_state.h"
+#include "host/run_state.h"
 #include "host/spin.h"
 
 namespace postern::internal::host {
@@ -115,11 +116,13 @@ struct Shares {
   const std::int64_t count;
   const std::function<void(std::int64_t)>& body;
   const FloatState floats = FloatState::now();
+  const Nesting* const inside = nesting();  // who asks for it, and so who helps
   std::atomic<std::int64_t> next{0}, done{0};
   Mutex guard;
   Condition all_done;
 
   void take() {
+    const NestingScope scope(inside);
     for (std::int64_t i; (i = next.fetch_add(1)) < count;) {
       body(i);
       if (done.fetch_add(1) + 1 < count) continue;

@@ -55,6 +55,8 @@ std::string describe(const SiteSpec& site) {
                      to_string(site.place));
 }
 
+const detail::StopState* surrounding_run() { return nesting() ? nesting()->run : nullptr; }
+
 std::string describe(const std::exception_ptr& error) {
   auto type_of_current = [] {
     const std::type_info* type = abi::__cxa_current_exception_type();

@@ -7,7 +7,6 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <exception>
 #include <memory>
 #include <span>
 #include <string>
@@ -279,7 +278,5 @@ std::exception_ptr callback_error(ErrorCode code, const HostSite& site, int devi
 
 /// Returns "call 'fetch' at main.cc:12": how errors name a site.
 std::string describe(const SiteSpec& site);
-/// Returns the text of any exception: what() or its type's name.
-std::string describe(const std::exception_ptr& error);
 
 }  // namespace postern::internal::host

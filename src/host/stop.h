@@ -1,11 +1,15 @@
 // Stopping, and waiting for what another thread does, for a stop or for a time, whichever comes
 // first. Each of them wakes who waits, so that nobody looks again and again.
 #pragma once
+#include <postern/detail/api.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <mutex>
 #include <stop_token>
+#include <string>
 
 #include "core/mutex.h"
 
@@ -27,6 +31,12 @@ struct StopState {
 }  // namespace postern::detail
 
 namespace postern::internal::host {
+
+/// Returns the run that the calling thread works for; null: none.
+POSTERN_API const detail::StopState* surrounding_run();
+
+/// Returns the text of any exception: what() or its type's name.
+POSTERN_API std::string describe(const std::exception_ptr& error);
 
 /// Why a wait is over.
 enum class Woken : std::uint8_t { done, stopped, late };

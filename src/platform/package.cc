@@ -78,10 +78,11 @@ bool load_package(std::string_view name, std::string_view what) {
   return true;
 }
 
-std::string no_package(std::string_view name) {
-  return fmt::format(
-      "there is no package {}: Postern was built without it, or {} names another one", name,
-      variable_of(name));
+void refuse_without(std::string_view name, std::string_view refusal) {
+  throw PluginError(
+      ErrorCode::unimplemented,
+      fmt::format("{}there is no package {}: Postern was built without it, or {} names another one",
+                  refusal, name, variable_of(name)));
 }
 
 }  // namespace postern::internal::platforms

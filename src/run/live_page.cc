@@ -3,14 +3,12 @@
 
 #include <fmt/format.h>
 
-#include <atomic>
 #include <charconv>
 
 #include "core/check.h"
 #include "core/fork.h"
 #include "core/known_programs.h"
 #include "core/log.h"
-#include "core/once.h"
 #include "core/program.h"
 #include "platform/find_plugin.h"
 #include "platform/package.h"
@@ -24,13 +22,7 @@ namespace {
 std::atomic<const live::Page*> known_page{nullptr};
 
 const live::Page& page(const char* what) {
-  static Once once;
-  once([&] {
-    if (!platforms::load_package("live", what) || !known_page.load())
-      throw PluginError(ErrorCode::unimplemented,
-                        fmt::format("{}: {}", what, platforms::no_package("live")));
-  });
-  return *known_page.load();
+  return *platforms::brought_by(known_page, "live", what, fmt::format("{}: ", what));
 }
 
 /// "7373", "0.0.0.0:7373".

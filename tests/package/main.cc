@@ -18,8 +18,8 @@ int main(int, char** argv) {
   if (same.inputs().size() != 1) return 1;
 
   const std::string prefix = argv[1];
-  for (const char* file :
-       {"xla_cpu_pjrt.so", "libpostern_lapack.so", "libpostern_live.so", "libpostern_import.so"}) {
+  for (const char* file : {"xla_cpu_pjrt.so", "libpostern_lapack.so", "libpostern_live.so",
+                           "libpostern_import.so", "libpostern_pool.so"}) {
     bool there = false;
     std::ifstream maps("/proc/self/maps");
     for (std::string line; std::getline(maps, line);)

@@ -74,8 +74,7 @@ bool enter_side_by_side(const Stage& stage, const Batch& batch, Invocation& i) n
   i.count();
   std::atomic<std::int64_t> failed = batch.elements;
   try {
-    parallel_for(batch.elements, [&, outer = nesting()](std::int64_t e) {
-      NestingScope scope(outer);
+    parallel_for(batch.elements, [&](std::int64_t e) {
       const std::int64_t before = std::exchange(one_of_many, e);
       const bool ok = e < failed && (!i.run.stop.load() || i.run.batch_failed(i.site, i.device)) &&
                       enter_element(stage, batch, i, e);
