@@ -57,7 +57,8 @@ using Pool = pn::Pool<CartPole>;
 
 ppo::Model first_model(const pn::Tensor& key) {
   const pn::Tensor keys = pn::random::split(key);
-  return {ppo::network(keys[0], {4, 64, 64, 2}, 0.01f), ppo::network(keys[1], {4, 64, 64, 1}, 1)};
+  return {ppo::network(keys[0], {4, 64, 64, 2}, 0.01f), ppo::network(keys[1], {4, 64, 64, 1}, 1),
+          pn::zeros(pn::type<float>({2}))};
 }
 
 /// How long the policy holds the pole up, in the mean over all elements, when it does not try out.

@@ -43,6 +43,7 @@ struct Settings {
   float discount = 0.99f, trace = 0.95f;  // gamma and lambda of the advantages
   float clip = 0.2f;
   float entropy = 0.01f, value = 0.5f;  // what they weigh in the loss
+  bool normalize = false;               // observations and rewards, by what was seen of them so far
 };
 
 /// What a policy makes of observations: an action, and how probable it was (its logarithm).
@@ -52,32 +53,78 @@ struct Choice {
 
 /// A policy for actions that are numbers from 0 to n - 1.
 struct Discrete {
-  static Choice choose(const pn::Tensor& key, const pn::Tensor& logits) {
+  static Choice choose(const pn::Tensor& key, const pn::Tensor& logits, const pn::Tensor& spread) {
     const pn::Tensor action = pn::random::categorical(key, logits);
-    return {action, log_probability(logits, action)};
+    return {action, log_probability(logits, spread, action)};
   }
-  static pn::Tensor log_probability(const pn::Tensor& logits, const pn::Tensor& action) {
+  static pn::Tensor given(const pn::Tensor& action) { return action; }
+  static pn::Tensor log_probability(const pn::Tensor& logits, const pn::Tensor&,
+                                    const pn::Tensor& action) {
     const pn::Tensor all = pn::log_softmax(logits);
     return pn::squeeze(pn::take_along_axis(all, pn::expand_dims(action, 1), 1), {1});
   }
-  static pn::Tensor entropy(const pn::Tensor& logits) {
+  static pn::Tensor entropy(const pn::Tensor& logits, const pn::Tensor&) {
     const pn::Tensor all = pn::log_softmax(logits);
     return -pn::sum(pn::exp(all) * all, {1});
   }
 };
 
+/// A policy for actions from -1 to 1: normal ones around what the network says, whose spread is
+/// learned beside it. The simulator is given what is cut off there.
+struct Continuous {
+  static Choice choose(const pn::Tensor& key, const pn::Tensor& mean, const pn::Tensor& spread) {
+    const pn::Tensor noise = pn::random::normal(key, mean.type());
+    const pn::Tensor action = mean + pn::exp(spread) * noise;
+    return {action, log_probability(mean, spread, action)};
+  }
+  static pn::Tensor given(const pn::Tensor& action) { return pn::clip(action, -1.0f, 1.0f); }
+  static pn::Tensor log_probability(const pn::Tensor& mean, const pn::Tensor& spread,
+                                    const pn::Tensor& action) {
+    const pn::Tensor off = (action - mean) * pn::exp(-spread);
+    return pn::sum(-0.5f * pn::square(off) - spread - 0.918938533f, {1});  // log(2 pi) / 2
+  }
+  static pn::Tensor entropy(const pn::Tensor& mean, const pn::Tensor& spread) {
+    return pn::broadcast_to(pn::sum(spread), {mean.dims()[0]});  // but for a constant
+  }
+};
+
 struct Model {
   Net actor, critic;
+  pn::Tensor spread;  // of continuous actions, its logarithm
+};
+
+/// Mean and variance of rows that were seen so far, and how many.
+struct Moments {
+  pn::Tensor count, mean, variance;
+
+  static Moments none(const pn::Dims& dims) {
+    const pn::Type type = pn::type<float>(dims);
+    return {pn::Tensor(1e-4f), pn::zeros(type), pn::ones(type)};
+  }
+  /// With more rows (Chan et al., 1979).
+  Moments with(const pn::Tensor& rows) const {
+    const float n = static_cast<float>(rows.dims()[0]);
+    const pn::Tensor row_mean = pn::mean(rows, {0}), off = row_mean - mean, all = count + n;
+    const pn::Tensor row_variance = pn::mean(pn::square(rows - row_mean), {0});
+    const pn::Tensor squares =
+        variance * count + row_variance * n + pn::square(off) * count * n / all;
+    return {all, mean + off * n / all, squares / all};
+  }
+  pn::Tensor scaled(const pn::Tensor& x) const {
+    return pn::clip((x - mean) * pn::rsqrt(variance + 1e-8f), -10.0f, 10.0f);
+  }
 };
 /// What training knows from one iteration to the next: a container like any other.
 struct State {
   Model model;
   pn::optimize::State<Model> optimizer;
   pn::Tensor key;
-  pn::Tensor seen, begins;  // by element: what it shows, and whether its next step begins anew
-  pn::Tensor returns;       // by element: of the episode so far
+  pn::Tensor seen, begins;     // by element: what it shows, and whether its next step begins anew
+  pn::Tensor returns;          // by element: of the episode so far
+  pn::Tensor discounted;       // by element: the sum of rewards so far, which fade
+  Moments observations, sums;  // of what was seen, and of `discounted`
   pn::Tensor iteration;
-  pn::Tensor average;  // return of an episode that ends; what is older fades
+  pn::Tensor average;  // return of the last 20 episodes or so
 };
 
 /// A step of all elements.
@@ -85,6 +132,7 @@ struct Step {
   pn::Tensor seen, action, log_probability, value, reward, terminated, ended;
   pn::Tensor counts;          // 0 where it began an episode
   pn::Tensor episode_return;  // where it ended one; else 0
+  pn::Tensor discounted;
 };
 
 template <class Policy, class Simulator>
@@ -103,6 +151,9 @@ class Trainer {
             pn::convert<float>(pool_.reset()),
             pn::full(pn::type<bool>({n}), false),
             pn::zeros(pn::type<float>({n})),
+            pn::zeros(pn::type<float>({n})),
+            Moments::none(pool_[0].observation().dims),
+            Moments::none({}),
             pn::Tensor(0),
             pn::Tensor(0.0f)};
   }
@@ -116,18 +167,22 @@ class Trainer {
     now.iteration = before.iteration + 1;
     const pn::Tensor episodes = pn::sum(pn::convert<float>(steps.ended));
     const pn::Tensor mean = pn::sum(steps.episode_return) / pn::maximum(episodes, 1.0f);
-    const pn::Tensor weight = pn::where(before.iteration == 0, 1.0f, 0.2f);
-    now.average =
-        before.average + pn::where(episodes > 0.0f, weight, 0.0f) * (mean - before.average);
+    now.average = before.average + episodes / (episodes + 20.0f) * (mean - before.average);
     learn(now, steps, keys[2]);
     return now;
   }
 
+  /// What the networks are shown of observations.
+  pn::Tensor view(const Moments& moments, const pn::Tensor& seen) const {
+    return settings_.normalize ? moments.scaled(seen) : seen;
+  }
+
  private:
   std::pair<State, Step> step(State now, const pn::Tensor& key) const {
-    const Choice choice = Policy::choose(key, forward(now.model.actor, now.seen));
-    const pn::Tensor value = pn::squeeze(forward(now.model.critic, now.seen), {1});
-    const pn::Transition t = pool_.step(choice.action);
+    const pn::Tensor seen = view(now.observations, now.seen);
+    const Choice choice = Policy::choose(key, forward(now.model.actor, seen), now.model.spread);
+    const pn::Tensor value = pn::squeeze(forward(now.model.critic, seen), {1});
+    const pn::Transition t = pool_.step(Policy::given(choice.action));
     const pn::Tensor ended = t.terminated | t.truncated;
     const pn::Tensor returns = now.returns + t.rewards;
     const Step made{now.seen,
@@ -138,7 +193,9 @@ class Trainer {
                     t.terminated,
                     ended,
                     pn::convert<float>(!now.begins),
-                    pn::where(ended, returns, 0.0f)};
+                    pn::where(ended, returns, 0.0f),
+                    settings_.discount * now.discounted + t.rewards};
+    now.discounted = pn::where(ended, 0.0f, made.discounted);
     now.seen = pn::convert<float>(t.observations);
     now.begins = ended;
     now.returns = pn::where(ended, 0.0f, returns);
@@ -167,21 +224,26 @@ class Trainer {
     const pn::Tensor centred = advantage - mean(advantage);
     const pn::Tensor scaled = centred / (pn::sqrt(mean(pn::square(centred))) + 1e-8f);
     const pn::Tensor chosen = forward(model.actor, s.seen);
-    const pn::Tensor ratio = pn::exp(Policy::log_probability(chosen, s.action) - s.log_probability);
+    const pn::Tensor ratio =
+        pn::exp(Policy::log_probability(chosen, model.spread, s.action) - s.log_probability);
     const pn::Tensor clipped = pn::clip(ratio, 1 - settings_.clip, 1 + settings_.clip);
     const pn::Tensor gain = mean(pn::minimum(ratio * scaled, clipped * scaled));
     const pn::Tensor value = pn::squeeze(forward(model.critic, s.seen), {1});
     const pn::Tensor error = mean(pn::square(value - (advantage + s.value)));
-    return settings_.value * error - gain - settings_.entropy * mean(Policy::entropy(chosen));
+    return settings_.value * error - gain -
+           settings_.entropy * mean(Policy::entropy(chosen, model.spread));
   }
 
-  void learn(State& now, const Step& steps, const pn::Tensor& key) const {
-    const pn::Tensor last = pn::squeeze(forward(now.model.critic, now.seen), {1});
-    const auto flat = [](const pn::Tensor& x) {
-      pn::Dims dims{x.dims()[0] * x.dims()[1]};
-      dims.insert(dims.end(), x.dims().begin() + 2, x.dims().end());
-      return pn::reshape(x, dims);
-    };
+  void learn(State& now, Step steps, const pn::Tensor& key) const {
+    const Moments before = now.observations, sums = now.sums;
+    const pn::Tensor last = pn::squeeze(forward(now.model.critic, view(before, now.seen)), {1});
+    if (settings_.normalize) {
+      now.observations = before.with(flat(steps.seen));
+      now.sums = sums.with(flat(steps.discounted));
+      const pn::Tensor scale = pn::rsqrt(now.sums.variance + 1e-8f);
+      steps.reward = pn::clip(steps.reward * scale, -10.0f, 10.0f);
+    }
+    steps.seen = view(before, steps.seen);
     const std::pair all{pn::map_leaves(flat, steps), flat(advantages(steps, last))};
     const std::int64_t rows = settings_.steps * pool_.size(), n = settings_.minibatches;
     using Learner = std::pair<Model, pn::optimize::State<Model>>;
@@ -200,6 +262,12 @@ class Trainer {
     std::tie(now.model, now.optimizer) =
         pn::scan(epoch, Learner{now.model, now.optimizer}, pn::random::split(key, settings_.epochs))
             .first;
+  }
+
+  static pn::Tensor flat(const pn::Tensor& x) {
+    pn::Dims dims{x.dims()[0] * x.dims()[1]};
+    dims.insert(dims.end(), x.dims().begin() + 2, x.dims().end());
+    return pn::reshape(x, dims);
   }
 
   const pn::Pool<Simulator>& pool_;
