@@ -173,7 +173,7 @@ void train(const Wishes& wish) {
       judges, make,
       {.name = "judge", .threads = threads, .seed = ~seed, .max_steps = longest, .kept = false});
   const ppo::Settings settings{
-      .steps = 64, .epochs = 10, .minibatches = 16, .entropy = 0, .normalize = true};
+      .steps = between, .epochs = 10, .minibatches = 16, .entropy = 0, .normalize = true};
   const auto iterations =
       static_cast<std::int32_t>(wish.number("--steps", 1'000'000) / (elements * between));
   const auto rate =
