@@ -80,15 +80,33 @@ std::size_t site_number(const Step& s) {
   return static_cast<std::size_t>(integers_of(rest.substr(rest.find('=') + 1)).at(0));
 }
 
+/// The operands of a tap that Postern saved which go through its call, as its results: the values
+/// behind it are those.
+Dims going_through(const Step& s) {
+  Dims out;
+  const std::string_view aliases = s.node.attribute("output_operand_aliases");
+  constexpr std::string_view key = "operand_index = ";
+  for (std::size_t i = aliases.find(key); i != aliases.npos; i = aliases.find(key, i + 1)) {
+    const std::size_t from = i + key.size();
+    out.push_back(integers_of(aliases.substr(from, aliases.find(',', i) - from)).at(0));
+  }
+  return out;
+}
+
 Values site_rule(const Step& s) {
-  const auto& site = s.frame.opened.sites.at(site_number(s));
-  const Values given = without_tokens(s.x);
-  const Values results = at_site_of(*site, given);
-  Values out;
+  const SiteSpec& site = *s.frame.opened.sites.at(site_number(s));
+  const Values results = at_site_of(site, without_tokens(s.x));
+  const Dims through = is_tap(site) ? going_through(s) : Dims();
   const std::vector<std::string_view> types = s.module().result_types(s.node);
+  Values out;
   for (std::size_t i = 0, next = 0; i < s.node.results.size(); ++i) {
-    const bool token = i < types.size() && types[i] == mlir_token;
-    out.push_back(token ? Tensor() : results.at(next++));
+    if (i < types.size() && types[i] == mlir_token) {
+      out.emplace_back();
+      continue;
+    }
+    out.push_back(
+        results.at(next < through.size() ? static_cast<std::size_t>(through[next]) : next));
+    ++next;
   }
   return out;
 }

@@ -172,7 +172,11 @@ Values dot_general_rule(const Step& s) {
   if (const std::string_view short_form = s.node.attribute("batching_dims"); !short_form.empty())
     std::tie(axes.batch_x, axes.batch_y) = both_sides(short_form);
   if (s.node.name == "dot") axes = {{s[0].rank() - 1}, {0}, {}, {}};
-  return {dot_general(convert(s[0], s.dtype()), convert(s[1], s.dtype()), axes)};
+  if (!s.node.attribute({"algorithm", "accumulation_type"}).empty()) return {};
+  const DType to = s.dtype();
+  if (byte_width(to) < byte_width(s[0].dtype()))
+    return {convert(dot_general(s[0], s[1], axes), to)};
+  return {dot_general(convert(s[0], to), convert(s[1], to), axes)};
 }
 
 /// "[b, 0, 1, f]" as letters: one for each, of a spatial axis by its number.

@@ -9,6 +9,7 @@
 #include "platform/platform.h"
 #include "run/library.h"
 #include "run/runtime.h"
+#include "site/own_functions.h"
 #include "site/site.h"
 #include "trace/trace.h"
 
@@ -78,6 +79,8 @@ Function open_imported(const std::string& text, std::vector<SitePtr> sites,
 AtOnce::AtOnce() : untraced_(std::make_unique<Untraced>()) {}
 AtOnce::~AtOnce() = default;
 
+bool is_tap(const SiteSpec& site) { return site.is_tap(); }
+
 bool is_known(const Tensor& x) {
   using Kind = detail::Value::Kind;
   const detail::Value* const value = detail::Access::value(x);
@@ -85,6 +88,11 @@ bool is_known(const Tensor& x) {
 }
 
 std::vector<Tensor> at_site_of(const SiteSpec& site, std::span<const Tensor> operands) {
+  if (site.role != SiteSpec::Role::whole || own_functions.of_residuals(site.named.name))
+    throw Error(ErrorCode::unimplemented,
+                fmt::format("{}: what a saved program starts, or keeps for its way back, cannot be "
+                            "part of another program",
+                            host::describe(site)));
   return at_site(site, operands);
 }
 

@@ -65,7 +65,10 @@ class POSTERN_API AtOnce {
 /// Returns whether the tensor has its values, here.
 POSTERN_API bool is_known(const Tensor& x);
 
+POSTERN_API bool is_tap(const SiteSpec& site);
 /// Records a call of a site's host function and returns its results; a tap's are its operands.
+/// Throws Error(unimplemented) for what is bound to the program that made it: calls that it starts,
+/// values that it keeps for its way back.
 POSTERN_API std::vector<Tensor> at_site_of(const SiteSpec& site, std::span<const Tensor> operands);
 
 /// An operation that is known by its text alone: it runs, under vmap element by element, and has no

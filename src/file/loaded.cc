@@ -46,6 +46,14 @@ void require_fit(const detail::LoadedProgram& program, std::span<const Tensor> a
           to_string(wanted[i]), type_text(arguments[i]));
 }
 
+/// Whether it becomes part of a program that is traced. What is over several devices runs alone, at
+/// once where its arguments have values.
+bool is_traced(const detail::LoadedProgram& program, std::span<const Tensor> arguments) {
+  if (!Trace::current()) return false;
+  const bool alone = program.module->partitioned() || !program.module->global_inputs.empty();
+  return !alone || std::ranges::any_of(arguments, [](const Tensor& t) { return t.is_traced(); });
+}
+
 /// Writes the program's operations into the trace that there is.
 Tensors traced(const detail::LoadedProgram& program, std::span<const Tensor> arguments) {
   require_fit(program, arguments);
@@ -127,7 +135,7 @@ std::vector<Tensor> run_loaded(const detail::LoadedProgram& program,
 
 std::vector<Tensor> Loaded::run(const std::vector<Tensor>& arguments, Place place) const {
   PlaceScope at(place.known() ? place : program_->place);
-  if (Trace::current()) return traced(*program_, arguments);
+  if (is_traced(*program_, arguments)) return traced(*program_, arguments);
   if (program_->open) return jitted(*program_)(arguments);
   return run_loaded(*program_, arguments, nullptr);
 }

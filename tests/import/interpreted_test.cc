@@ -204,6 +204,39 @@ TEST_F(Interpreted, RunsInEveryModeAndIsSaved) {
   EXPECT_EQ(bytes_of(jit(traced(again))(x).at(0)), bytes_of(alone[0]));
 }
 
+TEST_F(Interpreted, WhatPosternSavedShowsAndPrintsInsideOfOthers) {
+  std::vector<float> seen;
+  register_function("demo.add", [&](View<const float> a, View<const float> b) {
+    seen.push_back(a[0]);
+    seen.push_back(b[0]);
+  });
+  auto f = jit([](Tensor x) {
+    const auto [a, b] =
+        tap({.name = "both", .ordered = true}, std::pair{x * 2.0f, x + 1.0f}, Named{"demo.add"});
+    print("b is {}", b);
+    return std::pair{b * 3.0f, a};
+  });
+  const Tensor x = tensor<float>({1, 2});
+  const Loaded again = load_text(saved_text(f.lower(x)));
+  const Tensors alone = again(x);
+  EXPECT_EQ(std::exchange(seen, {}), (std::vector<float>{2, 2}));
+  testing::internal::CaptureStdout();
+  const Tensors inside = jit([&](Tensor v) { return again(v); })(x);
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), "b is [2. 3.]\n");
+  EXPECT_EQ(seen, (std::vector<float>{2, 2}));
+  for (std::size_t i = 0; i < 2; ++i) EXPECT_EQ(bytes_of(inside[i]), bytes_of(alone[i])) << i;
+  const Tensor g = grad([&](Tensor v) { return sum(again(v)[0]); })(x);
+  EXPECT_EQ(g.to_vector<float>(), (std::vector<float>{3, 3}));
+  // What it keeps for its way back stays with it.
+  auto loop = [](Tensor v) {
+    return while_loop([](Tensor w) { return sum(w) < 100.0f; }, [](Tensor w) { return w * w; }, v);
+  };
+  const Loaded back = load_text(saved_text(
+      jit([&](Tensor v) { return grad([&](Tensor w) { return sum(loop(w)); })(v); }).lower(x)));
+  expect_error<Error>([&] { jit([&](Tensor v) { return back(v); })(x); }, {"its way back"},
+                      ErrorCode::unimplemented);
+}
+
 TEST_F(Interpreted, SizesThatAreOpenAreThoseOfTheArguments) {
   for (const std::string file : {"sizes.jax", "sizes.mlir"}) {
     SCOPED_TRACE(file);
