@@ -52,6 +52,14 @@ std::string_view Node::attribute(std::initializer_list<std::string_view> keys) c
   return {};
 }
 
+std::string_view Node::direction() const {
+  if (!word.empty()) return word;
+  std::string_view value =
+      attribute("comparison_direction");  // #stablehlo<comparison_direction LT>
+  if (value.ends_with(">")) value.remove_suffix(1);
+  return value.substr(value.rfind(' ') + 1);
+}
+
 std::string_view Node::part(std::string_view key) const {
   if (const std::string_view own = attribute(key); !own.empty()) return own;
   for (const auto& [own_key, value] : attributes) {

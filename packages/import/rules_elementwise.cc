@@ -25,15 +25,8 @@ Values multiply_rule(const Step& s) {
   return {multiply(s[0], s[1])};
 }
 
-/// The last word: LT of `#stablehlo<comparison_direction LT>`.
-std::string_view last_word(std::string_view value) {
-  if (value.ends_with(">")) value.remove_suffix(1);
-  return value.substr(value.rfind(' ') + 1);
-}
-
 Values compare_rule(const Step& s) {
-  std::string_view direction = s.node.word;
-  if (direction.empty()) direction = last_word(s.node.attribute("comparison_direction"));
+  const std::string_view direction = s.node.direction();
   // In the short form it stands alone behind the operands, where no word is kept.
   if (s.module().text_of(s.node).find("TOTALORDER") != std::string_view::npos) return {};
   if (direction == "EQ") return {equal(s[0], s[1])};

@@ -83,9 +83,8 @@ bool goes_up(const Step& s) {
   if (body.nodes.size() != 2 || body.nodes[0].name != "compare" || body.arguments.size() < 2)
     return false;
   const Node& compare = body.nodes[0];
-  const std::string_view text = s.module().text_of(compare);
-  const bool less = compare.word == "LT" || text.find("comparison_direction LT") != text.npos;
-  return less && compare.operands == std::vector{body.arguments[0], body.arguments[1]} &&
+  return compare.direction() == "LT" &&
+         compare.operands == std::vector{body.arguments[0], body.arguments[1]} &&
          body.nodes[1].operands == compare.results;
 }
 /// What JAX writes for floats: zeros and nan of both signs are made one, then the total order.
@@ -107,9 +106,9 @@ bool goes_up_in_total_order(const Step& s) {
            nodes[first + 3]->operands[2] == nodes[first + 1]->results[0];
   };
   const std::string_view text = s.module().text_of(*nodes[8]);
-  const bool less = nodes[8]->word == "LT" || text.find("comparison_direction LT") != text.npos;
-  return less && text.find("TOTALORDER") != text.npos && made_one(0, body.arguments[0]) &&
-         made_one(4, body.arguments[1]) && nodes[9]->operands == nodes[8]->results &&
+  return nodes[8]->direction() == "LT" && text.find("TOTALORDER") != text.npos &&
+         made_one(0, body.arguments[0]) && made_one(4, body.arguments[1]) &&
+         nodes[9]->operands == nodes[8]->results &&
          nodes[8]->operands == std::vector{nodes[3]->results[0], nodes[7]->results[0]};
 }
 Values sort_rule(const Step& s) {

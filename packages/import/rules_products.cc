@@ -74,14 +74,11 @@ Values extreme(const Step& s, const Tensor& x, const std::string& index, const D
   std::string names;
   for (const Node& node : body.nodes) names += fmt::format("{} ", node.name);
   if (names != "compare compare or compare compare and or select select return ") return {};
-  const std::string_view first = s.module().text_of(body.nodes[0]);
-  const auto is = [&](std::string_view direction) {
-    return body.nodes[0].word == direction ||
-           first.find(fmt::format("comparison_direction {}", direction)) != first.npos;
-  };
   const ReduceOptions over{.axes = axes};
-  if (is("GT")) return {max(x, over), convert(argmax(x, axes[0]), s.dtype(1))};
-  if (is("LT")) return {min(x, over), convert(argmin(x, axes[0]), s.dtype(1))};
+  if (body.nodes[0].direction() == "GT")
+    return {max(x, over), convert(argmax(x, axes[0]), s.dtype(1))};
+  if (body.nodes[0].direction() == "LT")
+    return {min(x, over), convert(argmin(x, axes[0]), s.dtype(1))};
   return {};
 }
 

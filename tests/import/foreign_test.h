@@ -1,5 +1,6 @@
 // What the tests of programs from elsewhere share: JAX's files, and a clean table of functions.
 #pragma once
+#include <cmath>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -35,6 +36,22 @@ inline std::map<std::string, std::string> each_of(const Texts& texts) {
   for (std::string line; std::getline(lines, line);)
     out[line.substr(0, line.find(' '))] = line.substr(std::min(line.find(' ') + 1, line.size()));
   EXPECT_EQ(out.size(), texts.size()) << ended.out;
+  return out;
+}
+
+using Tensors = std::vector<Tensor>;
+
+/// As scripts/golden_stablehlo makes them.
+inline Tensor waves(const Type& type) {
+  std::vector<float> numbers;
+  const bool whole = type.dtype == DType::pred || is_integer(type.dtype);
+  for (std::int64_t i = 0; i < type.size(); ++i)
+    numbers.push_back(whole ? static_cast<float>(i % 7) : std::sin(static_cast<float>(i)));
+  return convert(Tensor({DType::f32, type.dims}, numbers.data()), type.dtype);
+}
+inline Tensors waves(const Loaded& program) {
+  Tensors out;
+  for (const Type& t : program.inputs()) out.push_back(waves(t));
   return out;
 }
 

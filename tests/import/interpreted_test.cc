@@ -10,22 +10,7 @@ namespace postern::test {
 using namespace internal;
 namespace {
 
-using Tensors = std::vector<Tensor>;
 using Interpreted = Foreign;
-
-/// As scripts/golden_stablehlo makes them.
-Tensor waves(const Type& type) {
-  std::vector<float> numbers;
-  const bool whole = type.dtype == DType::pred || is_integer(type.dtype);
-  for (std::int64_t i = 0; i < type.size(); ++i)
-    numbers.push_back(whole ? static_cast<float>(i % 7) : std::sin(static_cast<float>(i)));
-  return convert(Tensor({DType::f32, type.dims}, numbers.data()), type.dtype);
-}
-Tensors waves(const Loaded& program) {
-  Tensors out;
-  for (const Type& t : program.inputs()) out.push_back(waves(t));
-  return out;
-}
 
 auto traced(const Loaded& program) {
   return [program](const Tensors& x) { return program.run(x); };
