@@ -49,48 +49,28 @@ pn::Tensor returns_of(const Pool& pool, const Trainer& trainer, const ppo::State
   return pn::sum(pn::scan(act, start, {.length = longest}).second, {0});
 }
 
-/// Draws the bodies of an environment as it is moved, one figure beside the other.
-void draw_gait(const std::string& file, World& world,
-               const std::vector<std::vector<float>>& moves) {
-  std::vector<double> seen(static_cast<std::size_t>(world.observation().dims[0]));
-  const std::int64_t seen_dims[] = {static_cast<std::int64_t>(seen.size())},
-                     move_dims[] = {world.action().dims[0]};
-  const pn::View<double> shown(seen.data(), seen_dims, 1, seen_dims[0]);
+/// Draws the last steps of where an environment has been, one figure beside the other.
+void draw_gait(const std::string& file, const World& world) {
+  constexpr std::size_t figures = 12, every = 2;
+  const std::unique_ptr<mjData, void (*)(mjData*)> data(mj_makeData(&world.model()), mj_deleteData);
   std::ofstream out(file);
-  constexpr int figures = 12, every = 2;
   out << "<svg xmlns='http://www.w3.org/2000/svg' viewBox='-1 -1.6 " << figures * 1.3 + 1
       << " 1.9' stroke-linecap='round'><path d='M-1 0H99' stroke='#999' stroke-width='.02'/>\n";
-  world.reset(1, shown);
-  const std::size_t settled = moves.size() - figures * every;
-  for (std::size_t i = 0; i < moves.size(); ++i) {
-    world.step({moves[i].data(), move_dims, 1, move_dims[0]}, shown);
-    if (i < settled || (i - settled) % every != 0) continue;
-    const double at = 1.3 * static_cast<double>((i - settled) / every);
+  for (std::size_t i = 0; i < figures && figures * every <= world.trail.size(); ++i) {
+    const auto& positions = world.trail[world.trail.size() - (figures - i) * every];
+    std::ranges::copy(positions, data->qpos);
+    mj_kinematics(&world.model(), data.get());
     for (int g = 0; g < world.model().ngeom; ++g) {
       if (world.model().geom_type[g] != mjGEOM_CAPSULE) continue;
-      const double *p = world.data().geom_xpos + 3 * g, *m = world.data().geom_xmat + 9 * g;
-      const double half = world.model().geom_size[3 * g + 1], x = p[0] - world.data().qpos[0] + at;
+      const double *p = data->geom_xpos + 3 * g, *m = data->geom_xmat + 9 * g;
+      const double half = world.model().geom_size[3 * g + 1];
+      const double x = p[0] - positions[0] + 1.3 * static_cast<double>(i);
       out << "<path d='M" << x - half * m[2] << " " << -(p[2] - half * m[8]) << "L"
           << x + half * m[2] << " " << -(p[2] + half * m[8]) << "' stroke='hsl(" << 40 * g
           << " 60% 50%)' stroke-width='" << 2 * world.model().geom_size[3 * g] << "'/>\n";
     }
   }
   out << "</svg>\n";
-}
-
-/// The moves of an episode, for the picture.
-std::vector<std::vector<float>> moves_of(const Pool& pool, const Trainer& trainer,
-                                         const ppo::State& state, std::int64_t steps) {
-  const auto act = [&](pn::Tensor seen) {
-    const pn::Tensor shown = trainer.view(state.observations, pn::convert<float>(seen));
-    const pn::Tensor move = ppo::Continuous::given(ppo::forward(state.model.actor, shown));
-    return std::pair{pool.step(move).observations, move};
-  };
-  const pn::Tensor all =
-      pn::jit([&] { return pn::scan(act, pool.reset(), {.length = steps}).second; })();
-  std::vector<std::vector<float>> rows;
-  for (std::int64_t i = 0; i < steps; ++i) rows.push_back(all[i][0].to_vector<float>());
-  return rows;
 }
 
 /// Steps as gymnasium did, whose answers are in a file (scripts/golden_mujoco), and compares to the
@@ -222,12 +202,14 @@ void train(const Wishes& wish) {
   const double steps = static_cast<double>(iterations - done) * elements * between;
   std::printf("%.0f steps in %.1f s: %.0f a second; MuJoCo worked for %.1f s of a core\n", steps,
               seconds, steps / seconds, static_cast<double>(spent) / 1e9);
+  const std::string picture = wish("--picture");
+  for (std::int64_t e = 0; e < judges; ++e) judge[e].leaves_trail = !picture.empty();
   const pn::Tensor returns =
       pn::jit([&](ppo::State s) { return returns_of(judge, trainer, s); })(end);
   std::printf("return over %d episodes: %.1f (weights %.9g)\n", static_cast<int>(judges),
               pn::mean(returns).item<float>(), sum_of_weights);
-  if (const std::string picture = wish("--picture"); !picture.empty())
-    draw_gait(picture, judge[0], moves_of(judge, trainer, end, 200));
+  const std::int64_t best = pn::argmax(returns).item<std::int32_t>();
+  if (!picture.empty()) draw_gait(picture, judge[best]);
 }
 
 }  // namespace

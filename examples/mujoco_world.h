@@ -78,6 +78,7 @@ class World {
     for (int i = 0; i < task_.frames; ++i) mj_step(model_.get(), data_.get());
     const double speed = (data_->qpos[0] - before) / (model_->opt.timestep * task_.frames);
     show(seen);
+    if (leaves_trail) trail.emplace_back(data_->qpos, data_->qpos + model_->nq);
     const bool fallen = task_.falls && !stands();
     const double alive = fallen ? 0 : task_.alive;
     spent += (std::chrono::steady_clock::now() - begin).count();
@@ -102,8 +103,9 @@ class World {
   }
 
   const mjModel& model() const { return *model_; }
-  const mjData& data() const { return *data_; }
   std::int64_t spent = 0;  // nanoseconds in steps
+  bool leaves_trail = false;
+  std::vector<std::vector<double>> trail;  // the positions behind each step since
 
  private:
   std::size_t state_size() const {

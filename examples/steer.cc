@@ -103,7 +103,7 @@ pn::Tensor cost(Cart& cart, const pn::Tensor& start, const pn::Tensor& pushes) {
 }  // namespace
 
 int main(int count, char** arguments) try {
-  Cart cart(count > 1 ? arguments[1] : POSTERN_MUJOCO_MODELS "/pendulum.xml");
+  Cart cart(count > 1 ? arguments[1] : POSTERN_MUJOCO_MODELS "/cart_pole.xml");
   const pn::Tensor start = pn::tensor<double>({-0.3, 0.4, 0, 0});  // of cart and pole; their speeds
   const auto cost_of = [&](pn::Tensor pushes) { return cost(cart, start, pushes); };
   const auto adam = pn::optimize::adam({.rate = 0.05});

@@ -164,7 +164,7 @@ TEST(Pool, ARunThatIsStoppedLeavesOutWhatHasNotBegun) {
   const auto pool = counters(4,
                              [&](std::int64_t e, std::int32_t action) {
                                ++entered;
-                               if (e == slow && action == 5) std::this_thread::sleep_for(300ms);
+                               if (e == slow && action == 5) std::this_thread::sleep_for(1500ms);
                                return Stepped{};
                              },
                              {.threads = 1, .kept = false});
@@ -176,7 +176,7 @@ TEST(Pool, ARunThatIsStoppedLeavesOutWhatHasNotBegun) {
         first);
   });
   slow = 2;
-  const auto late = [&] { roll.run({.deadline = 100ms}, Tensor(1000)).block_until_ready(); };
+  const auto late = [&] { roll.run({.deadline = 1s}, Tensor(1000)).block_until_ready(); };
   EXPECT_THROW(late(), TimeoutError);
   EXPECT_EQ(entered, 5 * 4 + 3);
   slow = -1;
