@@ -5,6 +5,7 @@
 #include <postern/npy.h>
 #include <postern/ops.h>
 
+#include <algorithm>
 #include <cmath>
 #include <complex>
 #include <concepts>
@@ -161,8 +162,12 @@ std::vector<pn::Tensor> read_inputs(const std::vector<std::string>& inputs,
   }
   if (out.size() != types.size())
     throw Problem(usage, wanted() + fmt::format(", {} came", out.size()));
+  const auto fitting = [](std::int64_t is, std::int64_t extent) {  // -1: any
+    return is == extent || extent < 0;
+  };
   for (std::size_t i = 0; i < types.size(); ++i)
-    if (out[i].dtype() != types[i].dtype || out[i].dims() != types[i].dims)
+    if (out[i].dtype() != types[i].dtype ||
+        !std::ranges::equal(out[i].dims(), types[i].dims, fitting))
       throw Problem(usage, fmt::format("input {} must be {}, got {}", i, pn::to_string(types[i]),
                                        pn::to_string(out[i].type())));
   return out;

@@ -230,15 +230,14 @@ int run(const Run& options) {
             ? ""
             : (std::filesystem::path(options.out) / fmt::format("out{}.npy", i)).string();
     if (!file.empty()) pn::write_npy(file, results[i]);
-    Json result = {{"type", pn::to_string(program.outputs()[i])}};
+    const std::string type = pn::to_string(results[i].type());
+    Json result = {{"type", type}};
     if (file.empty())
       result["value"] = json_of(results[i]);
     else
       result["file"] = file;
     if (!options.json)
-      std::cout << (file.empty() ? fmt::format("{} {}", pn::to_string(program.outputs()[i]),
-                                               pn::to_string(results[i]))
-                                 : file)
+      std::cout << (file.empty() ? fmt::format("{} {}", type, pn::to_string(results[i])) : file)
                 << '\n';
     json["results"].push_back(std::move(result));
   }
