@@ -121,13 +121,7 @@ Type make_type(DType dtype, Dims dims, Place place) {
 }
 
 std::string dims_to_string(std::span<const std::int64_t> dims) {
-  std::string out = "[";
-  Separator comma(",");
-  for (const std::int64_t d : dims) {
-    out += comma();
-    out += d < 0 ? "?" : std::to_string(d);  // of programs from elsewhere
-  }
-  return out + "]";
+  return fmt::format("[{}]", fmt::join(dims, ","));
 }
 std::string to_string(const Type& type) {
   return std::string(to_string(type.dtype)) + dims_to_string(type.dims);
