@@ -1,10 +1,22 @@
 // A user's program: runs on the plug-in and the packages that were installed with the library, not
 // on the build tree's.
+#include <postern/pool.h>
 #include <postern/postern.h>
 
 #include <fstream>
 #include <iostream>
 #include <string>
+
+/// A simulator of nothing.
+struct Still {
+  static postern::Type action() { return postern::type<float>(); }
+  static postern::Type observation() { return postern::type<float>(); }
+  void reset(std::uint64_t, postern::View<float> seen) { seen[0] = 1; }
+  postern::Stepped step(float, postern::View<float> seen) {
+    seen[0] = 1;
+    return {};
+  }
+};
 
 int main(int, char** argv) {
   auto twice = postern::jit([](postern::Tensor x) { return x * 2.0f; });
@@ -16,6 +28,8 @@ int main(int, char** argv) {
   const auto same = postern::load_text(
       "func.func @main(%x: tensor<f32>) -> tensor<f32> {\n  return %x : tensor<f32>\n}\n");
   if (same.inputs().size() != 1) return 1;
+  postern::Pool<Still> pool(2);
+  if (postern::sum(pool.reset()).item<float>() != 2) return 1;
 
   const std::string prefix = argv[1];
   for (const char* file : {"xla_cpu_pjrt.so", "libpostern_lapack.so", "libpostern_live.so",
