@@ -18,8 +18,8 @@ namespace {
 const Rule* rule_of(std::string_view name) {
   static const Rules* const all = [] {
     auto* out = new Rules;
-    for (const Rules* rules :
-         {&elementwise_rules(), &shape_rules(), &index_rules(), &product_rules(), &control_rules()})
+    for (const Rules* rules : {&elementwise_rules(), &shape_rules(), &index_rules(),
+                               &product_rules(), &control_rules(), &lapack_rules()})
       out->insert(rules->begin(), rules->end());
     return out;
   }();

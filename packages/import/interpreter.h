@@ -85,9 +85,9 @@ using Rules = std::unordered_map<std::string_view, Rule>;
 const Rules& elementwise_rules();
 const Rules& shape_rules();
 const Rules& index_rules();
-const Rules& product_rules();  // and reductions, windows, linear algebra
+const Rules& product_rules();  // and reductions, windows, transforms
 const Rules& control_rules();  // and calls
-const Rules& lapack_rules();   // by target
+const Rules& lapack_rules();   // linear algebra, also by target
 
 /// Writes the operation as it stands, by its text. `constant`: where its results count as constants
 /// for derivatives.

@@ -139,8 +139,10 @@ Values custom_call_rule(const Step& s) {
       s.module().text_of(s.node).find("largest = false") == std::string_view::npos)
     return top_k_rule(s);
   for (const Rules* by_target : {&product_rules(), &lapack_rules()})
-    if (const auto rule = by_target->find(target); rule != by_target->end())
-      if (Values results = rule->second(s); !results.empty()) return results;
+    if (const auto rule = by_target->find(target); rule != by_target->end()) try {
+        if (Values results = rule->second(s); !results.empty()) return results;
+      } catch (const TypeError&) {  // options that the rule does not know
+      }
   std::vector<std::string> handlers;
   if (has_handler(target)) handlers.push_back(target);
   return as_written(s, std::move(handlers));

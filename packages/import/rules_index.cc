@@ -101,7 +101,8 @@ bool goes_up_in_total_order(const Step& s) {
       body.arguments.size() < 2)
     return false;
   const auto made_one = [&](std::size_t first, const std::string& argument) {
-    return nodes[first]->operands[0] == argument && nodes[first + 1]->operands[2] == argument &&
+    return nodes[first]->direction() == "EQ" && nodes[first + 2]->direction() == "NE" &&
+           nodes[first]->operands[0] == argument && nodes[first + 1]->operands[2] == argument &&
            nodes[first + 2]->operands == std::vector{argument, argument} &&
            nodes[first + 3]->operands[2] == nodes[first + 1]->results[0];
   };

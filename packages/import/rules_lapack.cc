@@ -1,6 +1,7 @@
-// What LAPACK's functions are here, as JAX calls them: by the names of their FFI handlers, with
-// letters for options. What they leave in the rest of a matrix that they overwrite is left there;
-// numbers that say whether all went well are zero, or count a failure.
+// What linear algebra is here: StableHLO's own operations, and LAPACK's functions as JAX calls
+// them, by the names of their FFI handlers, with letters for options. What they leave in the rest
+// of a matrix that they overwrite is left there; numbers that say whether all went well are zero,
+// or count a failure.
 #include <postern/linalg.h>
 
 #include "interpreter.h"
@@ -28,6 +29,26 @@ Tensor failure(const Step& s, std::size_t i, const Tensor& x) {
 Tensor mirrored(const Tensor& x, bool lower) {
   const Tensor half = lower ? tril(x, -1) : triu(x, 1);
   return half + move_axis(conj(half), -1, -2) + tril(triu(x));
+}
+
+Values cholesky_rule(const Step& s) {
+  const bool lower = s.node.attribute("lower") == "true";
+  const Tensor l = linalg::cholesky(mirrored(s[0], lower));
+  return {lower ? l : move_axis(conj(l), -1, -2)};
+}
+
+Values triangular_solve_rule(const Step& s) {
+  const auto yes = [&](std::string_view key) { return s.node.attribute(key) == "true"; };
+  const std::string_view transposed = s.node.attribute("transpose_a");
+  const bool adjoint = transposed.find("ADJOINT") != transposed.npos;
+  return {linalg::triangular_solve(
+      s[0], s[1],
+      {.left = yes("left_side"),
+       .lower = yes("lower"),
+       .transpose = adjoint || (transposed.find("TRANSPOSE") != transposed.npos &&
+                                transposed.find("NO_TRANSPOSE") == transposed.npos),
+       .conjugate = adjoint,
+       .unit_diagonal = yes("unit_diagonal")})};
 }
 
 Values potrf(const Step& s) {
@@ -94,16 +115,21 @@ Values orgqr(const Step& s) {
 
 const Rules& lapack_rules() {
   static const Rules* const rules = new Rules{
-      {"lapack_spotrf_ffi", potrf}, {"lapack_dpotrf_ffi", potrf}, {"lapack_cpotrf_ffi", potrf},
-      {"lapack_zpotrf_ffi", potrf}, {"lapack_sgetrf_ffi", getrf}, {"lapack_dgetrf_ffi", getrf},
-      {"lapack_cgetrf_ffi", getrf}, {"lapack_zgetrf_ffi", getrf}, {"lapack_strsm_ffi", trsm},
-      {"lapack_dtrsm_ffi", trsm},   {"lapack_ctrsm_ffi", trsm},   {"lapack_ztrsm_ffi", trsm},
-      {"lapack_ssyevd_ffi", syevd}, {"lapack_dsyevd_ffi", syevd}, {"lapack_cheevd_ffi", syevd},
-      {"lapack_zheevd_ffi", syevd}, {"lapack_sgesdd_ffi", gesdd}, {"lapack_dgesdd_ffi", gesdd},
-      {"lapack_cgesdd_ffi", gesdd}, {"lapack_zgesdd_ffi", gesdd}, {"lapack_sgeqrf_ffi", geqrf},
-      {"lapack_dgeqrf_ffi", geqrf}, {"lapack_cgeqrf_ffi", geqrf}, {"lapack_zgeqrf_ffi", geqrf},
-      {"lapack_sorgqr_ffi", orgqr}, {"lapack_dorgqr_ffi", orgqr}, {"lapack_cungqr_ffi", orgqr},
-      {"lapack_zungqr_ffi", orgqr},
+      {"cholesky", cholesky_rule},  {"triangular_solve", triangular_solve_rule},
+      {"lapack_spotrf_ffi", potrf}, {"lapack_dpotrf_ffi", potrf},
+      {"lapack_cpotrf_ffi", potrf}, {"lapack_zpotrf_ffi", potrf},
+      {"lapack_sgetrf_ffi", getrf}, {"lapack_dgetrf_ffi", getrf},
+      {"lapack_cgetrf_ffi", getrf}, {"lapack_zgetrf_ffi", getrf},
+      {"lapack_strsm_ffi", trsm},   {"lapack_dtrsm_ffi", trsm},
+      {"lapack_ctrsm_ffi", trsm},   {"lapack_ztrsm_ffi", trsm},
+      {"lapack_ssyevd_ffi", syevd}, {"lapack_dsyevd_ffi", syevd},
+      {"lapack_cheevd_ffi", syevd}, {"lapack_zheevd_ffi", syevd},
+      {"lapack_sgesdd_ffi", gesdd}, {"lapack_dgesdd_ffi", gesdd},
+      {"lapack_cgesdd_ffi", gesdd}, {"lapack_zgesdd_ffi", gesdd},
+      {"lapack_sgeqrf_ffi", geqrf}, {"lapack_dgeqrf_ffi", geqrf},
+      {"lapack_cgeqrf_ffi", geqrf}, {"lapack_zgeqrf_ffi", geqrf},
+      {"lapack_sorgqr_ffi", orgqr}, {"lapack_dorgqr_ffi", orgqr},
+      {"lapack_cungqr_ffi", orgqr}, {"lapack_zungqr_ffi", orgqr},
   };
   return *rules;
 }

@@ -1,6 +1,5 @@
-// What products, reductions, windows and linear algebra are here.
+// What products, reductions, windows and transforms are here.
 #include <postern/conv.h>
-#include <postern/linalg.h>
 #include <postern/reduce.h>
 #include <postern/signal.h>
 
@@ -64,22 +63,40 @@ Tensor simple_reduction(std::string_view name, const Tensor& x, const Tensor& in
 
 /// Where the largest or smallest element is: the bodies that JAX writes of an element's pair with
 /// its index, which an iota is.
-Values extreme(const Step& s, const Tensor& x, const std::string& index, const Dims& axes) {
+Values extreme(const Step& s, const Tensor& x, const std::string& index, const Values& initial,
+               const Dims& axes) {
   if (s.node.regions.empty() || axes.size() != 1) return {};
-  const Node* const made = s.frame.maker(index);
-  if (!made || made->name != "iota") return {};
-  const Step iota{s.frame, *made, s.x};
+  const Node* const places = s.frame.maker(index);
+  if (!places || places->name != "iota") return {};
+  const Step iota{s.frame, *places, s.x};
   if (iota.integer({"dim", "iota_dimension"}) != axes[0]) return {};
   const NodeRegion& body = s.module().region(s.node.regions[0]);
   std::string names;
   for (const Node& node : body.nodes) names += fmt::format("{} ", node.name);
-  if (names != "compare compare or compare compare and or select select return ") return {};
+  if (names != "compare compare or compare compare and or select select return " ||
+      body.arguments.size() != 4)
+    return {};
+  const std::vector<Node>& nodes = body.nodes;
+  const auto &a = body.arguments[0], &i = body.arguments[1], &b = body.arguments[2],
+             &j = body.arguments[3];
+  const auto takes = [&](std::size_t n, const std::vector<std::string>& operands) {
+    return nodes[n].operands == operands;
+  };
+  const auto made = [&](std::size_t n) { return nodes[n].results.at(0); };
+  const bool as_jax_writes_it =
+      takes(0, {a, b}) && takes(1, {a, a}) && nodes[1].direction() == "NE" &&
+      takes(2, {made(0), made(1)}) && takes(3, {a, b}) && nodes[3].direction() == "EQ" &&
+      takes(4, {i, j}) && nodes[4].direction() == "LT" && takes(5, {made(3), made(4)}) &&
+      takes(6, {made(2), made(5)}) && takes(7, {made(2), a, b}) && takes(8, {made(6), i, j}) &&
+      takes(9, {made(7), made(8)});
+  const std::string_view way = nodes[0].direction();
+  if (!as_jax_writes_it || (way != "GT" && way != "LT") ||
+      !is_neutral(initial[0], way == "GT" ? "maximum" : "minimum") || !is_known(initial[1]) ||
+      integers_in(initial[1]) != Dims{0})
+    return {};
   const ReduceOptions over{.axes = axes};
-  if (body.nodes[0].direction() == "GT")
-    return {max(x, over), convert(argmax(x, axes[0]), s.dtype(1))};
-  if (body.nodes[0].direction() == "LT")
-    return {min(x, over), convert(argmin(x, axes[0]), s.dtype(1))};
-  return {};
+  if (way == "GT") return {max(x, over), convert(argmax(x, axes[0]), s.dtype(1))};
+  return {min(x, over), convert(argmin(x, axes[0]), s.dtype(1))};
 }
 
 Values reduce_rule(const Step& s) {
@@ -95,7 +112,8 @@ Values reduce_rule(const Step& s) {
   if (n == 1 && !name.empty() && x[0].size() > 0)
     if (Tensor y = simple_reduction(name, x[0], initial[0], axes); y.has_value()) return {y};
   if (n == 2)
-    if (Values y = extreme(s, x[0], s.node.operands[in_pairs ? 2 : 1], axes); !y.empty()) return y;
+    if (Values y = extreme(s, x[0], s.node.operands[in_pairs ? 2 : 1], initial, axes); !y.empty())
+      return y;
   const CombineFunction function = [&](const Values& a, const Values& b) -> Values {
     if (s.node.regions.empty()) return {combined(name, a.at(0), b.at(0))};
     Values both = a;
@@ -252,7 +270,7 @@ Values convolution_rule(const Step& s) {
   return {conv_general(s[0], s[1], layout, options)};
 }
 
-// --- transforms and linear algebra ---
+// --- transforms ---
 
 Values fft_rule(const Step& s) {
   const Dims length = s.integers({"length", "fft_length"});
@@ -262,30 +280,6 @@ Values fft_rule(const Step& s) {
   if (kind.find("RFFT") != kind.npos) return {rfft(s[0], axes)};
   if (kind.find("IFFT") != kind.npos) return {ifft(s[0], axes)};
   return {fft(s[0], axes)};
-}
-
-/// Only one triangle is read, which is made the whole.
-Values cholesky_rule(const Step& s) {
-  const auto mirrored = [](const Tensor& x) { return move_axis(conj(x), -1, -2); };
-  const bool lower = s.node.attribute("lower") == "true";
-  const Tensor half = lower ? tril(s[0], -1) : triu(s[0], 1);
-  const Tensor diagonal_alone = lower ? tril(triu(s[0])) : triu(tril(s[0]));
-  const Tensor l = linalg::cholesky(half + mirrored(half) + diagonal_alone);
-  return {lower ? l : mirrored(l)};
-}
-
-Values triangular_solve_rule(const Step& s) {
-  const auto yes = [&](std::string_view key) { return s.node.attribute(key) == "true"; };
-  const std::string_view transposed = s.node.attribute("transpose_a");
-  const bool adjoint = transposed.find("ADJOINT") != transposed.npos;
-  return {linalg::triangular_solve(
-      s[0], s[1],
-      {.left = yes("left_side"),
-       .lower = yes("lower"),
-       .transpose = adjoint || (transposed.find("TRANSPOSE") != transposed.npos &&
-                                transposed.find("NO_TRANSPOSE") == transposed.npos),
-       .conjugate = adjoint,
-       .unit_diagonal = yes("unit_diagonal")})};
 }
 
 }  // namespace
@@ -298,8 +292,6 @@ const Rules& product_rules() {
       {"dot", dot_general_rule},
       {"convolution", convolution_rule},
       {"fft", fft_rule},
-      {"cholesky", cholesky_rule},
-      {"triangular_solve", triangular_solve_rule},
       {"stablehlo.dynamic_reduce_window", dynamic_reduce_window_rule},
   };
   return *rules;
