@@ -71,37 +71,85 @@ void Bare::set_argument(postern::DType dtype, std::span<const std::int64_t> dims
   argument_.ready().await();
 }
 
+/// The result may be under way.
+PJRT_Buffer* Bare::execute(PJRT_Buffer* argument) const {
+  PJRT_Buffer* const* arguments = &argument;
+  PJRT_Buffer* result = nullptr;
+  PJRT_Buffer** results = &result;
+  auto options = zeroed<PJRT_ExecuteOptions>(PJRT_ExecuteOptions_STRUCT_SIZE);
+  auto execute =
+      zeroed<PJRT_LoadedExecutable_Execute_Args>(PJRT_LoadedExecutable_Execute_Args_STRUCT_SIZE);
+  execute.executable = executable_.handle();
+  execute.options = &options;
+  execute.argument_lists = &arguments;
+  execute.num_devices = 1;
+  execute.num_args = 1;
+  execute.output_lists = &results;
+  if (device_ > 0) execute.execute_device = client().devices()[device_].handle();
+  must(client().api()->PJRT_LoadedExecutable_Execute(&execute));
+  return result;
+}
+
+namespace {
+
+/// Waits for the event and forgets it.
+void await(const PJRT_Api* api, PJRT_Event* event) {
+  auto await = zeroed<PJRT_Event_Await_Args>(PJRT_Event_Await_Args_STRUCT_SIZE);
+  await.event = event;
+  must(api->PJRT_Event_Await(&await));
+  auto forget = zeroed<PJRT_Event_Destroy_Args>(PJRT_Event_Destroy_Args_STRUCT_SIZE);
+  forget.event = event;
+  must(api->PJRT_Event_Destroy(&forget));
+}
+
+void destroy(const PJRT_Api* api, PJRT_Buffer* buffer) {
+  auto destroy = zeroed<PJRT_Buffer_Destroy_Args>(PJRT_Buffer_Destroy_Args_STRUCT_SIZE);
+  destroy.buffer = buffer;
+  must(api->PJRT_Buffer_Destroy(&destroy));
+}
+
+}  // namespace
+
 void Bare::run(std::int64_t times) {
   const PJRT_Api* const api = client().api();
   for (std::int64_t i = 0; i < times; ++i) {
-    PJRT_Buffer* argument = argument_.handle();
-    PJRT_Buffer* const* arguments = &argument;
-    PJRT_Buffer* result = nullptr;
-    PJRT_Buffer** results = &result;
-    auto options = zeroed<PJRT_ExecuteOptions>(PJRT_ExecuteOptions_STRUCT_SIZE);
-    auto execute =
-        zeroed<PJRT_LoadedExecutable_Execute_Args>(PJRT_LoadedExecutable_Execute_Args_STRUCT_SIZE);
-    execute.executable = executable_.handle();
-    execute.options = &options;
-    execute.argument_lists = &arguments;
-    execute.num_devices = 1;
-    execute.num_args = 1;
-    execute.output_lists = &results;
-    if (device_ > 0) execute.execute_device = client().devices()[device_].handle();
-    must(api->PJRT_LoadedExecutable_Execute(&execute));
-
+    PJRT_Buffer* const result = execute(argument_.handle());
     auto ready = zeroed<PJRT_Buffer_ReadyEvent_Args>(PJRT_Buffer_ReadyEvent_Args_STRUCT_SIZE);
     ready.buffer = result;
     must(api->PJRT_Buffer_ReadyEvent(&ready));
-    auto await = zeroed<PJRT_Event_Await_Args>(PJRT_Event_Await_Args_STRUCT_SIZE);
-    await.event = ready.event;
-    must(api->PJRT_Event_Await(&await));
+    await(api, ready.event);
+    destroy(api, result);
+  }
+}
+
+void Bare::run_on(postern::DType dtype, std::span<const std::int64_t> dims, const void* in,
+                  void* out, std::int64_t times) {
+  const PJRT_Api* const api = client().api();
+  std::size_t bytes = postern::byte_width(dtype);
+  for (const std::int64_t d : dims) bytes *= static_cast<std::size_t>(d);
+  for (std::int64_t i = 0; i < times; ++i) {
+    auto from = zeroed<PJRT_Client_BufferFromHostBuffer_Args>(
+        PJRT_Client_BufferFromHostBuffer_Args_STRUCT_SIZE);
+    from.client = client().handle();
+    from.data = in;
+    from.type = static_cast<PJRT_Buffer_Type>(pjrt::to_buffer_type(dtype));
+    from.dims = dims.data();
+    from.num_dims = dims.size();
+    from.host_buffer_semantics = PJRT_HostBufferSemantics_kImmutableZeroCopy;
+    from.device = client().devices()[device_].handle();
+    must(api->PJRT_Client_BufferFromHostBuffer(&from));
+    PJRT_Buffer* const result = execute(from.buffer);
+    auto to = zeroed<PJRT_Buffer_ToHostBuffer_Args>(PJRT_Buffer_ToHostBuffer_Args_STRUCT_SIZE);
+    to.src = result;
+    to.dst = out;
+    to.dst_size = bytes;
+    must(api->PJRT_Buffer_ToHostBuffer(&to));
+    await(api, to.event);
+    destroy(api, result);
+    destroy(api, from.buffer);
     auto forget = zeroed<PJRT_Event_Destroy_Args>(PJRT_Event_Destroy_Args_STRUCT_SIZE);
-    forget.event = ready.event;
+    forget.event = from.done_with_host_buffer;
     must(api->PJRT_Event_Destroy(&forget));
-    auto destroy = zeroed<PJRT_Buffer_Destroy_Args>(PJRT_Buffer_Destroy_Args_STRUCT_SIZE);
-    destroy.buffer = result;
-    must(api->PJRT_Buffer_Destroy(&destroy));
   }
 }
 

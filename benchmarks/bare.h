@@ -21,8 +21,12 @@ class Bare {
   void set_argument(postern::DType dtype, std::span<const std::int64_t> dims, const void* data);
   /// Executes `times` times, waits for the result each time, and frees it.
   void run(std::int64_t times);
+  /// Does so with an argument that is `in`, used where it is, and copies the result to `out`.
+  void run_on(postern::DType dtype, std::span<const std::int64_t> dims, const void* in, void* out,
+              std::int64_t times);
 
  private:
+  PJRT_Buffer* execute(PJRT_Buffer* argument) const;
   std::size_t device_;
   postern::internal::pjrt::Executable executable_;
   postern::internal::pjrt::Buffer argument_;

@@ -111,6 +111,7 @@ void grad_trace(Report&);
 void while_grad(Report&);
 void vmap_call(Report&);
 void pool(Report&);
+void native(Report&);
 void linalg(Report&);
 void shards(Report&);
 void threads(Report&);

@@ -18,6 +18,7 @@ constexpr bench::Benchmark benchmarks[] = {
     {"trace_lower", "tracing and lowering long programs", bench::trace_lower},
     {"compile_calls", "compiling programs of many calls", bench::compile_calls},
     {"import", "programs from elsewhere: read, traced, run", bench::import_programs},
+    {"native", "programs on the caller's memory", bench::native},
     {"memory", "peak memory of a large call", bench::memory},
     {"tap_sync", "a synchronous tap in a compiled loop, from 4 B to 256 MiB", bench::tap_sync},
     {"tap_async", "asynchronous taps: of the program's time, delivered, large", bench::tap_async},

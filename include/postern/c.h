@@ -34,7 +34,7 @@
 extern "C" {
 #endif
 
-#define PN_C_VERSION 8
+#define PN_C_VERSION 9
 /* The version of this interface that the library has; compatible when it is PN_C_VERSION or more.
  */
 POSTERN_API int pn_version(void);
@@ -218,6 +218,51 @@ typedef struct pn_start_options {
 /* When it fails each `user` is still the caller's. */
 POSTERN_API int pn_start_with(const pn_program* program, const pn_tensor* const* arguments,
                               size_t count, const pn_start_options* options, pn_started** out);
+/* --- programs as functions of the caller's memory --- */
+
+/* Any number of threads may call one at once. Memory is dense and row-major, elements of less than
+ * a byte take one each; see postern/native.h.
+ *
+ *   const void* in[] = {x};
+ *   void* out[] = {&value, slope};
+ *   int code = pn_native_call(energy, in, out);
+ */
+typedef struct pn_native pn_native;
+typedef enum pn_derivative {
+  PN_VALUE,              /* the program's results */
+  PN_VALUE_AND_GRADIENT, /* and the gradients of the first, a floating-point number, by each free
+                            argument of floating point */
+  PN_JVP                 /* takes after the free arguments a tangent for each of floating point, and
+                            gives after the results their tangents */
+} pn_derivative;
+/* Whoever fills it writes zeros first: they mean the defaults. */
+typedef struct pn_native_options {
+  size_t size;        /* sizeof(pn_native_options), for versions to come */
+  int32_t derivative; /* pn_derivative */
+  /* For each of the program's arguments a value that is bound to it, or NULL, which leaves it
+   * free; NULL: all are free. The tensors may be freed afterwards. */
+  const pn_tensor* const* bound;
+  /* For each of the program's arguments its type, "f32[4,2]", where the program takes any sizes;
+   * NULL: as the program says. */
+  const char* const* types;
+} pn_native_options;
+/* Compiles the program for that. `options` may be NULL. Fails as pn_run does, and with
+ * PN_INVALID_ARGUMENT where something has no derivative. */
+POSTERN_API int pn_native_of(const pn_program* program, const pn_native_options* options,
+                             pn_native** out);
+/* Not while it is called. */
+POSTERN_API void pn_native_free(pn_native* native);
+/* How many pointers `in` and `out` have; 0 of NULL. */
+POSTERN_API size_t pn_native_inputs(const pn_native* native);
+POSTERN_API size_t pn_native_outputs(const pn_native* native);
+/* "f64[8]"; NULL beyond the last. */
+POSTERN_API const char* pn_native_input(const pn_native* native, size_t index);
+POSTERN_API const char* pn_native_output(const pn_native* native, size_t index);
+/* Runs a pn_native and returns when the results are there. Fails as pn_run does; what `out`
+ * points to is then undefined. With the pn_native it is what libraries take as a callback and its
+ * user data. */
+POSTERN_API int pn_native_call(void* native, const void* const* in, void* const* out);
+
 /* How many devices programs can use; the first use of the library makes them. */
 POSTERN_API int pn_device_count(size_t* out);
 /* Waits at most so long (negative: without a limit). PN_EMPTY while the run goes on, else how it

@@ -78,6 +78,10 @@ class Loaded {
   /// Returns the module as text; in VHLO where it came from a portable artifact.
   POSTERN_API const std::string& stablehlo() const;
 
+  /// Compiles now what the first run compiles else: nothing where sizes are open. Throws
+  /// CompileError, and what running throws for a program that cannot run here.
+  POSTERN_API void compile(Place place = Place::current()) const;
+
   /// Runs with these arguments, containers allowed, and gives the results' leaves. Functions are
   /// looked up when the run starts; one that is not registered is a CallbackError (unregistered)
   /// that names it. Throws TypeError when the arguments are not of the program's types, and
@@ -99,6 +103,8 @@ class Loaded {
   POSTERN_API Run<std::vector<Tensor>> start(const std::vector<Tensor>& arguments,
                                              const RunOptions& options = {},
                                              Place place = Place::current()) const;
+
+  const std::shared_ptr<const detail::LoadedProgram>& internal() const { return program_; }
 
  private:
   std::shared_ptr<const detail::LoadedProgram> program_;

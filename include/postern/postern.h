@@ -25,6 +25,7 @@
 #include <postern/listen.h>
 #include <postern/live.h>
 #include <postern/metrics.h>
+#include <postern/native.h>
 #include <postern/nn.h>
 #include <postern/npy.h>
 #include <postern/ops.h>

@@ -169,13 +169,14 @@ void give(const std::vector<Tensor>& from, pn_tensor** to) {
   for (std::size_t i = 0; i < made.size(); ++i) to[i] = made[i].release();
 }
 
+}  // namespace
+
 void need(bool there, const char* what) { check(there, "{} is NULL", what); }
 const char* at(const std::vector<std::string>& list, std::size_t i) {
   if (i < list.size()) return list[i].c_str();
   return nullptr;
 }
 
-}  // namespace
 }  // namespace postern::internal::c
 
 using c::give;

@@ -50,6 +50,11 @@ struct HostError : Error {
   std::shared_ptr<void> cause;
 };
 
+/// Throws TypeError for a pointer that is not there.
+void need(bool there, const char* what);
+/// Returns a text that lives as long as the list; NULL beyond the last.
+const char* at(const std::vector<std::string>& list, std::size_t i);
+
 /// Returns PN_OK, or the code of what `act` throws, whose text becomes the thread's last error.
 template <class Act>
 int guarded(Act act) noexcept;

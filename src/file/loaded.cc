@@ -4,6 +4,7 @@
 #include "file/loaded.h"
 
 #include <postern/devices.h>
+#include <postern/native.h>
 
 #include <algorithm>
 #include <optional>
@@ -11,6 +12,7 @@
 
 #include "core/check.h"
 #include "run/library.h"
+#include "run/native.h"
 #include "run/start.h"
 #include "trace/trace.h"
 
@@ -79,9 +81,7 @@ const auto& jitted(const detail::LoadedProgram& program) {
   return *program.jitted;
 }
 
-/// Compiled, once these arguments are found to fit.
-const std::shared_ptr<const run::CompiledProgram>& ready(const detail::LoadedProgram& program,
-                                                         const std::vector<Tensor>& arguments) {
+const std::shared_ptr<const run::CompiledProgram>& compiled(const detail::LoadedProgram& program) {
   const std::vector<Type>&wanted = program.inputs, &results = program.module->results;
   const std::vector<int>& on = program.module->devices;
   if (const std::size_t here = devices().size();
@@ -90,7 +90,6 @@ const std::shared_ptr<const run::CompiledProgram>& ready(const detail::LoadedPro
                 fmt::format("the saved program runs on the devices {}, this process has {}: set "
                             "POSTERN_CPU_DEVICES or Config::cpu_devices",
                             fmt::join(on, ", "), here));
-  require_fit(program, arguments);
   program.compiling([&] {
     std::shared_ptr<const run::ProgramModule> module = program.module;
     const platforms::Platform& platform = run::Runtime::get().platform();
@@ -117,6 +116,13 @@ const std::shared_ptr<const run::CompiledProgram>& ready(const detail::LoadedPro
     program.compiled = std::move(compiled);
   });
   return program.compiled;
+}
+
+/// Compiled, once these arguments are found to fit.
+const std::shared_ptr<const run::CompiledProgram>& ready(const detail::LoadedProgram& program,
+                                                         const std::vector<Tensor>& arguments) {
+  require_fit(program, arguments);
+  return compiled(program);
 }
 
 std::vector<Tensor> run_loaded(const detail::LoadedProgram& program,
@@ -147,6 +153,21 @@ std::vector<Tensor> Loaded::run(const std::vector<Tensor>& arguments, const RunO
   std::vector<Tensor> results = run_loaded(*program_, arguments, &options);
   for (const Tensor& t : results) t.block_until_ready();
   return results;
+}
+
+void Loaded::compile(Place place) const {
+  PlaceScope at(place);
+  if (!program_->open) static_cast<void>(compiled(*program_));
+}
+
+Native native(const Loaded& program, const std::vector<Type>& types, Place place) {
+  PlaceScope at(place);
+  const detail::LoadedProgram& loaded = *program.internal();
+  Tensors given;
+  for (const Type& t : types.empty() ? loaded.inputs : types) given.push_back(abstract(t));
+  require_fit(loaded, given);
+  if (loaded.open) return native(jitted(loaded).lower(given));
+  return Native(std::make_shared<const detail::NativeProgram>(compiled(loaded), loaded.inputs));
 }
 
 Run<std::vector<Tensor>> Loaded::start(const std::vector<Tensor>& arguments,

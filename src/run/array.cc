@@ -174,14 +174,18 @@ void extend_signs(DType dtype, void* data, std::size_t count) {
 void copy_out(const DeviceValue& value, void* to) {
   const Reading reading(value);
   await(value);
-  const std::size_t bytes = value.type.byte_size();
+  copy_out(value.buffer, value.type, to);
+}
+
+void copy_out(const pjrt::Buffer& buffer, const Type& type, void* to) {
+  const std::size_t bytes = type.byte_size();
   if (bytes == 0) return;
-  if (is_packed(value.type.dtype) || !value.buffer.is_on_cpu()) {
+  if (is_packed(type.dtype) || !buffer.is_on_cpu()) {
     refuse_forked();
-    value.buffer.to_host(to, bytes).await();
-    return extend_signs(value.type.dtype, to, bytes);
+    buffer.to_host(to, bytes).await();
+    return extend_signs(type.dtype, to, bytes);
   }
-  std::memcpy(to, value.buffer.data(), bytes);
+  std::memcpy(to, buffer.data(), bytes);
 }
 
 pjrt::Buffer send(const Type& t, const void* data, const std::shared_ptr<const void>& keep,

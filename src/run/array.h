@@ -99,6 +99,8 @@ void await(const ComputedValue& value, const std::function<void()>& wait);
 
 /// Copies the row-major elements to `to`, when they are there.
 void copy_out(const DeviceValue& value, void* to);
+/// Copies those of a buffer that is ready.
+void copy_out(const pjrt::Buffer& buffer, const Type& type, void* to);
 /// Sends host memory to a buffer on `lane`, used in place where it is aligned; `data` is `bytes`
 /// that `keep` owns.
 pjrt::Buffer send(const Type& type, const void* data, const std::shared_ptr<const void>& keep,

@@ -54,6 +54,7 @@ std::shared_ptr<CompiledText> compiled_text(const std::string& text);
 /// Returns the FFI targets that a text calls beside our own, in words; null for none.
 std::shared_ptr<const std::string> targets_of(std::string_view text);
 
+class ArgumentsInPlace;
 class PartitionedCode;
 
 /// A program lowered for this process.
@@ -72,7 +73,7 @@ class CompiledProgram : public std::enable_shared_from_this<CompiledProgram> {
                   Tensors captures);
   ~CompiledProgram();
 
-  const Module& module() const { return *module_; }
+  const ProgramModule& module() const { return *module_; }
   std::size_t result_count() const { return module_->results.size(); }
   const pjrt::Executable& executable() const;
   bool calls() const { return !sites_.empty(); }
@@ -82,6 +83,9 @@ class CompiledProgram : public std::enable_shared_from_this<CompiledProgram> {
   /// context), else one is made where needed. With `request` waits until the run is over.
   void run(std::span<const Tensor* const> arguments, std::span<Tensor> results,
            std::shared_ptr<RunRecord> record = nullptr, const RunRequest* request = nullptr) const;
+  /// Runs one that calls nobody on memory, of `types` and of its results, and waits.
+  void run_in_place(std::span<const void* const> arguments, std::span<const Type> types,
+                    std::span<void* const> results, ArgumentsInPlace& buffers) const;
 
  private:
   friend class RunRecord;

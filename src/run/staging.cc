@@ -55,7 +55,41 @@ std::unique_ptr<Staged> with_memory(const Type& type, const Lane& lane) {
   return out;
 }
 
+/// As copy, of pred as zeros and ones.
+void copy_in(const Type& type, const void* from, void* to) {
+  const std::size_t size = type.byte_size();
+  if (type.dtype != DType::pred) {
+    std::memcpy(to, from, size);
+    return;
+  }
+  const auto* const bytes = static_cast<const unsigned char*>(from);
+  std::transform(bytes, bytes + size, static_cast<unsigned char*>(to),
+                 [](unsigned char b) { return static_cast<unsigned char>(b != 0); });
+}
+
 }  // namespace
+
+const pjrt::Buffer& ArgumentsInPlace::take(std::size_t position, const Type& type,
+                                           const void* bytes, Lane& lane) {
+  if (lane_ != &lane) list_.clear();
+  lane_ = &lane;
+  if (list_.size() <= position) list_.resize(position + 1);
+  std::unique_ptr<Staged>& staged = list_[position];
+  const std::size_t size = type.byte_size();
+  if (size == 0 || is_packed(type.dtype) || !Runtime::get().platform().on_host) {
+    staged.reset(new Staged{type, nullptr, true,
+                            Runtime::get()
+                                .client(lane.client)
+                                .buffer_from_host(bytes, type.dtype, type.dims, lane.handle)});
+  } else if (size >= seen_in_place && is_aligned(bytes) && type.dtype != DType::pred) {
+    if (!staged || staged->bytes != bytes)
+      staged = staged_over(const_cast<void*>(bytes), true, type, lane, nullptr, nullptr);
+  } else {
+    if (!staged || staged->lent) staged = with_memory(type, lane);
+    copy_in(type, bytes, staged->bytes);
+  }
+  return staged->buffer;
+}
 
 pjrt::Buffer* StagedOperands::stage(const detail::HostValue& value, Lane& lane) {
   const Type& type = value.type;

@@ -42,6 +42,18 @@ class Staging {
   std::vector<std::unique_ptr<Staged>> kept_;
 };
 
+/// Those of one call after another that are given memory, not tensors, each by its position.
+class ArgumentsInPlace {
+ public:
+  /// Returns the bytes, of that type, as a buffer of `lane`, for a run that ends before the next
+  /// call and before they are gone. Where a device has memory of its own it is a copy.
+  const pjrt::Buffer& take(std::size_t position, const Type& type, const void* bytes, Lane& lane);
+
+ private:
+  const Lane* lane_ = nullptr;
+  std::vector<std::unique_ptr<Staged>> list_;
+};
+
 /// Those of a run.
 class StagedOperands {
  public:

@@ -134,6 +134,7 @@ void add_all() {
   add_attributes();
   using Tensors = std::vector<const pn_tensor*>;
   using Programs = std::vector<const pn_program*>;
+  using Natives = std::vector<const pn_native*>;
   add("pn_version", pn_version, [] { return std::tuple<>(); });
   add("pn_guest_handler", pn_guest_handler, [] { return std::tuple<>(); });
   add("pn_guest_instantiate", pn_guest_instantiate, [] { return std::tuple<>(); });
@@ -255,6 +256,47 @@ void add_all() {
   add("pn_run", pn_run, [=] {
     serve();
     return std::tuple{Programs{nullptr, program()}, arguments(), sizes, places<pn_tensor*>()};
+  });
+  add("pn_native_of", pn_native_of, [] {
+    static const pn_tensor *const none[] = {nullptr}, *const bound[] = {tensor()};
+    static const char *const good[] = {"f32[4]"}, *const bad[] = {"f32[4"},
+                             *const null[] = {nullptr};
+    static pn_native_options options[8]{};
+    for (pn_native_options& o : options) o.size = sizeof o;
+    options[0].size = 0;
+    options[1].derivative = 3;
+    options[2].derivative = PN_VALUE_AND_GRADIENT;
+    options[3].derivative = PN_JVP;
+    options[4].bound = none;
+    options[5].bound = bound;
+    options[6].types = good;
+    options[7].types = bad;
+    static pn_native_options more{sizeof(pn_native_options), PN_VALUE, nullptr, null};
+    std::vector<const pn_native_options*> list{nullptr, &more};
+    for (const pn_native_options& o : options) list.push_back(&o);
+    return std::tuple{Programs{nullptr, program()}, list, places<pn_native*>()};
+  });
+  add("pn_native_free", pn_native_free, [] {
+    return std::tuple{std::vector<pn_native*>{nullptr, native()}};
+  });
+  add("pn_native_inputs", pn_native_inputs, [] { return std::tuple{Natives{nullptr, native()}}; });
+  add("pn_native_outputs", pn_native_outputs, [] {
+    return std::tuple{Natives{nullptr, native()}};
+  });
+  add("pn_native_input", pn_native_input, [] {
+    return std::tuple{Natives{nullptr, native()}, sizes};
+  });
+  add("pn_native_output", pn_native_output, [] {
+    return std::tuple{Natives{nullptr, native()}, sizes};
+  });
+  add("pn_native_call", pn_native_call, [] {
+    serve();
+    static float made[4] = {};
+    static const void *const in[] = {numbers}, *const no_in[] = {nullptr};
+    static void *const out[] = {made}, *const no_out[] = {nullptr};
+    return std::tuple{std::vector<void*>{nullptr, native()},
+                      std::vector<const void* const*>{nullptr, in, no_in},
+                      std::vector<void* const*>{nullptr, out, no_out}};
   });
   add("pn_start", pn_start, [=] {
     serve();

@@ -118,6 +118,7 @@ inline void clear_all() {
   clear<pn_tensor*>(pn_tensor_free);
   clear<pn_program*>(pn_program_free);
   clear<pn_started*>(pn_started_free);
+  clear<pn_native*>(pn_native_free);
   clear<pn_bridge*>(pn_bridge_free);
   clear<DLManagedTensor*>([](DLManagedTensor* m) { m->deleter(m); });
 }
@@ -138,6 +139,10 @@ inline pn_program* program() {
   return must<pn_program*>(
       [](pn_program** p) { return pn_load_text(module_text, std::strlen(module_text), p); },
       "a program");
+}
+inline pn_native* native() {
+  return must<pn_native*>([](pn_native** n) { return pn_native_of(program(), nullptr, n); },
+                          "a native function");
 }
 inline pn_bridge* bridge() { return must<pn_bridge*>(pn_bridge_create, "a bridge"); }
 inline void serve() {

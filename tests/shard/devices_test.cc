@@ -9,6 +9,14 @@ namespace {
 
 using Devices = EightDevices;
 
+TEST_F(Devices, NativeFunctionsAreOfOneDevice) {
+  auto half = [](Tensor part) { return part * 2; };
+  const Mesh mesh({{"i", 2}}, {0, 1});
+  auto f = jit(shard_map(half, mesh, {.in = {P("i")}, .out = {P("i")}}));
+  expect_error<Error>([&] { static_cast<void>(native(f.lower(abstract(type<float>({4}))))); },
+                      {"no memory of one caller"}, ErrorCode::unimplemented);
+}
+
 TEST_F(Devices, MeshesAndSpecsSayWhatIsWrong) {
   expect_error<TypeError>([] { Mesh({{"x", 0}}); }, {"axis 'x'", "got 0"});
   expect_error<TypeError>([] { Mesh({{"x", 2}, {"x", 2}}); }, {"axis 'x'", "twice"});

@@ -1,0 +1,161 @@
+// The C interface: programs as functions of the caller's memory.
+#include <postern/native.h>
+#include <postern/transforms.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "c/c_api.h"
+#include "core/check.h"
+#include "file/site_json.h"
+#include "run/native.h"
+
+using namespace postern;
+using namespace postern::internal;
+using c::guarded;
+
+struct pn_native {
+  explicit pn_native(Native n) : program(std::move(n)) {
+    for (const Type& t : program.inputs()) inputs.push_back(to_string(t));
+    for (const Type& t : program.outputs()) outputs.push_back(to_string(t));
+  }
+  Native program;
+  std::vector<std::string> inputs, outputs;
+};
+
+namespace {
+
+using Function = std::function<Tensors(const Tensors&)>;
+
+/// Those that have derivatives.
+Tensors active_of(const Tensors& all) {
+  Tensors out;
+  for (const Tensor& t : all)
+    if (is_differentiable(t.dtype())) out.push_back(t);
+  return out;
+}
+Tensors with_active(Tensors all, const Tensors& active) {
+  auto next = active.begin();
+  for (Tensor& t : all)
+    if (is_differentiable(t.dtype())) t = *next++;
+  return all;
+}
+Tensors& append(Tensors& all, const Tensors& more) {
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+Tensors with_gradient(const Function& f, const Tensors& x) {
+  const auto first = [&](const Tensors& active) {
+    Tensors y = f(with_active(x, active));
+    check(!y.empty(), "pn_native_of: a program without results has no gradient");
+    Tensor value = y.front();
+    return std::pair{std::move(value), std::move(y)};
+  };
+  auto [values, slopes] = value_and_grad(first)(active_of(x));
+  return append(values.second, slopes);
+}
+
+/// `x`: arguments, and a tangent for each that has one.
+Tensors with_tangents(const Function& f, const Tensors& x, std::size_t arguments) {
+  const auto begin = x.begin(), end = begin + static_cast<std::ptrdiff_t>(arguments);
+  const Tensors given(begin, end), tangents(end, x.end());
+  const auto all = [&](const Tensors& active) { return f(with_active(given, active)); };
+  auto [y, dy] = jvp(all, active_of(given), tangents);
+  const Tensors values = y;
+  for (std::size_t i = 0; i < values.size(); ++i)
+    if (is_differentiable(values[i].dtype())) y.push_back(dy[i]);
+  return y;
+}
+
+Native native_of(const Loaded& program, const pn_native_options& options) {
+  std::vector<Type> types = program.inputs();
+  for (std::size_t i = 0; options.types && i < types.size(); ++i) {
+    c::need(options.types[i] != nullptr, "pn_native_of: types");
+    types[i] = file::parse_type(options.types[i]);
+  }
+  Tensors bound(types.size()), free;
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    if (options.bound && options.bound[i])
+      bound[i] = options.bound[i]->tensor;
+    else
+      free.push_back(abstract(types[i]));
+  }
+  if (options.derivative == PN_VALUE && free.size() == types.size()) return native(program, types);
+  const Function value = [&](const Tensors& x) {
+    Tensors all = bound;
+    auto next = x.begin();
+    for (Tensor& t : all)
+      if (!t.has_value()) t = *next++;
+    return program.run(all);
+  };
+  const std::size_t arguments = free.size();
+  Function f = value;
+  if (options.derivative == PN_VALUE_AND_GRADIENT)
+    f = [&](const Tensors& x) { return with_gradient(value, x); };
+  if (options.derivative == PN_JVP) {
+    f = [&](const Tensors& x) { return with_tangents(value, x, arguments); };
+    append(free, active_of(free));
+  }
+  return native(jit(f).lower(free));
+}
+
+/// What both sides call: C with its handle, C++ by Native::entry.
+int call_native(const detail::NativeProgram& f, const void* const* in, void* const* out) noexcept {
+  return guarded([&] {
+    c::need((in || f.inputs.empty()) && (out || f.outputs.empty()), "a function's in or out");
+    f.run(in, out);
+    return PN_OK;
+  });
+}
+
+}  // namespace
+
+int pn_native_of(const pn_program* program, const pn_native_options* options, pn_native** out) {
+  return guarded([&] {
+    c::need(program && out, "pn_native_of: program or out");
+    pn_native_options given = {};
+    if (options) given = *options;
+    check(!options || given.size >= sizeof given, "pn_native_of: options of {} bytes, expected {}",
+          given.size, sizeof given);
+    check(given.derivative >= PN_VALUE && given.derivative <= PN_JVP,
+          "pn_native_of: there is no derivative {}", given.derivative);
+    *out = new pn_native(native_of(program->program, given));
+    return PN_OK;
+  });
+}
+
+void pn_native_free(pn_native* native) { delete native; }
+
+size_t pn_native_inputs(const pn_native* native) {
+  if (native) return native->inputs.size();
+  return 0;
+}
+size_t pn_native_outputs(const pn_native* native) {
+  if (native) return native->outputs.size();
+  return 0;
+}
+const char* pn_native_input(const pn_native* native, size_t index) {
+  if (native) return c::at(native->inputs, index);
+  return nullptr;
+}
+const char* pn_native_output(const pn_native* native, size_t index) {
+  if (native) return c::at(native->outputs, index);
+  return nullptr;
+}
+
+int pn_native_call(void* native, const void* const* in, void* const* out) {
+  if (!native) return c::refuse(PN_INVALID_ARGUMENT, "pn_native_call: native is NULL");
+  return call_native(*static_cast<pn_native*>(native)->program.internal(), in, out);
+}
+
+namespace postern {
+
+Native::Entry Native::entry() const {
+  return {[](void* self, const void* const* in, void* const* out) {
+            return call_native(*static_cast<const detail::NativeProgram*>(self), in, out);
+          },
+          const_cast<detail::NativeProgram*>(program_.get())};
+}
+
+}  // namespace postern
