@@ -122,6 +122,28 @@ void Bare::run(std::int64_t times) {
   }
 }
 
+void Bare::run_copying(const void* in, void* out, std::size_t bytes, std::int64_t times) {
+  const PJRT_Api* const api = client().api();
+  const auto address = [&](PJRT_Buffer* buffer) {
+    auto pointer =
+        zeroed<PJRT_Buffer_UnsafePointer_Args>(PJRT_Buffer_UnsafePointer_Args_STRUCT_SIZE);
+    pointer.buffer = buffer;
+    must(api->PJRT_Buffer_UnsafePointer(&pointer));
+    return reinterpret_cast<void*>(pointer.buffer_pointer);
+  };
+  void* const to = address(argument_.handle());
+  for (std::int64_t i = 0; i < times; ++i) {
+    std::memcpy(to, in, bytes);
+    PJRT_Buffer* const result = execute(argument_.handle());
+    auto ready = zeroed<PJRT_Buffer_ReadyEvent_Args>(PJRT_Buffer_ReadyEvent_Args_STRUCT_SIZE);
+    ready.buffer = result;
+    must(api->PJRT_Buffer_ReadyEvent(&ready));
+    await(api, ready.event);
+    std::memcpy(out, address(result), bytes);
+    destroy(api, result);
+  }
+}
+
 void Bare::run_on(postern::DType dtype, std::span<const std::int64_t> dims, const void* in,
                   void* out, std::int64_t times) {
   const PJRT_Api* const api = client().api();

@@ -21,7 +21,11 @@ class Bare {
   void set_argument(postern::DType dtype, std::span<const std::int64_t> dims, const void* data);
   /// Executes `times` times, waits for the result each time, and frees it.
   void run(std::int64_t times);
-  /// Does so with an argument that is `in`, used where it is, and copies the result to `out`.
+  /// Does so with the argument's numbers copied from `in` and the result's copied to `out`: the
+  /// least that a program of numbers in memory of a caller's can do.
+  void run_copying(const void* in, void* out, std::size_t bytes, std::int64_t times);
+  /// Does so with an argument that is `in`, used where it is, and copies the result to `out`, by
+  /// the functions that are there for it.
   void run_on(postern::DType dtype, std::span<const std::int64_t> dims, const void* in, void* out,
               std::int64_t times);
 

@@ -35,7 +35,7 @@ void dispatch(Report& report) {
 
 namespace {
 
-pn::Tensor sines(pn::Tensor x, int count) {
+pn::Tensor many_sines(pn::Tensor x, int count) {
   while (count-- > 0) x = pn::sin(x);
   return x;
 }
@@ -62,7 +62,7 @@ double lower_ms(pn::Tensor (*chain)(pn::Tensor, int), int count) {
 }  // namespace
 
 void trace_lower(Report& report) {
-  const double ops = lower_ms(sines, 1000), more_ops = lower_ms(sines, 10'000),
+  const double ops = lower_ms(many_sines, 1000), more_ops = lower_ms(many_sines, 10'000),
                some_calls = lower_ms(calls, 1000);
   report.add_jax({"trace_lower/1000_ops", ops, "ms"}, "trace_lower");
   report.add_jax({"trace_lower/10000_ops", more_ops, "ms"}, "trace_lower");

@@ -9,7 +9,9 @@
 #include <cmath>
 #include <complex>
 #include <concepts>
+#include <iostream>
 #include <iterator>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "commands.h"
@@ -143,34 +145,145 @@ Json json_of(const pn::Tensor& array) {
   return as<float>(array);
 }
 
+namespace {
+
+using Arrays = std::vector<std::pair<std::string, pn::Tensor>>;
+
+bool is_safetensors(const std::string& file) { return file.ends_with(".safetensors"); }
+
+Arrays read_named(const std::string& file) {
+  Arrays out;
+  if (is_safetensors(file))
+    for (auto& [name, t] : pn::load_tensors(file)) out.emplace_back(name, t);
+  else if (file.ends_with(".npz"))
+    for (auto& [name, t] : pn::read_npz(file)) out.emplace_back(name, std::move(t));
+  else
+    throw Problem(usage, fmt::format("'{}' is no .npz or .safetensors file", shown(file)));
+  return out;
+}
+
+std::string words_of(const std::vector<std::string>& names) {
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+/// An input's number, and its name if it has one.
+std::string word_of(const pn::Loaded& program, std::size_t input) {
+  const std::string& name = program.input_names()[input];
+  return name.empty() ? fmt::format("input {}", input) : fmt::format("input {}, {},", input, name);
+}
+
+}  // namespace
+
 std::vector<pn::Tensor> read_inputs(const std::vector<std::string>& inputs,
-                                    const std::vector<pn::Type>& types) {
-  std::vector<pn::Tensor> out;
-  auto wanted = [&] {
+                                    const std::vector<std::string>& named,
+                                    const pn::Loaded& program) {
+  const std::vector<pn::Type>& types = program.inputs();
+  const std::vector<std::string>& names = program.input_names();
+  std::vector<pn::Tensor> out(types.size());
+  for (const std::string& file : named)
+    for (auto& [name, t] : read_named(file)) {
+      const auto found = std::ranges::find(names, name);
+      if (found == names.end())
+        throw Problem(usage, fmt::format("{}: the program has no input '{}'; there are {}", file,
+                                         name, words_of(names)));
+      out[static_cast<std::size_t>(found - names.begin())] = std::move(t);
+    }
+  auto next = [&, i = std::size_t{0}]() mutable {
+    while (i < out.size() && out[i].has_value()) ++i;
+    return i;
+  };
+  std::size_t came = types.size() - static_cast<std::size_t>(std::ranges::count_if(
+                                        out, [](const pn::Tensor& t) { return !t.has_value(); }));
+  const auto wanted = [&] {
     return fmt::format("the program takes {} inputs {}", types.size(), pn::to_string(types));
+  };
+  const auto give = [&](pn::Tensor t) {
+    if (const std::size_t at = next(); at < types.size()) out[at] = std::move(t);
+    ++came;
   };
   for (const std::string& input : inputs) {
     if (input.ends_with(".npz")) {
-      for (auto& [name, t] : pn::read_npz(input)) out.push_back(std::move(t));
+      for (auto& [name, t] : pn::read_npz(input)) give(std::move(t));
     } else if (input.ends_with(".npy")) {
-      out.push_back(pn::read_npy(input));
-    } else if (out.size() < types.size()) {
-      out.push_back(from_text(input, types[out.size()]));
+      give(pn::read_npy(input));
+    } else if (next() < types.size()) {
+      give(from_text(input, types[next()]));
     } else {
       throw Problem(usage, wanted() + fmt::format(", '{}' is one too many", shown(input)));
     }
   }
-  if (out.size() != types.size())
-    throw Problem(usage, wanted() + fmt::format(", {} came", out.size()));
+  if (came != types.size()) throw Problem(usage, wanted() + fmt::format(", {} came", came));
   const auto fitting = [](std::int64_t is, std::int64_t extent) {  // -1: any
     return is == extent || extent < 0;
   };
   for (std::size_t i = 0; i < types.size(); ++i)
     if (out[i].dtype() != types[i].dtype ||
         !std::ranges::equal(out[i].dims(), types[i].dims, fitting))
-      throw Problem(usage, fmt::format("input {} must be {}, got {}", i, pn::to_string(types[i]),
-                                       pn::to_string(out[i].type())));
+      throw Problem(usage, fmt::format("{} must be {}, got {}", word_of(program, i),
+                                       pn::to_string(types[i]), pn::to_string(out[i].type())));
   return out;
+}
+
+namespace {
+
+/// Of complex numbers their parts.
+std::vector<double> numbers_of(const pn::Tensor& x) {
+  if (!pn::is_complex(x.dtype())) return pn::convert<double>(x).to_vector<double>();
+  std::vector<double> out = numbers_of(pn::real(x));
+  const std::vector<double> imaginary = numbers_of(pn::imag(x));
+  out.insert(out.end(), imaginary.begin(), imaginary.end());
+  return out;
+}
+
+/// The greatest difference, of what is expected where that is more than 1. NaN fits NaN.
+double distance(const pn::Tensor& is, const pn::Tensor& expected) {
+  const std::vector<double> a = numbers_of(is), b = numbers_of(expected);
+  double most = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i]))) continue;
+    const double d = std::abs(a[i] - b[i]) / std::max(1.0, std::abs(b[i]));
+    most = std::isnan(d) ? std::numeric_limits<double>::infinity() : std::max(most, d);
+  }
+  return most;
+}
+
+}  // namespace
+
+bool as_expected(const std::vector<pn::Tensor>& results, const pn::Loaded& program,
+                 const std::string& file, double tolerance) {
+  Arrays wanted;
+  if (file.ends_with(".npy"))
+    wanted.emplace_back("", pn::read_npy(file));
+  else
+    wanted = read_named(file);
+  const std::vector<std::string>& names = program.output_names();
+  const auto named = [&](const auto& array) {
+    return !array.first.empty() && std::ranges::find(names, array.first) != names.end();
+  };
+  const bool by_name = !wanted.empty() && std::ranges::all_of(wanted, named);
+  if (!by_name && wanted.size() != results.size())
+    throw Problem(usage, fmt::format("{}: it has {} arrays, the program {} results", file,
+                                     wanted.size(), results.size()));
+  bool all = true;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    const auto& [name, expected] = wanted[i];
+    std::size_t at = i;
+    if (by_name) at = static_cast<std::size_t>(std::ranges::find(names, name) - names.begin());
+    const pn::Tensor& is = results[at];
+    const std::string word = names[at].empty() ? fmt::format("result {}", at) : names[at];
+    if (is.dims() != expected.dims()) {
+      std::cout << fmt::format("{}: {}, expected {}\n", word, pn::to_string(is.type()),
+                               pn::to_string(expected.type()));
+      all = false;
+      continue;
+    }
+    const double d = distance(is, expected);
+    const bool fits = d <= tolerance;
+    std::cout << fmt::format("{}: {}, off by {:.3g}{}\n", word, pn::to_string(is.type()), d,
+                             fits ? "" : fmt::format(", more than {:g}", tolerance));
+    all = all && fits;
+  }
+  return all;
 }
 
 }  // namespace command

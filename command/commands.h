@@ -21,7 +21,9 @@ struct Problem : std::runtime_error {
 
 struct Run {
   std::string program;
+  std::string entry;                // the function; empty: @main, or the only one
   std::vector<std::string> inputs;  // files, or values as text
+  std::vector<std::string> named;   // files of arrays that have the inputs' names
   std::vector<std::string> libraries;
   std::vector<std::pair<std::string, std::string>>
       functions;                  // name, command of the process that serves it
@@ -31,6 +33,8 @@ struct Run {
   std::string out, timeline, record, replay;
   std::int64_t repeat = 1;
   bool time = false, json = false;
+  std::string expect;  // a file of what the results must be
+  double tolerance = 1e-6;
 };
 int run(const Run& options);
 
@@ -44,7 +48,7 @@ struct Attach {
 };
 int attach(const Attach& options);
 
-int show(const std::string& program, bool json);
+int show(const std::string& program, const std::string& entry, bool json);
 int doctor(bool json);
 /// One timeline of those that the processes of a job wrote; says who waited for whom.
 int merge_timelines(const std::string& to, const std::vector<std::string>& files);

@@ -23,17 +23,19 @@ _postern() {
     --tap | --hook) COMPREPLY=($(compgen -W "all" -- "$word")); return ;;
   esac
   if [ "$COMP_CWORD" = 1 ]; then
-    options="run show attach doctor merge-timelines completion --help --version"
+    options="run show check attach doctor merge-timelines completion --help --version"
     COMPREPLY=($(compgen -W "$options" -- "$word")); return
   fi
   case ${COMP_WORDS[1]} in
     run)
-      options="--library --function --tap --hook --set --out --repeat --time --timeline --record"
-      options+=" --replay --json --help" ;;
+      options="--args --entry --library --function --tap --hook --set --out --repeat --time"
+      options+=" --timeline --record --replay --json --help" ;;
     attach)
       options="--stats --histogram --print --non-finite --stop-at-non-finite --record --checkpoint"
       options+=" --end --every --until --keep-last --seconds --json --help" ;;
-    show | doctor) options="--json --help" ;;
+    show) options="--entry --json --help" ;;
+    check) options="--args --entry --library --expect --tolerance --help" ;;
+    doctor) options="--json --help" ;;
   esac
   if [ -n "$options" ] && [[ $word == -* ]]; then
     COMPREPLY=($(compgen -W "$options" -- "$word")); return
@@ -126,6 +128,17 @@ int act(int count, char** arguments) try {
   run->add_option("INPUT", options.inputs,
                   "one for each input: a .npy file, a .npz file (its arrays in order), or numbers "
                   "such as '[1, 2.5]'");
+  const auto add_entry = [](CLI::App& to, std::string& entry) {
+    to.add_option("--entry", entry, "the function, where the program has several");
+  };
+  const auto add_named = [&options](CLI::App& to) {
+    to.add_option("--args", options.named,
+                  "a .npz or .safetensors file whose arrays have inputs' names; INPUTs are the "
+                  "others, in order")
+        ->allow_extra_args(false);
+  };
+  add_entry(*run, options.entry);
+  add_named(*run);
   run->add_option("--library", options.libraries,
                   "load this shared object first: it may register functions and kernels")
       ->allow_extra_args(false);
@@ -167,7 +180,24 @@ int act(int count, char** arguments) try {
   CLI::App* const show =
       app.add_subcommand("show", "Show a program's inputs, outputs, calls and taps");
   show->add_option("PROGRAM", program, "what postern::save wrote, or StableHLO text")->required();
+  add_entry(*show, options.entry);
   show->add_flag("--json", json, "print one JSON object");
+  CLI::App* const check =
+      app.add_subcommand("check", "Run a program and compare its results with what they must be");
+  check->add_option("PROGRAM", options.program, "what postern::save wrote, or from elsewhere")
+      ->required();
+  check->add_option("INPUT", options.inputs, "as for run");
+  add_entry(*check, options.entry);
+  add_named(*check);
+  check
+      ->add_option("--expect", options.expect,
+                   "a .npz file whose arrays have results' names, or are in their order; or .npy")
+      ->required();
+  check->add_option("--tolerance", options.tolerance,
+                    "the greatest difference, or part of what is expected where that is more than "
+                    "1 (1e-6)");
+  check->add_option("--library", options.libraries, "as for run")->allow_extra_args(false);
+  check->footer("Example: postern check model.jax input.npy --expect output.npz --tolerance 1e-5");
   CLI::App* const doctor =
       app.add_subcommand("doctor", "Check that everything that programs need is here and works");
   doctor->add_flag("--json", json, "print one JSON object");
@@ -201,7 +231,8 @@ int act(int count, char** arguments) try {
     return app.exit(e) == 0 ? command::ok : command::usage;
   }
   if (complete->parsed()) std::cout << completion;
-  if (show->parsed()) return command::show(program, json);
+  if (show->parsed()) return command::show(program, options.entry, json);
+  if (check->parsed()) return command::run(options);
   if (doctor->parsed()) return command::doctor(json);
   if (attach->parsed()) {
     if (attached.listeners.empty() != attached.hooks.empty())

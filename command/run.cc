@@ -188,13 +188,13 @@ void deliver(std::chrono::nanoseconds limit) {
 int run(const Run& options) {
   pn::RunOptions how = settle(options);
   for (const std::string& path : options.libraries) pn::load_library(path);
-  const pn::Loaded program = pn::load(options.program);
+  const pn::Loaded program = pn::load(options.program, {.entry = options.entry});
   Processes processes;
   for (const auto& [name, command] : options.functions) processes.serve(name, command);
   show_taps(program, options.taps, options.json);
   bind_hooks(program, options, processes, how);
   if (options.replay.empty()) check_functions(program, how);
-  const std::vector<pn::Tensor> arguments = read_inputs(options.inputs, program.inputs());
+  const std::vector<pn::Tensor> arguments = read_inputs(options.inputs, options.named, program);
   if (!options.out.empty()) {
     std::error_code error;
     std::filesystem::create_directories(options.out, error);
@@ -223,6 +223,8 @@ int run(const Run& options) {
   if (taping) taping->close();
   if (progress) std::cerr << '\r' << std::string(40, ' ') << '\r';
 
+  if (!options.expect.empty())
+    return as_expected(results, program, options.expect, options.tolerance) ? ok : failed;
   Json json = {{"results", Json::array()}};
   for (std::size_t i = 0; i < results.size(); ++i) {
     const std::string file =
@@ -232,6 +234,8 @@ int run(const Run& options) {
     if (!file.empty()) pn::write_npy(file, results[i]);
     const std::string type = pn::to_string(results[i].type());
     Json result = {{"type", type}};
+    const std::string& name = program.output_names()[i];
+    if (!name.empty()) result["name"] = name;
     if (file.empty())
       result["value"] = json_of(results[i]);
     else

@@ -1,6 +1,7 @@
 // postern show.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -28,10 +29,25 @@ Json types(const std::vector<pn::Type>& list) {
   return out;
 }
 
+/// "(x: f32[2], f32[])"; many, with their names, in a line each.
+std::string with_names(const std::vector<pn::Type>& types, const std::vector<std::string>& names) {
+  constexpr std::size_t few = 4;
+  const bool named =
+      std::ranges::any_of(names, [](const std::string& name) { return !name.empty(); });
+  const char* const between = named && types.size() > few ? ",\n            " : ", ";
+  std::string out;
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    if (i > 0) out += between;
+    if (!names[i].empty()) out += names[i] + ": ";
+    out += pn::to_string(types[i]);
+  }
+  return "(" + out + ")";
+}
+
 }  // namespace
 
-int show(const std::string& path, bool json) {
-  const pn::Loaded program = pn::load(path);
+int show(const std::string& path, const std::string& entry, bool json) {
+  const pn::Loaded program = pn::load(path, {.entry = entry});
   if (json) {
     Json sites = Json::array();
     for (const pn::SavedSite& s : program.sites())
@@ -45,14 +61,17 @@ int show(const std::string& path, bool json) {
                        {"place", pn::to_string(s.place)}});
     std::cout << Json{{"inputs", types(program.inputs())},
                       {"outputs", types(program.outputs())},
+                      {"input_names", program.input_names()},
+                      {"output_names", program.output_names()},
                       {"sites", sites},
                       {"functions", program.required_functions()}}
                      .dump(2)
               << '\n';
     return ok;
   }
-  std::cout << fmt::format("inputs     {}\noutputs    {}\n", pn::to_string(program.inputs()),
-                           pn::to_string(program.outputs()));
+  std::cout << fmt::format("inputs     {}\noutputs    {}\n",
+                           with_names(program.inputs(), program.input_names()),
+                           with_names(program.outputs(), program.output_names()));
   for (const pn::SavedSite& s : program.sites())
     std::cout << fmt::format("{:<10} {}{}{}  {} -> {}  {}, {}\n", s.kind, s.name,
                              s.function.empty() ? "" : " -> " + s.function,

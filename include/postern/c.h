@@ -160,6 +160,9 @@ typedef struct pn_program pn_program;
  * PN_UNIMPLEMENTED when it needs what cannot be run here. */
 POSTERN_API int pn_load_file(const char* path, pn_program** out);
 POSTERN_API int pn_load_text(const char* text, size_t size, pn_program** out);
+/* The function of that name, of a file that has several; PN_NOT_FOUND where it has none such. NULL
+ * or "": @main, or the only one that is public. */
+POSTERN_API int pn_load_entry(const char* path, const char* entry, pn_program** out);
 /* Runs of it go on. */
 POSTERN_API void pn_program_free(pn_program* program);
 /* How many leaves its arguments, and its results, have; 0 of NULL. */
@@ -168,6 +171,9 @@ POSTERN_API size_t pn_program_outputs(const pn_program* program);
 /* "f32[2,3]"; NULL beyond the last. */
 POSTERN_API const char* pn_program_input(const pn_program* program, size_t index);
 POSTERN_API const char* pn_program_output(const pn_program* program, size_t index);
+/* Their names, "args[0]['w']"; "" where the file says none; NULL beyond the last. */
+POSTERN_API const char* pn_program_input_name(const pn_program* program, size_t index);
+POSTERN_API const char* pn_program_output_name(const pn_program* program, size_t index);
 /* The names of the host functions that it calls, sorted; NULL beyond the last. */
 POSTERN_API const char* pn_program_function(const pn_program* program, size_t index);
 /* The names of its hooks, sorted; NULL beyond the last. */

@@ -72,6 +72,10 @@ class Loaded {
   /// -1: the program takes any.
   POSTERN_API const std::vector<Type>& inputs() const;
   POSTERN_API const std::vector<Type>& outputs() const;
+  /// Returns their names, as many: "args[0]['w']" and "result['loss']" of what JAX exported, what
+  /// its text calls them, "x" of `%x` in other text; "" where the file says none.
+  POSTERN_API const std::vector<std::string>& input_names() const;
+  POSTERN_API const std::vector<std::string>& output_names() const;
   POSTERN_API const std::vector<SavedSite>& sites() const;
   /// Returns the names of the host functions that it calls, sorted, each once.
   POSTERN_API std::vector<std::string> required_functions() const;
@@ -110,14 +114,25 @@ class Loaded {
   std::shared_ptr<const detail::LoadedProgram> program_;
 };
 
+struct LoadOptions {
+  /// The function that is wanted, of a module that has several; empty: @main, or the only one that
+  /// is public.
+  std::string entry = {};
+};
+
 /// Reads what `save` wrote, or programs from elsewhere: StableHLO text, artifacts of `jax.export`,
 /// portable artifacts. Throws Error: not_found or unavailable when there is no such file, data_loss
 /// when it was changed or cut, invalid_argument when it is no program, unimplemented when it needs
 /// what a later version may know or what cannot be run here; PluginError when it is from elsewhere
 /// and the library that reads such programs (packages/import) is missing.
 POSTERN_API Loaded load(const std::filesystem::path& file, Place place = Place::current());
+/// Does so with another function than @main; throws Error(not_found) where there is none such.
+POSTERN_API Loaded load(const std::filesystem::path& file, const LoadOptions& options,
+                        Place place = Place::current());
 /// Loads from text; `name` is for errors. Throws as `load` does, but for files.
 POSTERN_API Loaded load_text(std::string_view text, const std::string& name = "text",
                              Place place = Place::current());
+POSTERN_API Loaded load_text(std::string_view text, const std::string& name,
+                             const LoadOptions& options, Place place = Place::current());
 
 }  // namespace postern

@@ -20,7 +20,8 @@ class NativeProgram;
 ///
 /// Memory is dense and row-major, of as many bytes as the type says; of elements of less than a
 /// byte each takes one. Arguments from 4 KiB on that are aligned to 64 bytes are read in place,
-/// others are copied first. Results must not overlap each other.
+/// others are copied first. Results are copied out of XLA's memory, since it gives no result memory
+/// that is not its own. They may be where arguments are, but must not overlap each other.
 class Native {
  public:
   explicit Native(std::shared_ptr<const detail::NativeProgram> program)

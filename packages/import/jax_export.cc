@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <optional>
 
 #include "bytecode.h"
 #include "portable.h"
@@ -47,6 +48,10 @@ class Table {
     std::vector<Table> out;
     for (const std::size_t at : places(field, 4)) out.push_back({bytes_, follow(at)});
     return out;
+  }
+  std::optional<Table> table(int field) const {
+    if (const auto at = find(field)) return Table(bytes_, follow(at));
+    return std::nullopt;
   }
   template <class T>
   std::vector<T> numbers(int field) const {
@@ -95,7 +100,9 @@ class Table {
 namespace exported {
 enum {
   serialization_version = 0,
+  in_tree = 2,
   in_avals = 3,
+  out_tree = 4,
   devices_short = 6,
   platforms = 9,
   module = 13,
@@ -107,6 +114,10 @@ enum { devices = 18, unique_avals = 19, in_aval_indices = 22 };
 namespace aval {
 enum { shape = 1, dtype = 2 };
 }
+namespace tree {
+enum { kind = 0, children = 1, names = 2 };
+enum Kind : std::uint8_t { leaf, none, tuple, list, dict, custom };
+}  // namespace tree
 
 /// By JAX's number. A typed key of jax.random is as many words; float0 is what the module takes for
 /// it.
@@ -144,6 +155,36 @@ Type type_of(const Table& value) {
   if (open) return {number_kinds[number].dtype, std::move(dims)};
   Type out = make_type(number_kinds[number].dtype, std::move(dims));
   static_cast<void>(out.byte_size());
+  return out;
+}
+
+/// Adds the path of each leaf, as JAX writes it. A damaged tree may be deep, or have any number.
+void add_leaves(const Table& node, const std::string& path, std::size_t most, int depth,
+                std::vector<std::string>& out) {
+  constexpr int deepest = 64;
+  const auto kind = node.number<std::uint8_t>(tree::kind);
+  if (kind == tree::none || out.size() > most || depth > deepest) return;
+  if (kind == tree::leaf) return out.push_back(path);
+  const std::vector<Table> children = node.tables(tree::children);
+  const std::vector<std::string> names = node.strings(tree::names);
+  for (std::size_t i = 0; i < children.size(); ++i) {
+    const bool named = kind == tree::dict && i < names.size();
+    add_leaves(children[i],
+               named ? fmt::format("{}['{}']", path, names[i]) : fmt::format("{}[{}]", path, i),
+               most, depth + 1, out);
+  }
+}
+
+/// Of the function's arguments, `((args...), {kwargs...})`, or of its results.
+std::vector<std::string> names_of(const Table& root, bool arguments, std::size_t most) {
+  std::vector<std::string> out;
+  if (!arguments) {
+    add_leaves(root, "result", most, 0, out);
+    return out;
+  }
+  const std::vector<Table> both = root.tables(tree::children);
+  for (std::size_t i = 0; i < both.size(); ++i)
+    add_leaves(both[i], i == 0 ? "args" : "kwargs", most, 0, out);
   return out;
 }
 
@@ -191,7 +232,12 @@ Imported read_jax_export(std::string_view bytes, const std::string& name) {
     throw Error(ErrorCode::failed_precondition,
                 fmt::format("it was exported for {}, this process runs on {}",
                             fmt::join(out.platforms, ", "), platform_name()));
-  return read_portable(module, name, &out);
+  constexpr std::size_t most_results = 1 << 20;
+  if (const auto in = root.table(exported::in_tree))
+    out.input_names = names_of(*in, true, out.inputs.size());
+  if (const auto results = root.table(exported::out_tree))
+    out.output_names = names_of(*results, false, most_results);
+  return read_portable(module, name, "main", &out);
 }
 
 }  // namespace postern::internal::imported

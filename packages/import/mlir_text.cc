@@ -197,6 +197,51 @@ std::string lent(const MlirText& text, MlirText::Range argument) {
                      text.part(text.bracket_end(open), to));
 }
 
+/// The text in quotes that follows on these words; "" where they are not there.
+std::string quoted_after(std::string_view where, std::string_view words) {
+  const std::size_t at = where.find(words);
+  if (at == where.npos) return "";
+  const std::size_t from = at + words.size();
+  std::size_t to = from;
+  while (to < where.size() && where[to] != '"') to += where[to] == '\\' ? 2 : 1;
+  return MlirText::unescaped(fmt::format("\"{}\"", where.substr(from, to - from)));
+}
+
+constexpr std::string_view info_of_argument = "jax.arg_info = \"",
+                           info_of_result = "jax.result_info = \"", location = "loc(\"";
+
+/// Whether a location is a name alone, `loc("x")`.
+bool is_name(std::string_view all) {
+  const std::size_t at = all.find(location);
+  return at != all.npos && all.find("\")", at + location.size()) != all.npos &&
+         all.find("\":", at) == all.npos && all.find("\"(", at) == all.npos;
+}
+
+/// What JAX says of it, its location where that is a name, `loc("x")` or a `#loc1` of that kind, or
+/// its own name if somebody chose it.
+std::string name_of_argument(const MlirText& text, MlirText::Range argument) {
+  const std::string_view all = text.part(argument.first, argument.second);
+  if (std::string name = quoted_after(all, info_of_argument); !name.empty()) return name;
+  if (is_name(all)) return quoted_after(all, location);
+  constexpr std::string_view alias = "loc(";
+  if (const std::size_t at = all.find("loc(#"); at != all.npos) {
+    const std::string_view label =
+        all.substr(at + alias.size(), all.find(')', at) - at - alias.size());
+    const std::size_t defined = text.text().find(fmt::format("\n{} = loc(", label));
+    if (defined != MlirText::npos) {
+      const std::string_view line =
+          text.text().substr(defined + 1, text.text().find('\n', defined + 1) - defined - 1);
+      if (is_name(line)) return quoted_after(line, location);
+    }
+  }
+  const std::size_t begin = all.find('%') + 1;
+  const std::string_view name = MlirText::trimmed(all.substr(begin, all.find(':') - begin));
+  constexpr std::string_view digits = "0123456789", made = "arg";
+  const std::string_view number = name.starts_with(made) ? name.substr(made.size()) : name;
+  if (number.find_first_not_of(digits) == number.npos) return "";
+  return std::string(name);
+}
+
 /// `return %a, %b : types`, the last operation of the function: without those values.
 Edit without_values(const MlirText& text, std::size_t body, std::size_t end,
                     const std::vector<bool>& dropped) {
@@ -213,14 +258,10 @@ Edit without_values(const MlirText& text, std::size_t body, std::size_t end,
   return {values, line_end, returned};
 }
 
-}  // namespace
-
-MainText read_main(const MlirText& text, std::size_t open) {
-  MainText out;
-  open = text.expect(open, "(") - 1;
-  const auto arguments = text.items(open);
+/// Adds what @main takes, whose list opens there, and returns what makes its tokens.
+std::string read_arguments(const MlirText& text, std::size_t open, MainText& out) {
   std::string tokens, lent_arguments;
-  for (const auto& [from, to] : arguments) {
+  for (const auto& [from, to] : text.items(open)) {
     const auto colon = text.find_outside(from, ":", to);
     if (colon == to) text.refuse(from, "an argument of @main has no type");
     const std::string_view type = text.type({colon + 1, to});
@@ -236,11 +277,21 @@ MainText read_main(const MlirText& text, std::size_t open) {
           fmt::format(" {} = stablehlo.create_token : {} ", text.trimmed(from, colon), mlir_token);
     } else {
       out.inputs.push_back(type);
+      out.input_names.push_back(name_of_argument(text, {from, to}));
       append_item(lent_arguments, lent(text, {from, to}));
     }
   }
+  out.edits.push_back({open + 1, text.bracket_end(open) - 1, lent_arguments});
+  return tokens;
+}
+
+}  // namespace
+
+MainText read_main(const MlirText& text, std::size_t open) {
+  MainText out;
+  open = text.expect(open, "(") - 1;
+  const std::string tokens = read_arguments(text, open, out);
   std::size_t end = text.bracket_end(open);
-  out.edits.push_back({open + 1, end - 1, lent_arguments});
 
   std::vector<bool> results_dropped;
   std::size_t i = text.skip_space(end);
@@ -248,7 +299,10 @@ MainText read_main(const MlirText& text, std::size_t open) {
     const auto results = text.types(i + 2, end);
     for (const auto& range : results) {
       results_dropped.push_back(text.type(range) == mlir_token);
-      if (!results_dropped.back()) out.outputs.push_back(text.type(range));
+      if (results_dropped.back()) continue;
+      out.outputs.push_back(text.type(range));
+      out.output_names.push_back(
+          quoted_after(text.part(range.first, range.second), info_of_result));
     }
     if (out.outputs.size() < results.size())
       out.edits.push_back(

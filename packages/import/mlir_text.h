@@ -91,6 +91,7 @@ struct Edit {
 /// of arguments. `open` is behind the function's name.
 struct MainText {
   std::vector<std::string_view> inputs, outputs;  // types
+  std::vector<std::string> input_names, output_names;
   std::vector<Edit> edits;
 };
 MainText read_main(const MlirText& text, std::size_t open);

@@ -25,8 +25,10 @@ constexpr std::string_view algorithm[] = {
 
 class Writer {
  public:
-  Writer(Bytecode code, std::size_t size, const std::string& name, const Exported* exported)
+  Writer(Bytecode code, std::size_t size, const std::string& name, const std::string& entry,
+         const Exported* exported)
       : name_(name),
+        entry_(entry),
         exported_(exported),
         code_(std::move(code)),
         vhlo_(code_, size),
@@ -45,7 +47,9 @@ class Writer {
     out_.open = out_.text.find("\"shape_assertion\"") != out_.text.npos;
     for (const auto* types : {&out_.inputs, &out_.outputs})
       for (const Type& t : *types) out_.open = out_.open || std::ranges::count(t.dims, -1) > 0;
-    if (!has_main_) throw Error(ErrorCode::invalid_argument, "the module has no function @main");
+    if (!has_main_)
+      throw Error(entry_ == "main" ? ErrorCode::invalid_argument : ErrorCode::not_found,
+                  fmt::format("the module has no function @{}", entry_));
     return std::move(out_);
   }
 
@@ -75,8 +79,8 @@ class Writer {
     if (name == "vhlo.func_v1") {
       const std::string function(vhlo_.attribute(Vhlo::find(own, "sym_name")).bytes);
       check_body(op, vhlo_.type(vhlo_.attribute(Vhlo::find(own, "function_type")).type));
-      if (function == "main") return main(op, own);
-      if (!needed_.contains(function)) return;
+      if (function == entry_) return main(op, own);
+      if (function == "main" || !needed_.contains(function)) return;
     } else if (name.starts_with("vhlo.custom_call_v")) {
       return custom_call(op, own);
     } else if (name == "vhlo.dot_general_v2") {
@@ -297,6 +301,8 @@ class Writer {
     for (const std::size_t v : inputs) out_.inputs.push_back(open_type(type_of(v).builtin));
     for (const std::size_t v : outputs) out_.outputs.push_back(open_type(type_of(v).builtin));
     for (std::size_t i = 0; i < inputs.size(); ++i) out_.parameters.push_back(static_cast<int>(i));
+    out_.input_names.resize(inputs.size());
+    out_.output_names.resize(outputs.size());
     if (!exported_) return;
     std::vector<Type> kept;
     for (const int i : exported_->kept)
@@ -306,6 +312,10 @@ class Writer {
                                  to_string(out_.inputs), to_string(kept)));
     out_.parameters = exported_->kept;
     out_.inputs = exported_->inputs;
+    out_.input_names = exported_->input_names;
+    out_.input_names.resize(out_.inputs.size());
+    if (exported_->output_names.size() == outputs.size())
+      out_.output_names = exported_->output_names;
   }
 
   // `own`: the operation's own attributes, by name. Asks who serves the target: a handler that the
@@ -403,7 +413,7 @@ class Writer {
     return fmt::format("#vhlo.array_v1<[{}]>", out);
   }
 
-  const std::string& name_;
+  const std::string &name_, &entry_;
   const Exported* const exported_;
   Bytecode code_;
   Vhlo vhlo_;
@@ -420,11 +430,12 @@ class Writer {
 
 }  // namespace
 
-Imported read_portable(std::string_view bytes, const std::string& name, const Exported* exported) {
+Imported read_portable(std::string_view bytes, const std::string& name, const std::string& entry,
+                       const Exported* exported) {
   Bytecode code = read_bytecode(bytes);
   const std::string producer(code.producer);
   try {
-    return Writer(std::move(code), bytes.size(), name, exported).write();
+    return Writer(std::move(code), bytes.size(), name, entry, exported).write();
   } catch (const Error& e) {
     throw Error(e.code(), fmt::format("{} (the file is of {})", e.what(), producer));
   }

@@ -47,8 +47,8 @@ bool is_among(std::span<const std::string_view> list, std::string_view target) {
 
 class TextReader : MlirText {
  public:
-  TextReader(std::string_view text, const std::string& name)
-      : MlirText(text, name), operations_(read_operations(*this)) {}
+  TextReader(std::string_view text, const std::string& name, const std::string& entry)
+      : MlirText(text, name), entry_(entry), operations_(read_operations(*this)) {}
 
   Imported read() {
     Imported out;
@@ -58,8 +58,11 @@ class TextReader : MlirText {
     if (entry.name != "main")  // XLA wants that name
       for (const TextOperation& op : operations_.all)
         for (const MlirText::Symbol& s : op.symbols)
-          if (s.name == entry.name)
-            main.edits.push_back({text_.rfind('@', s.end - 1), s.end, "@main"});
+          if (s.name == entry.name || s.name == "main")
+            main.edits.push_back(
+                {text_.rfind('@', s.end - 1), s.end, s.name == "main" ? "@main_of_file" : "@main"});
+    out.input_names = std::move(main.input_names);
+    out.output_names = std::move(main.output_names);
     for (const std::string_view t : main.inputs) out.inputs.push_back(tensor(position(t), t));
     for (const std::string_view t : main.outputs) out.outputs.push_back(tensor(position(t), t));
     out.open = text_.find("@shape_assertion") != npos;
@@ -143,19 +146,31 @@ class TextReader : MlirText {
         return true;
     return false;
   }
-  /// Returns @main, or the only function that is public.
+  /// Returns the function that is wanted, or else @main, or the only one that is public.
   MlirText::Symbol entry_point() const {
     const TextOperation* found = nullptr;
-    bool several = false;
+    std::string names;
+    int count = 0;
     for (const TextOperation& op : operations_.all) {
       if (op.name != "func.func" || op.symbols.empty()) continue;
-      if (op.symbols[0].name == "main") return op.symbols[0];
+      const std::string& name = op.symbols[0].name;
+      if (name == (entry_.empty() ? "main" : entry_)) return op.symbols[0];
       if (part(op.end, op.symbols[0].end).find("private") != npos) continue;
-      several = several || found;
+      names += fmt::format("{}@{}", names.empty() ? "" : ", ", name);
+      ++count;
       found = &op;
     }
-    if (several) refuse(found->at, "there are several public functions, and none is @main");
+    if (!entry_.empty())
+      refuse(0,
+             fmt::format("there is no function @{}; public are {}", entry_,
+                         names.empty() ? "none" : names),
+             ErrorCode::not_found);
     if (!found) refuse(0, "this is neither a saved program nor StableHLO text with a function");
+    if (count > 1)
+      refuse(found->at,
+             fmt::format("there are several public functions, {}, and none is @main: say which is "
+                         "the entry",
+                         names));
     return found->symbols[0];
   }
   static constexpr std::string_view custom_call_word = "stablehlo.custom_call";
@@ -302,6 +317,7 @@ class TextReader : MlirText {
     call.attributes.set(name, std::string(value));
   }
 
+  const std::string entry_;
   const TextOperations operations_;
 };
 
@@ -419,26 +435,30 @@ static void require_readable(const std::string& text, const std::string& name, b
               fmt::format("load: {}:{}: {}", name, line, why.substr(0, why.find('\n'))));
 }
 
-static Imported read_text(std::string_view text, const std::string& name) {
+static Imported read_text(std::string_view text, const std::string& name,
+                          const std::string& entry) {
   constexpr std::string_view mark = "\xef\xbb\xbf";  // of Windows' editors
   if (text.starts_with(mark)) text.remove_prefix(mark.size());
   const std::string plain = without_aliases(text, name);
   if (!plain.empty()) text = plain;
   const std::string whole = with_bytes_moved(text, name);
   if (!whole.empty()) text = whole;
-  Imported out = TextReader(text, name).read();
+  Imported out = TextReader(text, name, entry).read();
   require_readable(out.text, name, out.open);
   return out;
 }
 
-Imported read_any(std::string_view text, const std::string& name) {
+Imported read_any(std::string_view text, const std::string& name, const std::string& entry) {
   if (const std::string_view other = other_format(text); !other.empty())
     throw Error(ErrorCode::unimplemented,
                 fmt::format("load: {}: this is {}; what can be loaded is StableHLO", name, other));
   const bool portable = text.starts_with(bytecode_magic);
-  if (!portable && text.find('\0') == std::string_view::npos) return read_text(text, name);
+  if (!portable && text.find('\0') == std::string_view::npos) return read_text(text, name, entry);
   try {
-    if (portable) return read_portable(text, name);
+    if (portable) return read_portable(text, name, entry.empty() ? "main" : entry);
+    if (!entry.empty() && entry != "main")
+      throw Error(ErrorCode::not_found,
+                  fmt::format("there is no function '{}': it holds one function", entry));
     return read_jax_export(text, name);
   } catch (const Error& e) {
     const char* what = "this is no text, and as an artifact of jax.export";

@@ -10,7 +10,7 @@
 namespace postern::internal::imported {
 
 /// Reads a module as `read_imported` of the library.
-Imported read_any(std::string_view text, const std::string& name);
+Imported read_any(std::string_view text, const std::string& name, const std::string& entry);
 
 /// Who serves a target. FFI handlers are noted, as XLA must know them. Those of XLA's own that say
 /// where parts of values lie give what they are given: there is one device.

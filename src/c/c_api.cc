@@ -239,6 +239,13 @@ int pn_load_file(const char* path, pn_program** out) {
     return PN_OK;
   });
 }
+int pn_load_entry(const char* path, const char* entry, pn_program** out) {
+  return guarded([&] {
+    need(path && out, "pn_load_entry: path or out");
+    *out = new pn_program(load(path, {.entry = entry ? entry : ""}));
+    return PN_OK;
+  });
+}
 int pn_load_text(const char* text, size_t size, pn_program** out) {
   return guarded([&] {
     need(text && out, "pn_load_text: text or out");
@@ -262,6 +269,14 @@ const char* pn_program_input(const pn_program* program, size_t i) {
 }
 const char* pn_program_output(const pn_program* program, size_t i) {
   if (program) return c::at(program->outputs, i);
+  return nullptr;
+}
+const char* pn_program_input_name(const pn_program* program, size_t i) {
+  if (program) return c::at(program->program.input_names(), i);
+  return nullptr;
+}
+const char* pn_program_output_name(const pn_program* program, size_t i) {
+  if (program) return c::at(program->program.output_names(), i);
   return nullptr;
 }
 const char* pn_program_function(const pn_program* program, size_t i) {

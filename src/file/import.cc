@@ -68,8 +68,8 @@ const Reader& reader(const std::string& name) {
 
 void set_reader(const Reader& reader) { the_reader = new Reader(reader); }
 
-Imported read_imported(std::string_view text, const std::string& name) {
-  return reader(name).read(text, name);
+Imported read_imported(std::string_view text, const std::string& name, const std::string& entry) {
+  return reader(name).read(text, name, entry);
 }
 Function open_imported(const std::string& text, std::vector<SitePtr> sites,
                        const std::string& name) {

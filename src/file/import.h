@@ -22,7 +22,8 @@ namespace postern::internal::imported {
 
 struct Imported {
   std::vector<Type> inputs, outputs;
-  std::vector<int> parameters;  // the inputs that the module takes
+  std::vector<std::string> input_names, output_names;  // "" for what has none
+  std::vector<int> parameters;                         // the inputs that the module takes
   std::vector<std::shared_ptr<const SiteSpec>> sites;
   std::vector<std::string> handlers;  // FFI handlers that it calls
   std::string text;                   // with the custom calls that are sites made calls of ours
@@ -34,19 +35,20 @@ using Function = std::function<std::vector<Tensor>(std::span<const Tensor>)>;
 
 /// What the package does.
 struct Reader {
-  Imported (*read)(std::string_view text, const std::string& name);
+  Imported (*read)(std::string_view text, const std::string& name, const std::string& entry);
   /// Opens the text of an Imported, whose sites these are.
   Function (*open)(const std::string& text, std::vector<std::shared_ptr<const SiteSpec>> sites,
                    const std::string& name);
 };
 
 /// Reads a module: StableHLO in its own form, as JAX's `lower().as_text()` prints it, a portable
-/// artifact, or what `jax.export` writes. Custom calls become sites that call the function of the
-/// target's name, but for targets that XLA serves itself or that have an FFI handler. `name` is for
-/// errors and places. Throws Error: invalid_argument for what is no such module, data_loss for a
-/// damaged one, unimplemented for what a file may say that we cannot run; PluginError where the
-/// package is missing.
-Imported read_imported(std::string_view text, const std::string& name);
+/// artifact, or what `jax.export` writes. `entry`: the function that is wanted; empty: @main, or
+/// the only one that is public. Custom calls become sites that call the function of the target's
+/// name, but for targets that XLA serves itself or that have an FFI handler. `name` is for errors
+/// and places. Throws Error: invalid_argument for what is no such module, data_loss for a damaged
+/// one, unimplemented for what a file may say that we cannot run; PluginError where the package is
+/// missing.
+Imported read_imported(std::string_view text, const std::string& name, const std::string& entry);
 /// Returns the module as a function.
 Function open_imported(const std::string& text, std::vector<std::shared_ptr<const SiteSpec>> sites,
                        const std::string& name);

@@ -21,6 +21,8 @@ using namespace internal;
 
 const std::vector<Type>& Loaded::inputs() const { return program_->inputs; }
 const std::vector<Type>& Loaded::outputs() const { return program_->outputs; }
+const std::vector<std::string>& Loaded::input_names() const { return program_->input_names; }
+const std::vector<std::string>& Loaded::output_names() const { return program_->output_names; }
 const std::vector<SavedSite>& Loaded::sites() const { return program_->sites; }
 const std::string& Loaded::stablehlo() const { return program_->module->text; }
 

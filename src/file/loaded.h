@@ -15,6 +15,7 @@ struct LoadedProgram {
 
   std::shared_ptr<const internal::run::ProgramModule> module;
   std::vector<Type> inputs, outputs;
+  std::vector<std::string> input_names, output_names;
   std::vector<SavedSite> sites;
   std::vector<internal::file::SavedBlock> blocks;
   std::vector<std::string> handlers;  // FFI handlers that it calls

@@ -220,6 +220,8 @@ std::shared_ptr<detail::LoadedProgram> loaded(std::vector<Type> inputs, run::Pro
   for (const SitePtr& s : module.sites) program->sites.push_back(described(*s));
   program->inputs = whole_types(std::move(inputs), module.global_inputs);
   program->outputs = whole_types(module.results, module.global_results);
+  program->input_names.resize(program->inputs.size());
+  program->output_names.resize(program->outputs.size());
   program->blocks = std::move(blocks);
   program->module = std::make_shared<const run::ProgramModule>(std::move(module));
   return program;
@@ -227,8 +229,9 @@ std::shared_ptr<detail::LoadedProgram> loaded(std::vector<Type> inputs, run::Pro
 
 }  // namespace
 
-static Loaded load_imported(std::string_view text, const std::string& name, const Place& place) {
-  imported::Imported imported = imported::read_imported(text, name);
+static Loaded load_imported(std::string_view text, const std::string& name,
+                            const std::string& entry, const Place& place) {
+  imported::Imported imported = imported::read_imported(text, name, entry);
   run::ProgramModule module;
   module.text = std::move(imported.text);
   module.results = std::move(imported.outputs);
@@ -236,6 +239,8 @@ static Loaded load_imported(std::string_view text, const std::string& name, cons
   module.parameters = std::move(imported.parameters);
   auto program = loaded(std::move(imported.inputs), std::move(module), {}, name, place);
   program->handlers = std::move(imported.handlers);
+  program->input_names = std::move(imported.input_names);
+  program->output_names = std::move(imported.output_names);
   program->open = imported.open;
   return Loaded(std::move(program));
 }
@@ -259,8 +264,12 @@ static void check_format(std::string_view first, const std::string& name) {
 // against itself and is not compiled yet. Throws an Error that names `name`: unimplemented for a
 // later format, data_loss for a file that was changed, invalid_argument for what contradicts
 // itself.
-Loaded load_text(std::string_view text, const std::string& name, Place place) {
-  if (!text.starts_with(first_words)) return load_imported(text, name, place);
+Loaded load_text(std::string_view text, const std::string& name, const LoadOptions& options,
+                 Place place) {
+  if (!text.starts_with(first_words)) return load_imported(text, name, options.entry, place);
+  if (!options.entry.empty() && options.entry != "main")
+    refuse(ErrorCode::not_found, name,
+           fmt::format("it has no function '{}': what is saved is one function", options.entry));
   std::string_view rest = text;
   check_format(take_line(rest).substr(first_words.size()), name);
   const std::string_view sum = after(take_line(rest), checksum_words, name);
@@ -297,8 +306,14 @@ Loaded load_text(std::string_view text, const std::string& name, Place place) {
   return Loaded(loaded(std::move(inputs), std::move(module), std::move(blocks), name, place));
 }
 
+Loaded load_text(std::string_view text, const std::string& name, Place place) {
+  return load_text(text, name, LoadOptions(), place);
+}
+Loaded load(const std::filesystem::path& file, const LoadOptions& options, Place place) {
+  return load_text(host::read_file("load", file.string()), file.string(), options, place);
+}
 Loaded load(const std::filesystem::path& file, Place place) {
-  return load_text(host::read_file("load", file.string()), file.string(), place);
+  return load(file, LoadOptions(), place);
 }
 
 }  // namespace postern

@@ -21,9 +21,7 @@
 
 namespace postern::internal {
 
-using detail::Access;
-using detail::HostValue;
-using detail::Value;
+using detail::Access, detail::HostValue, detail::Value;
 
 namespace run {
 

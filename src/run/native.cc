@@ -25,6 +25,11 @@
 namespace postern {
 using namespace internal;
 
+// Runs one that calls nobody. Takes a lane as any plain run does; hands XLA a buffer for each
+// argument, of `in_place` and so ready for the next call, and for each capture; waits until XLA
+// says that all is done, spinning first; copies the results out, whose memory goes with this call.
+// What fails in XLA is thrown with the FFI targets that the program calls, and `in_place` must then
+// not be used again: XLA may still read it.
 void run::CompiledProgram::run_in_place(std::span<const void* const> arguments,
                                         std::span<const Type> types, std::span<void* const> results,
                                         ArgumentsInPlace& in_place) const {
@@ -145,8 +150,9 @@ namespace {
 void require(std::span<const void* const> memory, const std::vector<Type>& types,
              const char* what) {
   for (std::size_t i = 0; i < memory.size(); ++i)
-    check(memory[i] || types[i].size() == 0, "native: {} {}, a {}, points nowhere", what, i,
-          to_string(types[i]));
+    if (!memory[i] && types[i].size() > 0) [[unlikely]]
+      throw_type_error(
+          fmt::format("native: {} {}, a {}, points nowhere", what, i, to_string(types[i])));
 }
 
 }  // namespace

@@ -247,6 +247,77 @@ def test_wrong_programs(programs, tmp_path):
     assert "checksum" in postern("run", tmp_path / "cut", code=3)
 
 
+def test_inputs_by_name(tmp_path):
+    """Those of a file of JAX, as it writes their paths; the others in order."""
+    trees = DATA / "trees.jax"
+    text = postern("show", trees)
+    assert "args[0]['x']: f32[3]" in text and "result['sum']: f32[3]" in text
+    assert json.loads(postern("show", trees, "--json"))["input_names"][0] == "args[0]['scale']"
+    named = tmp_path / "named.npz"
+    three = np.array([1, 2, 3], np.float32)
+    np.savez(named, **{"args[0]['x']": three, "args[0]['scale']": 2 * three})
+    results = postern("run", trees, "[10, 20, 30]", "[0, 0]", "--args", named)
+    assert results == "f32[3] [ 2.  8. 18.]\nf32[3] [10. 20. 30.]\nf32[3] [11. 22. 33.]\n"
+    told = json.loads(
+        postern("run", trees, "[10, 20, 30]", "[0, 0]", "--args", named, "--json")
+    )
+    assert told["results"][2]["name"] == "result['sum']"
+    assert "4 inputs" in postern("run", trees, "[1, 2, 3]", "--args", named, code=2)
+    np.savez(named, **{"args[0]['y']": three})
+    text = postern("run", trees, "--args", named, code=2)
+    assert "no input 'args[0]['y']'" in text and "args[1][1]" in text
+    np.savez(named, **{"args[0]['x']": three[:2]})
+    text = postern("run", trees, "[1,2,3]", "[1,2,3]", "[0,0]", "--args", named, code=2)
+    assert "input 1, args[0]['x'], must be f32[3], got f32[2]" in text
+    assert "no .npz or .safetensors" in postern("run", trees, "--args", "x.txt", code=2)
+
+
+def test_an_entry_by_name(tmp_path):
+    module = tmp_path / "two.mlir"
+    module.write_text(
+        "func.func @add(%x: tensor<f32>) -> tensor<f32> {\n"
+        "  %0 = stablehlo.add %x, %x : tensor<f32>\n  return %0 : tensor<f32>\n}\n"
+        "func.func @square(%x: tensor<f32>) -> tensor<f32> {\n"
+        "  %0 = stablehlo.multiply %x, %x : tensor<f32>\n  return %0 : tensor<f32>\n}\n"
+    )
+    assert postern("run", module, "3", "--entry", "square") == "f32[] 9\n"
+    assert "(x: f32[])" in postern("show", module, "--entry", "add")
+    assert "@add, @square" in postern("run", module, "3", code=3)
+    assert "no function @sub" in postern("run", module, "3", "--entry", "sub", code=3)
+
+
+def test_check_compares(tmp_path):
+    trees = DATA / "trees.jax"
+    given = ["[2,4,6]", "[1,2,3]", "[10,20,30]", "[0,0]"]
+    right = {
+        "result['parts'][0]": np.array([2, 8, 18], np.float32),
+        "result['parts'][1][0]": np.array([10, 20, 30], np.float32),
+        "result['sum']": np.array([11, 22, 33.0]),
+    }
+    wanted = tmp_path / "wanted.npz"
+    np.savez(wanted, **dict(reversed(right.items())))  # by name, whatever their order
+    text = postern("check", trees, *given, "--expect", wanted)
+    assert "result['sum']: f32[3], off by 0\n" in text
+    np.savez(wanted, *right.values())  # in order
+    postern("check", trees, *given, "--expect", wanted)
+    right["result['sum']"][1] += 0.011
+    np.savez(wanted, **right)
+    text = postern("check", trees, *given, "--expect", wanted, code=1)
+    assert "result['sum']: f32[3], off by 0.0005, more than 1e-06\n" in text
+    postern("check", trees, *given, "--expect", wanted, "--tolerance", "1e-3")
+    right["result['sum']"][1] = np.nan
+    np.savez(wanted, **right)
+    assert "off by inf" in postern("check", trees, *given, "--expect", wanted, code=1)
+    right["result['sum']"] = right["result['sum']"][:2]
+    np.savez(wanted, **right)
+    text = postern("check", trees, *given, "--expect", wanted, code=1)
+    assert "result['sum']: f32[3], expected f64[2]\n" in text
+    np.savez(wanted, right["result['sum']"])
+    assert "1 arrays, the program 3 results" in postern(
+        "check", trees, *given, "--expect", wanted, code=2
+    )
+
+
 def test_show(programs):
     text = postern("show", programs / "calls.mlir")
     assert "inputs     (f32[3])" in text and "outputs    (f32[])" in text

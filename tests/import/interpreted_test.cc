@@ -302,6 +302,71 @@ TEST_F(Interpreted, AFileWithOneFunctionNeedsNoMain) {
                       {"two.mlir:5", "several public functions"}, ErrorCode::invalid_argument);
 }
 
+using Names = std::vector<std::string>;
+
+TEST_F(Interpreted, NamesAreTheFile) {
+  const Loaded trees = load(folder + "trees.jax");
+  EXPECT_EQ(trees.input_names(),
+            (Names{"args[0]['scale']", "args[0]['x']", "args[1][0]", "args[1][1]"}));
+  EXPECT_EQ(trees.output_names(),
+            (Names{"result['parts'][0]", "result['parts'][1][0]", "result['sum']"}));
+  // As JAX writes it, from 0.4 to 0.12: by attribute, by location, by a location's name.
+  const Loaded text = load_text(R"(
+#loc1 = loc("params['w']")
+#loc2 = loc("file.py":3:7)
+module @jit_f {
+  func.func public @main(%arg0: tensor<2xf32> {jax.arg_info = "p['b']", mhlo.x = 1 : i32},
+                         %arg1: tensor<2xf32> loc(#loc1), %arg2: tensor<2xf32> loc("x"),
+                         %arg3: tensor<2xf32> loc("file.py":1:2), %arg4: tensor<2xf32> loc(#loc2),
+                         %scale: tensor<f32>)
+      -> (tensor<2xf32> {jax.result_info = "result['y'][0]"}, tensor<f32>) {
+    return %arg0, %scale : tensor<2xf32>, tensor<f32>
+  }
+})");
+  EXPECT_EQ(text.input_names(), (Names{"p['b']", "params['w']", "x", "", "", "scale"}));
+  EXPECT_EQ(text.output_names(), (Names{"result['y'][0]", ""}));
+  const Loaded saved =
+      load_text(saved_text(jit([](Tensor x) { return x; }).lower(abstract(type<float>({2})))));
+  EXPECT_EQ(saved.input_names(), Names{""});
+  EXPECT_EQ(saved.output_names(), Names{""});
+}
+
+TEST_F(Interpreted, AnyPublicFunctionIsAnEntry) {
+  const std::string text =
+      "func.func public @main(%x: tensor<2xf32>) -> tensor<2xf32> {\n"
+      "  %0 = call @\"twice it\"(%x) : (tensor<2xf32>) -> tensor<2xf32>\n"
+      "  return %0 : tensor<2xf32>\n}\n"
+      "func.func public @\"twice it\"(%y: tensor<2xf32>) -> tensor<2xf32> {\n"
+      "  %0 = stablehlo.add %y, %y : tensor<2xf32>\n"
+      "  return %0 : tensor<2xf32>\n}\n"
+      "func.func public @both(%z: tensor<2xf32>) -> tensor<2xf32> {\n"
+      "  %0 = call @main(%z) : (tensor<2xf32>) -> tensor<2xf32>\n"
+      "  %1 = call @\"twice it\"(%0) : (tensor<2xf32>) -> tensor<2xf32>\n"
+      "  return %1 : tensor<2xf32>\n}\n";
+  const Tensor x = tensor<float>({1, 2});
+  const std::vector<std::pair<std::string, float>> entries = {
+      {"", 2}, {"main", 2}, {"twice it", 2}, {"both", 4}};
+  for (const auto& [entry, factor] : entries) {
+    const Loaded f = load_text(text, "text", {.entry = entry});
+    const std::vector<float> expected = {factor, 2 * factor};
+    EXPECT_EQ(f(x)[0].to_vector<float>(), expected) << entry;
+    EXPECT_EQ(jit([&](Tensor v) { return f(v)[0]; })(x).to_vector<float>(), expected) << entry;
+    EXPECT_EQ(f.input_names().size(), 1U);
+  }
+  expect_error<Error>([&] { load_text(text, "two.mlir", {.entry = "none"}); },
+                      {"two.mlir:1", "no function @none", "@main, @twice it, @both"},
+                      ErrorCode::not_found);
+  for (const std::string file : {"trees.jax", "portable.mlirbc"})
+    expect_error<Error>([&] { load(folder + file, {.entry = "none"}); }, {"none"},
+                        ErrorCode::not_found);
+  EXPECT_EQ(load(folder + "portable.mlirbc", {.entry = "main"}).inputs().size(),
+            load(folder + "portable.mlirbc").inputs().size());
+  const std::string saved =
+      saved_text(jit([](Tensor v) { return v; }).lower(abstract(type<float>({2}))));
+  expect_error<Error>([&] { load_text(saved, "saved", {.entry = "none"}); }, {"no function 'none'"},
+                      ErrorCode::not_found);
+}
+
 TEST_F(Interpreted, DamagedProgramsAreErrors) {
   std::mt19937 random(11);
   int whole = 0, refused = 0;

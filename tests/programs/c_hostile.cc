@@ -218,6 +218,10 @@ void add_all() {
     for (const char* p : {"/", "/dev/null", "/no/such/file", "/proc/self/mem"}) paths.push_back(p);
     return std::tuple{paths, places<pn_program*>()};
   });
+  add("pn_load_entry", pn_load_entry, [] {
+    return std::tuple{std::vector<const char*>{nullptr, "/dev/null", "/no/such/file"}, texts,
+                      places<pn_program*>()};
+  });
   add("pn_load_text", pn_load_text,  // whose second size is never more than the text has
       [] {
         return std::tuple{std::vector<const char*>{nullptr, module_text},
@@ -237,6 +241,12 @@ void add_all() {
     return std::tuple{Programs{nullptr, program()}, sizes};
   });
   add("pn_program_output", pn_program_output, [] {
+    return std::tuple{Programs{nullptr, program()}, sizes};
+  });
+  add("pn_program_input_name", pn_program_input_name, [] {
+    return std::tuple{Programs{nullptr, program()}, sizes};
+  });
+  add("pn_program_output_name", pn_program_output_name, [] {
     return std::tuple{Programs{nullptr, program()}, sizes};
   });
   add("pn_program_loops", pn_program_loops, [] {

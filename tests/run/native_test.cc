@@ -114,6 +114,41 @@ TEST(Native, TakesAnyByteButZeroForTrue) {
   EXPECT_EQ(sum, 4000);
 }
 
+/// Over memory that is aligned or not, or an argument's.
+TEST(Native, WritesResultsAlsoWhereArgumentsAre) {
+  constexpr std::int64_t n = 20'000;
+  const pn::Native f = pn::native(
+      [](pn::Tensor x, pn::Tensor y) {
+        return std::tuple{y, x, pn::sum(x), x + y, pn::convert<double>(x), x};
+      },
+      pn::type<float>({n}), pn::type<float>({n}));
+  for (const std::size_t off : {0, 1}) {
+    Memory<float> x(n, off), y(n, off), a(n, off), b(n), c(n, off), e(n);
+    Memory<double> d(n, off);
+    for (int turn = 0; turn < 3; ++turn) {
+      for (int i = 0; i < n; ++i) {
+        x[std::size_t(i)] = float(i % 7);
+        y[std::size_t(i)] = float(turn);
+      }
+      float sum = 0;
+      const void* const in[] = {x.data(), y.data()};
+      // Once the results go where the arguments are.
+      void* const out[] = {turn == 2 ? x.data() : a.data(), b.data(), &sum,
+                           turn == 2 ? y.data() : c.data(), d.data(), e.data()};
+      f(in, out);
+      for (int i = 0; i < n; ++i) {
+        const float was = float(i % 7);
+        ASSERT_EQ(static_cast<float*>(out[0])[i], float(turn)) << off << " " << turn << " " << i;
+        ASSERT_EQ(b[std::size_t(i)], was);
+        ASSERT_EQ(static_cast<float*>(out[3])[i], was + float(turn));
+        ASSERT_EQ(d[std::size_t(i)], double(was));
+        ASSERT_EQ(e[std::size_t(i)], was);
+      }
+      EXPECT_EQ(sum, 59997);
+    }
+  }
+}
+
 TEST(Native, BindsWhatItCaptures) {
   const pn::Tensor weights = pn::full(pn::type<float>({300, 4}), 0.5f);
   const pn::Native f =

@@ -69,7 +69,8 @@ class Run:
 class Program:
     """
     A loaded program. `inputs` and `outputs` are types such as
-    "f32[2,3]", `functions` the names that it calls.
+    "f32[2,3]", `input_names` and `output_names` what the file calls
+    them, `functions` the names that it calls.
     """
 
     @property
@@ -81,18 +82,24 @@ class Program:
     @property
     def functions(self) -> list[str]: ...
 
-    def __call__(self, *arguments: Any) -> list[numpy.typing.NDArray[Any]]:
+    @property
+    def input_names(self) -> list[str]: ...
+
+    @property
+    def output_names(self) -> list[str]: ...
+
+    def __call__(self, *arguments: Any, **named: Any) -> list[numpy.typing.NDArray[Any]]:
         """
         Runs, waits, and gives the results as a list of read-only arrays over the library's
-        memory.
+        memory. Arguments may go by their names.
         """
 
-    def run(self, *arguments: Any) -> list[Tensor]:
+    def run(self, *arguments: Any, **named: Any) -> list[Tensor]:
         """
         The same with the results as tensors: for other programs, and for DLPack.
         """
 
-    def start(self, *arguments: Any) -> Run:
+    def start(self, *arguments: Any, **named: Any) -> Run:
         """
         Starts a run on a thread of the library. NumPy's arrays of 4096 bytes and more, and
         others that have __dlpack__, may be used in place: nobody may write to them until the
@@ -107,7 +114,7 @@ class Program:
 
     def __reduce__(self) -> NoReturn: ...
 
-def load(path: Any) -> Program: ...
+def load(path: Any, entry: str = "") -> Program: ...
 
 def load_text(text: Any) -> Program: ...
 

@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,7 +30,7 @@ struct FreeStarted {
 
 struct Program {
   std::unique_ptr<pn_program, FreeProgram> handle;
-  std::vector<std::string> inputs, outputs, functions;
+  std::vector<std::string> inputs, outputs, functions, input_names, output_names;
   bool may_not_end = false;
 };
 
@@ -50,10 +51,12 @@ std::vector<std::string> list_of(const char* (*entry)(const pn_program*, std::si
 /// Tensors as C takes them, those made from arrays included, which live as long as this.
 class Arguments {
  public:
-  explicit Arguments(const nb::args& values) {
-    handles_.reserve(values.size());
-    made_.reserve(values.size());
-    for (const nb::handle value : values) {
+  /// Those with a name go where the program has it, the others in order.
+  Arguments(const Program& program, const nb::args& values, const nb::kwargs& named) {
+    const std::vector<nb::object> all = in_order(program, values, named);
+    handles_.reserve(all.size());
+    made_.reserve(all.size());
+    for (const nb::object& value : all) {
       const Tensor* tensor = nullptr;
       if (!nb::try_cast(value, tensor) || !tensor) tensor = &made_.emplace_back(make_tensor(value));
       handles_.push_back(tensor->handle.get());
@@ -63,6 +66,28 @@ class Arguments {
   std::size_t size() const { return handles_.size(); }
 
  private:
+  static std::vector<nb::object> in_order(const Program& program, const nb::args& values,
+                                          const nb::kwargs& named) {
+    std::vector<nb::object> out;
+    if (named.size() > 0) out.resize(program.inputs.size());
+    for (const auto& [key, value] : named) {
+      const auto found = std::ranges::find(program.input_names, nb::cast<std::string>(key));
+      if (found == program.input_names.end())
+        throw nb::type_error(nb::str("the program has no input {!r}; it has {}")
+                                 .format(key, nb::cast(program.input_names))
+                                 .c_str());
+      out[static_cast<std::size_t>(found - program.input_names.begin())] = nb::borrow(value);
+    }
+    std::size_t at = 0;
+    for (const nb::handle value : values) {
+      while (at < out.size() && out[at].is_valid()) ++at;
+      if (at == out.size()) out.emplace_back();
+      out[at++] = nb::borrow(value);
+    }
+    std::erase_if(out, [](const nb::object& o) { return !o.is_valid(); });  // too few: C says so
+    return out;
+  }
+
   std::vector<const pn_tensor*> handles_;
   std::vector<Tensor> made_;
 };
@@ -138,8 +163,8 @@ nb::list run_watched(const Program& program, const Arguments& arguments) {
   }
 }
 
-nb::list run_tensors(const Program& program, const nb::args& values) {
-  const Arguments arguments(values);
+nb::list run_tensors(const Program& program, const nb::args& values, const nb::kwargs& named) {
+  const Arguments arguments(program, values, named);
   // What calls nothing and has no loops ends by itself, sooner so.
   if (program.may_not_end && on_main_thread()) return run_watched(program, arguments);
   Results results(program.outputs.size());
@@ -154,21 +179,23 @@ nb::list run_tensors(const Program& program, const nb::args& values) {
 
 Program made_program(int code, pn_program* made) {
   check(code);
-  Program program{std::unique_ptr<pn_program, FreeProgram>(made), {}, {}, {}};
+  Program program{std::unique_ptr<pn_program, FreeProgram>(made), {}, {}, {}, {}, {}};
   program.inputs = list_of(pn_program_input, made);
   program.outputs = list_of(pn_program_output, made);
   program.functions = list_of(pn_program_function, made);
+  program.input_names = list_of(pn_program_input_name, made);
+  program.output_names = list_of(pn_program_output_name, made);
   program.may_not_end = !program.functions.empty() || pn_program_loops(made) == 1;
   return program;
 }
 
-Program load(nb::handle path) {
+Program load(nb::handle path, const std::string& entry) {
   const std::string text = text_of(path);
   pn_program* made = nullptr;
   int code = PN_OK;
   {
     const Released others_run;
-    code = pn_load_file(text.c_str(), &made);
+    code = pn_load_entry(text.c_str(), entry.c_str(), &made);
   }
   return made_program(code, made);
 }
@@ -211,27 +238,31 @@ void bind_programs(nb::module_& m) {
   bind_run(m);
   nb::class_<Program> type(m, "Program",
                            "A loaded program. `inputs` and `outputs` are types such as\n"
-                           "\"f32[2,3]\", `functions` the names that it calls.");
+                           "\"f32[2,3]\", `input_names` and `output_names` what the file calls\n"
+                           "them, `functions` the names that it calls.");
   type.def_ro("inputs", &Program::inputs)
       .def_ro("outputs", &Program::outputs)
       .def_ro("functions", &Program::functions)
+      .def_ro("input_names", &Program::input_names)
+      .def_ro("output_names", &Program::output_names)
       .def(
           "__call__",
-          [](const Program& self, const nb::args& arguments) {
-            return arrays_of(run_tensors(self, arguments));
+          [](const Program& self, const nb::args& arguments, const nb::kwargs& named) {
+            return arrays_of(run_tensors(self, arguments, named));
           },
-          nb::sig("def __call__(self, *arguments: typing.Any) -> "
+          nb::sig("def __call__(self, *arguments: typing.Any, **named: typing.Any) -> "
                   "list[numpy.typing.NDArray[typing.Any]]"),
           "Runs, waits, and gives the results as a list of read-only arrays over the library's\n"
-          "memory.")
-      .def("run", &run_tensors, nb::sig("def run(self, *arguments: typing.Any) -> list[Tensor]"),
+          "memory. Arguments may go by their names.")
+      .def("run", &run_tensors,
+           nb::sig("def run(self, *arguments: typing.Any, **named: typing.Any) -> list[Tensor]"),
            "The same with the results as tensors: for other programs, and for DLPack.")
       .def(
           "start",
-          [](const Program& self, const nb::args& arguments) {
-            return start(self, Arguments(arguments));
+          [](const Program& self, const nb::args& arguments, const nb::kwargs& named) {
+            return start(self, Arguments(self, arguments, named));
           },
-          nb::sig("def start(self, *arguments: typing.Any) -> Run"),
+          nb::sig("def start(self, *arguments: typing.Any, **named: typing.Any) -> Run"),
           "Starts a run on a thread of the library. NumPy's arrays of 4096 bytes and more, and\n"
           "others that have __dlpack__, may be used in place: nobody may write to them until the\n"
           "run has ended; give `x.copy()` otherwise.")
@@ -241,7 +272,8 @@ void bind_programs(nb::module_& m) {
             .format(comma.attr("join")(p.inputs), comma.attr("join")(p.outputs), p.functions);
       });
   bind_handle(type);
-  m.def("load", &load, nb::arg("path"), nb::sig("def load(path: typing.Any) -> Program"));
+  m.def("load", &load, nb::arg("path"), nb::arg("entry") = "",
+        nb::sig("def load(path: typing.Any, entry: str = \"\") -> Program"));
   m.def("load_text", &load_text, nb::arg("text").none(),
         nb::sig("def load_text(text: typing.Any) -> Program"));
 }

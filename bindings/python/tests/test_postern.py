@@ -828,3 +828,23 @@ def test_arguments_of_another_kind_are_refused(programs, wrong):
         with pytest.raises((TypeError, postern.Error)):
             act()
     assert postern.load(programs / "plain.mlir")(X)[0][0] == 3
+
+
+def test_programs_take_arguments_by_name():
+    root = pathlib.Path(__file__).parents[3]
+    trees = root / "tests" / "data" / "stablehlo" / "trees.jax"
+    program = postern.load(trees)
+    assert program.input_names[:2] == ["args[0]['scale']", "args[0]['x']"]
+    assert program.output_names[-1] == "result['sum']"
+    three = np.array([1, 2, 3], np.float32)
+    by_name = {"args[0]['x']": three, "args[0]['scale']": 2 * three}
+    results = program(10 * three, np.zeros(2, np.float32), **by_name)
+    assert np.array_equal(results[-1], 11 * three)
+    first = program.run(10 * three, np.zeros(2, np.float32), **by_name)[0]
+    assert np.array_equal(first, 2 * three**2)
+    with pytest.raises(TypeError, match=r"no input 'w'; it has .*args\[1\]"):
+        program(three, w=three)
+    with pytest.raises(postern.Error, match="4 arguments"):
+        program(three, **by_name)
+    with pytest.raises(postern.Error, match="none"):
+        postern.load(trees, entry="none")
