@@ -1,0 +1,180 @@
+# Nx is optional: this is there where Nx is when it is compiled.
+if Code.ensure_loaded?(Nx.Defn.Compiler) do
+  defmodule Postern.Defn do
+    @moduledoc """
+    Compiles `defn` of Nx by Postern:
+
+        Nx.Defn.jit(&step/2, compiler: Postern.Defn).(parameters, batch)
+        Nx.Defn.default_options(compiler: Postern.Defn)
+
+    What a `defn` calls is answered by a process of the run: `Nx.runtime_call` and `Nx.io_call`,
+    hooks and `print_value`. An exception, exit or throw of theirs ends the run with
+    `Postern.Error`, whose `cause` is `{kind, reason, stacktrace}`.
+
+    Options:
+
+      * `:hooks` - a map of names to functions, in place of those of named io_calls
+      * `:timeout` - milliseconds; then the run is cancelled
+      * `:deadline` - milliseconds over all that it calls
+      * `:device` - which device it runs on, 0 unless given
+      * `:operands` - `:shared`: large operands of what it calls are the program's own memory, and
+        the program goes on when nobody has them any more; `:copied`: they may be kept. Unless given
+        runtime_call shares and io_call copies
+      * `:cache` - false compiles anew each time
+
+    Programs are kept by function, types and options, the last #{512} of them;
+    `Postern.configure(cache_dir: folder)` keeps what XLA compiles for the next start.
+    """
+    @behaviour Nx.Defn.Compiler
+    alias Nx.Defn.Composite
+    alias Postern.{Error, Lower, Telemetry}
+    alias Postern.Defn.{Cache, Calls, Values}
+
+    defstruct [:program, :inputs, :outputs, :sites]
+
+    # Those of EXLA that mean nothing here are taken, so that programs need not be changed.
+    @options [:hooks, :timeout, :deadline, :device, :operands, :cache, :print] ++
+               [:client, :debug, :device_id, :lazy_transfers, :precision, :run_options] ++
+               [:max_concurrency, :garbage_collect, :on_conflict, :force, :default_backend]
+
+    @impl true
+    def __partitions_options__(options) do
+      {:ok, count} = Postern.device_count()
+      count = Keyword.get(options, :max_concurrency, count)
+      for i <- 0..(count - 1)//1, do: Keyword.put(options, :device, i)
+    end
+
+    @impl true
+    def __to_backend__(options), do: {Postern.Backend, Keyword.take(options, [:device])}
+
+    @impl true
+    def __jit__(key, vars, fun, args_list, options),
+      do: __compile__(key, vars, fun, options).(args_list)
+
+    @impl true
+    def __shard_jit__(_key, _mesh, _vars, _fun, _args_list, _options) do
+      raise Error,
+        code: :unimplemented,
+        message: "Postern.Defn compiles for one device; several are for programs traced in C++"
+    end
+
+    @impl true
+    def __compile__(key, vars, fun, options) do
+      options = Keyword.validate!(options, @options)
+      compiled = compiled(key, vars, fun, options)
+      fn [arguments] -> [run(compiled, arguments, options)] end
+    end
+
+    @doc """
+    The program of a function for these arguments, as StableHLO text: what calls back stands as a
+    custom call, and above them all are listed with what they are given and give.
+    """
+    def inspect(fun, arguments, options \\ []) do
+      {_, program} = expression(fun, arguments, options)
+
+      sites =
+        for {site, i} <- Enum.with_index(program.sites),
+            do: ["// ", Lower.site_name(site, i), " ", Calls.describe(site), "\n"]
+
+      IO.iodata_to_binary([sites, program.text])
+    end
+
+    @doc false
+    def expression(fun, arguments, options) do
+      options = Keyword.put(options, :compiler, __MODULE__.Tracer)
+      Nx.Defn.jit(fun, options) |> apply(arguments)
+    catch
+      {:postern_traced, traced, program} -> {traced, program}
+    end
+
+    defmodule Tracer do
+      @moduledoc false
+      def __jit__(_key, vars, fun, _args_list, options) do
+        traced = fun.(vars)
+        throw({:postern_traced, traced, Postern.Defn.lower(traced, options)})
+      end
+    end
+
+    ## Compiling
+
+    defp compiled(key, vars, fun, options) do
+      types =
+        for tensor <- Composite.flatten_list(vars) do
+          {tensor.type, tensor.shape, tensor.names, tensor.vectorized_axes}
+        end
+
+      if Keyword.get(options, :cache, true) do
+        # A hook that nobody listens to is left out.
+        given = options |> Keyword.get(:hooks, %{}) |> Map.keys() |> Enum.sort()
+
+        Cache.fetch({key, types, structure(vars), given}, fn ->
+          compile(key, vars, fun, options)
+        end)
+      else
+        compile(key, vars, fun, options)
+      end
+    end
+
+    # What of the arguments is no tensor.
+    defp structure(vars),
+      do: Enum.map(vars, fn var -> Composite.traverse(var, fn _ -> nil end) end)
+
+    defp compile(key, vars, fun, options) do
+      began = System.monotonic_time()
+      traced = fun.(vars)
+      lowered = lower(traced, options)
+
+      program =
+        case Postern.load_text(lowered.text) do
+          {:ok, program} -> program
+          {:error, error} -> raise error
+        end
+
+      measured = %{duration: System.monotonic_time() - began}
+      Telemetry.execute([:postern, :defn, :compile], measured, %{key: key})
+
+      %__MODULE__{
+        program: program,
+        inputs: lowered.inputs,
+        outputs: Composite.traverse(traced, &template/1),
+        sites: Enum.map(lowered.sites, &Calls.prepare/1)
+      }
+    end
+
+    defp template(tensor), do: tensor |> Nx.to_template() |> Map.put(:donatable?, false)
+
+    @doc false
+    def lower(traced, options) do
+      hooks = options |> Keyword.get(:hooks, %{}) |> Map.keys()
+      Lower.program(traced, hooks: hooks, block: &Postern.Blocks.choose/3)
+    end
+
+    ## Running
+
+    defp run(%__MODULE__{} = compiled, arguments, options) do
+      tensors =
+        for {argument, i} <- Enum.with_index(arguments), i in compiled.inputs, do: argument
+
+      tensors = Enum.map(tensors, &Values.from_nx(&1.()))
+
+      run =
+        options
+        |> Keyword.take([:timeout, :deadline, :device, :print])
+        |> Keyword.put(:functions, Calls.functions(compiled.sites, options))
+
+      case Postern.run(compiled.program, tensors, run) do
+        {:ok, results} -> results(compiled.outputs, results)
+        {:error, error} -> raise error
+      end
+    end
+
+    defp results(outputs, results) do
+      {container, []} =
+        Composite.traverse(outputs, results, fn out, [tensor | rest] ->
+          {Values.to_nx(tensor, out), rest}
+        end)
+
+      container
+    end
+  end
+end
