@@ -1,1 +1,1 @@
-[inputs: ["{mix,.formatter}.exs", "{lib,test}/**/*.{ex,exs}"], line_length: 98]
+[inputs: ["{mix,.formatter}.exs", "{lib,nx,test}/**/*.{ex,exs}"], line_length: 98]

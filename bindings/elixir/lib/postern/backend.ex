@@ -21,7 +21,7 @@ if Code.ensure_loaded?(Nx.Backend) do
     alias Postern.Tensor
 
     @impl true
-    def init(options), do: Keyword.validate!(options, [:device])
+    def init(options), do: Keyword.validate!(options, [:device, :device_id, :client])
 
     ## In and out
 

@@ -20,8 +20,10 @@ if Code.ensure_loaded?(Nx.Defn.Compiler) do
       * `:operands` - `:shared`: large operands of what it calls are the program's own memory, and
         the program goes on when nobody has them any more; `:copied`: they may be kept. Unless given
         runtime_call shares and io_call copies
+      * `:precision` - of products: `:default`, `:high` or `:highest`
       * `:cache` - false compiles anew each time
 
+    Others, which are for other compilers or for who compiles, are not looked at.
     Programs are kept by function, types and options, the last #{512} of them;
     `Postern.configure(cache_dir: folder)` keeps what XLA compiles for the next start.
     """
@@ -31,11 +33,6 @@ if Code.ensure_loaded?(Nx.Defn.Compiler) do
     alias Postern.Defn.{Cache, Calls, Values}
 
     defstruct [:program, :inputs, :outputs, :sites]
-
-    # Those of EXLA that mean nothing here are taken, so that programs need not be changed.
-    @options [:hooks, :timeout, :deadline, :device, :operands, :cache, :print] ++
-               [:client, :debug, :device_id, :lazy_transfers, :precision, :run_options] ++
-               [:max_concurrency, :garbage_collect, :on_conflict, :force, :default_backend]
 
     @impl true
     def __partitions_options__(options) do
@@ -60,7 +57,6 @@ if Code.ensure_loaded?(Nx.Defn.Compiler) do
 
     @impl true
     def __compile__(key, vars, fun, options) do
-      options = Keyword.validate!(options, @options)
       compiled = compiled(key, vars, fun, options)
       fn [arguments] -> [run(compiled, arguments, options)] end
     end
@@ -107,7 +103,7 @@ if Code.ensure_loaded?(Nx.Defn.Compiler) do
         # A hook that nobody listens to is left out.
         given = options |> Keyword.get(:hooks, %{}) |> Map.keys() |> Enum.sort()
 
-        Cache.fetch({key, types, structure(vars), given}, fn ->
+        Cache.fetch({key, types, structure(vars), given, options[:precision]}, fn ->
           compile(key, vars, fun, options)
         end)
       else
@@ -146,7 +142,8 @@ if Code.ensure_loaded?(Nx.Defn.Compiler) do
     @doc false
     def lower(traced, options) do
       hooks = options |> Keyword.get(:hooks, %{}) |> Map.keys()
-      Lower.program(traced, hooks: hooks, block: &Postern.Blocks.choose/3)
+      precision = Keyword.take(options, [:precision])
+      Lower.program(traced, [hooks: hooks, block: &Postern.Blocks.choose/3] ++ precision)
     end
 
     ## Running

@@ -5,7 +5,7 @@ defmodule Postern.Lower do
   #
   # What calls back becomes a custom call by a name of its own, and is noted as a site.
   import Postern.Lower.Text
-  alias Postern.Lower.{Elementwise, Operations, Plan, Products, Reducing, Shaping, Types}
+  alias Postern.Lower.{Elementwise, Linalg, Operations, Plan, Products, Reducing, Shaping, Types}
 
   @doc """
   The program of what `container` holds: its text, the positions of the arguments that it takes, and
@@ -16,8 +16,17 @@ defmodule Postern.Lower do
     * `:block` - what stands for a block: a function of its structure, the templates of its operands
       and of its results, which gives :default, or
       `{:call, target, attributes, types or :default}`
+    * `:precision` - of products: :default, :high or :highest
   """
   def program(container, options \\ []) do
+    precision = Keyword.get(options, :precision, :default)
+
+    if precision not in [:default, :high, :highest] do
+      raise ArgumentError,
+            "expected precision configuration to be one of :default, :high, or :highest, got: " <>
+              inspect(precision)
+    end
+
     roots = Plan.leaves(container)
     inputs = inputs(roots)
     positions = Enum.map(inputs, &elem(&1, 0))
@@ -29,7 +38,7 @@ defmodule Postern.Lower do
     }
 
     {text, sites} =
-      module(types, fn arguments ->
+      module(types, precision, fn arguments ->
         scope(roots, Map.put(context, :parameters, Map.new(Enum.zip(positions, arguments))))
       end)
 
@@ -305,16 +314,20 @@ defmodule Postern.Lower do
   end
 
   # What XLA has an operation for; nil for others.
-  defp native(struct, operands, [body | _] = results) do
-    out = out(body)
+  defp native(struct, operands, [_ | _] = results) do
+    [out | _] = outs = Enum.map(results, &out/1)
 
     case {Map.get(struct, :__struct__), operands} do
       {Nx.Block.Take, [x, index]} -> [Shaping.take([x, index], out, struct.axis)]
-      {Nx.Block.TopK, [x]} -> top_k(x, Enum.map(results, &out/1), struct.k)
+      {Nx.Block.TopK, [x]} -> top_k(x, outs, struct.k)
       {Nx.Block.FFT2, [x]} -> [Products.fft2([x, Map.to_list(struct)], out, "FFT")]
       {Nx.Block.IFFT2, [x]} -> [Products.fft2([x, Map.to_list(struct)], out, "IFFT")]
       {Nx.Block.RFFT, [x]} -> [Products.fft([x, Map.to_list(struct)], out, "RFFT")]
       {Nx.Block.IRFFT, [x]} -> [Products.fft([x, Map.to_list(struct)], out, "IRFFT")]
+      {Nx.Block.LinAlg.Cholesky, [a]} -> Linalg.cholesky(a, outs)
+      {Nx.Block.LinAlg.QR, [a]} -> Linalg.qr(a, outs, struct.mode)
+      {Nx.Block.LinAlg.Eigh, [a]} -> Linalg.eigh(a, outs)
+      {Nx.Block.LinAlg.SVD, [a]} -> Linalg.svd(a, outs, struct.full_matrices?)
       _ -> nil
     end
   end

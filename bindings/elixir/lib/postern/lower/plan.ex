@@ -7,9 +7,16 @@ defmodule Postern.Lower.Plan do
   # A branch is named by its path: pairs of a cond's id and a place in it, {clause, boolean}, from
   # the outermost on. The second clause is tried where the first is false, and so on.
 
-  @doc "The nodes of each branch, in an order in which they can be computed."
+  @may_call [:io_call, :token, :while, :cond, :block]
+
+  @doc """
+  The nodes of each branch, in an order in which they can be computed; what may call back in the
+  order in which it was made, as far as that is one.
+  """
   def of(roots) do
-    {order, _} = Enum.reduce(roots, {[], %{}}, &visit/2)
+    {found, _} = Enum.reduce(roots, {[], %{}}, &visit/2)
+    first = found |> Enum.filter(&(&1.data.op in @may_call)) |> Enum.sort_by(& &1.data.id)
+    {order, _} = Enum.reduce(first ++ roots, {[], %{}}, &visit/2)
     branches = Enum.reduce(roots, %{}, &used(&1, [], &2))
 
     branches =

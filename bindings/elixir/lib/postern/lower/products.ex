@@ -13,7 +13,10 @@ defmodule Postern.Lower.Products do
         "lhs_contracting_dimensions = #{list(contract1)}, " <>
         "rhs_contracting_dimensions = #{list(contract2)}>"
 
-    op("stablehlo.dot_general", [left, right], out.type, out.shape, dot_dimension_numbers: numbers)
+    op("stablehlo.dot_general", [left, right], out.type, out.shape,
+      dot_dimension_numbers: numbers,
+      precision_config: precision()
+    )
   end
 
   def conv([x, kernel, options], out, _) do
@@ -29,7 +32,8 @@ defmodule Postern.Lower.Products do
       rhs_dilation: numbers(options[:kernel_dilation]),
       dimension_numbers: numbers,
       feature_group_count: number(options[:feature_group_size]),
-      batch_group_count: number(options[:batch_group_size])
+      batch_group_count: number(options[:batch_group_size]),
+      precision_config: precision()
     ]
 
     operands = [convert(x, out.type), convert(kernel, out.type)]

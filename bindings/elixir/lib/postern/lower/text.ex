@@ -8,10 +8,12 @@ defmodule Postern.Lower.Text do
 
   @doc """
   The text of a module whose @main takes `inputs`, a list of {type, shape}, and gives the values
-  that `fun` makes of them; and what it noted, in order.
+  that `fun` makes of them; and what it noted, in order. Products are as precise as `precision`
+  says.
   """
-  def module(inputs, fun) do
-    before = Process.put(@key, %{lines: [], next: 0, token: nil, notes: []})
+  def module(inputs, precision, fun) do
+    state = %{lines: [], next: 0, token: nil, notes: [], precision: precision}
+    before = Process.put(@key, state)
 
     try do
       arguments = for {type, shape} <- inputs, do: {fresh("arg"), type, shape}
@@ -31,6 +33,12 @@ defmodule Postern.Lower.Text do
     after
       if before, do: Process.put(@key, before), else: Process.delete(@key)
     end
+  end
+
+  @doc "How precise products are, as an attribute."
+  def precision do
+    one = "#stablehlo<precision #{Process.get(@key).precision |> to_string() |> String.upcase()}>"
+    "[#{one}, #{one}]"
   end
 
   @doc "Notes something of what is written; its number."
