@@ -27,6 +27,34 @@ defmodule Postern do
     |> Error.from_nif()
   end
 
+  @doc """
+  Loads a shared object, whose kernels register themselves: FFI handlers, by their names. Programs
+  that are loaded later find them.
+  """
+  @spec load_library(Path.t()) :: :ok | {:error, Error.t()}
+  def load_library(path), do: Error.from_nif(Nif.load_library(IO.chardata_to_string(path)))
+
+  @doc """
+  Says what stands for a block of Nx (`Nx.block/4`), by the module of its structure, in programs
+  that are compiled from now on; one of:
+
+    * `:kernel` - the name of an FFI handler (see `load_library/1`). `:attributes` for it are pairs
+      of a name and a value in MLIR's form, `{"k", "42 : i64"}`; `:types` those that operands are
+      converted to. Either may be a function of the structure. `:operand_layouts`,
+      `:result_layouts` and `:output_operand_aliases` are texts, as StableHLO writes them;
+      `side_effect: true` calls it also where nobody uses its results
+    * `:defn` - a function of the structure and the operands, which is traced
+    * `:host` - a function of the same, which a process of the run answers with
+
+  `:when`, a function of the structure, the operands and the results, both with `type` and `shape`,
+  says whether it fits; of several the last one that does counts, and the block's default where none
+  does. What implements the protocol `EXLA.CustomCall` is taken as it is.
+  """
+  def override_block(module, options), do: Postern.Blocks.override(module, options)
+
+  @doc "Undoes all overrides of a block."
+  def restore_block(module), do: Postern.Blocks.restore(module)
+
   @doc "How many devices programs can use: `{:ok, count}`."
   def device_count, do: Error.from_nif(Nif.device_count())
 

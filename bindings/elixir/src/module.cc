@@ -34,6 +34,7 @@ ERL_NIF_TERM alive_now(ErlNifEnv* env, int, const ERL_NIF_TERM[]) {
 constexpr unsigned dirty = ERL_NIF_DIRTY_JOB_CPU_BOUND;
 ErlNifFunc functions[] = {{"configure", 3, configure, dirty},
                           {"device_count", 0, device_count, dirty},
+                          {"load_library", 1, load_library, dirty},
                           {"load_file", 1, load_file, dirty},
                           {"load_text", 1, load_text, dirty},
                           {"program_info", 1, program_info, 0},

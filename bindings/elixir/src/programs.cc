@@ -333,6 +333,11 @@ ERL_NIF_TERM load_file(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
   return loaded(env, code, program);
 }
 
+ERL_NIF_TERM load_library(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
+  const int code = pn_load_library(text_of(env, arguments[0]).c_str());
+  return code == PN_OK ? atoms().ok : last_error(env, code);
+}
+
 ERL_NIF_TERM load_text(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
   pn_program* program = nullptr;
   const std::string text = text_of(env, arguments[0]);

@@ -10,6 +10,8 @@ using Nif = ERL_NIF_TERM(ErlNifEnv* env, int count, const ERL_NIF_TERM arguments
 Nif configure;
 /// () -> {:ok, count}
 Nif device_count;
+/// (path) -> :ok
+Nif load_library;
 /// (path) -> {:ok, program}
 Nif load_file;
 /// (text) -> {:ok, program}

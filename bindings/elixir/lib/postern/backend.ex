@@ -9,11 +9,11 @@ if Code.ensure_loaded?(Nx.Backend) do
     Their memory is the library's own, which binaries show without a copy. Each operation is a small
     program, compiled once for its types; `defn` makes one of many.
 
-    Options: `:device`, on which its operations run, 0 unless given.
+    Options: `:device`, on which its operations run, 0 unless given: the first operand's counts.
     """
     @behaviour Nx.Backend
     @enforce_keys [:tensor]
-    defstruct [:tensor]
+    defstruct [:tensor, device: 0]
 
     alias Nx.Tensor, as: T
     alias Postern.Defn.Values
@@ -26,9 +26,9 @@ if Code.ensure_loaded?(Nx.Backend) do
     ## In and out
 
     @impl true
-    def from_binary(%T{type: type, shape: shape} = out, binary, _options) do
+    def from_binary(%T{type: type, shape: shape} = out, binary, options) do
       tensor = %Tensor{type: Types.name(type), shape: shape, data: Values.spread(binary, type)}
-      %{out | data: %__MODULE__{tensor: tensor}}
+      %{out | data: %__MODULE__{tensor: tensor, device: device(options)}}
     end
 
     @impl true
@@ -43,7 +43,8 @@ if Code.ensure_loaded?(Nx.Backend) do
     end
 
     @impl true
-    def backend_copy(tensor, __MODULE__, _options), do: tensor
+    def backend_copy(tensor, __MODULE__, options),
+      do: put_in(tensor.data.device, device(options))
 
     def backend_copy(tensor, backend, options),
       do: backend.from_binary(tensor, to_binary(tensor, Nx.size(tensor)), options)
@@ -59,7 +60,8 @@ if Code.ensure_loaded?(Nx.Backend) do
     @impl true
     def to_batched(out, tensor, options) do
       batches = Nx.BinaryBackend.to_batched(out, binary(tensor), options)
-      Stream.map(batches, &Nx.backend_transfer(&1, __MODULE__))
+      options = [device: tensor.data.device]
+      Stream.map(batches, &Nx.backend_transfer(&1, {__MODULE__, options}))
     end
 
     @impl true
@@ -77,6 +79,8 @@ if Code.ensure_loaded?(Nx.Backend) do
               "#{unquote(name)} is not for tensors of Postern: binaries show them without a copy"
       end
     end
+
+    defp device(options), do: options[:device] || options[:device_id] || 0
 
     ## Operations
 
@@ -116,8 +120,12 @@ if Code.ensure_loaded?(Nx.Backend) do
     defp fill(other, _tensors), do: other
 
     defp jit(fun, tensors) do
-      options = [compiler: Postern.Defn, on_conflict: :force]
+      device = Enum.find_value(tensors, 0, &on(&1.data))
+      options = [compiler: Postern.Defn, on_conflict: :force, device: device]
       Nx.Defn.jit_apply(fun, [List.to_tuple(tensors)], options)
     end
+
+    defp on(%__MODULE__{device: device}), do: device
+    defp on(_other), do: nil
   end
 end

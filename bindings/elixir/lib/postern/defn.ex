@@ -29,7 +29,7 @@ if Code.ensure_loaded?(Nx.Defn.Compiler) do
     """
     @behaviour Nx.Defn.Compiler
     alias Nx.Defn.Composite
-    alias Postern.{Error, Lower, Telemetry}
+    alias Postern.{Blocks, Error, Lower, Telemetry}
     alias Postern.Defn.{Cache, Calls, Values}
 
     defstruct [:program, :inputs, :outputs, :sites]
@@ -103,7 +103,9 @@ if Code.ensure_loaded?(Nx.Defn.Compiler) do
         # A hook that nobody listens to is left out.
         given = options |> Keyword.get(:hooks, %{}) |> Map.keys() |> Enum.sort()
 
-        Cache.fetch({key, types, structure(vars), given, options[:precision]}, fn ->
+        key = {key, types, structure(vars), given, options[:precision], Blocks.all()}
+
+        Cache.fetch(key, fn ->
           compile(key, vars, fun, options)
         end)
       else
@@ -143,8 +145,36 @@ if Code.ensure_loaded?(Nx.Defn.Compiler) do
     def lower(traced, options) do
       hooks = options |> Keyword.get(:hooks, %{}) |> Map.keys()
       precision = Keyword.take(options, [:precision])
-      Lower.program(traced, [hooks: hooks, block: &Postern.Blocks.choose/3] ++ precision)
+      Lower.program(traced, [hooks: hooks, block: &block/3] ++ precision)
     end
+
+    # A `defn` for a block is traced with parameters in the operands' place.
+    defp block(struct, operands, body) do
+      with {:body, fun, operands} <- Blocks.choose(struct, operands, body) do
+        parameters =
+          for {operand, i} <- Enum.with_index(operands),
+              do: Nx.Defn.Expr.parameter(Nx.devectorize(operand), :root, i)
+
+        {:container, traced(fn -> apply(fun, [struct | parameters]) end)}
+      end
+    end
+
+    # As `defn` is entered while another one is traced.
+    defp traced(fun) do
+      key = Nx.Shared.backend_pdict_key()
+      previous = Process.put(key, {Nx.Defn.Expr, []})
+      compiler = Process.put(Nx.Defn.Compiler, __MODULE__)
+
+      try do
+        fun.()
+      after
+        restore(key, previous)
+        restore(Nx.Defn.Compiler, compiler)
+      end
+    end
+
+    defp restore(key, nil), do: Process.delete(key)
+    defp restore(key, value), do: Process.put(key, value)
 
     ## Running
 
@@ -160,15 +190,15 @@ if Code.ensure_loaded?(Nx.Defn.Compiler) do
         |> Keyword.put(:functions, Calls.functions(compiled.sites, options))
 
       case Postern.run(compiled.program, tensors, run) do
-        {:ok, results} -> results(compiled.outputs, results)
+        {:ok, results} -> results(compiled.outputs, results, Keyword.get(options, :device, 0))
         {:error, error} -> raise error
       end
     end
 
-    defp results(outputs, results) do
+    defp results(outputs, results, device) do
       {container, []} =
         Composite.traverse(outputs, results, fn out, [tensor | rest] ->
-          {Values.to_nx(tensor, out), rest}
+          {Values.to_nx(tensor, out, device), rest}
         end)
 
       container

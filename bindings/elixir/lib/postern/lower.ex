@@ -13,9 +13,9 @@ defmodule Postern.Lower do
 
     * `:hooks` - of named io_calls those that somebody listens to; the others are left out.
       All, unless given
-    * `:block` - what stands for a block: a function of its structure, the templates of its operands
-      and of its results, which gives :default, or
-      `{:call, target, attributes, types or :default}`
+    * `:block` - what stands for a block: a function of its structure, its operands and what it
+      is itself, which gives :default; `{:call, target, attributes, types or :default, options}`;
+      `{:container, container}`, in which operands are parameters; `{:host, function}`
     * `:precision` - of products: :default, :high or :highest
   """
   def program(container, options \\ []) do
@@ -301,10 +301,19 @@ defmodule Postern.Lower do
       :default ->
         shaped(native(struct, given, Plan.leaves(body)) || inside(body, given, context), node)
 
-      {:call, target, attributes, types} ->
+      {:call, target, attributes, types, options} ->
         types = if types == :default, do: Enum.map(given, &elem(&1, 1)), else: types
         given = for {value, type} <- Enum.zip(given, types), do: convert(value, type)
-        shaped(custom_call(target, given, types_of(body), attributes), node)
+        shaped(custom_call(target, given, types_of(body), attributes, options), node)
+
+      {:container, container} ->
+        shaped(inside(container, given, context), node)
+
+      {:host, fun} ->
+        results = Plan.leaves(body)
+        # A tuple of its operands, as it is called with it.
+        site = %{kind: :block, struct: struct, tensors: operands, fun: fun, template: results}
+        shaped(site(site, given, types_of(body)), node)
     end
   end
 

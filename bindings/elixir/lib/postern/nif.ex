@@ -11,6 +11,7 @@ defmodule Postern.Nif do
 
   def configure(_cpu_devices, _plugin, _cache_dir), do: missing()
   def device_count, do: missing()
+  def load_library(_path), do: missing()
   def load_file(_path), do: missing()
   def load_text(_text), do: missing()
   def program_info(_program), do: missing()

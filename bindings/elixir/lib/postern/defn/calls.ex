@@ -13,9 +13,21 @@ if Code.ensure_loaded?(Nx.Defn.Compiler) do
       %{site | tensors: Nx.to_template(site.tensors), template: template}
     end
 
+    def prepare(%{kind: :block} = site) do
+      [tensors, template] =
+        for list <- [site.tensors, site.template],
+            do: list |> Enum.map(&Nx.to_template(Nx.devectorize(&1))) |> List.to_tuple()
+
+      %{site | tensors: tensors, template: template}
+    end
+
     def prepare(%{kind: :io_call} = site), do: %{site | tensors: Nx.to_template(site.tensors)}
 
     @doc "What is given and comes back."
+    def describe(%{kind: :block, struct: struct} = site) do
+      "is the block #{inspect(struct)}: #{types(site.tensors)} -> #{types(site.template)}"
+    end
+
     def describe(%{kind: :runtime_call} = site) do
       "calls #{name(site.fun)}: #{types(site.tensors)} -> #{types(site.template)}"
     end
@@ -55,6 +67,15 @@ if Code.ensure_loaded?(Nx.Defn.Compiler) do
       fn tensors ->
         given = container(site.tensors, tensors, operands || :shared)
         results(enter(site.fun, [given, site.options]), site)
+      end
+    end
+
+    # Operands come one by one, behind the structure.
+    defp function(%{kind: :block} = site, _hooks, operands) do
+      fn tensors ->
+        given = container(site.tensors, tensors, operands || :shared)
+        given = apply(site.fun, [site.struct | Tuple.to_list(given)])
+        results(if(is_tuple(given), do: given, else: {given}), site)
       end
     end
 

@@ -19,7 +19,8 @@ if Code.ensure_loaded?(Nx.Defn.Compiler) do
     end
 
     @doc "`out` says type, shape, names and vectorised axes."
-    def to_nx(%Tensor{} = tensor, out), do: %{out | data: %Postern.Backend{tensor: tensor}}
+    def to_nx(%Tensor{} = tensor, out, device),
+      do: %{out | data: %Postern.Backend{tensor: tensor, device: device}}
 
     @doc "The same for whom it is to look at: of Nx's own backend."
     def to_binary_backend(%Tensor{data: data}, out),

@@ -1,0 +1,246 @@
+# What a `defn` calls, with Nx: scripts/try_nx runs it.
+Code.ensure_loaded?(ExUnit) && ExUnit.start(timeout: 120_000)
+for application <- [:nx, :postern], do: {:ok, _} = Application.ensure_all_started(application)
+
+defmodule Postern.NxCallsTest do
+  use ExUnit.Case, async: true
+  import ExUnit.CaptureIO
+  import Nx.Defn
+  alias Postern.Error
+
+  @moduletag :tmp_dir
+
+  setup do
+    Nx.Defn.default_options(compiler: Postern.Defn)
+    :ok
+  end
+
+  defmodule Pair do
+    @derive {Nx.Container, containers: [:left, :right], keep: [:name]}
+    defstruct [:left, :right, :name]
+  end
+
+  def answer(x, options), do: options[:fun].(x)
+  defn(call(x, options \\ []), do: Nx.runtime_call(x, x, options, &answer/2) * 2)
+
+  defp code(fun) do
+    fun.()
+    :none
+  rescue
+    error in Error -> {error.code, error.cause}
+  end
+
+  @x Nx.tensor([1.0, 2.0, 3.0], names: [:i])
+
+  describe "runtime_call" do
+    test "gives a kind, a reason and a stacktrace, and the next run works" do
+      for {fun, kind, reason} <- [
+            {fn _ -> raise "oh" end, :error, %RuntimeError{message: "oh"}},
+            {fn _ -> exit({:gone, 1}) end, :exit, {:gone, 1}},
+            {fn _ -> throw(:ball) end, :throw, :ball}
+          ] do
+        assert {:threw, {^kind, ^reason, [_ | _]}} = code(fn -> call(@x, fun: fun) end)
+        assert Nx.to_list(call(@x, fun: & &1)) == [2.0, 4.0, 6.0]
+      end
+    end
+
+    test "compares what comes with the template, each leaf's shape, type and names" do
+      for {fun, says} <- [
+            {fn x -> Nx.slice(x, [0], [2]) end, "its leaf 0 is f32{2}"},
+            {fn x -> Nx.as_type(x, :f64) end, "its leaf 0 is f64{3}"},
+            {fn x -> Nx.rename(x, [:j]) end, "its leaf 0 is f32{3}[j]"},
+            {fn x -> {x, x} end, "2 of them"},
+            {fn _ -> :nonsense end, ":nonsense"}
+          ] do
+        error = assert_raise Error, fn -> call(@x, fun: fun) end
+        assert error.code == :bad_result
+        assert error.message =~ "match the given output template"
+        assert error.message =~ says
+      end
+    end
+
+    test "gives names, containers and vectorised axes to the function" do
+      me = self()
+      call(@x, fun: fn x -> send(me, {:names, x.names}) && x end)
+      assert_received {:names, [:i]}
+
+      both = fn %Pair{} = pair, _ ->
+        send(me, {:pair, pair.name})
+        %{pair | left: Nx.add(pair.left, pair.right)}
+      end
+
+      pair = %Pair{left: @x, right: Nx.multiply(@x, 2), name: "it"}
+      run = Nx.Defn.jit(&Nx.runtime_call(&1, &1, [], both))
+      assert Nx.to_list(run.(pair).left) == [3.0, 6.0, 9.0]
+      assert_received {:pair, "it"}
+
+      rows = Nx.vectorize(Nx.iota({2, 3}, type: :f32), :row)
+      seen = fn x, _ -> send(me, {:axes, x.vectorized_axes, x.shape}) && x end
+      out = Nx.Defn.jit(&Nx.runtime_call(&1, &1, [], seen)).(rows)
+      assert out.vectorized_axes == [row: 2]
+      assert_received {:axes, [row: 2], {3}}
+    end
+
+    test "may compute on the same device, and call in turn" do
+      inner = fn x -> call(x, fun: &Nx.add(&1, 1)) end
+      assert Nx.to_list(call(@x, fun: inner)) == [8.0, 12.0, 16.0]
+    end
+
+    test "ends with the time that it has" do
+      slow = fn x -> Process.sleep(2000) && x end
+      run = fn options -> Nx.Defn.jit(&call/2, options).(@x, fun: slow) end
+      assert {:timeout, _} = code(fn -> run.(timeout: 100) end)
+      assert {:timeout, _} = code(fn -> run.(deadline: 100) end)
+    end
+
+    test "whose process is killed is an error" do
+      assert {:closed, _} = code(fn -> call(@x, fun: fn _ -> Process.exit(self(), :kill) end) end)
+    end
+
+    test "of many runs at once answers each its own" do
+      run = fn i -> Nx.to_number(call(Nx.tensor(i), fun: &Nx.add(&1, 1))) end
+      results = Task.async_stream(1..50, run, max_concurrency: 16, timeout: 60_000)
+      assert Enum.map(results, &elem(&1, 1)) == for(i <- 1..50, do: 2 * (i + 1))
+    end
+
+    test "in a loop of 10000 steps" do
+      step = fn x, _ -> Nx.add(x, 1) end
+
+      run = fn x ->
+        {x, _} = while_steps(x, step)
+        x
+      end
+
+      assert Nx.to_number(Nx.Defn.jit(run).(Nx.tensor(0))) == 10_000
+    end
+
+    deftransformp(step(x, fun), do: Nx.runtime_call(x, x, [], fun))
+
+    defn while_steps(x, fun) do
+      while {x, i = 0}, i < 10_000 do
+        {step(x, fun), i + 1}
+      end
+    end
+
+    test "shows a large operand without a copy, and may keep it by :copied" do
+      x = Nx.iota({100_000}, type: :f32)
+      me = self()
+      keep = fn x -> send(me, {:kept, x}) && Nx.tensor(0.0) end
+
+      look =
+        Nx.Defn.jit(
+          &Nx.runtime_call(Nx.template({}, :f32), &1, [fun: &2], fn x, o -> o[:fun].(x) end),
+          operands: :copied
+        )
+
+      look.(x, keep)
+      assert_received {:kept, kept}
+      assert Nx.to_number(kept[99_999]) == 99_999.0
+    end
+  end
+
+  describe "io_call" do
+    defn(shown(x), do: io_call(x + 1, :shown, &Function.identity/1) * 2)
+    defn(printed(x), do: print_value(x, label: "x"))
+
+    test "of a name is answered by the run's own function, or a module's" do
+      me = self()
+      run = fn hook -> Nx.Defn.jit(&shown/1, hooks: %{shown: hook}).(@x) end
+      run.(&send(me, {:one, Nx.to_list(&1)}))
+      run.({__MODULE__, :heard, [me]})
+      assert_received {:one, [2.0, 3.0, 4.0]}
+      assert_received {:heard, [2.0, 3.0, 4.0]}
+    end
+
+    def heard(x, to), do: send(to, {:heard, Nx.to_list(x)})
+
+    test "prints in the process that runs" do
+      assert capture_io(fn -> printed(@x) end) =~ "x: #Nx.Tensor"
+    end
+
+    test "keeps what it shows, however large" do
+      me = self()
+      x = Nx.iota({100_000}, type: :f32)
+      Nx.Defn.jit(&shown/1, hooks: %{shown: &send(me, {:kept, &1})}).(x)
+      assert_received {:kept, kept}
+      assert Nx.to_number(kept[0]) == 1.0
+    end
+  end
+
+  describe "blocks" do
+    defmodule Scale do
+      defstruct [:by]
+    end
+
+    defmodule Mine do
+      defstruct []
+    end
+
+    deftransform(scaled(x, by),
+      do: Nx.block(%Scale{by: by}, [x], x, fn s, x -> Nx.multiply(x, s.by) end)
+    )
+
+    defn(scale(x), do: scaled(x, 3) + 1)
+
+    test "are answered by another defn, by the host, or by themselves" do
+      assert Nx.to_list(scale(@x)) == [4.0, 7.0, 10.0]
+      Postern.override_block(Scale, defn: fn s, x -> Nx.subtract(x, s.by) end)
+      assert Nx.to_list(scale(@x)) == [-1.0, 0.0, 1.0]
+
+      Postern.override_block(Scale,
+        host: fn s, x -> Nx.divide(x, s.by) end,
+        when: fn s, _, _ -> s.by == 3 end
+      )
+
+      assert_in_delta Nx.to_number(scale(@x)[0]), 4 / 3, 1.0e-6
+
+      Postern.override_block(Scale,
+        host: fn _, _ -> raise "never" end,
+        when: fn s, _, _ -> s.by == 4 end
+      )
+
+      assert_in_delta Nx.to_number(scale(@x)[0]), 4 / 3, 1.0e-6
+      Postern.restore_block(Scale)
+      assert Nx.to_list(scale(@x)) == [4.0, 7.0, 10.0]
+    after
+      Postern.restore_block(Scale)
+    end
+
+    test "are kernels by their names" do
+      Postern.override_block(Mine, kernel: "lapack_spotrf_ffi", attributes: [{"uplo", "76 : ui8"}])
+
+      text = Postern.Defn.inspect(&mine/1, [Nx.eye(3, type: :f32)])
+      assert text =~ "@\"lapack_spotrf_ffi\""
+      assert text =~ "uplo = 76 : ui8"
+    after
+      Postern.restore_block(Mine)
+    end
+
+    deftransform(mine(x),
+      do:
+        Nx.block(%Mine{}, [x], {x, Nx.template({}, :s32)}, fn _, x ->
+          {x, Nx.tensor(0, type: :s32)}
+        end)
+    )
+  end
+
+  test "inspect lists what calls back" do
+    text = Postern.Defn.inspect(&shown/1, [@x])
+    assert text =~ "// nx.io_call.0 shows :shown: f32{3}[i]"
+    assert text =~ "func.func @main"
+  end
+
+  test "backend tensors come and go" do
+    x = Nx.backend_transfer(@x, {Postern.Backend, device: 1})
+    y = Nx.multiply(x, 2)
+    assert %Postern.Backend{device: 1} = y.data
+    assert %Nx.BinaryBackend{} = Nx.backend_transfer(y).data
+    assert Nx.to_list(y) == [2.0, 4.0, 6.0]
+    assert inspect(y) =~ "[2.0, 4.0, 6.0]"
+
+    for type <- [:u2, :s4, :f8, :bf16, :c64] do
+      x = Nx.tensor([0, 1], type: type, backend: Nx.BinaryBackend)
+      assert Nx.to_binary(Nx.backend_transfer(x, Postern.Backend)) == Nx.to_binary(x)
+    end
+  end
+end
