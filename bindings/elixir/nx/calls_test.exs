@@ -230,6 +230,13 @@ defmodule Postern.NxCallsTest do
     assert text =~ "func.func @main"
   end
 
+  test "the backend has every callback" do
+    callbacks = Nx.Backend.behaviour_info(:callbacks) -- [optional: 3]
+    assert callbacks -- Postern.Backend.__info__(:functions) == []
+    callbacks = Nx.Defn.Compiler.behaviour_info(:callbacks)
+    assert callbacks -- Postern.Defn.__info__(:functions) == []
+  end
+
   test "backend tensors come and go" do
     x = Nx.backend_transfer(@x, {Postern.Backend, device: 1})
     y = Nx.multiply(x, 2)

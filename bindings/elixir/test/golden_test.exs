@@ -53,6 +53,11 @@ defmodule Postern.GoldenTest do
     assert all -- types == []
   end
 
+  test "are listed on a page" do
+    page = File.read!(Path.expand("../../../docs/elixir.md", __DIR__))
+    assert for(name <- Lower.Operations.names(), not (page =~ "`#{name}`"), do: name) == []
+  end
+
   # In parts, so that a failure doesn't hide the others, and none takes long.
   for part <- 0..7 do
     test "give what Nx gives, part #{part}" do

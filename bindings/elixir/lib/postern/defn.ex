@@ -1,207 +1,204 @@
-# Nx is optional: this is there where Nx is when it is compiled.
-if Code.ensure_loaded?(Nx.Defn.Compiler) do
-  defmodule Postern.Defn do
-    @moduledoc """
-    Compiles `defn` of Nx by Postern:
+defmodule Postern.Defn do
+  @moduledoc """
+  Compiles `defn` of Nx by Postern:
 
-        Nx.Defn.jit(&step/2, compiler: Postern.Defn).(parameters, batch)
-        Nx.Defn.default_options(compiler: Postern.Defn)
+      Nx.Defn.jit(&step/2, compiler: Postern.Defn).(parameters, batch)
+      Nx.Defn.default_options(compiler: Postern.Defn)
 
-    What a `defn` calls is answered by a process of the run: `Nx.runtime_call` and `Nx.io_call`,
-    hooks and `print_value`. An exception, exit or throw of theirs ends the run with
-    `Postern.Error`, whose `cause` is `{kind, reason, stacktrace}`.
+  What a `defn` calls is answered by a process of the run: `Nx.runtime_call` and `Nx.io_call`,
+  hooks and `print_value`. An exception, exit or throw of theirs ends the run with
+  `Postern.Error`, whose `cause` is `{kind, reason, stacktrace}`.
 
-    Options:
+  Options:
 
-      * `:hooks` - a map of names to functions, in place of those of named io_calls
-      * `:timeout` - milliseconds; then the run is cancelled
-      * `:deadline` - milliseconds over all that it calls
-      * `:device` - which device it runs on, 0 unless given
-      * `:operands` - `:shared`: large operands of what it calls are the program's own memory, and
-        the program goes on when nobody has them any more; `:copied`: they may be kept. Unless given
-        runtime_call shares and io_call copies
-      * `:precision` - of products: `:default`, `:high` or `:highest`
-      * `:cache` - false compiles anew each time
+    * `:hooks` - a map of names to functions, in place of those of named io_calls
+    * `:timeout` - milliseconds; then the run is cancelled
+    * `:deadline` - milliseconds over all that it calls
+    * `:device` - which device it runs on, 0 unless given
+    * `:operands` - `:shared`: large operands of what it calls are the program's own memory, and
+      the program goes on when nobody has them any more; `:copied`: they may be kept. Unless given
+      runtime_call shares and io_call copies
+    * `:precision` - of products: `:default`, `:high` or `:highest`
+    * `:cache` - false compiles anew each time
 
-    Others, which are for other compilers or for who compiles, are not looked at.
-    Programs are kept by function, types and options, the last #{512} of them;
-    `Postern.configure(cache_dir: folder)` keeps what XLA compiles for the next start.
-    """
-    @behaviour Nx.Defn.Compiler
-    alias Nx.Defn.Composite
-    alias Postern.{Blocks, Error, Lower, Telemetry}
-    alias Postern.Defn.{Cache, Calls, Values}
+  Others, which are for other compilers or for who compiles, are not looked at.
+  Programs are kept by function, types and options, the last #{512} of them;
+  `Postern.configure(cache_dir: folder)` keeps what XLA compiles for the next start.
+  """
+  # Nx is optional: what is Nx's is looked for when a `defn` is compiled.
+  @compile {:no_warn_undefined, [Nx, Nx.Defn, Nx.Defn.Composite, Nx.Defn.Expr, Nx.Shared]}
+  alias Nx.Defn.Composite
+  alias Postern.{Blocks, Error, Lower, Telemetry}
+  alias Postern.Defn.{Cache, Calls, Values}
 
-    defstruct [:program, :inputs, :outputs, :sites]
+  defstruct [:program, :inputs, :outputs, :sites]
 
-    @impl true
-    def __partitions_options__(options) do
-      {:ok, count} = Postern.device_count()
-      count = Keyword.get(options, :max_concurrency, count)
-      for i <- 0..(count - 1)//1, do: Keyword.put(options, :device, i)
-    end
+  @doc false
+  def __partitions_options__(options) do
+    {:ok, count} = Postern.device_count()
+    count = Keyword.get(options, :max_concurrency, count)
+    for i <- 0..(count - 1)//1, do: Keyword.put(options, :device, i)
+  end
 
-    @impl true
-    def __to_backend__(options), do: {Postern.Backend, Keyword.take(options, [:device])}
+  @doc false
+  def __to_backend__(options), do: {Postern.Backend, Keyword.take(options, [:device])}
 
-    @impl true
-    def __jit__(key, vars, fun, args_list, options),
-      do: __compile__(key, vars, fun, options).(args_list)
+  @doc false
+  def __jit__(key, vars, fun, args_list, options),
+    do: __compile__(key, vars, fun, options).(args_list)
 
-    @impl true
-    def __shard_jit__(_key, _mesh, _vars, _fun, _args_list, _options) do
-      raise Error,
-        code: :unimplemented,
-        message: "Postern.Defn compiles for one device; several are for programs traced in C++"
-    end
+  @doc false
+  def __shard_jit__(_key, _mesh, _vars, _fun, _args_list, _options) do
+    raise Error,
+      code: :unimplemented,
+      message: "Postern.Defn compiles for one device; several are for programs traced in C++"
+  end
 
-    @impl true
-    def __compile__(key, vars, fun, options) do
-      compiled = compiled(key, vars, fun, options)
-      fn [arguments] -> [run(compiled, arguments, options)] end
-    end
+  @doc false
+  def __compile__(key, vars, fun, options) do
+    compiled = compiled(key, vars, fun, options)
+    fn [arguments] -> [run(compiled, arguments, options)] end
+  end
 
-    @doc """
-    The program of a function for these arguments, as StableHLO text: what calls back stands as a
-    custom call, and above them all are listed with what they are given and give.
-    """
-    def inspect(fun, arguments, options \\ []) do
-      {_, program} = expression(fun, arguments, options)
+  @doc """
+  The program of a function for these arguments, as StableHLO text: what calls back stands as a
+  custom call, and above them all are listed with what they are given and give.
+  """
+  def inspect(fun, arguments, options \\ []) do
+    {_, program} = expression(fun, arguments, options)
 
-      sites =
-        for {site, i} <- Enum.with_index(program.sites),
-            do: ["// ", Lower.site_name(site, i), " ", Calls.describe(site), "\n"]
+    sites =
+      for {site, i} <- Enum.with_index(program.sites),
+          do: ["// ", Lower.site_name(site, i), " ", Calls.describe(site), "\n"]
 
-      IO.iodata_to_binary([sites, program.text])
-    end
+    IO.iodata_to_binary([sites, program.text])
+  end
 
-    @doc false
-    def expression(fun, arguments, options) do
-      options = Keyword.put(options, :compiler, __MODULE__.Tracer)
-      Nx.Defn.jit(fun, options) |> apply(arguments)
-    catch
-      {:postern_traced, traced, program} -> {traced, program}
-    end
+  @doc false
+  def expression(fun, arguments, options) do
+    options = Keyword.put(options, :compiler, __MODULE__.Tracer)
+    Nx.Defn.jit(fun, options) |> apply(arguments)
+  catch
+    {:postern_traced, traced, program} -> {traced, program}
+  end
 
-    defmodule Tracer do
-      @moduledoc false
-      def __jit__(_key, vars, fun, _args_list, options) do
-        traced = fun.(vars)
-        throw({:postern_traced, traced, Postern.Defn.lower(traced, options)})
-      end
-    end
-
-    ## Compiling
-
-    defp compiled(key, vars, fun, options) do
-      types =
-        for tensor <- Composite.flatten_list(vars) do
-          {tensor.type, tensor.shape, tensor.names, tensor.vectorized_axes}
-        end
-
-      if Keyword.get(options, :cache, true) do
-        # A hook that nobody listens to is left out.
-        given = options |> Keyword.get(:hooks, %{}) |> Map.keys() |> Enum.sort()
-
-        key = {key, types, structure(vars), given, options[:precision], Blocks.all()}
-
-        Cache.fetch(key, fn ->
-          compile(key, vars, fun, options)
-        end)
-      else
-        compile(key, vars, fun, options)
-      end
-    end
-
-    # What of the arguments is no tensor.
-    defp structure(vars),
-      do: Enum.map(vars, fn var -> Composite.traverse(var, fn _ -> nil end) end)
-
-    defp compile(key, vars, fun, options) do
-      began = System.monotonic_time()
+  defmodule Tracer do
+    @moduledoc false
+    def __jit__(_key, vars, fun, _args_list, options) do
       traced = fun.(vars)
-      lowered = lower(traced, options)
-
-      program =
-        case Postern.load_text(lowered.text) do
-          {:ok, program} -> program
-          {:error, error} -> raise error
-        end
-
-      measured = %{duration: System.monotonic_time() - began}
-      Telemetry.execute([:postern, :defn, :compile], measured, %{key: key})
-
-      %__MODULE__{
-        program: program,
-        inputs: lowered.inputs,
-        outputs: Composite.traverse(traced, &template/1),
-        sites: Enum.map(lowered.sites, &Calls.prepare/1)
-      }
+      throw({:postern_traced, traced, Postern.Defn.lower(traced, options)})
     end
+  end
 
-    defp template(tensor), do: tensor |> Nx.to_template() |> Map.put(:donatable?, false)
+  ## Compiling
 
-    @doc false
-    def lower(traced, options) do
-      hooks = options |> Keyword.get(:hooks, %{}) |> Map.keys()
-      precision = Keyword.take(options, [:precision])
-      Lower.program(traced, [hooks: hooks, block: &block/3] ++ precision)
-    end
-
-    # A `defn` for a block is traced with parameters in the operands' place.
-    defp block(struct, operands, body) do
-      with {:body, fun, operands} <- Blocks.choose(struct, operands, body) do
-        parameters =
-          for {operand, i} <- Enum.with_index(operands),
-              do: Nx.Defn.Expr.parameter(Nx.devectorize(operand), :root, i)
-
-        {:container, traced(fn -> apply(fun, [struct | parameters]) end)}
+  defp compiled(key, vars, fun, options) do
+    types =
+      for tensor <- Composite.flatten_list(vars) do
+        {tensor.type, tensor.shape, tensor.names, tensor.vectorized_axes}
       end
+
+    if Keyword.get(options, :cache, true) do
+      # A hook that nobody listens to is left out.
+      given = options |> Keyword.get(:hooks, %{}) |> Map.keys() |> Enum.sort()
+
+      key = {key, types, structure(vars), given, options[:precision], Blocks.all()}
+
+      Cache.fetch(key, fn ->
+        compile(key, vars, fun, options)
+      end)
+    else
+      compile(key, vars, fun, options)
     end
+  end
 
-    # As `defn` is entered while another one is traced.
-    defp traced(fun) do
-      key = Nx.Shared.backend_pdict_key()
-      previous = Process.put(key, {Nx.Defn.Expr, []})
-      compiler = Process.put(Nx.Defn.Compiler, __MODULE__)
+  # What of the arguments is no tensor.
+  defp structure(vars),
+    do: Enum.map(vars, fn var -> Composite.traverse(var, fn _ -> nil end) end)
 
-      try do
-        fun.()
-      after
-        restore(key, previous)
-        restore(Nx.Defn.Compiler, compiler)
-      end
-    end
+  defp compile(key, vars, fun, options) do
+    began = System.monotonic_time()
+    traced = fun.(vars)
+    lowered = lower(traced, options)
 
-    defp restore(key, nil), do: Process.delete(key)
-    defp restore(key, value), do: Process.put(key, value)
-
-    ## Running
-
-    defp run(%__MODULE__{} = compiled, arguments, options) do
-      tensors =
-        for {argument, i} <- Enum.with_index(arguments), i in compiled.inputs, do: argument
-
-      tensors = Enum.map(tensors, &Values.from_nx(&1.()))
-
-      run =
-        options
-        |> Keyword.take([:timeout, :deadline, :device, :print])
-        |> Keyword.put(:functions, Calls.functions(compiled.sites, options))
-
-      case Postern.run(compiled.program, tensors, run) do
-        {:ok, results} -> results(compiled.outputs, results, Keyword.get(options, :device, 0))
+    program =
+      case Postern.load_text(lowered.text) do
+        {:ok, program} -> program
         {:error, error} -> raise error
       end
-    end
 
-    defp results(outputs, results, device) do
-      {container, []} =
-        Composite.traverse(outputs, results, fn out, [tensor | rest] ->
-          {Values.to_nx(tensor, out, device), rest}
-        end)
+    measured = %{duration: System.monotonic_time() - began}
+    Telemetry.execute([:postern, :defn, :compile], measured, %{key: key})
 
-      container
+    %__MODULE__{
+      program: program,
+      inputs: lowered.inputs,
+      outputs: Composite.traverse(traced, &template/1),
+      sites: Enum.map(lowered.sites, &Calls.prepare/1)
+    }
+  end
+
+  defp template(tensor), do: tensor |> Nx.to_template() |> Map.put(:donatable?, false)
+
+  @doc false
+  def lower(traced, options) do
+    hooks = options |> Keyword.get(:hooks, %{}) |> Map.keys()
+    precision = Keyword.take(options, [:precision])
+    Lower.program(traced, [hooks: hooks, block: &block/3] ++ precision)
+  end
+
+  # A `defn` for a block is traced with parameters in the operands' place.
+  defp block(struct, operands, body) do
+    with {:body, fun, operands} <- Blocks.choose(struct, operands, body) do
+      parameters =
+        for {operand, i} <- Enum.with_index(operands),
+            do: Nx.Defn.Expr.parameter(Nx.devectorize(operand), :root, i)
+
+      {:container, traced(fn -> apply(fun, [struct | parameters]) end)}
     end
+  end
+
+  # As `defn` is entered while another one is traced.
+  defp traced(fun) do
+    key = Nx.Shared.backend_pdict_key()
+    previous = Process.put(key, {Nx.Defn.Expr, []})
+    compiler = Process.put(Nx.Defn.Compiler, __MODULE__)
+
+    try do
+      fun.()
+    after
+      restore(key, previous)
+      restore(Nx.Defn.Compiler, compiler)
+    end
+  end
+
+  defp restore(key, nil), do: Process.delete(key)
+  defp restore(key, value), do: Process.put(key, value)
+
+  ## Running
+
+  defp run(%__MODULE__{} = compiled, arguments, options) do
+    tensors = for {argument, i} <- Enum.with_index(arguments), i in compiled.inputs, do: argument
+
+    tensors = Enum.map(tensors, &Values.from_nx(&1.()))
+
+    run =
+      options
+      |> Keyword.take([:timeout, :deadline, :device, :print])
+      |> Keyword.put(:functions, Calls.functions(compiled.sites, options))
+
+    case Postern.run(compiled.program, tensors, run) do
+      {:ok, results} -> results(compiled.outputs, results, Keyword.get(options, :device, 0))
+      {:error, error} -> raise error
+    end
+  end
+
+  defp results(outputs, results, device) do
+    {container, []} =
+      Composite.traverse(outputs, results, fn out, [tensor | rest] ->
+        {Values.to_nx(tensor, out, device), rest}
+      end)
+
+    container
   end
 end
