@@ -2,6 +2,7 @@
 #include <postern/postern.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 
 #include "harness.h"
@@ -65,6 +66,14 @@ void beam(Report& report) {
       "' elixir -pa '" POSTERN_BENCH_EBIN "' '" POSTERN_BENCH_FOLDER "/beam/side.exs' '" +
       folder.string() + "' " + std::to_string(calls_of_a_run) + " " + std::to_string(started));
   std::filesystem::remove_all(folder);
+  // A folder of compiled Nx, as scripts/try_nx leaves it.
+  if (const char* nx = std::getenv("POSTERN_BENCH_NX")) {
+    std::string paths;
+    for (const char* name : {"complex", "telemetry", "nx"})
+      paths += " -pa '" + std::string(nx) + "/" + name + "'";
+    report.add_output_of("POSTERN_NIF='" POSTERN_BENCH_NIF "' elixir -pa '" POSTERN_BENCH_EBIN "'" +
+                         paths + " '" POSTERN_BENCH_FOLDER "/beam/defn.exs'");
+  }
 }
 #else
 void beam(Report&) {}  // scripts/bootstrap --beam gets what it needs

@@ -56,6 +56,7 @@ defmodule Postern.NxCallsTest do
         assert error.code == :bad_result
         assert error.message =~ "match the given output template"
         assert error.message =~ says
+        assert error.message =~ "Postern.NxCallsTest.answer/2"
       end
     end
 
@@ -224,9 +225,39 @@ defmodule Postern.NxCallsTest do
     )
   end
 
+  test "a stream shows hooks of one run, and then its result" do
+    counted = fn x -> while_shown(x) end
+    events = Enum.to_list(Postern.Defn.stream(counted, [Nx.tensor(0)], [:step]))
+    assert [{:step, one}, {:step, _}, {:step, three}, {:ok, last}] = events
+    assert {1, 3, 3} == {Nx.to_number(one), Nx.to_number(three), Nx.to_number(last)}
+
+    failing = fn x -> Nx.runtime_call(x, x, fn _, _ -> raise "no" end) end
+    assert [{:error, %Error{code: :threw}}] = Enum.to_list(Postern.Defn.stream(failing, [1], []))
+  end
+
+  defn while_shown(x) do
+    while x, x < 3 do
+      io_call(x + 1, :step)
+    end
+  end
+
+  @tag timeout: 300_000
+  test "100000 calls leave no memory behind" do
+    run = Nx.Defn.jit(&while_steps(&1, fn x, _ -> Nx.add(x, 1) end))
+
+    used = fn ->
+      for(_ <- 1..2, do: run.(Nx.tensor(0))) && :erlang.garbage_collect() &&
+        :erlang.memory(:total)
+    end
+
+    before = used.()
+    for _ <- 1..4, do: used.()
+    assert used.() - before < 4_000_000
+  end
+
   test "inspect lists what calls back" do
     text = Postern.Defn.inspect(&shown/1, [@x])
-    assert text =~ "// nx.io_call.0 shows :shown: f32{3}[i]"
+    assert text =~ "// shown #0 shows f32{3}[i]"
     assert text =~ "func.func @main"
   end
 

@@ -53,6 +53,28 @@ defmodule Postern.GoldenTest do
     assert all -- types == []
   end
 
+  # Of Nx 0.9 to 0.12, which no script records.
+  test "may have tokens and optional operations" do
+    node = fn op, args ->
+      %{type: {:f, 32}, shape: {2}, data: %{id: make_ref(), op: op, args: args}}
+    end
+
+    x = node.(:parameter, [0])
+    hook = %{expr: node.(:negate, [x]), name: :seen, callback: :note}
+    token = %{node.(:token, [%{hooks: [hook]}]) | type: {:tuple, 0}}
+    default = node.(:add, [node.(:parameter, [0]), node.(:parameter, [1])])
+    call = node.(:made_up, [x, node.(:multiply, [x, x]), [axis: 0]])
+    result = node.(:attach_token, [token, node.(:optional, [call, default, nil])])
+
+    one = %{
+      container: result,
+      inputs: [{{:f, 32}, {2}, <<3.0::float-32-native, 4.0::float-32-native>>}]
+    }
+
+    assert {:ok, [sum], [{:seen, [[-3.0, -4.0]]}]} = run(one)
+    assert Tensor.to_list(sum) == [12.0, 20.0]
+  end
+
   test "are listed on a page" do
     page = File.read!(Path.expand("../../../docs/elixir.md", __DIR__))
     assert for(name <- Lower.Operations.names(), not (page =~ "`#{name}`"), do: name) == []

@@ -61,6 +61,52 @@ defmodule Postern.Defn do
   end
 
   @doc """
+  The hooks of these names in one run, as a stream of `{name, value}`; its last element is how the
+  run ended, `{:ok, result}` or `{:error, error}`. The program waits in each until the stream is
+  asked for the next; who stops before cancels the run.
+  """
+  def stream(fun, arguments, names, options \\ []) do
+    options = Keyword.put(options, :hooks, Map.new(names, &{&1, &1}))
+
+    {compiled, tensors} =
+      Nx.Defn.jit(fun, [compiler: __MODULE__.Streamer] ++ options) |> traced(arguments)
+
+    sites =
+      Map.new(Enum.with_index(compiled.sites), fn {site, i} ->
+        {Lower.site_name(site, i), site}
+      end)
+
+    shown = for {name, %{kind: :io_call} = site} <- sites, hooked?(site, names), do: name
+    functions = Map.drop(Calls.functions(compiled.sites, options), shown)
+
+    run =
+      options |> Keyword.take([:deadline, :device, :print]) |> Keyword.put(:functions, functions)
+
+    shown
+    |> Postern.stream(compiled.program, tensors, run)
+    |> Stream.map(fn
+      {:ok, results} ->
+        {:ok, results(compiled.outputs, results, Keyword.get(options, :device, 0))}
+
+      {:error, error} ->
+        {:error, error}
+
+      event ->
+        Calls.event(sites[event.function], event.operands)
+    end)
+  end
+
+  defp hooked?(%{spec: {:named, name, _}}, names), do: name in names
+  defp hooked?(_site, _names), do: false
+
+  # What a compiler of ours throws, which compiles and does not run.
+  defp traced(fun, arguments) do
+    apply(fun, arguments)
+  catch
+    {:postern_traced, one, other} -> {one, other}
+  end
+
+  @doc """
   The program of a function for these arguments, as StableHLO text: what calls back stands as a
   custom call, and above them all are listed with what they are given and give.
   """
@@ -76,10 +122,7 @@ defmodule Postern.Defn do
 
   @doc false
   def expression(fun, arguments, options) do
-    options = Keyword.put(options, :compiler, __MODULE__.Tracer)
-    Nx.Defn.jit(fun, options) |> apply(arguments)
-  catch
-    {:postern_traced, traced, program} -> {traced, program}
+    Nx.Defn.jit(fun, [compiler: __MODULE__.Tracer] ++ options) |> traced(arguments)
   end
 
   defmodule Tracer do
@@ -90,9 +133,18 @@ defmodule Postern.Defn do
     end
   end
 
+  defmodule Streamer do
+    @moduledoc false
+    def __jit__(key, vars, fun, [arguments], options) do
+      compiled = Postern.Defn.compiled(key, vars, fun, options)
+      throw({:postern_traced, compiled, Postern.Defn.tensors(compiled, arguments)})
+    end
+  end
+
   ## Compiling
 
-  defp compiled(key, vars, fun, options) do
+  @doc false
+  def compiled(key, vars, fun, options) do
     types =
       for tensor <- Composite.flatten_list(vars) do
         {tensor.type, tensor.shape, tensor.names, tensor.vectorized_axes}
@@ -154,12 +206,12 @@ defmodule Postern.Defn do
         for {operand, i} <- Enum.with_index(operands),
             do: Nx.Defn.Expr.parameter(Nx.devectorize(operand), :root, i)
 
-      {:container, traced(fn -> apply(fun, [struct | parameters]) end)}
+      {:container, in_defn(fn -> apply(fun, [struct | parameters]) end)}
     end
   end
 
   # As `defn` is entered while another one is traced.
-  defp traced(fun) do
+  defp in_defn(fun) do
     key = Nx.Shared.backend_pdict_key()
     previous = Process.put(key, {Nx.Defn.Expr, []})
     compiler = Process.put(Nx.Defn.Compiler, __MODULE__)
@@ -191,6 +243,15 @@ defmodule Postern.Defn do
       {:ok, results} -> results(compiled.outputs, results, Keyword.get(options, :device, 0))
       {:error, error} -> raise error
     end
+  end
+
+  @doc false
+  # Those that the program takes; the others are not asked for.
+  def tensors(compiled, arguments) do
+    arguments
+    |> Enum.with_index()
+    |> Enum.filter(fn {_, i} -> i in compiled.inputs end)
+    |> Enum.map(fn {argument, _} -> Values.from_nx(argument.()) end)
   end
 
   defp results(outputs, results, device) do

@@ -192,13 +192,25 @@ defmodule Postern.Lower do
   end
 
   defp site(site, operands, results) do
-    name = "nx.#{site.kind}.#{note(site)}"
+    name = site_name(site, note(site))
     custom_call(name, operands, results, [], has_side_effect: "true")
   end
 
-  @doc false
-  # The name by which the i-th site is called.
-  def site_name(site, i), do: "nx.#{site.kind}.#{i}"
+  @doc "The name by which the i-th site is called: what it enters, as far as that has a name."
+  def site_name(site, i), do: String.replace("#{called(site)} ##{i}", ["\"", "\\"], "_")
+
+  @doc "What a site enters: a hook's name, or a function's with its module."
+  def called(%{kind: :block, struct: struct}), do: inspect(struct.__struct__)
+  def called(%{kind: :io_call, spec: {:named, name, _}}), do: to_string(name)
+  def called(%{kind: :io_call, spec: {_, fun}}), do: function_name(fun)
+  def called(%{fun: fun}), do: function_name(fun)
+
+  defp function_name(fun) when is_function(fun) do
+    info = Function.info(fun)
+    "#{inspect(info[:module])}.#{info[:name]}/#{info[:arity]}"
+  end
+
+  defp function_name(other), do: inspect(other)
 
   # With a function of its own, or one that the run brings.
   defp active?({:named, name, nil}, %{hooks: hooks}) when is_list(hooks), do: name in hooks

@@ -24,19 +24,8 @@ defmodule Postern.Defn.Calls do
   def prepare(%{kind: :io_call} = site), do: %{site | tensors: Nx.to_template(site.tensors)}
 
   @doc "What is given and comes back."
-  def describe(%{kind: :block, struct: struct} = site) do
-    "is the block #{inspect(struct)}: #{types(site.tensors)} -> #{types(site.template)}"
-  end
-
-  def describe(%{kind: :runtime_call} = site) do
-    "calls #{name(site.fun)}: #{types(site.tensors)} -> #{types(site.template)}"
-  end
-
-  def describe(%{kind: :io_call, spec: {:named, name, _}} = site),
-    do: "shows #{inspect(name)}: #{types(site.tensors)}"
-
-  def describe(%{kind: :io_call, spec: {_, fun}} = site),
-    do: "shows #{name(fun)}: #{types(site.tensors)}"
+  def describe(%{kind: :io_call} = site), do: "shows #{types(site.tensors)}"
+  def describe(site), do: "#{site.kind}: #{types(site.tensors)} -> #{types(site.template)}"
 
   defp types(container) do
     [container]
@@ -47,12 +36,9 @@ defmodule Postern.Defn.Calls do
     end)
   end
 
-  defp name(fun) when is_function(fun) do
-    info = Function.info(fun)
-    "#{inspect(info[:module])}.#{info[:name]}/#{info[:arity]}"
-  end
-
-  defp name(other), do: inspect(other)
+  @doc "What a stream shows of a site."
+  def event(%{spec: {:named, name, _}} = site, operands),
+    do: {name, container(site.tensors, operands, :shared)}
 
   @doc "By the names of the sites."
   def functions(sites, options) do
@@ -123,7 +109,7 @@ defmodule Postern.Defn.Calls do
       code: :bad_result,
       message:
         "expected the runtime_call function to match the given output template: " <>
-          "#{name(site.fun)} ought to give #{types(template)}, #{difference(template, given)}"
+          "#{Lower.called(site)} ought to give #{types(template)}, #{difference(template, given)}"
   end
 
   # The first leaf that differs.
