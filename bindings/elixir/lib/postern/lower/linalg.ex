@@ -3,7 +3,7 @@ defmodule Postern.Lower.Linalg do
   # Decompositions by the library's LAPACK, which serves these targets; Cholesky's is XLA's own.
   # Where LAPACK finds nothing, the results are nans.
   import Postern.Lower.Text
-  alias Postern.Lower.{Shaping, Types}
+  alias Postern.Lower.{Reducing, Shaping, Types}
 
   @letters %{{:f, 32} => "s", {:f, 64} => "d", {:c, 64} => "c", {:c, 128} => "z"}
 
@@ -41,6 +41,12 @@ defmodule Postern.Lower.Linalg do
     values = {Types.real(type), values_out.shape}
     results = [{type, shape}, values, info(shape)]
     [vectors, values, info] = lapack(name, type, [a], results, attributes)
+    # Nx has the greatest first, whatever their signs; columns go with their values.
+    rank = tuple_size(shape)
+    size = op("stablehlo.abs", [values], Types.real(type), values_out.shape)
+    columns = Enum.to_list(0..(rank - 3)//1) ++ [rank - 1]
+    [vectors] = Reducing.sorted_by(broadcast(size, shape, columns), [vectors])
+    [values] = Reducing.sorted_by(size, [values])
     [found(values, info, values_out), found(vectors, info, vectors_out)]
   end
 

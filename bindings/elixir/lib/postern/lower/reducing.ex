@@ -120,6 +120,12 @@ defmodule Postern.Lower.Reducing do
     index
   end
 
+  @doc "Others in the order of the last axis of a key, the greatest first."
+  def sorted_by({_, _, shape} = key, others) do
+    options = [axis: tuple_size(shape) - 1, direction: :desc, stable: true]
+    tl(sorted([key | others], options))
+  end
+
   @doc "The first ones, and where they were."
   def top_k([{_, type, _} = x], [_, index_out] = outs, k) do
     results = for {out, type} <- Enum.zip(outs, [type, {:s, 32}]), do: {type, out.shape}
