@@ -32,6 +32,10 @@ defmodule Postern.NxCallsTest do
 
   @x Nx.tensor([1.0, 2.0, 3.0], names: [:i])
 
+  defmodule Theirs do
+    defstruct [:n]
+  end
+
   describe "runtime_call" do
     test "gives a kind, a reason and a stacktrace, and the next run works" do
       for {fun, kind, reason} <- [
@@ -255,6 +259,23 @@ defmodule Postern.NxCallsTest do
     assert used.() - before < 4_000_000
   end
 
+  test "a program in a file is traced once", %{tmp_dir: folder} do
+    path = Path.join(folder, "sum.postern")
+    me = self()
+    traced = fn x -> send(me, :traced) && Nx.runtime_call(x, x, [by: 2], &__MODULE__.by/2) end
+
+    for _ <- 1..2,
+        do: assert(Nx.to_list(Nx.Defn.jit(traced, cache: path).(@x)) == [2.0, 4.0, 6.0])
+
+    assert_received :traced
+    refute_received :traced
+    File.write!(path, "damaged")
+    assert Nx.to_list(Nx.Defn.jit(traced, cache: path).(@x)) == [2.0, 4.0, 6.0]
+    assert_received :traced
+  end
+
+  def by(x, options), do: Nx.multiply(x, options[:by])
+
   test "inspect lists what calls back" do
     text = Postern.Defn.inspect(&shown/1, [@x])
     assert text =~ "// shown #0 shows f32{3}[i]"
@@ -266,6 +287,45 @@ defmodule Postern.NxCallsTest do
     assert callbacks -- Postern.Backend.__info__(:functions) == []
     callbacks = Nx.Defn.Compiler.behaviour_info(:callbacks)
     assert callbacks -- Postern.Defn.__info__(:functions) == []
+  end
+
+  # As EXLA has it.
+  defprotocol Elixir.EXLA.CustomCall do
+    @fallback_to_any true
+    def call(struct, out, args, client)
+  end
+
+  defimpl EXLA.CustomCall, for: Any do
+    def call(_, _, _, _), do: :skip
+  end
+
+  defimpl EXLA.CustomCall, for: Postern.NxCallsTest.Theirs do
+    def call(%{n: n}, {%{type: {:f, 32}}, _}, [_], %{platform: :host}) do
+      attributes = [{"uplo", "76 : ui8"}, {"n", "#{n} : i64"}]
+
+      {:ok,
+       %{
+         __struct__: EXLA.CustomCall.Spec,
+         call_target_name: "lapack_dpotrf_ffi",
+         attributes: attributes,
+         operand_element_types: [{:f, 64}]
+       }}
+    end
+
+    def call(_, _, _, _), do: :skip
+  end
+
+  test "what implements EXLA.CustomCall is taken as it is" do
+    text = Postern.Defn.inspect(&theirs/1, [Nx.eye(3, type: :f32)])
+    assert text =~ "@\"lapack_dpotrf_ffi\""
+    assert text =~ "uplo = 76 : ui8, n = 7 : i64"
+    assert text =~ ": (tensor<3x3xf64>) -> (tensor<3x3xf32>"
+    assert Postern.Defn.inspect(&theirs/1, [Nx.eye(3, type: :f64)]) =~ "stablehlo.add"
+  end
+
+  deftransform theirs(x) do
+    out = {x, Nx.template({}, :s32)}
+    Nx.block(%Theirs{n: 7}, [x], out, fn _, x -> {Nx.add(x, x), Nx.tensor(0, type: :s32)} end)
   end
 
   test "backend tensors come and go" do

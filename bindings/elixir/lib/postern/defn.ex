@@ -19,7 +19,8 @@ defmodule Postern.Defn do
       the program goes on when nobody has them any more; `:copied`: they may be kept. Unless given
       runtime_call shares and io_call copies
     * `:precision` - of products: `:default`, `:high` or `:highest`
-    * `:cache` - false compiles anew each time
+    * `:cache` - false compiles anew each time; a path keeps the program in that file, so that it
+      need not be traced again when the system next starts
 
   Others, which are for other compilers or for who compiles, are not looked at.
   Programs are kept by function, types and options, the last #{512} of them;
@@ -29,7 +30,7 @@ defmodule Postern.Defn do
   @compile {:no_warn_undefined, [Nx, Nx.Defn, Nx.Defn.Composite, Nx.Defn.Expr, Nx.Shared]}
   alias Nx.Defn.Composite
   alias Postern.{Blocks, Error, Lower, Telemetry}
-  alias Postern.Defn.{Cache, Calls, Values}
+  alias Postern.Defn.{Cache, Calls, Disk, Values}
 
   defstruct [:program, :inputs, :outputs, :sites]
 
@@ -150,17 +151,20 @@ defmodule Postern.Defn do
         {tensor.type, tensor.shape, tensor.names, tensor.vectorized_axes}
       end
 
-    if Keyword.get(options, :cache, true) do
-      # A hook that nobody listens to is left out.
-      given = options |> Keyword.get(:hooks, %{}) |> Map.keys() |> Enum.sort()
+    # A hook that nobody listens to is left out.
+    given = options |> Keyword.get(:hooks, %{}) |> Map.keys() |> Enum.sort()
+    of = {types, structure(vars), given, options[:precision]}
+    make = fn -> lowered(vars, fun, options) end
 
-      key = {key, types, structure(vars), given, options[:precision], Blocks.all()}
+    case Keyword.get(options, :cache, true) do
+      true ->
+        Cache.fetch({key, of, Blocks.all()}, fn -> load(make.(), key) end)
 
-      Cache.fetch(key, fn ->
-        compile(key, vars, fun, options)
-      end)
-    else
-      compile(key, vars, fun, options)
+      false ->
+        load(make.(), key)
+
+      path ->
+        load(Disk.fetch(path, {Disk.identity(key), of}, options[:debug], make), key)
     end
   end
 
@@ -168,26 +172,35 @@ defmodule Postern.Defn do
   defp structure(vars),
     do: Enum.map(vars, fn var -> Composite.traverse(var, fn _ -> nil end) end)
 
-  defp compile(key, vars, fun, options) do
-    began = System.monotonic_time()
-    traced = fun.(vars)
-    lowered = lower(traced, options)
+  # What a program is before it is loaded.
+  defp lowered(vars, fun, options) do
+    {time, {traced, lowered}} =
+      :timer.tc(fn ->
+        traced = fun.(vars)
+        {traced, lower(traced, options)}
+      end)
 
-    program =
-      case Postern.load_text(lowered.text) do
-        {:ok, program} -> program
-        {:error, error} -> raise error
-      end
+    lowered
+    |> Map.put(:outputs, Composite.traverse(traced, &template/1))
+    |> Map.put(:sites, Enum.map(lowered.sites, &Calls.prepare/1))
+    |> Map.put(:time, time)
+  end
 
-    measured = %{duration: System.monotonic_time() - began}
-    Telemetry.execute([:postern, :defn, :compile], measured, %{key: key})
+  defp load(lowered, key) do
+    {time, loaded} = :timer.tc(fn -> Postern.load_text(lowered.text) end)
 
-    %__MODULE__{
-      program: program,
-      inputs: lowered.inputs,
-      outputs: Composite.traverse(traced, &template/1),
-      sites: Enum.map(lowered.sites, &Calls.prepare/1)
-    }
+    case loaded do
+      {:ok, program} ->
+        times = %{eval_time: lowered.time, compile_time: time, total_time: lowered.time + time}
+        Telemetry.execute([:postern, :compilation], times, %{key: key})
+        told = [[:postern, :compilation], times, %{key: key}]
+        if Code.ensure_loaded?(:telemetry), do: apply(:telemetry, :execute, told)
+        parts = Map.take(lowered, [:inputs, :outputs, :sites])
+        struct!(__MODULE__, Map.put(parts, :program, program))
+
+      {:error, error} ->
+        raise error
+    end
   end
 
   defp template(tensor), do: tensor |> Nx.to_template() |> Map.put(:donatable?, false)

@@ -8,7 +8,10 @@ defmodule Postern.Telemetry do
   | `[:postern, :call, :stop]` | `duration` till the answer, native time units | `server`, `names` |
   | `[:postern, :call, :exception]` | `duration` | the same, `kind`, `reason`, `stacktrace` |
   | `[:postern, :server, :start]` | `system_time` | `server`, `names` |
-  | `[:postern, :defn, :compile]` | `duration` until it is loaded | `key`, the function |
+  | `[:postern, :compilation]` | `eval_time`, `compile_time`, `total_time` in us | `key` |
+
+  The last one is of `Postern.Defn`, and an event of the package `telemetry` too where that is
+  loaded: how long a function, the `key`, was traced, and its program loaded.
 
   A call is told of where it is answered, and what it is answered with: a result that does not fit,
   a time that is over and an answer that comes too late for its run are failures. The end of a
