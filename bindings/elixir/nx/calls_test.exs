@@ -127,6 +127,15 @@ defmodule Postern.NxCallsTest do
       end
     end
 
+    test "may give a large operand back, or a part of it" do
+      x = Nx.iota({100_000}, type: :f32)
+      assert Nx.to_number(call(x, fun: & &1)[3]) == 6.0
+      assert Nx.to_number(call(x, fun: &Nx.reverse/1)[0]) == 2 * 99_999.0
+      half = fn x, _ -> Nx.slice(x, [50_000], [2]) end
+      run = Nx.Defn.jit(&Nx.runtime_call(Nx.template({2}, :f32), &1, [], half))
+      assert Nx.to_list(run.(x)) == [50_000.0, 50_001.0]
+    end
+
     test "shows a large operand without a copy, and may keep it by :copied" do
       x = Nx.iota({100_000}, type: :f32)
       me = self()
@@ -275,6 +284,16 @@ defmodule Postern.NxCallsTest do
   end
 
   def by(x, options), do: Nx.multiply(x, options[:by])
+
+  test "stages of a graph run one by one" do
+    graph = fn x, y -> x |> Nx.negate() |> Nx.sin() |> Nx.cos() |> Nx.add(y) end
+    expr = Nx.Defn.debug_expr(graph).(@x, 2)
+    split = fn node -> if node.data.op == :cos, do: :before, else: :none end
+    stages = Nx.Defn.Graph.split(expr, split)
+    assert length(stages) == 2
+    result = Nx.Defn.Graph.run(stages, [@x, Nx.tensor(2)], compiler: Postern.Defn)
+    Nx.Testing.assert_all_close(result, Nx.Defn.jit(graph, compiler: Nx.Defn.Evaluator).(@x, 2))
+  end
 
   test "inspect lists what calls back" do
     text = Postern.Defn.inspect(&shown/1, [@x])
