@@ -30,20 +30,7 @@ defmodule EXLAHelpers do
   def test_peer_nodes, do: []
 end
 
-defmodule EXLA.Case do
-  use ExUnit.CaseTemplate
-
-  using do
-    quote do
-      import EXLA.Case
-      import Nx.Testing
-    end
-  end
-
-  def to_binary_backend(tensor), do: Nx.backend_copy(tensor, Nx.BinaryBackend)
-  def is_mac_arm?, do: false
-end
-
+Application.put_env(:exla, :is_mac_arm, false)
 Nx.Defn.global_default_options(compiler: Postern.Defn)
 
 ExUnit.start(

@@ -203,7 +203,13 @@ defmodule Postern.Defn do
     end
   end
 
-  defp template(tensor), do: tensor |> Nx.to_template() |> Map.put(:donatable?, false)
+  defp template(tensor) do
+    case Nx.to_template(tensor) do
+      # A parameter that is given back is nothing to donate again.
+      %{donatable?: true} = template -> %{template | donatable?: false}
+      template -> template
+    end
+  end
 
   @doc false
   def lower(traced, options) do

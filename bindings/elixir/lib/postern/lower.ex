@@ -151,7 +151,9 @@ defmodule Postern.Lower do
   end
 
   defp write(%{data: %{op: :runtime_call, args: args}} = node, values, _) do
-    [tensors, fun, template, options] = args
+    [tensors, fun, template | options] = args
+    # Of Nx 0.11 the function has them itself.
+    options = List.first(options)
     results = for leaf <- Plan.leaves(template), do: {leaf.type, shape(leaf)}
 
     site = %{
