@@ -9,7 +9,7 @@ defmodule Postern.Lower do
 
   @doc """
   The program of what `container` holds: its text, the positions of the arguments that it takes, and
-  its sites, maps of `name`, `kind` (:runtime_call or :io_call) and the node's `args`.
+  its sites, maps of `kind` (:runtime_call, :io_call or :block) and what the node says.
 
     * `:hooks` - of named io_calls those that somebody listens to; the others are left out.
       All, unless given
