@@ -83,8 +83,7 @@ const auto& jitted(const detail::LoadedProgram& program) {
   return *program.jitted;
 }
 
-const std::shared_ptr<const run::CompiledProgram>& compiled(const detail::LoadedProgram& program) {
-  const std::vector<Type>&wanted = program.inputs, &results = program.module->results;
+void require_devices(const detail::LoadedProgram& program) {
   const std::vector<int>& on = program.module->devices;
   if (const std::size_t here = devices().size();
       !on.empty() && static_cast<std::size_t>(std::ranges::max(on)) >= here)
@@ -92,6 +91,11 @@ const std::shared_ptr<const run::CompiledProgram>& compiled(const detail::Loaded
                 fmt::format("the saved program runs on the devices {}, this process has {}: set "
                             "POSTERN_CPU_DEVICES or Config::cpu_devices",
                             fmt::join(on, ", "), here));
+}
+
+const std::shared_ptr<const run::CompiledProgram>& compiled(const detail::LoadedProgram& program) {
+  const std::vector<Type>&wanted = program.inputs, &results = program.module->results;
+  require_devices(program);
   program.compiling([&] {
     std::shared_ptr<const run::ProgramModule> module = program.module;
     const platforms::Platform& platform = run::Runtime::get().platform();
@@ -123,6 +127,7 @@ const std::shared_ptr<const run::CompiledProgram>& compiled(const detail::Loaded
 /// Compiled, once these arguments are found to fit.
 const std::shared_ptr<const run::CompiledProgram>& ready(const detail::LoadedProgram& program,
                                                          const std::vector<Tensor>& arguments) {
+  require_devices(program);
   require_fit(program, arguments);
   return compiled(program);
 }
