@@ -60,6 +60,7 @@ class Report {
   /// The lines that a command prints.
   void add_output_of(const std::string& command);
   const std::string& jax_python() const { return jax_.python(); }
+  std::int64_t steps = 0;  // that --steps asks for; 0: as many as the benchmark likes
   std::optional<Side> jax_side(const std::string& program, const std::string& plugin = "") {
     return jax_.side(program, plugin);
   }
@@ -112,6 +113,8 @@ void while_grad(Report&);
 void vmap_call(Report&);
 void pool(Report&);
 void native(Report&);
+void control(Report&);
+void simulators(Report&);
 void linalg(Report&);
 void shards(Report&);
 void threads(Report&);

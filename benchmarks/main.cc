@@ -36,6 +36,8 @@ constexpr bench::Benchmark benchmarks[] = {
     {"while_grad", "the gradient of a while loop beside that of a scan", bench::while_grad},
     {"vmap_call", "a call for each of 1,000 elements", bench::vmap_call},
     {"pool", "what a pool adds to its simulators", bench::pool},
+    {"simulators", "rollouts and PPO around MuJoCo", bench::simulators},
+    {"control", "a control loop, from its sensors to its motors", bench::control},
     {"shards", "a tap and a call on each of 1 to 8 devices", bench::shards, 8},
     {"threads", "1, 2 and 4 threads with runs of their own", bench::threads, 4},
     {"failure", "from an exception on one device to the error at the caller", bench::failure, 8},
@@ -58,11 +60,13 @@ int main(int count, char** arguments) try {
   std::vector<std::string> names;
   std::string file, python;
   bool list = false;
+  std::int64_t steps = 0;
   app.add_option("NAME", names, "which benchmarks; default: all");
   app.add_option("--json", file, "also write the lines to this file");
   app.add_option(
       "--jax", python,
       "a Python that has JAX, to measure it beside; without it recorded figures are used");
+  app.add_option("--steps", steps, "of loops that are measured step by step; default: a second's");
   app.add_flag("--list", list, "name the benchmarks");
   CLI11_PARSE(app, count, arguments);
   for (const std::string& name : names)
@@ -75,6 +79,7 @@ int main(int count, char** arguments) try {
     return 0;
   }
   bench::Report report(bench::Jax(python, POSTERN_BENCH_FOLDER), file);
+  report.steps = steps;
   for (const auto& b : benchmarks)
     if (names.empty() || std::ranges::find(names, b.name) != names.end()) {
       const char* set = std::getenv("POSTERN_CPU_DEVICES");

@@ -3,6 +3,7 @@ import json
 
 
 def report(name, value, peer, peer_value, note, unit="us"):
+    """`peer` None: there is none."""
     print(
         json.dumps(
             {
@@ -10,8 +11,8 @@ def report(name, value, peer, peer_value, note, unit="us"):
                 "value": round(value, 4),
                 "unit": unit,
                 "peer": peer,
-                "peer_value": round(peer_value, 4),
-                "ratio": round(value / peer_value, 5),
+                "peer_value": peer and round(peer_value, 4),
+                "ratio": peer and round(value / peer_value, 5),
                 "note": note,
             }
         ),
