@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""control_side.py PROGRAM COUNTS STEPS [PYTHON]: the control loop of examples/control.cc on one core, beside
-the same policy that Python asks of onnxruntime and of JAX for each step, where there is a PYTHON with these.
-A row is how long it took from the sensors to the motors. STEPS: of the loop without a pace.
+"""control_side.py PROGRAM COUNTS STEPS [PYTHON]: the control loop of examples/control.cc on one
+core, beside the same policy that Python asks of onnxruntime and of JAX for each step, where there
+is a PYTHON with these. A row is how long it took from the sensors to the motors. STEPS: of the loop
+without a pace.
 """
 
 import gc

@@ -62,8 +62,8 @@ class Rig {
     while (period_.count() > 0 && Clock::now() < due_) continue;
     sensed_ = Clock::now();
     for (due_ += period_; period_.count() > 0 && due_ <= sensed_; due_ += period_) ++missed;
-    for (std::size_t m = 0; m < motors; ++m)
-      seen.data()[m] = at[m], seen.data()[motors + m] = speed[m];
+    std::ranges::copy(at, seen.data());
+    std::ranges::copy(speed, seen.data() + motors);
     changed[0] = fresh_.load(std::memory_order_acquire);
   }
   void drive(pn::View<const float> pushes) {
