@@ -34,6 +34,7 @@ Floats seen_of(const Pool<Walk>& pool, std::int64_t steps) {
 }
 
 TEST(Pool, StepsItsElementsAndBeginsThoseThatHaveEnded) {
+  RecordProperty("covers", "POOL-01");
   for (const Mode mode : all_modes) {
     const auto pool =
         counters(3,
@@ -71,6 +72,7 @@ TEST(Pool, ResetBeginsAllAnewAndWorksOutsideOfPrograms) {
 }
 
 TEST(Pool, AnyNumberOfThreadsGivesTheSameBits) {
+  RecordProperty("covers", "POOL-02");
   const Floats one = seen_of(Pool<Walk>(7, {.threads = 1, .seed = 3, .kept = false}), 200);
   EXPECT_EQ(one.size(), 7u * 200 * 5);
   for (const std::int64_t threads : {2, 3, 16})
@@ -79,6 +81,7 @@ TEST(Pool, AnyNumberOfThreadsGivesTheSameBits) {
 }
 
 TEST(Pool, SeedsAreOfElementAndEpisode) {
+  RecordProperty("covers", "POOL-01");
   const Pool<Walk> pool(16, plain), again(16, plain);
   std::set<float> firsts;
   for (int episode = 0; episode < 3; ++episode) {
@@ -90,6 +93,7 @@ TEST(Pool, SeedsAreOfElementAndEpisode) {
 }
 
 TEST(Pool, ASlowElementHoldsNoOtherUp) {
+  RecordProperty("covers", "POOL-03");
   std::atomic<int> others{0};
   std::atomic<bool> met{true};
   const auto pool = counters(8,
@@ -125,6 +129,7 @@ TEST(Pool, DealsEachNumberOnce) {
 }
 
 TEST(Pool, AFailureNamesItsElementAndTheNextRunGoesOn) {
+  RecordProperty("covers", "POOL-04");
   for (const std::int64_t threads : {1, 2}) {
     std::atomic<bool> broken{true};
     const auto pool = counters(32,
@@ -159,6 +164,7 @@ TEST(Pool, AFailureNamesItsElementAndTheNextRunGoesOn) {
 }
 
 TEST(Pool, ARunThatIsStoppedLeavesOutWhatHasNotBegun) {
+  RecordProperty("covers", "POOL-05");
   std::atomic<std::int64_t> slow{-1};
   std::atomic<int> entered{0};
   const auto pool = counters(4,
@@ -252,6 +258,7 @@ TEST(Pool, RefusesWhatDoesNotFit) {
 }
 
 TEST(Pool, StepsLeaveNoMemoryBehind) {
+  RecordProperty("covers", "POOL-08");
   if (!counts_memory) GTEST_SKIP() << "a sanitizer's own memory counts";
   const Pool<Walk> pool(4, {.threads = 2, .kept = false});
   const auto roll = jit([&](Tensor steps) {

@@ -27,6 +27,7 @@ Rollout beginning(const Pool<Walk>& pool) {
 }
 
 TEST(Pool, CheckpointsKeepItToTheBit) {
+  RecordProperty("covers", "POOL-06");
   const TemporaryFolder folder;
   Rollout end;
   {
@@ -143,6 +144,7 @@ TEST(Pool, StreamsKeepSimulatorsToo) {
 }
 
 TEST(Pool, RecordingsGiveWhatItGave) {
+  RecordProperty("covers", "POOL-07");
   const TemporaryFolder folder;
   const std::string file = folder.path() + "/pool.rec";
   std::atomic<int> entered{0};
