@@ -33,6 +33,9 @@ void simulators(Report& report) {
     std::cerr << "bench: simulators is left out: it was built before scripts/bootstrap --mujoco\n";
   else
     compare(report, "simulators/compare.py", side, "");
+  if (!report.jax_python().empty())  // which has gymnasium
+    report.add_output_of("PYTHONPATH='" POSTERN_BENCH_PYTHON "' '" + report.jax_python() +
+                         "' -W ignore '" POSTERN_BENCH_FOLDER "/simulators/python_side.py'");
 }
 
 }  // namespace bench
