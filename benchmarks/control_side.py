@@ -44,11 +44,11 @@ def ours(hertz, steps, limit=0, command=(), **more):
     return list(map(float, figures.groups())), done.stderr
 
 
-def paced(policy, x, hertz, steps):
+def paced(policy, hertz, steps):
     """The same loop in Python: the figures that `ours` has of the program."""
     import numpy as np
 
-    took = np.zeros(steps)
+    took, x = np.zeros(steps), np.ones((1, 4), np.float32)
     now = time.perf_counter_ns
     for _ in range(100):
         policy(x)
@@ -121,17 +121,13 @@ def jax_policy():
 
 
 def peers():
-    import numpy as np
-
     found = {}
     for name, make in (("onnxruntime", onnxruntime_policy), ("jax", jax_policy)):
         try:
             policy = make()
         except ImportError:
             continue
-        found[name] = lambda hertz, steps, policy=policy: paced(
-            policy, np.ones((1, 4), np.float32), hertz, steps
-        )
+        found[name] = lambda hertz, steps, policy=policy: paced(policy, hertz, steps)
     return found
 
 
