@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""python_side.py: a step of gymnasium's environments in a loop that JAX compiled, by postern.jax and
-by io_callback, as docs/simulators.md has it. By turns; each counts with its best round.
+"""python_side.py: a step of gymnasium's environments in a loop that JAX compiled, by postern.jax
+and by io_callback, as docs/simulators.md has it. By turns; each counts with its best round.
 """
 
 import os
