@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <pjrt_c_api.h>
 
+#include <cstdint>
 #include <cstring>
 #include <optional>
 #include <string>
