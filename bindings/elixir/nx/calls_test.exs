@@ -153,6 +153,64 @@ defmodule Postern.NxCallsTest do
     end
   end
 
+  describe "runtime_call under grad" do
+    def cube(x, _), do: Nx.pow(x, 3)
+    def both({x, y}, _), do: %{sum: Nx.add(x, y), product: Nx.multiply(x, y)}
+    def slope(x, g), do: [Nx.multiply(g, Nx.multiply(3, Nx.pow(x, 2)))]
+
+    defn(unruled(x), do: grad(x, &Nx.sum(&1 * Postern.Defn.runtime_call(&1, &1, cube()))))
+
+    defn(zero(x),
+      do: grad(x, &Nx.sum(&1 * Postern.Defn.runtime_call(&1, &1, zero_grad(), cube())))
+    )
+
+    deftransformp(cube(), do: &__MODULE__.cube/2)
+    deftransformp(zero_grad(), do: [grad: :zero])
+
+    defp slope_of(options, x \\ @x, fun \\ &__MODULE__.cube/2) do
+      loss = fn x -> Nx.sum(Postern.Defn.runtime_call(x, x, options, fun)) end
+      Nx.to_list(Nx.Defn.jit(&Nx.Defn.grad(&1, loss)).(x))
+    end
+
+    test "is an error that names the function, without a rule" do
+      for run <- [fn -> slope_of([]) end, fn -> unruled(@x) end] do
+        error = assert_raise Error, run
+        assert error.code == :unimplemented
+        assert error.message =~ "Postern.NxCallsTest.cube/2"
+        assert error.message =~ "grad: :zero"
+      end
+    end
+
+    test "is zero where that is asked for, or follows a rule" do
+      assert slope_of(grad: :zero) == [0.0, 0.0, 0.0]
+      assert Nx.to_list(zero(@x)) == [1.0, 8.0, 27.0]
+      assert slope_of(grad: &slope/2) == [3.0, 12.0, 27.0]
+      assert Nx.to_list(Postern.Defn.runtime_call(@x, @x, &cube/2)) == [1.0, 8.0, 27.0]
+    end
+
+    test "of several results is told the gradient of each" do
+      rule = fn {x, y}, {product, sum} ->
+        [Nx.add(sum, Nx.multiply(product, y)), Nx.add(sum, Nx.multiply(product, x))]
+      end
+
+      loss = fn x, y ->
+        out = %{sum: x, product: x}
+        both = Postern.Defn.runtime_call(out, {x, y}, [grad: rule], &both/2)
+        Nx.add(both.sum, Nx.multiply(2, both.product))
+      end
+
+      run = Nx.Defn.jit(fn x, y -> Nx.Defn.grad({x, y}, fn {x, y} -> loss.(x, y) end) end)
+      {dx, dy} = run.(3.0, 5.0)
+      assert {11.0, 7.0} == {Nx.to_number(dx), Nx.to_number(dy)}
+    end
+
+    test "of what is not differentiated needs no rule" do
+      loss = fn x, y -> Nx.sum(Nx.multiply(x, Postern.Defn.runtime_call(y, y, &cube/2))) end
+      run = Nx.Defn.jit(fn x, y -> Nx.Defn.grad(x, &loss.(&1, y)) end)
+      assert Nx.to_list(run.(@x, @x)) == [1.0, 8.0, 27.0]
+    end
+  end
+
   describe "io_call" do
     defn(shown(x), do: io_call(x + 1, :shown, &Function.identity/1) * 2)
     defn(printed(x), do: print_value(x, label: "x"))
@@ -221,7 +279,10 @@ defmodule Postern.NxCallsTest do
     end
 
     test "are kernels by their names" do
-      Postern.override_block(Mine, kernel: "lapack_spotrf_ffi", attributes: [{"uplo", "76 : ui8"}])
+      Postern.override_block(Mine,
+        kernel: "lapack_spotrf_ffi",
+        attributes: [{"uplo", "76 : ui8"}]
+      )
 
       text = Postern.Defn.inspect(&mine/1, [Nx.eye(3, type: :f32)])
       assert text =~ "@\"lapack_spotrf_ffi\""

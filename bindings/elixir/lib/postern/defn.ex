@@ -27,7 +27,8 @@ defmodule Postern.Defn do
   `Postern.configure(cache_dir: folder)` keeps what XLA compiles for the next start.
   """
   # Nx is optional: what is Nx's is looked for when a `defn` is compiled.
-  @compile {:no_warn_undefined, [Nx, Nx.Defn, Nx.Defn.Composite, Nx.Defn.Expr, Nx.Shared]}
+  @compile {:no_warn_undefined,
+            [Nx, Nx.Defn, Nx.Defn.Composite, Nx.Defn.Expr, Nx.Defn.Kernel, Nx.Shared]}
   alias Nx.Defn.Composite
   alias Postern.{Blocks, Error, Lower, Telemetry}
   alias Postern.Defn.{Cache, Calls, Disk, Values}
@@ -60,6 +61,54 @@ defmodule Postern.Defn do
     compiled = compiled(key, vars, fun, options)
     fn [arguments] -> [run(compiled, arguments, options)] end
   end
+
+  @doc """
+  `Nx.runtime_call` that says what its derivative is, also inside of `defn`:
+
+      Postern.Defn.runtime_call(x, x, [grad: :zero], &Mine.count/2)
+
+  Of the options `:grad` is taken out, the others are the function's. With `grad: :zero` no gradient
+  goes through the call, as is so with `Nx.runtime_call`; `grad: rule` calls `rule.(container, g)`
+  where the program is traced, which gives a list of gradients, one for each tensor of the
+  container, of the result's gradient (a tuple of them, for several). Unless given, a gradient that
+  goes through the call is an error that names the function.
+  """
+  def runtime_call(output, container, options \\ [], fun) do
+    {rule, options} = Keyword.pop(options, :grad)
+    result = Nx.runtime_call(output, container, options, fun)
+    inputs = Composite.flatten_list([container])
+
+    if rule == :zero or not Enum.any?(inputs, &is_struct(&1.data, Nx.Defn.Expr)),
+      do: result,
+      else: differentiated(result, inputs, fn g -> gradients(rule, fun, container, g) end)
+  end
+
+  # By this name Nx enters what another module has for use inside of `defn`.
+  @doc false
+  def unquote(:"__defn:runtime_call__")(output, container, options \\ [], fun),
+    do: runtime_call(output, container, options, fun)
+
+  # Rules stand at a tensor or a tuple.
+  defp differentiated(result, inputs, rule) do
+    marked =
+      case Composite.flatten_list([result]) do
+        [one] -> [Nx.Defn.Kernel.custom_grad(one, inputs, rule)]
+        several -> Tuple.to_list(Nx.Defn.Kernel.custom_grad(List.to_tuple(several), inputs, rule))
+      end
+
+    {result, []} = Composite.traverse(result, marked, fn _, [leaf | rest] -> {leaf, rest} end)
+    result
+  end
+
+  defp gradients(nil, fun, _container, _g) do
+    raise Error,
+      code: :unimplemented,
+      message:
+        "runtime_call of #{Lower.called(%{fun: fun})} has no derivative: grad: :zero lets none " <>
+          "through, grad: rule gives the gradients of its operands"
+  end
+
+  defp gradients(rule, _fun, container, g), do: rule.(container, g)
 
   @doc """
   The hooks of these names in one run, as a stream of `{name, value}`; its last element is how the
