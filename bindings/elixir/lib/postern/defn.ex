@@ -31,7 +31,7 @@ defmodule Postern.Defn do
             [Nx, Nx.Defn, Nx.Defn.Composite, Nx.Defn.Expr, Nx.Defn.Kernel, Nx.Shared]}
   alias Nx.Defn.Composite
   alias Postern.{Blocks, Error, Lower, Telemetry}
-  alias Postern.Defn.{Cache, Calls, Disk, Values}
+  alias Postern.Defn.{Cache, Calls, Disk, Sharding, Values}
 
   defstruct [:program, :inputs, :outputs, :sites]
 
@@ -50,10 +50,22 @@ defmodule Postern.Defn do
     do: __compile__(key, vars, fun, options).(args_list)
 
   @doc false
-  def __shard_jit__(_key, _mesh, _vars, _fun, _args_list, _options) do
-    raise Error,
-      code: :unimplemented,
-      message: "Postern.Defn compiles for one device; several are for programs traced in C++"
+  def __shard_jit__(key, mesh, vars, fun, lists, options) do
+    inputs = Sharding.axes(mesh, options[:input_shardings], vars)
+
+    if length(lists) != Sharding.count(mesh) do
+      raise ArgumentError,
+            "expected arguments of #{Sharding.count(mesh)} partitions, got #{length(lists)}"
+    end
+
+    wholes = Enum.zip_with(vars, inputs, &Sharding.whole(mesh, &1, &2))
+
+    arguments =
+      for {shards, var, axes} <- Enum.zip([Enum.zip_with(lists, & &1), vars, inputs]),
+          do: fn -> Sharding.assemble(mesh, var, axes, Enum.map(shards, & &1.())) end
+
+    [results] = __compile__(key, wholes, fun, options).([arguments])
+    Sharding.cut(mesh, fun.(wholes), inputs, results)
   end
 
   @doc false
