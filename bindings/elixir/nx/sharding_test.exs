@@ -9,15 +9,15 @@ defmodule Postern.NxShardingTest do
 
   defp shard(fun, shardings, lists) do
     options = [compiler: Postern.Defn, input_shardings: shardings]
-    Enum.map(Nx.Defn.shard_jit(fun, @mesh, options).(lists), &Nx.to_list/1)
+    Enum.map(Nx.Defn.shard_jit(fun, @mesh, options).(lists), &Nx.to_flat_list/1)
   end
 
   test "sees the whole and gives parts" do
     lists = for i <- 0..3, do: [Nx.tensor([[i]])]
     cut = [%{0 => [0], 1 => [1]}]
-    assert shard(&Nx.transpose/1, [%{0 => [0, 1]}], lists) == [[[0]], [[1]], [[2]], [[3]]]
-    assert shard(&Nx.sum/1, cut, lists) == [6, 6, 6, 6]
-    assert shard(&Nx.add(&1, 1), cut, lists) == [[[1]], [[2]], [[3]], [[4]]]
+    assert shard(&Nx.transpose/1, [%{0 => [0, 1]}], lists) == [[0], [1], [2], [3]]
+    assert shard(&Nx.sum/1, cut, lists) == [[6], [6], [6], [6]]
+    assert shard(&Nx.add(&1, 1), cut, lists) == [[1], [2], [3], [4]]
   end
 
   test "refuses what does not fit" do
