@@ -31,11 +31,11 @@ def configure(
     _postern.configure(cpu_devices, plugin, cache_dir, tap_queue_bytes)
 
 
-def load(path: _Path) -> _postern.Program:
-    """The program in a file: of Postern, StableHLO text, an artifact of jax.export.
-    Raises Error when it is not there, damaged, or none.
+def load(path: _Path, entry: str = "") -> _postern.Program:
+    """The program in a file: of Postern, StableHLO text, an artifact of jax.export; of a module of
+    several functions the one of that name. Raises Error when it is not there, damaged, or none.
     """
-    return _postern.load(path)
+    return _postern.load(path, entry)
 
 
 def load_text(text: str | bytes | bytearray | memoryview) -> _postern.Program:
