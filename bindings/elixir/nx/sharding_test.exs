@@ -29,7 +29,8 @@ defmodule Postern.NxShardingTest do
           {[%{0 => [2]}], lists},
           {[%{0 => [0], 1 => [0]}], lists},
           {[%{3 => [0]}], lists},
-          {[%{0 => [0]}], tl(lists)}
+          {[%{0 => [0]}], tl(lists)},
+          {[%{0 => [0]}], lists}
         ] do
       assert_raise ArgumentError, fn -> shard(&Nx.add(&1, 1), shardings, lists) end
     end

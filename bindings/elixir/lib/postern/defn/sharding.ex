@@ -48,7 +48,7 @@ defmodule Postern.Defn.Sharding do
     %{var | shape: List.to_tuple(sizes)}
   end
 
-  @doc "Puts an argument together; of copies the first is taken."
+  @doc "Puts an argument together of its shards; copies of one must be equal."
   def assemble(mesh, var, axes, shards) do
     shards = Enum.map(shards, &Nx.backend_copy(&1, Nx.BinaryBackend))
 
@@ -59,7 +59,16 @@ defmodule Postern.Defn.Sharding do
     end
 
     places = for partition <- partitions(mesh), do: place(mesh, partition, axes)
-    join(Enum.uniq_by(Enum.zip(places, shards), &elem(&1, 0)), 0)
+    blocks = Enum.zip(places, shards)
+    first = Enum.uniq_by(blocks, &elem(&1, 0))
+    bytes = Map.new(first, fn {place, shard} -> {place, Nx.to_binary(shard)} end)
+
+    for {place, shard} <- blocks, Nx.to_binary(shard) != bytes[place] do
+      raise ArgumentError,
+            "partitions that hold the same part of an argument gave it different values"
+    end
+
+    join(first, 0)
   end
 
   defp join([{[], shard}], _dimension), do: shard
