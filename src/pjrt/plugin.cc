@@ -79,7 +79,7 @@ void check_api_version(int major, int minor, const std::string& path) {
                         std::to_string(required_api_minor) + " or a later minor version");
 }
 
-const Plugin& Plugin::load(const std::string& path) {
+const Plugin& Plugin::load(std::string_view path) {
   static Mutex mutex;
   static auto& loaded =
       *new std::map<std::string, std::unique_ptr<Plugin>>;  // never destroyed, as the plug-ins
@@ -87,7 +87,7 @@ const Plugin& Plugin::load(const std::string& path) {
   const fs::path file = fs::canonical(path, none);
   if (none)
     throw PluginError(ErrorCode::not_found,
-                      "cannot load the plug-in " + path + ": " + none.message());
+                      fmt::format("cannot load the plug-in {}: {}", path, none.message()));
   std::lock_guard lock(mutex);
   auto& place = loaded[file.string()];
   if (!place) place.reset(new Plugin(file.string()));

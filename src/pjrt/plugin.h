@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -26,7 +27,7 @@ class Plugin {
   /// Loads and initialises the plug-in, or returns the one already loaded from this file. The
   /// result lives as long as the process: XLA's threads cannot be stopped, so its code must stay.
   /// Throws PluginError.
-  static const Plugin& load(const std::string& path);
+  static const Plugin& load(std::string_view path);
 
   Plugin(const Plugin&) = delete;
   Plugin& operator=(const Plugin&) = delete;
