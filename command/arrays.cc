@@ -149,21 +149,15 @@ namespace {
 
 using Arrays = std::vector<std::pair<std::string, pn::Tensor>>;
 
-bool is_safetensors(const std::string& file) { return file.ends_with(".safetensors"); }
-
 Arrays read_named(const std::string& file) {
   Arrays out;
-  if (is_safetensors(file))
+  if (file.ends_with(".safetensors"))
     for (auto& [name, t] : pn::load_tensors(file)) out.emplace_back(name, t);
   else if (file.ends_with(".npz"))
     for (auto& [name, t] : pn::read_npz(file)) out.emplace_back(name, std::move(t));
   else
     throw Problem(usage, fmt::format("'{}' is no .npz or .safetensors file", shown(file)));
   return out;
-}
-
-std::string words_of(const std::vector<std::string>& names) {
-  return fmt::format("{}", fmt::join(names, ", "));
 }
 
 /// An input's number, and its name if it has one.
@@ -185,7 +179,7 @@ std::vector<pn::Tensor> read_inputs(const std::vector<std::string>& inputs,
       const auto found = std::ranges::find(names, name);
       if (found == names.end())
         throw Problem(usage, fmt::format("{}: the program has no input '{}'; there are {}", file,
-                                         name, words_of(names)));
+                                         name, fmt::join(names, ", ")));
       out[static_cast<std::size_t>(found - names.begin())] = std::move(t);
     }
   auto next = [&, i = std::size_t{0}]() mutable {

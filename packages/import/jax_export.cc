@@ -175,13 +175,9 @@ void add_leaves(const Table& node, const std::string& path, std::size_t most, in
   }
 }
 
-/// Of the function's arguments, `((args...), {kwargs...})`, or of its results.
-std::vector<std::string> names_of(const Table& root, bool arguments, std::size_t most) {
+/// Of the function's arguments, `((args...), {kwargs...})`.
+std::vector<std::string> argument_names(const Table& root, std::size_t most) {
   std::vector<std::string> out;
-  if (!arguments) {
-    add_leaves(root, "result", most, 0, out);
-    return out;
-  }
   const std::vector<Table> both = root.tables(tree::children);
   for (std::size_t i = 0; i < both.size(); ++i)
     add_leaves(both[i], i == 0 ? "args" : "kwargs", most, 0, out);
@@ -234,9 +230,9 @@ Imported read_jax_export(std::string_view bytes, const std::string& name) {
                             fmt::join(out.platforms, ", "), platform_name()));
   constexpr std::size_t most_results = 1 << 20;
   if (const auto in = root.table(exported::in_tree))
-    out.input_names = names_of(*in, true, out.inputs.size());
+    out.input_names = argument_names(*in, out.inputs.size());
   if (const auto results = root.table(exported::out_tree))
-    out.output_names = names_of(*results, false, most_results);
+    add_leaves(*results, "result", most_results, 0, out.output_names);
   return read_portable(module, name, "main", &out);
 }
 

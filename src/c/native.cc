@@ -114,10 +114,11 @@ int call_native(const detail::NativeProgram& f, const void* const* in, void* con
 int pn_native_of(const pn_program* program, const pn_native_options* options, pn_native** out) {
   return guarded([&] {
     c::need(program && out, "pn_native_of: program or out");
+    check(!options || options->size >= sizeof *options,
+          "pn_native_of: options of {} bytes, expected {}", options ? options->size : 0,
+          sizeof *options);
     pn_native_options given = {};
     if (options) given = *options;
-    check(!options || given.size >= sizeof given, "pn_native_of: options of {} bytes, expected {}",
-          given.size, sizeof given);
     check(given.derivative >= PN_VALUE && given.derivative <= PN_JVP,
           "pn_native_of: there is no derivative {}", given.derivative);
     *out = new pn_native(native_of(program->program, given));

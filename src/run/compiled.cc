@@ -371,10 +371,7 @@ void CompiledProgram::run_plain(std::span<const Tensor* const> arguments,
   Runtime& runtime = Runtime::get();
   const Home home = home_in(*module_, arguments);
   Lane& lane = runtime.pass(home.device);
-  struct Passed {
-    Lane& lane;
-    ~Passed() { Runtime::done_dispatching(lane); }
-  } passed{lane};
+  const Runtime::Passed passed{lane};
   const auto [executable, named] = code_->on(lane);
   Arguments buffers;
   ResultBuffers out(results.size());

@@ -36,10 +36,7 @@ void run::CompiledProgram::run_in_place(std::span<const void* const> arguments,
   Runtime& runtime = Runtime::get();
   const int device = module_->devices.empty() ? default_device() : module_->devices.front();
   Lane& lane = runtime.pass(device);
-  struct Passed {
-    Lane& lane;
-    ~Passed() { Runtime::done_dispatching(lane); }
-  } passed{lane};
+  const Runtime::Passed passed{lane};
   const auto [executable, named] = code_->on(lane);
   detail::SmallVector<PJRT_Buffer*, 16> in(module_->parameters.size());
   std::vector<std::shared_ptr<const void>> keep;  // of captures that lie elsewhere

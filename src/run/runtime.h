@@ -103,6 +103,11 @@ class Runtime {
   static void done_dispatching(Lane& lane) {
     lane.dispatching.fetch_sub(1, std::memory_order_release);
   }
+  /// Does that at its end.
+  struct Passed {
+    Lane& lane;
+    ~Passed() { done_dispatching(lane); }
+  };
 
  private:
   explicit Runtime(Config config);
