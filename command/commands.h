@@ -32,7 +32,7 @@ struct Run {
   std::vector<std::string> settings;                       // name=value
   std::string out, timeline, record, replay;
   std::int64_t repeat = 1;
-  bool time = false, json = false;
+  bool time = false, json = false, stats = false;
   std::string expect;  // a file of what the results must be
   double tolerance = 1e-6;
 };

@@ -147,9 +147,15 @@ int act(int count, char** arguments) try {
                   "operand on its stdin, one for each result "
                   "on its stdout; its attributes are in POSTERN_ATTRIBUTES as JSON")
       ->allow_extra_args(false);
-  run->add_option("--tap", options.taps,
-                  "print what this tap shows ('all': every tap), in place of calling its function")
-      ->allow_extra_args(false);
+  CLI::Option* const taps =
+      run->add_option(
+             "--tap", options.taps,
+             "print what this tap shows ('all': every tap), in place of calling its function; or "
+             "a pattern, 'layer_3/*': the results of the operations of that name, kind or line")
+          ->allow_extra_args(false);
+  run->add_flag("--stats", options.stats,
+                "print a table of what --tap shows, at the end, in place of the values")
+      ->needs(taps);
   run->add_option("--hook", hooks,
                   "print what this hook shows ('all': every hook), or NAME=COMMAND: this process "
                   "listens there, as --function has it")

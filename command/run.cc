@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <iostream>
 #include <map>
@@ -98,6 +99,27 @@ pn::Callee printer(const char* kind, bool json) {
   };
 }
 
+/// A table of what taps were shown; with `json` an object a line.
+std::string shown(const pn::listen::Stats& stats, bool json) {
+  if (!json) return stats.table();
+  std::string out;
+  const auto number = [](double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); };
+  for (const pn::listen::Series& s : stats.series())
+    out += Json{{"tap", s.name},
+                {"path", s.path},
+                {"firings", s.firings},
+                {"count", s.all.count},
+                {"nan", s.all.nan},
+                {"inf", s.all.inf},
+                {"min", number(s.all.min)},
+                {"max", number(s.all.max)},
+                {"mean", number(s.all.mean)},
+                {"rms", number(s.all.rms)}}
+               .dump() +
+           "\n";
+  return out;
+}
+
 /// Hooks that the user wants to see print, or are served by a process.
 void bind_hooks(const pn::Loaded& program, const Run& options, Processes& processes,
                 pn::RunOptions& run) {
@@ -116,8 +138,22 @@ void bind_hooks(const pn::Loaded& program, const Run& options, Processes& proces
   }
 }
 
-/// Functions of the taps that the user wants to see print what they are shown.
-void show_taps(const pn::Loaded& program, const std::vector<std::string>& wanted, bool json) {
+/// The program with a tap at each operation that matches.
+pn::Loaded with_taps(const pn::Loaded& program, const std::string& pattern,
+                     const std::set<std::string>& taps, const pn::Callee& shower) {
+  try {
+    return program.with_tap(pattern, shower);
+  } catch (const pn::TypeError& e) {
+    throw Problem(
+        usage,
+        fmt::format("--tap: the program has no tap '{}'; it has {}. {}", pattern,
+                    taps.empty() ? "none" : fmt::format("{}", fmt::join(taps, ", ")), e.what()));
+  }
+}
+
+/// Lets the taps that the user wants to see show it, and taps the operations that match.
+pn::Loaded show_taps(pn::Loaded program, const std::vector<std::string>& wanted,
+                     const pn::Callee& shower) {
   std::set<std::string> known;
   std::map<std::string, std::string> shown;  // function, name of a tap that calls it
   std::vector<const pn::SavedSite*> others;
@@ -130,13 +166,8 @@ void show_taps(const pn::Loaded& program, const std::vector<std::string>& wanted
       continue;
     }
     shown[site.function] = site.name;
-    pn::register_function(site.function, printer("tap", json), {.replace = true});
+    pn::register_function(site.function, shower, {.replace = true});
   }
-  for (const std::string& name : wanted)
-    if (name != "all" && !known.contains(name))
-      throw Problem(
-          usage, fmt::format("--tap: the program has no tap '{}'; it has {}", name,
-                             known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))));
   // What prints has taken the place of the function that these would call.
   for (const pn::SavedSite* const other : others)
     if (const auto found = shown.find(other->function); found != shown.end())
@@ -144,6 +175,9 @@ void show_taps(const pn::Loaded& program, const std::vector<std::string>& wanted
           usage,
           fmt::format("--tap {}: the tap '{}' calls '{}' too: show both, with --tap '{}' or all",
                       found->second, other->name, other->function, other->name));
+  for (const std::string& name : wanted)
+    if (name != "all" && !known.contains(name)) program = with_taps(program, name, known, shower);
+  return program;
 }
 
 void check_functions(const pn::Loaded& program, const pn::RunOptions& run) {
@@ -188,10 +222,12 @@ void deliver(std::chrono::nanoseconds limit) {
 int run(const Run& options) {
   pn::RunOptions how = settle(options);
   for (const std::string& path : options.libraries) pn::load_library(path);
-  const pn::Loaded program = pn::load(options.program, {.entry = options.entry});
+  pn::Loaded program = pn::load(options.program, {.entry = options.entry});
+  const pn::listen::Stats stats;
   Processes processes;
   for (const auto& [name, command] : options.functions) processes.serve(name, command);
-  show_taps(program, options.taps, options.json);
+  program = show_taps(program, options.taps,
+                      options.stats ? pn::Callee(stats) : printer("tap", options.json));
   bind_hooks(program, options, processes, how);
   if (options.replay.empty()) check_functions(program, how);
   const std::vector<pn::Tensor> arguments = read_inputs(options.inputs, options.named, program);
@@ -222,6 +258,7 @@ int run(const Run& options) {
   deliver(how.deadline);
   if (taping) taping->close();
   if (progress) std::cerr << '\r' << std::string(40, ' ') << '\r';
+  if (options.stats) (options.json ? std::cerr : std::cout) << shown(stats, options.json);
 
   if (!options.expect.empty())
     return as_expected(results, program, options.expect, options.tolerance) ? ok : failed;

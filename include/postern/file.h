@@ -4,8 +4,11 @@
 #include <postern/detail/api.h>
 #include <postern/detail/jit_core.h>
 #include <postern/program.h>
+#include <postern/tap.h>
+#include <postern/type.h>
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -57,6 +60,17 @@ POSTERN_API void save(const std::filesystem::path& file, const Lowered& program,
                                                  const SaveOptions& options = {},
                                                  Place place = Place::current());
 
+/// An operation of a program from a file, as the patterns of `with_tap` and its like find it.
+struct LoadedOperation {
+  /// The path of scopes and functions around it, as JAX names them, "jit(predict)/layer_3/tanh",
+  /// those of the calls that lead to it in front; "" where the file says none.
+  std::string name;
+  std::string operation;      // "stablehlo.tanh"; of what calls with whom, "func.call @relu"
+  std::vector<Type> results;  // but for tokens; an extent that is open is -1
+  bool constant;              // the same whatever the arguments are
+  Place place;  // the text's line; of artifacts the line that was exported, where it is known
+};
+
 /// A program from a file. Copies share it. Compiled when it is first run. Several threads may run
 /// one at once. No member throws but those that run it.
 ///
@@ -82,7 +96,36 @@ class Loaded {
   /// Returns the module as text; in VHLO where it came from a portable artifact.
   POSTERN_API const std::string& stablehlo() const;
 
-  /// Compiles now what the first run compiles else: nothing where sizes are open. Throws
+  /// Returns the operations in the order in which they stand, those of a function where it is
+  /// called. Throws what opening the program throws inside of another, and
+  /// Error(resource_exhausted) for more than a million.
+  POSTERN_API std::vector<LoadedOperation> operations(Place place = Place::current()) const;
+
+  /// Returns the same program with the results of each operation that matches shown to `fn`, which
+  /// takes an optional `const TapInfo&` and the results as leaves; constants are not shown.
+  /// `options` are those of a tap; its name is the operation's, or what kind it is where it has no
+  /// name. The program is then compiled as one that was traced.
+  ///
+  /// A pattern is the end of a name from one of its parts on ("tanh", "layer_3/tanh"), a kind of
+  /// operation ("stablehlo.tanh", "tanh", "@relu" for calls of that function), or a line
+  /// ("model.py:12", ":12" of a text); `*` stands for anything, also for several parts, and `?` for
+  /// a character. Throws TypeError when no operation matches, and what `operations` throws.
+  [[nodiscard]] POSTERN_API Loaded with_tap(const std::string& pattern, Callee fn,
+                                            const TapOptions& options = {}) const;
+  /// Does so with a hook in place of a tap: whoever runs the program decides what listens, by
+  /// RunOptions::hooks, live.h, or the live page. Throws the same.
+  [[nodiscard]] POSTERN_API Loaded with_hook(const std::string& pattern,
+                                             const TapOptions& options = {.live = true},
+                                             Place place = Place::current()) const;
+  /// Returns the same program with `fn` of the operands in place of each operation that matches:
+  /// traced, it gives as many results of the same types. Throws the same; where the program is
+  /// traced, TypeError for other results.
+  [[nodiscard]] POSTERN_API Loaded with_replacement(
+      const std::string& pattern, std::function<std::vector<Tensor>(const std::vector<Tensor>&)> fn,
+      Place place = Place::current()) const;
+
+  /// Compiles now what the first run compiles else: nothing where sizes are open
+  /// or something was changed. Throws
   /// CompileError, and what running throws for a program that cannot run here.
   POSTERN_API void compile(Place place = Place::current()) const;
 

@@ -42,7 +42,8 @@ struct Block {
   std::vector<Operation> operations;
 };
 struct Operation {
-  std::size_t name = 0, location = 0;                 // of Bytecode::operations, of attributes
+  static constexpr auto no_location = static_cast<std::size_t>(-1);
+  std::size_t name = 0, location = no_location;       // of Bytecode::operations, of attributes
   std::optional<std::size_t> attributes, properties;  // of attributes, of properties
   std::vector<std::size_t> operands, results;         // values
   std::vector<std::vector<Block>> regions;

@@ -109,7 +109,7 @@ Values Frame::run(const NodeRegion& region, std::span<const Tensor> arguments) {
       for (const std::string& name : node.operands) out.push_back(value(name));
       return out;
     }
-    Values results = checked_step(node);
+    Values results = shown_step(node);
     if (results.size() < node.results.size())
       throw Error(ErrorCode::internal, fmt::format("{} gave {} values in place of {}", node.name,
                                                    results.size(), node.results.size()));
@@ -119,6 +119,58 @@ Values Frame::run(const NodeRegion& region, std::span<const Tensor> arguments) {
     }
   }
   throw Error(ErrorCode::invalid_argument, "a body does not return");
+}
+
+namespace {
+
+/// A name behind the names that lead to it, but for those that it has itself.
+std::string joined(const std::string& path, const std::string& name) {
+  const std::string first = path.substr(0, path.find('/'));
+  if (path.empty() || (name.starts_with(first) && name.substr(first.size()).starts_with("/")))
+    return name;
+  return name.empty() ? path : fmt::format("{}/{}", path, name);
+}
+
+LoadedOperation described(const Module& module, const Node& node, const std::string& path,
+                          bool constant) {
+  const bool of_func = node.name == "call" || node.name == "func" || node.name == "return";
+  std::string operation = fmt::format("{}.{}", of_func ? "func" : "stablehlo", node.name);
+  if (!node.symbol.empty()) operation += fmt::format(" @{}", node.symbol);
+  const Location at = module.location(node);
+  std::vector<Type> results;
+  for (const std::string_view type : module.result_types(node))
+    if (type != mlir_token) results.push_back(open_type(type));
+  return {at.name.empty() ? "" : joined(path, at.name), std::move(operation), std::move(results),
+          constant, module.place(node)};
+}
+
+}  // namespace
+
+bool Constants::take(const Node& node) {
+  const auto known = [this](const std::string& name) { return known_.contains(name); };
+  if (!node.regions.empty() || !node.symbol.empty() || node.name.starts_with("rng") ||
+      !std::ranges::all_of(node.operands, known))
+    return false;
+  known_.insert(node.results.begin(), node.results.end());
+  return true;
+}
+
+Frame Frame::called_by(const Node& node) const {
+  if (!opened.around) return Frame(opened);
+  Frame out(opened, joined(path_, opened.module.location(node).name));
+  out.applied_ = applied_;
+  return out;
+}
+
+Values Frame::shown_step(const Node& node) {
+  if (!opened.around || applied_) return checked_step(node);
+  return opened.around(described(opened.module, node, path_, constants_.take(node)),
+                       operands_of(node), [&] {
+                         applied_ = applies_bodies(node.name);
+                         Values out = checked_step(node);
+                         applied_ = false;
+                         return out;
+                       });
 }
 
 /// What XLA has not seen may lack operands, attributes and bodies.
@@ -132,18 +184,20 @@ Values Frame::checked_step(const Node& node) {
   }
 }
 
+Values Frame::operands_of(const Node& node) const {
+  std::size_t stride = 1;  // of a loop half of the names may be its bodies'
+  if (node.name == "while" &&
+      opened.module.region(node.regions.at(0)).arguments.size() * 2 == node.operands.size())
+    stride = 2;
+  Values out;
+  for (std::size_t i = stride - 1; i < node.operands.size(); i += stride)
+    out.push_back(value(node.operands[i]));
+  return out;
+}
+
 Values Frame::step(const Node& node) {
-  Values x;
+  const Values x = operands_of(node);
   const Rule* const rule = rule_of(node.name);
-  if (node.name == "while") {  // half of the names are its bodies'
-    const std::size_t stride =
-        opened.module.region(node.regions.at(0)).arguments.size() * 2 == node.operands.size() ? 2
-                                                                                              : 1;
-    for (std::size_t i = stride - 1; i < node.operands.size(); i += stride)
-      x.push_back(value(node.operands[i]));
-  } else {
-    for (const std::string& name : node.operands) x.push_back(value(name));
-  }
   const Step step{*this, node, x};
   if (!rule) return as_written(step);
   if (has_bodies(node.name)) return (*rule)(step);
@@ -228,11 +282,46 @@ Values as_written(const Step& step, std::vector<std::string> handlers, bool cons
   return written(out, operands);
 }
 
+static bool is_portable(const std::string& text) { return text.find("\"vhlo.") != text.npos; }
+
+Opened::Opened(const std::string& text, std::string name,
+               std::vector<std::shared_ptr<const SiteSpec>> s, Around a)
+    : module(is_portable(text) ? from_vhlo(text) : text, std::move(name), !is_portable(text)),
+      sites(std::move(s)),
+      around(std::move(a)) {}
+
+std::vector<LoadedOperation> operations_in(const std::string& text, const std::string& name) {
+  constexpr std::size_t most = 1'000'000;
+  const Opened opened(text, name);
+  const Module& module = opened.module;
+  std::vector<LoadedOperation> out;
+  const auto add = [&](const auto& self, const NodeRegion& region, const std::string& path,
+                       Constants& constants) -> void {
+    for (const Node& node : region.nodes) {
+      if (node.name == "return") continue;
+      if (out.size() == most)
+        throw Error(ErrorCode::resource_exhausted,
+                    fmt::format("load: {}: it has more than {} operations, as often as its "
+                                "functions are called",
+                                name, most));
+      out.push_back(described(module, node, path, constants.take(node)));
+      if (node.name == "call" || node.name == "composite") {
+        Constants inside;
+        self(self, module.function(node.symbol), joined(path, module.location(node).name), inside);
+      }
+      if (!applies_bodies(node.name))
+        for (const std::size_t r : node.regions) self(self, module.region(r), path, constants);
+    }
+  };
+  Constants constants;
+  add(add, module.function("main"), "", constants);
+  return out;
+}
+
 Function open_module(const std::string& text, std::vector<std::shared_ptr<const SiteSpec>> sites,
-                     const std::string& name) {
-  const bool portable = text.find("\"vhlo.") != text.npos;
-  const auto opened = std::make_shared<const Opened>(portable ? from_vhlo(text) : text,
-                                                     std::move(sites), name, !portable);
+                     const std::string& name, std::vector<Change> changes) {
+  const auto opened =
+      std::make_shared<const Opened>(text, name, std::move(sites), around_of(std::move(changes)));
   return [opened](std::span<const Tensor> arguments) {
     return Frame(*opened).run(opened->module.function("main"), arguments);
   };

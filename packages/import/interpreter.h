@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "module.h"
@@ -16,34 +17,58 @@ namespace postern::internal::imported {
 
 using Values = std::vector<Tensor>;
 
-/// Opens a module, as the library's `open_imported`.
+/// Opens a module, as the library's `open_imported`; lists its operations.
 Function open_module(const std::string& text, std::vector<std::shared_ptr<const SiteSpec>> sites,
-                     const std::string& name);
+                     const std::string& name, std::vector<Change> changes);
+std::vector<LoadedOperation> operations_in(const std::string& text, const std::string& name);
+
+/// Throws TypeError when none matches.
+void require_match(const std::string& pattern, std::span<const LoadedOperation> all);
+/// Returns all that is done around operations, the first change nearest to them; nothing for none.
+Around around_of(std::vector<Change> changes);
 
 /// The module that is interpreted.
 struct Opened {
-  Opened(std::string text, std::vector<std::shared_ptr<const SiteSpec>> s, std::string name,
-         bool has_lines)
-      : module(std::move(text), std::move(name), has_lines), sites(std::move(s)) {}
+  Opened(const std::string& text, std::string name,
+         std::vector<std::shared_ptr<const SiteSpec>> s = {}, Around a = {});
   Module module;
   std::vector<std::shared_ptr<const SiteSpec>> sites;
+  Around around;
+};
+
+/// The values of a function that are the same whatever its arguments are.
+class Constants {
+ public:
+  /// Takes an operation, those before it having been taken. Returns whether its results are.
+  bool take(const Node& node);
+
+ private:
+  std::unordered_set<std::string_view> known_;
 };
 
 /// The values of a function, while it is interpreted. Tokens are empty Tensors.
 class Frame {
  public:
-  explicit Frame(const Opened& of) : opened(of) {}
+  explicit Frame(const Opened& of, std::string path = "") : opened(of), path_(std::move(path)) {}
   /// Interprets a body, and returns what it returns.
   Values run(const NodeRegion& region, std::span<const Tensor> arguments);
   const Tensor& value(const std::string& name) const;
   /// Returns the operation whose result has that name; null for an argument.
   const Node* maker(const std::string& name) const;
 
+  /// Returns a frame for the body of a function that is called there.
+  Frame called_by(const Node& node) const;
+
   const Opened& opened;
 
  private:
+  Values operands_of(const Node& node) const;
   Values step(const Node& node);
   Values checked_step(const Node& node);
+  Values shown_step(const Node& node);
+  const std::string path_;  // of names that lead here
+  Constants constants_;
+  bool applied_ = false;  // the body of an operation that applies it to elements is interpreted
   std::unordered_map<std::string_view, Tensor> values_;
   std::unordered_map<std::string_view, const Node*> makers_;
 };

@@ -107,7 +107,8 @@ enum {
   platforms = 9,
   module = 13,
   calling_convention = 14,
-  kept = 15
+  kept = 15,
+  vjp = 17
 };
 enum { devices = 18, unique_avals = 19, in_aval_indices = 22 };
 }  // namespace exported
@@ -200,10 +201,7 @@ void check_versions(const Table& root) {
                 fmt::format("it was exported for {} devices; one is what can be loaded", devices));
 }
 
-}  // namespace
-
-Imported read_jax_export(std::string_view bytes, const std::string& name) {
-  const Table root = Table::root(bytes);
+Imported read_exported(const Table& root, const std::string& name, int order) {
   const std::string_view module = root.bytes(exported::module);
   if (!module.starts_with(bytecode_magic)) refuse_damaged("it holds no module");
   check_versions(root);
@@ -233,7 +231,19 @@ Imported read_jax_export(std::string_view bytes, const std::string& name) {
     out.input_names = argument_names(*in, out.inputs.size());
   if (const auto results = root.table(exported::out_tree))
     add_leaves(*results, "result", most_results, 0, out.output_names);
-  return read_portable(module, name, "main", &out);
+  Imported read = read_portable(module, name, "main", &out);
+  constexpr int most_orders = 16;
+  if (const auto vjp = root.table(exported::vjp); vjp && order < most_orders) try {
+      read.vjp = std::make_shared<const Imported>(read_exported(*vjp, name, order + 1));
+    } catch (const Error&) {  // the function itself is none the worse
+    }
+  return read;
+}
+
+}  // namespace
+
+Imported read_jax_export(std::string_view bytes, const std::string& name) {
+  return read_exported(Table::root(bytes), name, 0);
 }
 
 }  // namespace postern::internal::imported

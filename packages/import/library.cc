@@ -6,7 +6,7 @@
 
 static void load() {
   using namespace postern::internal::imported;
-  set_reader({read_any, open_module});
+  set_reader({read_any, open_module, operations_in, require_match});
 }
 
 POSTERN_LIBRARY("postern_import", "0.1", load)

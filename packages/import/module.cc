@@ -79,6 +79,7 @@ std::string_view Node::part(std::string_view key) const {
 Module::Module(std::string text, std::string name, bool has_lines)
     : ModuleStrings{std::move(text), std::move(name)},
       MlirText(whole, called),
+      locations_(*this),
       operations_(read_operations(*this, true)) {
   for (std::size_t i = whole.find('\n'); has_lines && i != npos; i = whole.find('\n', i + 1))
     line_ends_.push_back(i);
@@ -110,7 +111,10 @@ Module::Module(std::string text, std::string name, bool has_lines)
 
 Place Module::place(const Node& node) const {
   const auto before = std::ranges::lower_bound(line_ends_, node.at) - line_ends_.begin();
-  if (line_ends_.empty()) return place_in_file(called, 0);
+  if (line_ends_.empty()) {  // an artifact's lines are those of the source, where it says them
+    const Location at = location(node);
+    return at.line ? place_in_file(at.file, at.line) : place_in_file(called, 0);
+  }
   return place_in_file(called, static_cast<std::uint32_t>(before + 1));
 }
 
@@ -251,9 +255,14 @@ void Module::read_arguments(const Node& node, const TextOperation& op) {
 }
 
 std::vector<std::string_view> Module::result_types(const Node& node) const {
+  TextSignature signature = signature_of(*this, operations_.all[node.number]);
   // The short form of a select, `: tensor<i1>, tensor<f32>`, begins with the condition's type.
-  if (node.name == "select" && text_[node.at] != '"') return {};
-  return signature_of(*this, operations_.all[node.number]).results;
+  if (const std::size_t comma = skip_space(signature.end);
+      node.name == "select" && text_[node.at] != '"' && at(comma) == ',') {
+    std::size_t end = 0;
+    return {type(types(comma + 1, end).at(0))};
+  }
+  return std::move(signature.results);
 }
 std::vector<std::string_view> Module::operand_types(const Node& node) const {
   return signature_of(*this, operations_.all[node.number]).operands;

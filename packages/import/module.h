@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "location.h"
 #include "text_operations.h"
 
 namespace postern::internal::imported {
@@ -63,6 +64,7 @@ class Module : ModuleStrings, public MlirText {
   /// `prefix` in front of their names. Names in `text` get it too.
   std::string functions_named(std::string& text, std::string_view prefix) const;
   Place place(const Node& node) const;
+  Location location(const Node& node) const { return locations_.of(text_of(node)); }
   const std::string& name() const { return called; }
 
  private:
@@ -75,6 +77,7 @@ class Module : ModuleStrings, public MlirText {
   std::vector<std::string> arguments_in(std::size_t open) const;
   void read_arguments(const Node& node, const TextOperation& op);
 
+  const Locations locations_;
   std::vector<std::size_t> line_ends_;  // none where there are no lines
   TextOperations operations_;
   std::vector<NodeRegion> regions_;

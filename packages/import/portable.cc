@@ -188,7 +188,8 @@ class Writer {
     for (const auto& [key, text] : others)
       out_.text += fmt::format("{}{} = {}", comma(), mlir_quoted(key), text);
     if (!others.empty()) out_.text += "}";
-    out_.text += fmt::format(" : ({}) -> ({})\n", types(op.operands), types(op.results));
+    out_.text += fmt::format(" : ({}) -> ({}){}\n", types(op.operands), types(op.results),
+                             op.location == npos ? "" : location_text(vhlo_.location(op.location)));
   }
   std::string values(const std::vector<std::size_t>& list) const {
     Separator comma;
@@ -372,9 +373,10 @@ class Writer {
                  vhlo_.attribute(Vhlo::find(own, "output_operand_aliases")).text},
                 {"result_layouts", out_rows}});
     write_tail(op, others);
-    ImportedCall about{target, std::move(attributes),   {}, {}, false,
-                       false,  vhlo_.place(op.location)};
-    if (about.place.line == 0) about.place = place_in_file(name_, 0);
+    ImportedCall about{target, std::move(attributes),  {}, {}, false,
+                       false,  place_in_file(name_, 0)};
+    if (const Location at = vhlo_.location(op.location); at.line)
+      about.place = place_in_file(at.file, at.line);
     about.side_effect =
         vhlo_.attribute(Vhlo::find(own, "has_side_effect"), Kind::boolean, "has_side_effect")
             .integer != 0;
@@ -413,6 +415,7 @@ class Writer {
     return fmt::format("#vhlo.array_v1<[{}]>", out);
   }
 
+  static constexpr auto npos = Operation::no_location;
   const std::string &name_, &entry_;
   const Exported* const exported_;
   Bytecode code_;

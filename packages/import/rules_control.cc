@@ -11,8 +11,7 @@ namespace postern::internal::imported {
 namespace {
 
 Values call_rule(const Step& s) {
-  Frame inner(s.frame.opened);
-  return inner.run(s.module().function(s.node.symbol), s.x);
+  return s.frame.called_by(s.node).run(s.module().function(s.node.symbol), s.x);
 }
 
 /// Those that are no tokens, and back.

@@ -434,34 +434,43 @@ Attribute Vhlo::host_attribute(std::size_t index) {
   }
 }
 
-// Of names, calls and sums of locations the first part is nearest to the operation.
-Place Vhlo::place(std::size_t location) {
+// As Locations reads them in a text.
+Location Vhlo::location(std::size_t index) {
+  Location out;
+  bool outermost = true;
   for (int steps = 0; steps < 100; ++steps) {
-    const Bytecode::Entry& entry = code_.attributes.at(location);
-    if (entry.dialect != "builtin" || !entry.custom) return {};
+    const Bytecode::Entry& entry = code_.attributes.at(index);
+    if (entry.dialect != "builtin" || !entry.custom) return out;
     ByteReader in(entry.bytes);
     const std::uint64_t code = in.number();
     auto next = [&] { return in.index(code_.attributes.size(), "location"); };
     switch (code) {
-      case 10: location = next(); break;  // callee, caller
-      case 12:                            // several
-        if (in.count()) location = next();
+      case 10:  // callee, caller
+        index = next();
+        outermost = false;
         break;
-      case 14:  // a name, and where
-        static_cast<void>(next());
-        location = next();
+      case 12:  // several
+        if (in.count() == 0) return out;
+        index = next();
         break;
+      case 14: {  // a name, and where
+        const std::size_t name = next();
+        if (outermost) out.name = attribute(name, Kind::string, "a location's name").bytes;
+        outermost = false;
+        index = next();
+        break;
+      }
       case 11:
       case 22: {
-        const std::string file(attribute(next(), Kind::string, "a file's name").bytes);
+        out.file = attribute(next(), Kind::string, "a file's name").bytes;
         if (code == 22) in.number();  // how many numbers follow
-        return place_in_file(
-            file, static_cast<std::uint32_t>(std::min<std::uint64_t>(in.number(), 1u << 30)));
+        out.line = static_cast<std::uint32_t>(std::min<std::uint64_t>(in.number(), 1u << 30));
+        return out;
       }
-      default: return {};
+      default: return out;
     }
   }
-  return {};
+  return out;
 }
 
 }  // namespace postern::internal::imported

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "bytecode.h"
+#include "location.h"
 #include "spi.h"
 
 namespace postern::internal::imported {
@@ -79,8 +80,8 @@ class Vhlo {
   static std::size_t find(const Named& all, std::string_view name);
   /// Converts it to what a host function is given; what it could not read is given as its text.
   Attribute host_attribute(std::size_t index);
-  /// Returns the line of the source nearest to that location, if there is one.
-  Place place(std::size_t location);
+  /// Returns the name and the line of a location, as far as it has them.
+  Location location(std::size_t index);
 
  private:
   class Deeper;

@@ -245,7 +245,6 @@ class Preparation {
   void hide(Operation& op, std::size_t operand, std::vector<Operation>& before) {
     Operation barrier;
     barrier.name = barrier_;
-    barrier.location = op.location;
     barrier.operands = {op.operands[operand]};
     barrier.results = {code_.value_types.size()};
     code_.value_types.push_back(code_.value_types[op.operands[operand]]);

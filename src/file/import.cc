@@ -58,23 +58,14 @@ namespace {
 
 std::atomic<const Reader*> the_reader{nullptr};
 
-/// Opens the package for a program of that name.
-const Reader& reader(const std::string& name) {
+}  // namespace
+
+const Reader& reader_for(const std::string& name) {
   const std::string refusal = fmt::format("load: {}: this is no saved program, and ", name);
   return *platforms::brought_by(the_reader, "import", "load", refusal);
 }
 
-}  // namespace
-
 void set_reader(const Reader& reader) { the_reader = new Reader(reader); }
-
-Imported read_imported(std::string_view text, const std::string& name, const std::string& entry) {
-  return reader(name).read(text, name, entry);
-}
-Function open_imported(const std::string& text, std::vector<SitePtr> sites,
-                       const std::string& name) {
-  return reader(name).open(text, std::move(sites), name);
-}
 
 AtOnce::AtOnce() : untraced_(std::make_unique<Untraced>()) {}
 AtOnce::~AtOnce() = default;

@@ -2,6 +2,7 @@
 #pragma once
 #include <postern/attributes.h>
 #include <postern/detail/api.h>
+#include <postern/file.h>
 #include <postern/place.h>
 #include <postern/tensor.h>
 
@@ -28,30 +29,48 @@ struct Imported {
   std::vector<std::string> handlers;  // FFI handlers that it calls
   std::string text;                   // with the custom calls that are sites made calls of ours
   bool open = false;  // in sizes, -1 in `inputs` and `outputs`: XLA can't have the text
+  // Of the arguments and a cotangent for each result the arguments' cotangents, where the file has
+  // that program.
+  std::shared_ptr<const Imported> vjp;
 };
 
 /// A module as a function of tensors: writes its operations into the current trace.
 using Function = std::function<std::vector<Tensor>(std::span<const Tensor>)>;
 
+/// What stands around each operation while a module is interpreted: is given the operation, its
+/// operands and what computes its results, and returns results. Not around those in the bodies of
+/// reductions and the like, which are applied to elements.
+using Around =
+    std::function<std::vector<Tensor>(const LoadedOperation&, std::span<const Tensor> operands,
+                                      const std::function<std::vector<Tensor>()>& compute)>;
+
+/// What is done at the operations that match a pattern, see Loaded::with_tap.
+struct Change {
+  std::string pattern;
+  Around around;
+};
+
 /// What the package does.
 struct Reader {
+  /// Reads a module: StableHLO in its own form, as JAX's `lower().as_text()` prints it, a portable
+  /// artifact, or what `jax.export` writes. `entry`: the function that is wanted; empty: @main, or
+  /// the only one that is public. Custom calls become sites that call the function of the target's
+  /// name, but for targets that XLA serves itself or that have an FFI handler. `name` is for errors
+  /// and places. Throws Error: invalid_argument for what is no such module, data_loss for a damaged
+  /// one, unimplemented for what a file may say that we cannot run; PluginError where the package
+  /// is missing.
+  Imported read_imported(std::string_view text, const std::string& name, const std::string& entry);
   Imported (*read)(std::string_view text, const std::string& name, const std::string& entry);
   /// Opens the text of an Imported, whose sites these are.
   Function (*open)(const std::string& text, std::vector<std::shared_ptr<const SiteSpec>> sites,
-                   const std::string& name);
+                   const std::string& name, std::vector<Change> changes);
+  std::vector<LoadedOperation> (*operations)(const std::string& text, const std::string& name);
+  /// Throws TypeError when none matches.
+  void (*require_match)(const std::string& pattern, std::span<const LoadedOperation> all);
 };
 
-/// Reads a module: StableHLO in its own form, as JAX's `lower().as_text()` prints it, a portable
-/// artifact, or what `jax.export` writes. `entry`: the function that is wanted; empty: @main, or
-/// the only one that is public. Custom calls become sites that call the function of the target's
-/// name, but for targets that XLA serves itself or that have an FFI handler. `name` is for errors
-/// and places. Throws Error: invalid_argument for what is no such module, data_loss for a damaged
-/// one, unimplemented for what a file may say that we cannot run; PluginError where the package is
-/// missing.
-Imported read_imported(std::string_view text, const std::string& name, const std::string& entry);
-/// Returns the module as a function.
-Function open_imported(const std::string& text, std::vector<std::shared_ptr<const SiteSpec>> sites,
-                       const std::string& name);
+/// Returns the package, opened for a program of that name. Throws PluginError where it is missing.
+const Reader& reader_for(const std::string& name);
 /// Takes what the package does, while it is loaded.
 POSTERN_API void set_reader(const Reader& reader);
 

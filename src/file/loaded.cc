@@ -5,6 +5,7 @@
 
 #include <postern/devices.h>
 #include <postern/native.h>
+#include <postern/transforms.h>
 
 #include <algorithm>
 #include <optional>
@@ -33,21 +34,21 @@ std::vector<std::string> Loaded::required_functions() const {
   return {names.begin(), names.end()};
 }
 
-namespace {
-
-/// Whether an extent is what the program takes, or it takes any.
-bool fits(const Tensor& x, const Type& type) {
+bool file::fits(const Tensor& x, const Type& type) {
   const auto same = [](std::int64_t is, std::int64_t wanted) { return is == wanted || wanted < 0; };
   return x.has_value() && x.dtype() == type.dtype && std::ranges::equal(x.dims(), type.dims, same);
 }
+
+namespace {
 
 void require_fit(const detail::LoadedProgram& program, std::span<const Tensor> arguments) {
   const std::vector<Type>& wanted = program.inputs;
   check(arguments.size() == wanted.size(), "the saved program takes {} arguments {}, {} came",
         wanted.size(), to_string(wanted), arguments.size());
   for (std::size_t i = 0; i < wanted.size(); ++i)
-    check(fits(arguments[i], wanted[i]), "argument {} of the saved program must be {}, got {}", i,
-          to_string(wanted[i]), type_text(arguments[i]));
+    check(file::fits(arguments[i], wanted[i]),
+          "argument {} of the saved program must be {}, got {}", i, to_string(wanted[i]),
+          type_text(arguments[i]));
 }
 
 /// Whether it becomes part of a program that is traced. What is over several devices runs alone, at
@@ -59,7 +60,7 @@ bool is_traced(const detail::LoadedProgram& program, std::span<const Tensor> arg
 }
 
 /// Writes the program's operations into the trace that there is.
-Tensors traced(const detail::LoadedProgram& program, std::span<const Tensor> arguments) {
+Tensors written(const detail::LoadedProgram& program, std::span<const Tensor> arguments) {
   require_fit(program, arguments);
   const run::ProgramModule& module = *program.module;
   if (module.partitioned() || !module.global_inputs.empty())
@@ -67,11 +68,53 @@ Tensors traced(const detail::LoadedProgram& program, std::span<const Tensor> arg
                 fmt::format("load: {}: a program over several devices or processes runs alone, "
                             "not inside of another",
                             program.name));
-  program.opening(
-      [&] { program.function = imported::open_imported(module.text, module.sites, program.name); });
+  program.opening([&] {
+    program.function = imported::reader_for(program.name)
+                           .open(module.text, module.sites, program.name, program.changes);
+  });
   Tensors taken;
   for (const int i : module.parameters) taken.push_back(arguments[static_cast<std::size_t>(i)]);
   return program.function(taken);
+}
+
+/// Whether its operations can be differentiated.
+bool has_derivative(const detail::LoadedProgram& program, std::span<const Tensor> arguments) {
+  program.trying([&] {
+    std::vector<Type> types;
+    for (const Tensor& x : arguments) types.push_back(x.type());
+    const auto f = [&](const Tensors& x) { return written(program, x); };
+    try {
+      trace_program("a derivative", types, [&](TensorSpan x) {
+        auto [y, pull_back] = vjp(f, Tensors(x.begin(), x.end()));
+        return std::get<0>(pull_back(y));
+      });
+    } catch (const Error&) {
+      program.has_derivative = false;
+    }
+  });
+  return program.has_derivative;
+}
+
+/// Writes the program, with the derivative that came along where its operations have none.
+Tensors traced(const detail::LoadedProgram& program, std::span<const Tensor> arguments) {
+  if (!program.vjp || has_derivative(program, arguments)) return written(program, arguments);
+  // The rules are traced when a derivative is taken, and the caller may have let go by then.
+  const auto self = program.shared_from_this();
+  const auto f = [self](const Tensors& x) { return written(*self, x); };
+  const auto forward = [self](const Tensors& x) { return std::pair{traced(*self, x), x}; };
+  const auto backward = [self](Tensors all, const Tensors& cotangents) {
+    const std::size_t count = all.size();
+    const std::vector<Type>& wanted = self->vjp->inputs;
+    for (std::size_t i = 0; i < cotangents.size(); ++i) {
+      const bool has = cotangents[i].has_value() && is_differentiable(cotangents[i].dtype());
+      all.push_back(has ? cotangents[i] : zeros(wanted.at(count + i)));
+    }
+    Tensors out = traced(*self->vjp, all);
+    for (std::size_t i = 0; i < count; ++i)
+      if (!is_differentiable(all[i].dtype())) out.at(i) = Tensor();
+    return out;
+  };
+  return custom_vjp(f, forward, backward)(Tensors(arguments.begin(), arguments.end()));
 }
 
 /// The program for whatever sizes come.
@@ -149,14 +192,14 @@ std::vector<Tensor> run_loaded(const detail::LoadedProgram& program,
 std::vector<Tensor> Loaded::run(const std::vector<Tensor>& arguments, Place place) const {
   PlaceScope at(place.known() ? place : program_->place);
   if (is_traced(*program_, arguments)) return traced(*program_, arguments);
-  if (program_->open) return jitted(*program_)(arguments);
+  if (program_->is_traced()) return jitted(*program_)(arguments);
   return run_loaded(*program_, arguments, nullptr);
 }
 
 std::vector<Tensor> Loaded::run(const std::vector<Tensor>& arguments, const RunOptions& options,
                                 Place place) const {
   PlaceScope at(place);
-  if (program_->open) return jitted(*program_).run(options, arguments);
+  if (program_->is_traced()) return jitted(*program_).run(options, arguments);
   std::vector<Tensor> results = run_loaded(*program_, arguments, &options);
   for (const Tensor& t : results) t.block_until_ready();
   return results;
@@ -164,7 +207,7 @@ std::vector<Tensor> Loaded::run(const std::vector<Tensor>& arguments, const RunO
 
 void Loaded::compile(Place place) const {
   PlaceScope at(place);
-  if (!program_->open) static_cast<void>(compiled(*program_));
+  if (!program_->is_traced()) static_cast<void>(compiled(*program_));
 }
 
 Native native(const Loaded& program, const std::vector<Type>& types, Place place) {
@@ -173,14 +216,14 @@ Native native(const Loaded& program, const std::vector<Type>& types, Place place
   Tensors given;
   for (const Type& t : types.empty() ? loaded.inputs : types) given.push_back(abstract(t));
   require_fit(loaded, given);
-  if (loaded.open) return native(jitted(loaded).lower(given));
+  if (loaded.is_traced()) return native(jitted(loaded).lower(given));
   return Native(std::make_shared<const detail::NativeProgram>(compiled(loaded), loaded.inputs));
 }
 
 Run<std::vector<Tensor>> Loaded::start(const std::vector<Tensor>& arguments,
                                        const RunOptions& options, Place place) const {
   PlaceScope at(place);
-  if (program_->open) return jitted(*program_).start_with(options, arguments);
+  if (program_->is_traced()) return jitted(*program_).start_with(options, arguments);
   return {detail::start_run(ready(*program_, arguments), arguments, options),
           std::vector<Tensor>(outputs().size())};
 }

@@ -10,23 +10,44 @@
 
 namespace postern::detail {
 
-struct LoadedProgram {
-  using Tensors = std::vector<Tensor>;
+struct LoadedProgram;
 
+/// What a program is.
+struct LoadedFile {
   std::shared_ptr<const internal::run::ProgramModule> module;
   std::vector<Type> inputs, outputs;
   std::vector<std::string> input_names, output_names;
   std::vector<SavedSite> sites;
   std::vector<internal::file::SavedBlock> blocks;
-  std::vector<std::string> handlers;  // FFI handlers that it calls
-  std::string name;                   // for errors
-  Place place;                        // where it was loaded
-  bool open = false;                  // in sizes: compiled for those that come
+  std::vector<std::string> handlers;                // FFI handlers that it calls
+  std::string name;                                 // for errors
+  Place place;                                      // where it was loaded
+  bool open = false;                                // in sizes: compiled for those that come
+  std::vector<internal::imported::Change> changes;  // each around those before it
+  std::shared_ptr<const LoadedProgram> vjp;         // as in Imported; null where the file has none
 
-  mutable internal::Once compiling, opening, jitting;
+  /// Whether XLA gets what tracing it writes, and not the module as it came.
+  bool is_traced() const { return open || !changes.empty(); }
+};
+
+/// How it runs, made when it is first needed.
+struct LoadedProgram : LoadedFile, std::enable_shared_from_this<LoadedProgram> {
+  using Tensors = std::vector<Tensor>;
+  LoadedProgram() = default;
+  explicit LoadedProgram(LoadedFile file) : LoadedFile(std::move(file)) {}
+
+  mutable internal::Once compiling, opening, jitting, trying;
+  mutable bool has_derivative = true;  // of its own, by its operations
   mutable std::shared_ptr<const internal::run::CompiledProgram> compiled;
   mutable internal::imported::Function function;  // that writes its operations into a trace
   mutable std::optional<Jitted<std::function<Tensors(const Tensors&)>>> jitted;
 };
 
 }  // namespace postern::detail
+
+namespace postern::internal::file {
+
+/// Returns whether a tensor is of that type, where an extent below 0 is any.
+bool fits(const Tensor& x, const Type& type);
+
+}  // namespace postern::internal::file

@@ -229,9 +229,8 @@ std::shared_ptr<detail::LoadedProgram> loaded(std::vector<Type> inputs, run::Pro
 
 }  // namespace
 
-static Loaded load_imported(std::string_view text, const std::string& name,
-                            const std::string& entry, const Place& place) {
-  imported::Imported imported = imported::read_imported(text, name, entry);
+static std::shared_ptr<detail::LoadedProgram> loaded(imported::Imported imported,
+                                                     const std::string& name, const Place& place) {
   run::ProgramModule module;
   module.text = std::move(imported.text);
   module.results = std::move(imported.outputs);
@@ -242,7 +241,8 @@ static Loaded load_imported(std::string_view text, const std::string& name,
   program->input_names = std::move(imported.input_names);
   program->output_names = std::move(imported.output_names);
   program->open = imported.open;
-  return Loaded(std::move(program));
+  if (imported.vjp) program->vjp = loaded(*imported.vjp, name, place);
+  return program;
 }
 
 /// `first`: the first line's format and who wrote it.
@@ -266,7 +266,8 @@ static void check_format(std::string_view first, const std::string& name) {
 // itself.
 Loaded load_text(std::string_view text, const std::string& name, const LoadOptions& options,
                  Place place) {
-  if (!text.starts_with(first_words)) return load_imported(text, name, options.entry, place);
+  if (!text.starts_with(first_words))
+    return Loaded(loaded(imported::reader_for(name).read(text, name, options.entry), name, place));
   if (!options.entry.empty() && options.entry != "main")
     refuse(ErrorCode::not_found, name,
            fmt::format("it has no function '{}': what is saved is one function", options.entry));

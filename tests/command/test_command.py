@@ -355,6 +355,28 @@ def test_processes_serve_functions(programs, worker):
     assert "f32[3] " in run(*scale, program="loop.mlir")
 
 
+def test_operations_are_shown_by_patterns(tmp_path):
+    arguments = []
+    for name, dims in (("x", (2, 3)), ("v", (3, 3)), ("w", (3, 3))):
+        arguments.append(tmp_path / f"{name}.npy")
+        np.save(arguments[-1], np.sin(np.arange(np.prod(dims), dtype=np.float32)).reshape(dims))
+
+    def run(*options, **expected):
+        return postern("run", DATA / "scopes.jax", *arguments, *options, **expected)
+
+    shown = run("--tap", "layer_0/tanh")
+    assert shown.startswith("jit(scopes)/layer_0/tanh: [[-0.1345")
+    table = run("--tap", "layer_?/tanh", "--tap", "sine", "--stats")
+    assert all(f"jit(scopes)/layer_{i}/tanh" in table for i in (0, 1)) and "loop/sin" in table
+    told = run("--tap", "sine", "--stats", "--json").splitlines()
+    line = json.loads(next(t for t in told if "firings" in t))
+    assert line["tap"].endswith("loop/sin") and line["firings"] == 3 and line["nan"] == 0
+    assert "no operation of the program matches 'layer_9/*'; there are" in run(
+        "--tap", "layer_9/*", code=2
+    )
+    assert "--stats requires --tap" in run("--stats", code=2)
+
+
 def test_a_tap_is_shown_alone_where_its_function_is_its_own(programs):
     assert postern(
         "run", programs / "two_taps.mlir", "[1,2,3]", "--tap", "a", "--tap", "b"

@@ -387,6 +387,8 @@ TEST(Places, OfFunctionsOfFunctions) {
   const auto grows = [](Tensor v) { return concatenate({v, v}); };
   const auto yes = [](Tensor) { return Tensor(true); };
   const auto show = [](View<const int>) {};
+  const Loaded loaded =
+      load_text("func.func @main(%x: tensor<f32>) -> tensor<f32> {return %x : tensor<f32>}");
   const auto twice = [](View<const float> in, View<float> out) { out[0] = in[0]; };
   const auto fwd = [](Tensor v) { return std::pair{v, v}; };
   const auto bwd = [](Tensor, Tensor ct) { return std::pair{ct, ct}; };
@@ -441,6 +443,9 @@ TEST(Places, OfFunctionsOfFunctions) {
                     WRONG(ppermute(x, "a", {})),
                     WRONG(axis_index("a")),
                     WRONG(axis_size("a")),
+                    WRONG(loaded.with_tap("none", show)),
+                    WRONG(loaded.with_hook("none")),
+                    WRONG(loaded.with_replacement("none", nullptr)),
                     WRONG(jit(f)(none)),
                     WRONG(jit(f)(leaked())),
                     WRONG(jit(f, {.donate = {5}})(x)),

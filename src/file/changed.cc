@@ -1,0 +1,103 @@
+// What taps, hooks and replacements do inside of programs from files. It is done while the program
+// is interpreted, so that what is written is an ordinary program.
+#include <postern/hook.h>
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "file/loaded.h"
+#include "trace/trace.h"
+
+namespace postern {
+using namespace internal;
+
+namespace {
+
+using Tensors = std::vector<Tensor>;
+
+std::string name_of(const LoadedOperation& at) { return at.name.empty() ? at.operation : at.name; }
+
+/// The program with one change more, of which at least one operation is.
+Loaded changed(const Loaded& program, const std::string& pattern, imported::Around around) {
+  imported::reader_for(program.internal()->name).require_match(pattern, program.operations());
+  const detail::LoadedFile& file = *program.internal();
+  auto out = std::make_shared<detail::LoadedProgram>(file);
+  out->changes.push_back({pattern, std::move(around)});
+  return Loaded(std::move(out));
+}
+
+/// What takes an operation's place must give what it gave.
+void require_results(const LoadedOperation& at, std::span<const Tensor> results) {
+  if (std::ranges::equal(results, at.results, file::fits)) return;
+  std::vector<std::string> got;
+  for (const Tensor& x : results) got.push_back(type_text(x));
+  throw_type_error(fmt::format("with_replacement: in place of '{}' results must be {}, got ({})",
+                               name_of(at), to_string(at.results), fmt::join(got, ", ")));
+}
+
+/// Shows results, but for tokens; those that are known, as sizes are, stay so.
+imported::Around shown_results(std::function<Tensors(const std::string&, const Tensors&)> show) {
+  return [show = std::move(show)](const LoadedOperation& at, std::span<const Tensor>,
+                                  const std::function<Tensors()>& compute) {
+    Tensors results = compute(), values;
+    if (at.constant) return results;
+    std::vector<std::size_t> numbers;
+    for (std::size_t i = 0; i < results.size(); ++i)
+      if (results[i].has_value()) {
+        numbers.push_back(i);
+        values.push_back(results[i]);
+      }
+    if (values.empty()) return results;
+    const PlaceScope::Replace place(at.place);
+    const Tensors passed = show(name_of(at), values);
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+      if (!imported::is_known(values[i])) results[numbers[i]] = passed[i];
+    return results;
+  };
+}
+
+}  // namespace
+
+std::vector<LoadedOperation> Loaded::operations(Place place) const {
+  PlaceScope at(place);
+  return imported::reader_for(program_->name).operations(program_->module->text, program_->name);
+}
+
+Loaded Loaded::with_tap(const std::string& pattern, Callee fn, const TapOptions& options) const {
+  PlaceScope at(fn.place());
+  return changed(*this, pattern,
+                 shown_results([fn, options](const std::string& name, const Tensors& values) {
+                   TapOptions named = options;
+                   named.name = name;
+                   if (values.size() == 1) return Tensors{tap(named, values[0], fn)};
+                   return tap(named, values, fn);
+                 }));
+}
+
+Loaded Loaded::with_hook(const std::string& pattern, const TapOptions& options, Place place) const {
+  PlaceScope at(place);
+  return changed(*this, pattern,
+                 shown_results([options](const std::string& name, const Tensors& values) {
+                   TapOptions named = options;
+                   named.name = name;
+                   if (values.size() == 1) return Tensors{hook(named, values[0])};
+                   return hook(named, values);
+                 }));
+}
+
+Loaded Loaded::with_replacement(const std::string& pattern,
+                                std::function<Tensors(const Tensors&)> fn, Place place) const {
+  PlaceScope here(place);
+  check(static_cast<bool>(fn), "with_replacement: there is no function");
+  return changed(*this, pattern,
+                 [fn = std::move(fn)](const LoadedOperation& at, std::span<const Tensor> operands,
+                                      const std::function<Tensors()>&) {
+                   Tensors given;
+                   std::ranges::copy_if(operands, std::back_inserter(given), &Tensor::has_value);
+                   Tensors results = fn(given);
+                   require_results(at, results);
+                   return results;
+                 });
+}
+
+}  // namespace postern
