@@ -48,7 +48,7 @@ struct Attach {
 };
 int attach(const Attach& options);
 
-int show(const std::string& program, const std::string& entry, bool json);
+int show(const std::string& program, const std::string& entry, bool operations, bool json);
 int doctor(bool json);
 /// One timeline of those that the processes of a job wrote; says who waited for whom.
 int merge_timelines(const std::string& to, const std::vector<std::string>& files);

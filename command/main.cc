@@ -182,11 +182,13 @@ int act(int count, char** arguments) try {
       "results --time");
 
   std::string program;
-  bool json = false;
+  bool json = false, operations = false;
   CLI::App* const show =
       app.add_subcommand("show", "Show a program's inputs, outputs, calls and taps");
   show->add_option("PROGRAM", program, "what postern::save wrote, or StableHLO text")->required();
   add_entry(*show, options.entry);
+  show->add_flag("--operations", operations,
+                 "list its operations too: what `postern run --tap PATTERN` finds them by");
   show->add_flag("--json", json, "print one JSON object");
   CLI::App* const check =
       app.add_subcommand("check", "Run a program and compare its results with what they must be");
@@ -237,7 +239,7 @@ int act(int count, char** arguments) try {
     return app.exit(e) == 0 ? command::ok : command::usage;
   }
   if (complete->parsed()) std::cout << completion;
-  if (show->parsed()) return command::show(program, options.entry, json);
+  if (show->parsed()) return command::show(program, options.entry, operations, json);
   if (check->parsed()) return command::run(options);
   if (doctor->parsed()) return command::doctor(json);
   if (attach->parsed()) {

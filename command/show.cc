@@ -46,7 +46,7 @@ std::string with_names(const std::vector<pn::Type>& types, const std::vector<std
 
 }  // namespace
 
-int show(const std::string& path, const std::string& entry, bool json) {
+int show(const std::string& path, const std::string& entry, bool operations, bool json) {
   const pn::Loaded program = pn::load(path, {.entry = entry});
   if (json) {
     Json sites = Json::array();
@@ -59,11 +59,19 @@ int show(const std::string& path, const std::string& entry, bool json) {
                        {"results", types(s.results)},
                        {"effect", text_of(s.effect)},
                        {"place", pn::to_string(s.place)}});
+    Json listed = Json::array();
+    if (operations)
+      for (const pn::LoadedOperation& at : program.operations())
+        listed.push_back({{"name", at.name},
+                          {"operation", at.operation},
+                          {"results", types(at.results)},
+                          {"place", pn::to_string(at.place)}});
     std::cout << Json{{"inputs", types(program.inputs())},
                       {"outputs", types(program.outputs())},
                       {"input_names", program.input_names()},
                       {"output_names", program.output_names()},
                       {"sites", sites},
+                      {"operations", listed},
                       {"functions", program.required_functions()}}
                      .dump(2)
               << '\n';
@@ -81,6 +89,11 @@ int show(const std::string& path, const std::string& entry, bool json) {
   const auto functions = program.required_functions();
   std::cout << "functions  "
             << (functions.empty() ? "none" : fmt::format("{}", fmt::join(functions, ", "))) << '\n';
+  if (operations)
+    for (const pn::LoadedOperation& at : program.operations())
+      if (!at.constant)
+        std::cout << fmt::format("{}  {} {}, {}\n", at.name.empty() ? "-" : at.name, at.operation,
+                                 pn::to_string(at.results), pn::to_string(at.place));
   return ok;
 }
 
