@@ -23,60 +23,58 @@ void put(const std::string& value, const char** out) {
 /// Enters read(attributes) when there is one of that name.
 template <class Read>
 int with_attribute(const pn_firing* firing, const char* name, const void* out, const Read& read) {
-  return c::guarded([&] {
-    check(firing && firing->attributes && name && out, "pn_attribute: firing, name or out is NULL");
-    const file::Json json = file::Json::parse(firing->attributes, nullptr, false);
-    check(json.is_object(), "pn_attribute: the firing's attributes are no JSON object");
-    const Attributes all = file::attributes_from(json);
-    if (!all.has(name))
-      return c::refuse(PN_NOT_FOUND, fmt::format("pn_attribute: there is no '{}' in {}",
-                                                 one_line(name), to_string(all)));
-    read(all);
-    return int{PN_OK};
-  });
+  return c::guarded(
+      firing && firing->attributes && name && out, "pn_attribute: firing, name or out", [&] {
+        const file::Json json = file::Json::parse(firing->attributes, nullptr, false);
+        check(json.is_object(), "pn_attribute: the firing's attributes are no JSON object");
+        const Attributes all = file::attributes_from(json);
+        if (!all.has(name))
+          return c::refuse(PN_NOT_FOUND, fmt::format("pn_attribute: there is no '{}' in {}",
+                                                     one_line(name), to_string(all)));
+        read(all);
+        return int{PN_OK};
+      });
 }
 
-template <class T, class Out>
-int value_of(const pn_firing* firing, const char* name, Out* out) {
+/// What C has as `Out`.
+template <class Out>
+using Held =
+    std::conditional_t<std::is_same_v<Out, int>, bool,
+                       std::conditional_t<std::is_same_v<Out, const char*>, std::string, Out>>;
+
+template <class Out>
+int get(const pn_firing* firing, const char* name, Out* out) {
   return with_attribute(firing, name, out,
-                        [&](const Attributes& all) { put(all.get<T>(name), out); });
+                        [&](const Attributes& all) { put(all.get<Held<Out>>(name), out); });
 }
-template <class T, class Out>
-int element_of(const pn_firing* firing, const char* name, std::size_t index, Out* out) {
+template <class Out>
+int get(const pn_firing* firing, const char* name, std::size_t index, Out* out) {
   return with_attribute(firing, name, out, [&](const Attributes& all) {
-    const auto& list = all.get<std::vector<T>>(name);
+    const auto& list = all.get<std::vector<Held<Out>>>(name);
     check(index < list.size(), "pn_attribute: '{}' has {} elements, {} was asked for", name,
           list.size(), index);
-    put(static_cast<const T&>(list[index]), out);
+    put(static_cast<const Held<Out>&>(list[index]), out);
   });
 }
 
 }  // namespace
 
-int pn_attribute_bool(const pn_firing* firing, const char* name, int* out) {
-  return value_of<bool>(firing, name, out);
+using Fire = pn_firing;
+int pn_attribute_bool(const Fire* f, const char* n, int* out) { return get(f, n, out); }
+int pn_attribute_int64(const Fire* f, const char* n, int64_t* out) { return get(f, n, out); }
+int pn_attribute_double(const Fire* f, const char* n, double* out) { return get(f, n, out); }
+int pn_attribute_string(const Fire* f, const char* n, const char** out) { return get(f, n, out); }
+int pn_attribute_bool_at(const Fire* f, const char* n, size_t i, int* out) {
+  return get(f, n, i, out);
 }
-int pn_attribute_int64(const pn_firing* firing, const char* name, int64_t* out) {
-  return value_of<std::int64_t>(firing, name, out);
+int pn_attribute_int64_at(const Fire* f, const char* n, size_t i, int64_t* out) {
+  return get(f, n, i, out);
 }
-int pn_attribute_double(const pn_firing* firing, const char* name, double* out) {
-  return value_of<double>(firing, name, out);
+int pn_attribute_double_at(const Fire* f, const char* n, size_t i, double* out) {
+  return get(f, n, i, out);
 }
-int pn_attribute_string(const pn_firing* firing, const char* name, const char** out) {
-  return value_of<std::string>(firing, name, out);
-}
-int pn_attribute_bool_at(const pn_firing* firing, const char* name, size_t index, int* out) {
-  return element_of<bool>(firing, name, index, out);
-}
-int pn_attribute_int64_at(const pn_firing* firing, const char* name, size_t index, int64_t* out) {
-  return element_of<std::int64_t>(firing, name, index, out);
-}
-int pn_attribute_double_at(const pn_firing* firing, const char* name, size_t index, double* out) {
-  return element_of<double>(firing, name, index, out);
-}
-int pn_attribute_string_at(const pn_firing* firing, const char* name, size_t index,
-                           const char** out) {
-  return element_of<std::string>(firing, name, index, out);
+int pn_attribute_string_at(const Fire* f, const char* n, size_t i, const char** out) {
+  return get(f, n, i, out);
 }
 int pn_attribute_size(const pn_firing* firing, const char* name, size_t* out) {
   return with_attribute(firing, name, out, [&](const Attributes& all) {

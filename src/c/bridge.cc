@@ -23,8 +23,8 @@ namespace postern::internal::c {
 using namespace std::chrono_literals;
 
 struct Request {
-  Request(const std::string& function, const Attributes& a, const CallInfo& info,
-          std::span<const AnyView> in, std::span<const AnyMutableView> out)
+  Request(const std::string& function, const Attributes& a, const CallInfo& info, Operands in,
+          Results out)
       : firing(function, a, info, in, out), run(info.run_state) {}
   Firing firing;
   const detail::StopState* run;
@@ -82,7 +82,7 @@ class Bridge {
 
   /// On the device's thread: waits until somebody has answered.
   void call(const std::string& function, const Attributes& attributes, const CallInfo& info,
-            std::span<const AnyView> in, std::span<const AnyMutableView> out) {
+            Operands in, Results out) {
     Request request(function, attributes, info, in, out);
     Lock lock(guard_, std::defer_lock);
     host::acquire(lock);
@@ -317,47 +317,32 @@ struct pn_bridge {
 Callee c::callee_of(std::string name, const pn_bridge& bridge, std::shared_ptr<const User> user,
                     bool listens) {
   const auto enter = [name = std::move(name), b = bridge.bridge, held = std::move(user)](
-                         const Attributes& attributes, const CallInfo& info,
-                         std::span<const AnyView> operands,
-                         std::span<const AnyMutableView> results) {
-    b->call(name, attributes, info, operands, results);
-  };
+                         const Attributes& attributes, const CallInfo& info, Operands operands,
+                         Results results) { b->call(name, attributes, info, operands, results); };
   return callee_of(enter, listens);
 }
 
 int pn_bridge_create(pn_bridge** out) {
-  return guarded([&] {
-    check(out != nullptr, "pn_bridge_create: out is NULL");
-    *out = new pn_bridge;
-    return PN_OK;
-  });
+  return guarded(out != nullptr, "pn_bridge_create: out", [&] { *out = new pn_bridge; });
 }
 
 int pn_bridge_serve(pn_bridge* bridge, const char* name, int replace) {
-  return guarded([&] {
-    check(bridge && name, "pn_bridge_serve: bridge or name is NULL");
+  return guarded(bridge && name, "pn_bridge_serve: bridge or name", [&] {
     register_function(name, c::callee_of(name, *bridge, nullptr), {.replace = replace != 0});
-    return PN_OK;
   });
 }
 
 int pn_bridge_next(pn_bridge* bridge, int64_t timeout_ns, const pn_request** out) {
-  return guarded([&] {
-    check(bridge && out, "pn_bridge_next: bridge or out is NULL");
-    return bridge->bridge->next(c::limit_of(timeout_ns), out);
-  });
+  return guarded(bridge && out, "pn_bridge_next: bridge or out",
+                 [&] { return bridge->bridge->next(c::limit_of(timeout_ns), out); });
 }
 int pn_bridge_reply(pn_bridge* bridge, uint64_t tag, const pn_array* results, size_t count) {
-  return guarded([&] {
-    check(bridge != nullptr, "pn_bridge_reply: bridge is NULL");
-    return bridge->bridge->reply(tag, results, count, false);
-  });
+  return guarded(bridge != nullptr, "pn_bridge_reply: bridge",
+                 [&] { return bridge->bridge->reply(tag, results, count, false); });
 }
 int pn_bridge_fill(pn_bridge* bridge, uint64_t tag, const pn_array* results, size_t count) {
-  return guarded([&] {
-    check(bridge && results, "pn_bridge_fill: bridge or results is NULL");
-    return bridge->bridge->reply(tag, results, count, true);
-  });
+  return guarded(bridge && results, "pn_bridge_fill: bridge or results",
+                 [&] { return bridge->bridge->reply(tag, results, count, true); });
 }
 int pn_bridge_fail(pn_bridge* bridge, uint64_t tag, int code, const char* text) {
   return pn_bridge_fail_with(bridge, tag, code, text, nullptr, nullptr);
@@ -380,11 +365,8 @@ int pn_bridge_descriptor(const pn_bridge* bridge) {
   return -1;
 }
 int pn_bridge_notify(pn_bridge* bridge, void (*ready)(void*), void* user) {
-  return guarded([&] {
-    check(bridge != nullptr, "pn_bridge_notify: bridge is NULL");
-    bridge->bridge->notify(ready, user);
-    return PN_OK;
-  });
+  return guarded(bridge != nullptr, "pn_bridge_notify: bridge",
+                 [&] { bridge->bridge->notify(ready, user); });
 }
 void pn_bridge_end(pn_bridge* bridge) {
   if (bridge) bridge->bridge->end();

@@ -19,7 +19,11 @@ using namespace postern::internal;
 using c::guarded;
 using c::refuse;
 
-pn_program::pn_program(Loaded p) : program(std::move(p)), functions(program.required_functions()) {
+pn_program::pn_program(Loaded p)
+    : program(std::move(p)),
+      input_names(program.input_names()),
+      output_names(program.output_names()),
+      functions(program.required_functions()) {
   for (const Type& t : program.inputs()) inputs.push_back(to_string(t));
   for (const Type& t : program.outputs()) outputs.push_back(to_string(t));
   std::set<std::string> names;
@@ -93,7 +97,7 @@ int code_of(const std::exception_ptr& error) noexcept try {
 }
 
 Firing::Firing(const std::string& function, const Attributes& attributes, const CallInfo& info,
-               std::span<const AnyView> operands, std::span<const AnyMutableView> results)
+               Operands operands, Results results)
     : site_(info.name), attributes_(to_json_text(attributes)) {
   auto add = [&](const auto& v) {
     arrays_.push_back({static_cast<std::int32_t>(v.dtype()),
@@ -121,9 +125,8 @@ Firing::Firing(const std::string& function, const Attributes& attributes, const 
 Callee callee_of(std::string name, pn_function function, std::shared_ptr<const User> user,
                  bool listens) {
   const auto enter = [name = std::move(name), function, held = std::move(user)](
-                         const Attributes& attributes, const CallInfo& info,
-                         std::span<const AnyView> operands,
-                         std::span<const AnyMutableView> results) {
+                         const Attributes& attributes, const CallInfo& info, Operands operands,
+                         Results results) {
     const Firing firing(name, attributes, info, operands, results);
     failure() = {};
     const int code = function(held->user, &firing.view);
@@ -172,10 +175,6 @@ void give(const std::vector<Tensor>& from, pn_tensor** to) {
 }  // namespace
 
 void need(bool there, const char* what) { check(there, "{} is NULL", what); }
-const char* at(const std::vector<std::string>& list, std::size_t i) {
-  if (i < list.size()) return list[i].c_str();
-  return nullptr;
-}
 
 }  // namespace postern::internal::c
 
@@ -198,112 +197,72 @@ int pn_configure(int cpu_devices, const char* plugin, const char* cache_dir) {
 }
 
 int pn_tensor_copy(const pn_array* array, pn_tensor** out) {
-  return guarded([&] {
-    need(array && out, "pn_tensor_copy: array or out");
-    *out = new pn_tensor{Tensor(c::type_of(*array), array->data)};
-    return PN_OK;
-  });
+  return guarded(array && out, "pn_tensor_copy: array or out",
+                 [&] { *out = new pn_tensor{Tensor(c::type_of(*array), array->data)}; });
 }
 
 int pn_tensor_borrow(const pn_array* array, void (*release)(void*), void* user, pn_tensor** out) {
-  return guarded([&] {
-    need(array && out, "pn_tensor_borrow: array or out");
+  return guarded(array && out, "pn_tensor_borrow: array or out", [&] {
     const Type type = c::type_of(*array);
     auto made = std::make_unique<pn_tensor>();
     made->tensor = Tensor::borrow(type, array->data, [release, user] {
       if (release) release(user);
     });
     *out = made.release();
-    return PN_OK;
   });
 }
 
 int pn_tensor_view(const pn_tensor* tensor, pn_array* out) {
-  return guarded([&] {
-    need(tensor && out, "pn_tensor_view: tensor or out");
+  return guarded(tensor && out, "pn_tensor_view: tensor or out", [&] {
     const Type& type = tensor->tensor.type();
     tensor->tensor.block_until_ready();  // here, so that nobody waits for a run with the lock below
     tensor->looked([&] { tensor->bytes = run::host_view(tensor->tensor, tensor->keep); });
     *out = {static_cast<std::int32_t>(type.dtype), static_cast<std::int32_t>(type.rank()),
             type.dims.data(), const_cast<void*>(tensor->bytes), type.byte_size()};
-    return PN_OK;
   });
 }
 
 void pn_tensor_free(pn_tensor* tensor) { delete tensor; }
 
-int pn_load_file(const char* path, pn_program** out) {
-  return guarded([&] {
-    need(path && out, "pn_load_file: path or out");
-    *out = new pn_program(load(path));
-    return PN_OK;
-  });
-}
+int pn_load_file(const char* path, pn_program** out) { return pn_load_entry(path, nullptr, out); }
 int pn_load_entry(const char* path, const char* entry, pn_program** out) {
-  return guarded([&] {
-    need(path && out, "pn_load_entry: path or out");
-    *out = new pn_program(load(path, {.entry = entry ? entry : ""}));
-    return PN_OK;
-  });
+  return guarded(path && out, "pn_load_file: path or out",
+                 [&] { *out = new pn_program(load(path, {.entry = entry ? entry : ""})); });
 }
 int pn_load_text(const char* text, size_t size, pn_program** out) {
-  return guarded([&] {
-    need(text && out, "pn_load_text: text or out");
+  return guarded(text && out, "pn_load_text: text or out", [&] {
     check(size <= PTRDIFF_MAX, "pn_load_text: no text has {} bytes", size);
     *out = new pn_program(load_text({text, size}));
-    return PN_OK;
   });
 }
 void pn_program_free(pn_program* program) { delete program; }
-size_t pn_program_inputs(const pn_program* program) {
-  if (program) return program->inputs.size();
-  return 0;
+using Prog = pn_program;
+size_t pn_program_inputs(const Prog* p) { return c::count(p, &Prog::inputs); }
+size_t pn_program_outputs(const Prog* p) { return c::count(p, &Prog::outputs); }
+const char* pn_program_input(const Prog* p, size_t i) { return c::at(p, &Prog::inputs, i); }
+const char* pn_program_output(const Prog* p, size_t i) { return c::at(p, &Prog::outputs, i); }
+const char* pn_program_input_name(const Prog* p, size_t i) {
+  return c::at(p, &Prog::input_names, i);
 }
-size_t pn_program_outputs(const pn_program* program) {
-  if (program) return program->outputs.size();
-  return 0;
+const char* pn_program_output_name(const Prog* p, size_t i) {
+  return c::at(p, &Prog::output_names, i);
 }
-const char* pn_program_input(const pn_program* program, size_t i) {
-  if (program) return c::at(program->inputs, i);
-  return nullptr;
-}
-const char* pn_program_output(const pn_program* program, size_t i) {
-  if (program) return c::at(program->outputs, i);
-  return nullptr;
-}
-const char* pn_program_input_name(const pn_program* program, size_t i) {
-  if (program) return c::at(program->program.input_names(), i);
-  return nullptr;
-}
-const char* pn_program_output_name(const pn_program* program, size_t i) {
-  if (program) return c::at(program->program.output_names(), i);
-  return nullptr;
-}
-const char* pn_program_function(const pn_program* program, size_t i) {
-  if (program) return c::at(program->functions, i);
-  return nullptr;
-}
-
-const char* pn_program_hook(const pn_program* program, size_t i) {
-  if (program) return c::at(program->hooks, i);
-  return nullptr;
-}
+const char* pn_program_function(const Prog* p, size_t i) { return c::at(p, &Prog::functions, i); }
+const char* pn_program_hook(const Prog* p, size_t i) { return c::at(p, &Prog::hooks, i); }
 
 int pn_run(const pn_program* program, const pn_tensor* const* arguments, size_t count,
            pn_tensor** results) {
-  return guarded([&] {
-    need(program && (results || program->outputs.empty()), "pn_run: program or results");
-    const std::vector<Tensor> given = c::arguments_of(*program, arguments, count);
-    const std::vector<Tensor> out = program->program.run(given, Place{});
-    for (const Tensor& t : out) t.block_until_ready();
-    give(out, results);
-    return PN_OK;
-  });
+  return guarded(program && (results || program->outputs.empty()), "pn_run: program or results",
+                 [&] {
+                   const std::vector<Tensor> given = c::arguments_of(*program, arguments, count);
+                   const std::vector<Tensor> out = program->program.run(given, Place{});
+                   for (const Tensor& t : out) t.block_until_ready();
+                   give(out, results);
+                 });
 }
 
 int pn_started_wait(pn_started* run, int64_t timeout_ns, pn_tensor** results) {
-  return guarded([&] {
-    need(run != nullptr, "pn_started_wait: run");
+  return guarded(run != nullptr, "pn_started_wait: run", [&] {
     const auto limit = c::limit_of(timeout_ns);
     const RunStatus status = limit ? run->run.wait(*limit) : run->run.wait();
     if (status == RunStatus::running) return PN_EMPTY;
@@ -318,11 +277,7 @@ int pn_started_wait(pn_started* run, int64_t timeout_ns, pn_tensor** results) {
 }
 
 int pn_started_cancel(pn_started* run) {
-  return guarded([&] {
-    need(run != nullptr, "pn_started_cancel: run");
-    run->run.cancel();
-    return PN_OK;
-  });
+  return guarded(run != nullptr, "pn_started_cancel: run", [&] { run->run.cancel(); });
 }
 void pn_started_free(pn_started* run) { delete run; }
 
@@ -348,18 +303,15 @@ void pn_fail_with(const char* text, void* cause, void (*release)(void*)) {
 
 int pn_register(const char* name, pn_function function, void* user, void (*release)(void*),
                 int replace) {
-  return guarded([&] {
-    need(name && function, "pn_register: name or function");
+  return guarded(name && function, "pn_register: name or function", [&] {
     const auto held = std::make_shared<c::User>(user, nullptr);
     register_function(name, c::callee_of(name, function, held), {.replace = replace != 0});
     held->release = release;  // what was refused is still the caller's
-    return PN_OK;
   });
 }
 
 int pn_unregister(const char* name) {
-  return guarded([&] {
-    need(name != nullptr, "pn_unregister: name");
+  return guarded(name != nullptr, "pn_unregister: name", [&] {
     if (unregister_function(name)) return PN_OK;
     return static_cast<pn_code>(
         refuse(PN_NOT_FOUND, fmt::format("no function is registered under '{}'", name)));

@@ -20,7 +20,7 @@ struct pn_tensor {
 struct pn_program {
   explicit pn_program(postern::Loaded p);
   postern::Loaded program;
-  std::vector<std::string> inputs, outputs, functions, hooks;
+  std::vector<std::string> inputs, outputs, input_names, output_names, functions, hooks;
 };
 
 struct pn_started {
@@ -28,6 +28,9 @@ struct pn_started {
 };
 
 namespace postern::internal::c {
+
+using Operands = std::span<const AnyView>;
+using Results = std::span<const AnyMutableView>;
 
 /// A text, and a thing of the host's own that it stands for, such as an exception of another
 /// language.
@@ -52,23 +55,43 @@ struct HostError : Error {
 
 /// Throws TypeError for a pointer that is not there.
 void need(bool there, const char* what);
-/// Returns a text that lives as long as the list; NULL beyond the last.
-const char* at(const std::vector<std::string>& list, std::size_t i);
+/// Returns an entry of a handle's list, as long as that; NULL beyond the last, and of no handle.
+template <class Handle>
+const char* at(const Handle* h, std::vector<std::string> Handle::*list, std::size_t i) {
+  if (h && i < (h->*list).size()) return (h->*list)[i].c_str();
+  return nullptr;
+}
+template <class Handle>
+std::size_t count(const Handle* h, std::vector<std::string> Handle::*list) {
+  if (h) return (h->*list).size();
+  return 0;
+}
 
-/// Returns PN_OK, or the code of what `act` throws, whose text becomes the thread's last error.
-template <class Act>
-int guarded(Act act) noexcept;
 int refuse(int code, std::string_view text, std::shared_ptr<void> cause = nullptr) noexcept;
 int code_of(const std::exception_ptr& error) noexcept;
-
+/// Returns the code that `act` gives, PN_OK where it gives none, or the code of what it throws,
+/// whose text becomes the thread's last error.
 template <class Act>
 int guarded(Act act) noexcept {
   const Uncancelled here;
   try {
-    return act();
+    if constexpr (!std::is_void_v<decltype(act())>)
+      return act();
+    else
+      act();
+    return PN_OK;
   } catch (...) {
     return code_of(std::current_exception());
   }
+}
+
+/// Does so once what may not be NULL is there.
+template <class Act>
+int guarded(bool there, const char* what, Act act) noexcept {
+  return guarded([&] {
+    need(there, what);
+    return act();
+  });
 }
 
 /// Returns none where it is negative.
@@ -80,7 +103,7 @@ inline std::optional<std::chrono::nanoseconds> limit_of(std::int64_t timeout_ns)
 class Firing {
  public:
   Firing(const std::string& function, const Attributes& attributes, const CallInfo& info,
-         std::span<const AnyView> operands, std::span<const AnyMutableView> results);
+         Operands operands, Results results);
   Firing(const Firing&) = delete;
   pn_firing view;
 
@@ -109,8 +132,6 @@ Callee callee_of(std::string name, const pn_bridge& bridge, std::shared_ptr<cons
 /// Makes one of enter(attributes, info, operands, results).
 template <class Enter>
 Callee callee_of(Enter enter, bool listens) {
-  using Operands = std::span<const AnyView>;
-  using Results = std::span<const AnyMutableView>;
   if (listens)
     return [enter](const CallInfo& info, Operands operands, Results results) {
       static const Attributes none;

@@ -129,19 +129,14 @@ using namespace postern;
 using namespace postern::internal;
 
 int pn_tensor_from_dlpack(DLManagedTensor* managed, pn_tensor** out) {
-  return c::guarded([&] {
-    check(managed && out, "pn_tensor_from_dlpack: managed or out is NULL");
+  return c::guarded(managed && out, "pn_tensor_from_dlpack: managed or out", [&] {
     auto made = std::make_unique<pn_tensor>();
     made->tensor = from_dlpack(managed);
     *out = made.release();
-    return PN_OK;
   });
 }
 
 int pn_tensor_to_dlpack(const pn_tensor* tensor, DLManagedTensor** out) {
-  return c::guarded([&] {
-    check(tensor && out, "pn_tensor_to_dlpack: tensor or out is NULL");
-    *out = to_dlpack(tensor->tensor);
-    return PN_OK;
-  });
+  return c::guarded(tensor && out, "pn_tensor_to_dlpack: tensor or out",
+                    [&] { *out = to_dlpack(tensor->tensor); });
 }

@@ -20,7 +20,6 @@ int pn_configure_with(const pn_options* options) {
     if (options->cache_dir) config.cache_dir = options->cache_dir;
     config.tap_queue_bytes = options->tap_queue_bytes;
     configure(config);
-    return PN_OK;
   });
 }
 
@@ -30,28 +29,21 @@ int pn_program_loops(const pn_program* program) {
 }
 
 int pn_load_library(const char* path) {
-  return guarded([&] {
-    check(path != nullptr, "pn_load_library: path is NULL");
-    load_library(path);
-    return PN_OK;
-  });
+  return guarded(path != nullptr, "pn_load_library: path", [&] { load_library(path); });
 }
 
 const char* pn_registered_function(size_t index) {
   thread_local std::vector<std::string> names;
-  if (guarded([&] {
-        if (index == 0) names = registered_functions();
-        return PN_OK;
-      }) != PN_OK)
-    return nullptr;
+  const auto look = [&] {
+    if (index == 0) names = registered_functions();
+  };
+  if (guarded(look) != PN_OK) return nullptr;
   return index < names.size() ? names[index].c_str() : nullptr;
 }
 
 int pn_register_callee(const char* name, const void* callee, int replace) {
-  return guarded([&] {
-    check(name && callee, "pn_register_callee: name or callee is NULL");
+  return guarded(name && callee, "pn_register_callee: name or callee", [&] {
     register_function(name, *static_cast<const Callee*>(callee), {.replace = replace != 0});
-    return PN_OK;
   });
 }
 

@@ -102,18 +102,14 @@ Native native_of(const Loaded& program, const pn_native_options& options) {
 
 /// What both sides call: C with its handle, C++ by Native::entry.
 int call_native(const detail::NativeProgram& f, const void* const* in, void* const* out) noexcept {
-  return guarded([&] {
-    c::need((in || f.inputs.empty()) && (out || f.outputs.empty()), "a function's in or out");
-    f.run(in, out);
-    return PN_OK;
-  });
+  return guarded((in || f.inputs.empty()) && (out || f.outputs.empty()), "a function's in or out",
+                 [&] { f.run(in, out); });
 }
 
 }  // namespace
 
 int pn_native_of(const pn_program* program, const pn_native_options* options, pn_native** out) {
-  return guarded([&] {
-    c::need(program && out, "pn_native_of: program or out");
+  return guarded(program && out, "pn_native_of: program or out", [&] {
     check(!options || options->size >= sizeof *options,
           "pn_native_of: options of {} bytes, expected {}", options ? options->size : 0,
           sizeof *options);
@@ -122,28 +118,16 @@ int pn_native_of(const pn_program* program, const pn_native_options* options, pn
     check(given.derivative >= PN_VALUE && given.derivative <= PN_JVP,
           "pn_native_of: there is no derivative {}", given.derivative);
     *out = new pn_native(native_of(program->program, given));
-    return PN_OK;
   });
 }
 
 void pn_native_free(pn_native* native) { delete native; }
 
-size_t pn_native_inputs(const pn_native* native) {
-  if (native) return native->inputs.size();
-  return 0;
-}
-size_t pn_native_outputs(const pn_native* native) {
-  if (native) return native->outputs.size();
-  return 0;
-}
-const char* pn_native_input(const pn_native* native, size_t index) {
-  if (native) return c::at(native->inputs, index);
-  return nullptr;
-}
-const char* pn_native_output(const pn_native* native, size_t index) {
-  if (native) return c::at(native->outputs, index);
-  return nullptr;
-}
+using Nat = pn_native;
+size_t pn_native_inputs(const Nat* n) { return c::count(n, &Nat::inputs); }
+size_t pn_native_outputs(const Nat* n) { return c::count(n, &Nat::outputs); }
+const char* pn_native_input(const Nat* n, size_t i) { return c::at(n, &Nat::inputs, i); }
+const char* pn_native_output(const Nat* n, size_t i) { return c::at(n, &Nat::outputs, i); }
 
 int pn_native_call(void* native, const void* const* in, void* const* out) {
   if (!native) return c::refuse(PN_INVALID_ARGUMENT, "pn_native_call: native is NULL");

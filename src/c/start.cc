@@ -131,8 +131,7 @@ int pn_start(const pn_program* program, const pn_tensor* const* arguments, size_
 
 int pn_start_with(const pn_program* program, const pn_tensor* const* arguments, size_t count,
                   const pn_start_options* options, pn_started** out) {
-  return guarded([&] {
-    check(program && options && out, "pn_start_with: program, options or out is NULL");
+  return guarded(program && options && out, "pn_start_with: program, options or out", [&] {
     constexpr std::size_t least = offsetof(pn_start_options, hooks);  // version 6
     check(options->size == least || options->size == sizeof *options,
           "pn_start_with: options of {} bytes, expected {}, or {} as of version 6", options->size,
@@ -144,9 +143,5 @@ int pn_start_with(const pn_program* program, const pn_tensor* const* arguments, 
 }
 
 int pn_device_count(size_t* out) {
-  return guarded([&] {
-    check(out != nullptr, "pn_device_count: out is NULL");
-    *out = devices().size();
-    return PN_OK;
-  });
+  return guarded(out != nullptr, "pn_device_count: out", [&] { *out = devices().size(); });
 }

@@ -73,10 +73,6 @@ std::string_view after(std::string_view line, std::string_view words, const std:
   return line.substr(words.size());
 }
 
-}  // namespace
-
-namespace {
-
 Json over_devices(const Module& module) {
   return {{"devices", module.devices},
           {"mesh", file::to_json(module.mesh)},
@@ -144,10 +140,6 @@ std::vector<Type> whole_types(std::vector<Type> types,
     if (over[i]) types[i] = global_type(*over[i], types[i]);
   return types;
 }
-
-}  // namespace
-
-namespace {
 
 /// Of all places that stand in it.
 void shorten_places(Json& json, const SaveOptions& options, const std::filesystem::path& root) {

@@ -219,9 +219,6 @@ std::pair<Dims, WindowOptions> pooling(const char* op, const Tensor& x, const Di
   return {widened(window), out};
 }
 
-}  // namespace
-
-namespace {
 Tensor reduce_window_sum(const Tensor& x, const Dims& window, const Dims& strides,
                          const Dims& dilation, const Dims& low, const Dims& high) {
   return bind1(window_sum_p,

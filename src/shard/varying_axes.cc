@@ -134,9 +134,6 @@ class VaryingAxes {
   bool refuses_;
 };
 
-}  // namespace
-
-namespace {
 AxisSets of_specs(const VaryingAxes& varying, const std::vector<P>& specs) {
   AxisSets out;
   for (const P& spec : specs) {
