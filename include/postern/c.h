@@ -34,7 +34,7 @@
 extern "C" {
 #endif
 
-#define PN_C_VERSION 9
+#define PN_C_VERSION 10
 /* The version of this interface that the library has; compatible when it is PN_C_VERSION or more.
  */
 POSTERN_API int pn_version(void);
@@ -142,6 +142,26 @@ POSTERN_API int pn_tensor_borrow(const pn_array* array, void (*release)(void* us
 POSTERN_API int pn_tensor_view(const pn_tensor* tensor, pn_array* out);
 /* Runs that were given it keep the data. */
 POSTERN_API void pn_tensor_free(pn_tensor* tensor);
+
+/* The array of these parts, one for each device of a mesh. `sharding` is JSON: the mesh's axes and
+ * sizes, its devices, row-major, and which of its axes cut each axis of the array; those that are
+ * not told of are whole:
+ *
+ *   {"mesh": {"axes": [["x", 2], ["y", 2]], "devices": [0, 1, 2, 3]}, "spec": [["x"], []]}
+ *
+ * Devices along axes of the mesh that cut nothing have copies of a part. With `compare` other than
+ * 0 such copies are compared; else nobody looks, and each device computes with its own. Parts go to
+ * their devices, without a copy on CPU where they are aligned, and may be freed afterwards.
+ * Programs of one device that are given the array run on the mesh's devices: XLA cuts them. All
+ * meshes of a run have the same devices. PN_INVALID_ARGUMENT for what is no sharding, for devices
+ * that there are not, and for parts of different types and compared copies that differ. */
+POSTERN_API int pn_tensor_of_shards(const char* sharding, const pn_tensor* const* shards,
+                                    size_t count, int compare, pn_tensor** out);
+/* A part of an array, by its device's place in the mesh, which shares the array's memory, and the
+ * device that has it; PN_NOT_FOUND beyond the last. A tensor on one device is its own only part.
+ * `device` may be NULL. */
+POSTERN_API int pn_tensor_shard(const pn_tensor* tensor, size_t index, int32_t* device,
+                                pn_tensor** out);
 
 /* DLPack's exchange of arrays (https://dmlc.github.io/dlpack; the structure without version). */
 struct DLManagedTensor;

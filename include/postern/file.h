@@ -74,9 +74,10 @@ struct LoadedOperation {
 /// A program from a file. Copies share it. Compiled when it is first run. Several threads may run
 /// one at once. No member throws but those that run it.
 ///
-/// While a function is traced, running one writes its operations into the trace: so it can be
-/// differentiated, batched, and be part of other programs. Throws Error(unimplemented) there for
-/// one over several devices.
+/// Given arguments that lie on several devices, one of a single device runs on them, as a jitted
+/// function does. While a function is traced, running one writes its operations into the trace: so
+/// it can be differentiated, batched, and be part of other programs. Throws Error(unimplemented)
+/// there for one over several devices.
 class Loaded {
  public:
   explicit Loaded(std::shared_ptr<const detail::LoadedProgram> program)

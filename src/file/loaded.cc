@@ -1,6 +1,7 @@
 // Running programs from files: as they stand, by XLA; inside of other programs operation by
-// operation, so that whatever there is for programs is there for them; and where sizes are open, so
-// too, once for the sizes that come.
+// operation, so that whatever there is for programs is there for them. Where sizes are open, so
+// too, once for the sizes that come, and where arguments lie over several devices, once for how
+// they lie.
 #include "file/loaded.h"
 
 #include <postern/devices.h>
@@ -14,6 +15,7 @@
 #include "core/check.h"
 #include "run/library.h"
 #include "run/native.h"
+#include "run/sharded.h"
 #include "run/start.h"
 #include "trace/trace.h"
 
@@ -117,7 +119,13 @@ Tensors traced(const detail::LoadedProgram& program, std::span<const Tensor> arg
   return custom_vjp(f, forward, backward)(Tensors(arguments.begin(), arguments.end()));
 }
 
-/// The program for whatever sizes come.
+/// Whether it is for whatever sizes come, or for how the arguments lie over devices.
+bool is_jitted(const detail::LoadedProgram& program, std::span<const Tensor> arguments) {
+  const bool alone = program.module->partitioned() || !program.module->global_inputs.empty();
+  return program.is_traced() || (!alone && std::ranges::any_of(arguments, run::sharding_of));
+}
+
+/// The program for what comes.
 const auto& jitted(const detail::LoadedProgram& program) {
   program.jitting([&] {
     program.jitted.emplace(jit(std::function<Tensors(const Tensors&)>(
@@ -192,14 +200,14 @@ std::vector<Tensor> run_loaded(const detail::LoadedProgram& program,
 std::vector<Tensor> Loaded::run(const std::vector<Tensor>& arguments, Place place) const {
   PlaceScope at(place.known() ? place : program_->place);
   if (is_traced(*program_, arguments)) return traced(*program_, arguments);
-  if (program_->is_traced()) return jitted(*program_)(arguments);
+  if (is_jitted(*program_, arguments)) return jitted(*program_)(arguments);
   return run_loaded(*program_, arguments, nullptr);
 }
 
 std::vector<Tensor> Loaded::run(const std::vector<Tensor>& arguments, const RunOptions& options,
                                 Place place) const {
   PlaceScope at(place);
-  if (program_->is_traced()) return jitted(*program_).run(options, arguments);
+  if (is_jitted(*program_, arguments)) return jitted(*program_).run(options, arguments);
   std::vector<Tensor> results = run_loaded(*program_, arguments, &options);
   for (const Tensor& t : results) t.block_until_ready();
   return results;
@@ -223,7 +231,7 @@ Native native(const Loaded& program, const std::vector<Type>& types, Place place
 Run<std::vector<Tensor>> Loaded::start(const std::vector<Tensor>& arguments,
                                        const RunOptions& options, Place place) const {
   PlaceScope at(place);
-  if (program_->is_traced()) return jitted(*program_).start_with(options, arguments);
+  if (is_jitted(*program_, arguments)) return jitted(*program_).start_with(options, arguments);
   return {detail::start_run(ready(*program_, arguments), arguments, options),
           std::vector<Tensor>(outputs().size())};
 }

@@ -175,6 +175,56 @@ std::shared_ptr<const ShardedValue> spread_here(const Tensor& tensor, const Shar
   return spread(tensor, sharding, lanes);
 }
 
+namespace {
+
+/// The type of an array whose parts are of this one.
+Type whole_of(const Type& part, const Sharding& sharding) {
+  Type out = part;
+  const auto& cuts = sharding.spec().parts();
+  bool fits = cuts.size() <= part.dims.size();
+  for (std::size_t i = 0; fits && i < cuts.size(); ++i)
+    for (const std::string& name : cuts[i])
+      fits = fits && !__builtin_mul_overflow(out.dims[i], sharding.mesh().size(name), &out.dims[i]);
+  check(fits, "parts {} are none of an array over {}", to_string(part), to_string(sharding));
+  static_cast<void>(out.byte_size());
+  return out;
+}
+
+void require_equal_copies(std::span<const Tensor> parts, const Dims& whole,
+                          const Sharding& sharding) {
+  const auto range = [&](std::size_t i) {
+    return index_ranges(sharding, whole, static_cast<std::int64_t>(i));
+  };
+  for (std::size_t i = 0, first = 0; i < parts.size(); ++i, first = 0) {
+    while (range(first) != range(i)) ++first;
+    const auto one = host_bytes(parts[first], "a part"), other = host_bytes(parts[i], "a part");
+    check(one == other || std::memcmp(one.get(), other.get(), parts[i].type().byte_size()) == 0,
+          "devices of {} that hold the same part were given different values for it",
+          to_string(sharding));
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<const ShardedValue> of_parts(std::span<const Tensor> parts,
+                                             const Sharding& sharding, bool compare) {
+  refuse_processes(sharding.mesh(), "an array of given parts");
+  const std::vector<int>& devices = sharding.mesh().devices();
+  devices_of(std::span(&sharding.mesh(), 1));
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    check(parts[i].has_value() && !parts[i].is_traced(), "part {} has no values", i);
+    check(parts[i].type() == parts[0].type(), "part {} is {}, part 0 {}", i,
+          to_string(parts[i].type()), to_string(parts[0].type()));
+  }
+  Type whole = whole_of(parts[0].type(), sharding);
+  if (compare) require_equal_copies(parts, whole.dims, sharding);
+  std::vector<std::shared_ptr<DeviceValue>> placed;
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    placed.push_back(spread_here(parts[i], on_one_device(devices[i]))->parts[0]);
+  return std::make_shared<const ShardedValue>(std::move(whole), sharding, std::move(placed),
+                                              nullptr);
+}
+
 std::vector<int> devices_of(std::span<const Mesh> meshes) {
   std::vector<int> devices;
   for (const Mesh& mesh : meshes) {

@@ -34,6 +34,12 @@ std::shared_ptr<const ShardedValue> spread(const Tensor& tensor, const Sharding&
 /// Spreads it on those devices themselves.
 std::shared_ptr<const ShardedValue> spread_here(const Tensor& tensor, const Sharding& sharding);
 
+/// Returns the array whose parts these are, by position in the mesh; each goes to its device.
+/// Throws TypeError for meshes of processes and devices that there are not, for parts that are
+/// empty, of different types or not one for each device, and with `compare` for copies that differ.
+std::shared_ptr<const ShardedValue> of_parts(std::span<const Tensor> parts,
+                                             const Sharding& sharding, bool compare);
+
 /// Returns the part here of a tensor that lies over processes as this sharding says, or is a whole
 /// that can be cut so: this process's part, on its devices.
 Tensor part_here(const Tensor& tensor, const Sharding& over);

@@ -213,6 +213,20 @@ void add_all() {
   add("pn_tensor_to_dlpack", pn_tensor_to_dlpack, [] {
     return std::tuple{Tensors{nullptr, tensor()}, places<DLManagedTensor*>()};
   });
+  add("pn_tensor_of_shards", pn_tensor_of_shards, [] {
+    static const pn_tensor *const good[] = {tensor(), tensor()}, *const bad[] = {nullptr, tensor()};
+    auto shardings = texts;
+    for (const char* text : {R"({"mesh": {"axes": [["x", 1]], "devices": [0]}, "spec": [["x"]]})",
+                             R"({"mesh": {"axes": [["x", 2]], "devices": [0, 1]}, "spec": []})",
+                             R"({"mesh": {"axes": [["x", 1e99]], "devices": 0}, "spec": {}})"})
+      shardings.push_back(text);
+    return std::tuple{shardings, std::vector<const pn_tensor* const*>{nullptr, good, bad}, sizes,
+                      std::vector<int>{0, 1}, places<pn_tensor*>()};
+  });
+  add("pn_tensor_shard", pn_tensor_shard, [] {
+    const Tensors all{nullptr, tensor()};
+    return std::tuple{all, sizes, places<std::int32_t>(), places<pn_tensor*>()};
+  });
   add("pn_load_file", pn_load_file, [] {
     auto paths = texts;
     for (const char* p : {"/", "/dev/null", "/no/such/file", "/proc/self/mem"}) paths.push_back(p);
@@ -231,12 +245,9 @@ void add_all() {
   add("pn_program_free", pn_program_free, [] {
     return std::tuple{std::vector<pn_program*>{nullptr, program()}};
   });
-  add("pn_program_inputs", pn_program_inputs, [] {
-    return std::tuple{Programs{nullptr, program()}};
-  });
-  add("pn_program_outputs", pn_program_outputs, [] {
-    return std::tuple{Programs{nullptr, program()}};
-  });
+  const auto programs = [] { return std::tuple{Programs{nullptr, program()}}; };
+  add("pn_program_inputs", pn_program_inputs, programs);
+  add("pn_program_outputs", pn_program_outputs, programs);
   add("pn_program_input", pn_program_input, [] {
     return std::tuple{Programs{nullptr, program()}, sizes};
   });
