@@ -11,17 +11,21 @@ defmodule Postern do
   when they end; loading, a program's first start, which compiles it, and copies of what is large
   are dirty jobs. Any number of processes may run one program at once.
   """
-  alias Postern.{Error, Given, Nif, Program, Reentry, Request, Run, Serving, Tensor}
+  alias Postern.{Error, Given, Nif, Options, Program, Reentry, Request, Run, Serving, Tensor}
 
   @typedoc "A tensor, or numbers, which become one of the type that the program takes there."
-  @type argument :: Tensor.t() | number | boolean | list
+  @type argument :: Tensor.t() | Postern.Shards.t() | number | boolean | list
+
+  @typedoc "A tensor; with `shards: true` what each device has of it."
+  @type result :: Tensor.t() | [{non_neg_integer, Tensor.t()}]
 
   @doc """
   Before anything runs: `:cpu_devices`, how many devices the CPU shows; `:plugin`, a plug-in's path;
   `:cache_dir`, a folder for compiled programs.
   """
   def configure(options) do
-    options = Keyword.validate!(options, cpu_devices: 0, plugin: "", cache_dir: "")
+    known = [cpu_devices: 0, plugin: "", cache_dir: ""]
+    options = Options.validate!(options, known, "Postern.configure")
 
     Nif.configure(options[:cpu_devices], options[:plugin], options[:cache_dir])
     |> Error.from_nif()
@@ -70,7 +74,7 @@ defmodule Postern do
   Runs a program and waits for its results. Options as for `start/3`, and `:timeout` in
   milliseconds: when it passes the run is cancelled, and the error's code is `:timeout`.
   """
-  @spec run(Program.t(), [argument], keyword) :: {:ok, [Tensor.t()]} | {:error, Error.t()}
+  @spec run(Program.t(), [argument], keyword) :: {:ok, [result]} | {:error, Error.t()}
   def run(program, arguments, options \\ []) do
     {timeout, options} = Keyword.pop(options, :timeout, :infinity)
 
@@ -116,6 +120,7 @@ defmodule Postern do
       hooks' names to functions or processes, which answer as those of `serve/3`. A hook that may
       have none is saved as a live one, and shows nothing to nobody
     * `:functions` - the same of the functions that it calls, taps included, in place of served ones
+    * `:shards` - whether results are given as what each device has of them, see `Postern.Shards`
 
   The functions of one run are called in a process of the run, one after the other. A name that the
   program does not have is an error of code `:invalid_argument`, whose text lists those that it has.
@@ -125,11 +130,11 @@ defmodule Postern do
     start_shown(program, arguments, options, [])
   end
 
-  @options [device: 0, deadline: 0, print: &IO.write/1, hooks: %{}, functions: %{}]
+  @options [device: 0, deadline: 0, print: &IO.write/1, hooks: %{}, functions: %{}, shards: false]
 
   # With what else of the run comes to a bridge, as the native part takes it.
   defp start_shown(program, arguments, options, shown) do
-    options = Keyword.validate!(options, @options)
+    options = Options.validate!(options, @options, "a run")
     ref = make_ref()
     print = options[:print]
     printer = printer(print)
@@ -152,7 +157,8 @@ defmodule Postern do
       Given.bound(server)
       calls = if limited, do: [], else: Program.calls(program, given)
       own = if limited, do: [], else: Given.own(given)
-      {:ok, %Run{ref: ref, handle: handle, owner: self(), print: print, calls: calls, own: own}}
+      run = %Run{ref: ref, handle: handle, owner: self(), print: print, calls: calls, own: own}
+      {:ok, %{run | shards: options[:shards] == true}}
     else
       # The bridge of the run has ended, and its process does.
       error -> Error.from_nif(error)
@@ -172,7 +178,7 @@ defmodule Postern do
   milliseconds pass first the error's code is `:timeout` and the run goes on; it may be awaited
   again. `:reentry` when the run calls what this process answers itself, and nothing limits it.
   """
-  @spec await(Run.t(), timeout) :: {:ok, [Tensor.t()]} | {:error, Error.t()}
+  @spec await(Run.t(), timeout) :: {:ok, [result]} | {:error, Error.t()}
   def await(run, timeout \\ :infinity)
 
   def await(%Run{owner: owner} = run, timeout) when owner == self() do
@@ -210,6 +216,8 @@ defmodule Postern do
   """
   @spec serve(String.t() | [String.t()], fun | pid, keyword) :: {:ok, pid} | {:error, Error.t()}
   def serve(names, fun_or_pid, options \\ []) do
+    known = [:processes, :timeout, :operands, :replace, :owner]
+    Options.refuse_others(options, known, "Postern.serve")
     {answering, options} = Keyword.split(options, [:processes, :timeout])
     shown = if is_pid(fun_or_pid), do: :copied, else: :shared
     options = Keyword.merge([owner: self(), names: List.wrap(names), operands: shown], options)
@@ -315,7 +323,7 @@ defmodule Postern do
   def cancel(%Run{handle: handle}), do: Error.from_nif(Nif.cancel(handle))
 
   defp awaited(run, timeout) do
-    case Nif.result(run.handle) do
+    case Nif.result(run.handle, run.shards) do
       :wait ->
         may_wait = if timeout == :infinity, do: Reentry.check(run.calls, run.own), else: :ok
         with :ok <- may_wait, do: wait(run, until(timeout))
@@ -329,7 +337,7 @@ defmodule Postern do
   defp wait(%Run{ref: ref} = run, until) do
     receive do
       {:postern_ended, ^ref} ->
-        ended(run, Nif.result(run.handle))
+        ended(run, Nif.result(run.handle, run.shards))
 
       {:postern_print, ^ref, text} when is_function(run.print) ->
         run.print.(text)

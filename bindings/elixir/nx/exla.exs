@@ -16,13 +16,33 @@ defmodule EXLA do
     {_, program} = Postern.Defn.expression(fun, list, options)
     %{mlir_module: program.text, used_inputs: MapSet.new(program.inputs)}
   end
+
+  @doc "Checks that both have the same mesh, and arguments and results of @main that lie alike."
+  def check(text, %{mlir_module: module}) do
+    import ExUnit.Assertions
+    assert lie(text) == lie(module)
+  end
+
+  defp lie(text) do
+    [mesh] = Regex.run(~r/sdy\.mesh .*/, text)
+    [_, arguments, results] = Regex.run(~r/@main\((.*)\) -> (.*) {$/m, text)
+    # EXLA's first argument is the process that answers callbacks.
+    arguments = String.replace(arguments, ~r/%arg0: tensor<8xui8>, /, "")
+
+    {mesh, String.replace(arguments, ~r/%\w+: /, ""),
+     String.trim(results, "(") |> String.trim(")")}
+  end
+end
+
+defmodule EXLA.Executable do
+  def callback_server_pid_size, do: 8
 end
 
 defmodule EXLA.Client do
   def default_name, do: :host
-  def fetch!(:host), do: %{platform: :host, device_count: 2, default_device_id: 0, name: :host}
+  def fetch!(:host), do: %{platform: :host, device_count: 4, default_device_id: 0, name: :host}
   def fetch!(name), do: raise("no client #{inspect(name)}")
-  def get_supported_platforms, do: %{host: 2}
+  def get_supported_platforms, do: %{host: 4}
 end
 
 defmodule EXLAHelpers do

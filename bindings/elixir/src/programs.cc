@@ -290,7 +290,8 @@ ERL_NIF_TERM result_now(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
   int failed = PN_OK;
   for (pn_tensor* tensor : tensors) {  // each is taken over, also when one before has failed
     ERL_NIF_TERM term{};
-    const int shown = result_term(env, tensor, &term);
+    const bool shards = enif_is_identical(arguments[1], atoms().yes) != 0;
+    const int shown = shards ? shards_term(env, tensor, &term) : result_term(env, tensor, &term);
     if (shown != PN_OK) failed = shown;
     out.push_back(term);
   }

@@ -25,7 +25,8 @@ Nif program_info;
 /// then ends. :released, when nothing of the run can come any more, also when this fails;
 /// :delivered, behind the run's end, when what its asynchronous taps have shown was delivered.
 Nif start;
-/// (run) -> {:ok, tensors}; :wait while the run goes on.
+/// (run, shards) -> {:ok, tensors}; with `true` each is [{device, tensor}], of what each device
+/// has. :wait while the run goes on.
 Nif result;
 /// (run) -> :ok
 Nif cancel;

@@ -74,17 +74,41 @@ pn_array TensorTerm::array() const {
   return {dtype, static_cast<std::int32_t>(dims.size()), dims.data(), data.data, data.size};
 }
 
+namespace {
+
+bool is_shards(ErlNifEnv* env, ERL_NIF_TERM term, ERL_NIF_TERM* parts) {
+  return enif_get_map_value(env, term, atoms().parts, parts) != 0;
+}
+
+/// Of %{parts: tensors, sharding: text, compare: boolean}.
+int together(ErlNifEnv* env, ERL_NIF_TERM term, ERL_NIF_TERM parts, pn_tensor** out) {
+  ERL_NIF_TERM sharding, compare;
+  if (!enif_get_map_value(env, term, atoms().sharding, &sharding) ||
+      !enif_get_map_value(env, term, atoms().compare, &compare))
+    return -1;
+  Arguments shards;
+  if (const int code = shards.add(env, parts); code != PN_OK) return code;
+  return pn_tensor_of_shards(text_of(env, sharding).c_str(), shards.tensors().data(),
+                             shards.tensors().size(), enif_is_identical(compare, atoms().yes), out);
+}
+
+}  // namespace
+
 Arguments::~Arguments() {
   for (pn_tensor* t : tensors_) pn_tensor_free(t);
 }
 
 int Arguments::add(ErlNifEnv* env, ERL_NIF_TERM list) {
-  ERL_NIF_TERM head;
+  ERL_NIF_TERM head, parts;
   while (enif_get_list_cell(env, list, &head, &list)) {
     TensorTerm tensor;
-    if (!TensorTerm::read(env, head, tensor)) return -1;
     pn_tensor* made = nullptr;
-    if (const int code = borrow(env, tensor, &made); code != PN_OK) return code;
+    int code = -1;
+    if (is_shards(env, head, &parts))
+      code = together(env, head, parts, &made);
+    else if (TensorTerm::read(env, head, tensor))
+      code = borrow(env, tensor, &made);
+    if (code != PN_OK) return code;
     tensors_.push_back(made);
   }
   return PN_OK;
@@ -95,6 +119,7 @@ std::size_t bytes_of(ErlNifEnv* env, ERL_NIF_TERM list) {
   ERL_NIF_TERM head, data;
   ErlNifBinary bytes;
   while (enif_get_list_cell(env, list, &head, &list)) {
+    if (is_shards(env, head, &data)) return SIZE_MAX;  // copies of a part are compared
     if (!enif_get_map_value(env, head, atoms().data, &data)) data = head;
     if (enif_inspect_binary(env, data, &bytes)) sum += bytes.size;
   }
@@ -138,6 +163,22 @@ int result_term(ErlNifEnv* env, pn_tensor* tensor, ERL_NIF_TERM* out) {
   enif_release_resource(shown);
   *out = tensor_term(env, array, data);
   return PN_OK;
+}
+
+int shards_term(ErlNifEnv* env, pn_tensor* tensor, ERL_NIF_TERM* out) {
+  std::vector<ERL_NIF_TERM> shards;
+  int code = PN_OK;
+  while (code == PN_OK) {
+    std::int32_t device = 0;
+    pn_tensor* shard = nullptr;
+    ERL_NIF_TERM term{};
+    code = pn_tensor_shard(tensor, shards.size(), &device, &shard);
+    if (code == PN_OK) code = result_term(env, shard, &term);
+    if (code == PN_OK) shards.push_back(enif_make_tuple2(env, enif_make_int(env, device), term));
+  }
+  pn_tensor_free(tensor);
+  *out = enif_make_list_from_array(env, shards.data(), static_cast<unsigned>(shards.size()));
+  return code == PN_NOT_FOUND ? static_cast<int>(PN_OK) : code;
 }
 
 bool open_tensors(ErlNifEnv* env) { return Resource<Shown>::open(env, "postern_result"); }

@@ -26,7 +26,8 @@ class Arguments {
   Arguments() = default;
   Arguments(const Arguments&) = delete;
   ~Arguments();
-  /// PN_OK, or the code of what pn_last_error() tells; -1 when a term is no tensor.
+  /// Of tensors, and of what Postern.Shards makes of them. PN_OK, or the code of what
+  /// pn_last_error() tells; -1 when a term is neither.
   int add(ErlNifEnv* env, ERL_NIF_TERM list);
   const std::vector<pn_tensor*>& tensors() const { return tensors_; }
 
@@ -43,6 +44,9 @@ ERL_NIF_TERM shape_term(ErlNifEnv* env, const pn_array& array);
 ERL_NIF_TERM tensor_term(ErlNifEnv* env, const pn_array& array, ERL_NIF_TERM data);
 /// Takes the tensor over: the binary is its memory, and keeps it.
 int result_term(ErlNifEnv* env, pn_tensor* tensor, ERL_NIF_TERM* out);
+
+/// Takes the tensor over: [{device, %Postern.Tensor{}}] of what each device has.
+int shards_term(ErlNifEnv* env, pn_tensor* tensor, ERL_NIF_TERM* out);
 
 /// (binary) -> where its bytes are: for tests of what is not copied.
 ERL_NIF_TERM address(ErlNifEnv* env, int count, const ERL_NIF_TERM arguments[]);

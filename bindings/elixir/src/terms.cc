@@ -89,6 +89,9 @@ Atoms::Atoms(ErlNifEnv* env) {
   type = atom("type");
   shape = atom("shape");
   data = atom("data");
+  parts = atom("parts");
+  sharding = atom("sharding");
+  compare = atom("compare");
   for (std::size_t i = 0; i < dtypes.size(); ++i)
     dtypes[i] = atom(pn_dtype_name(static_cast<int>(i)));
 }

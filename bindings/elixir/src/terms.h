@@ -13,7 +13,7 @@ namespace postern_beam {
 struct Atoms {
   explicit Atoms(ErlNifEnv* env);
   ERL_NIF_TERM ok, error, none, yes, wait, held, ended, print, ready, barrier, released;
-  ERL_NIF_TERM struct_key, tensor_module, type, shape, data;
+  ERL_NIF_TERM struct_key, tensor_module, type, shape, data, parts, sharding, compare;
   std::array<ERL_NIF_TERM, PN_F4E2M1FN + 1> dtypes;
 };
 void make_atoms(ErlNifEnv* env);

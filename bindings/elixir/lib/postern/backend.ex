@@ -20,7 +20,10 @@ defmodule Postern.Backend do
   alias Postern.Tensor
 
   @doc false
-  def init(options), do: Keyword.validate!(options, [:device, :device_id, :client])
+  def init(options) do
+    Postern.Options.refuse_others(options, [:device, :device_id, :client], "Postern.Backend")
+    options
+  end
 
   ## In and out
 

@@ -6,7 +6,7 @@ defmodule Postern.Blocks do
              [:operand_layouts, :result_layouts, :output_operand_aliases, :side_effect]
 
   def override(module, options) do
-    options = Keyword.validate!(options, @options)
+    Postern.Options.refuse_others(options, @options, "Postern.override_block")
     given = for key <- [:kernel, :defn, :host], options[key], do: key
 
     if length(given) != 1 do

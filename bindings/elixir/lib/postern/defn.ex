@@ -22,7 +22,15 @@ defmodule Postern.Defn do
     * `:cache` - false compiles anew each time; a path keeps the program in that file, so that it
       need not be traced again when the system next starts
 
-  Others, which are for other compilers or for who compiles, are not looked at.
+    * `:print` - who gets what the program prints, as of `Postern.start/3`
+    * `:max_concurrency` - so many partitions has an `Nx.Serving`, one to a device
+    * `:debug` - whether the log tells of the file of `:cache`
+    * `:mesh`, `:input_shardings` - of `Nx.Defn.shard_jit`, see there
+    * `:compare_copies` - of the same: whether partitions that hold the same part of an argument
+      must be given the same; unless so each device computes with its own, as in EXLA
+
+  Those of EXLA and of Nx's evaluator, `:client` and such, are not looked at; any other is an
+  ArgumentError.
   Programs are kept by function, types and options, the last #{512} of them;
   `Postern.configure(cache_dir: folder)` keeps what XLA compiles for the next start.
   """
@@ -30,13 +38,46 @@ defmodule Postern.Defn do
   @compile {:no_warn_undefined,
             [Nx, Nx.Defn, Nx.Defn.Composite, Nx.Defn.Expr, Nx.Defn.Kernel, Nx.Shared]}
   alias Nx.Defn.Composite
-  alias Postern.{Blocks, Error, Lower, Telemetry}
+  alias Postern.{Blocks, Error, Lower, Options, Telemetry}
   alias Postern.Defn.{Cache, Calls, Disk, Sharding, Values}
 
   defstruct [:program, :inputs, :outputs, :sites]
 
+  @options [:hooks, :timeout, :deadline, :device, :operands, :precision, :cache, :print] ++
+             [:max_concurrency, :debug, :mesh, :input_shardings, :compare_copies]
+  # Of EXLA and of Nx's evaluator.
+  @of_others [
+    :client,
+    :device_id,
+    :lazy_transfers,
+    :run_options,
+    :garbage_collect,
+    :debug_options
+  ]
+
+  defp validate(options) do
+    if not Enum.all?(options, fn {name, _} -> name in @options or name in @of_others end),
+      do: Options.refuse_others(options, @options ++ @of_others, "Postern.Defn")
+
+    if Keyword.get(options, :operands, :shared) not in [:shared, :copied] do
+      raise ArgumentError, "operands are :shared or :copied, got: #{inspect(options[:operands])}"
+    end
+  end
+
+  @doc false
+  def validate_alone(options) do
+    validate(options)
+
+    if options[:input_shardings] || options[:mesh] do
+      raise ArgumentError,
+            "input sharding configuration provided but no device mesh was provided: " <>
+              "Nx.Defn.shard_jit takes one"
+    end
+  end
+
   @doc false
   def __partitions_options__(options) do
+    validate_alone(options)
     {:ok, count} = Postern.device_count()
     count = Keyword.get(options, :max_concurrency, count)
     for i <- 0..(count - 1)//1, do: Keyword.put(options, :device, i)
@@ -51,25 +92,52 @@ defmodule Postern.Defn do
 
   @doc false
   def __shard_jit__(key, mesh, vars, fun, lists, options) do
-    inputs = Sharding.axes(mesh, options[:input_shardings], vars)
+    {inputs, wholes, options} = sharded(mesh, vars, options)
 
     if length(lists) != Sharding.count(mesh) do
       raise ArgumentError,
             "expected arguments of #{Sharding.count(mesh)} partitions, got #{length(lists)}"
     end
 
-    wholes = Enum.zip_with(vars, inputs, &Sharding.whole(mesh, &1, &2))
+    Sharding.require_devices(mesh)
+    compiled = compiled(key, wholes, fun, options)
+    arguments = [Enum.zip_with(lists, & &1), vars, inputs] |> Enum.zip() |> taken(compiled)
+
+    compare = Keyword.get(options, :compare_copies, false)
 
     arguments =
-      for {shards, var, axes} <- Enum.zip([Enum.zip_with(lists, & &1), vars, inputs]),
-          do: fn -> Sharding.assemble(mesh, var, axes, Enum.map(shards, & &1.())) end
+      for {shards, var, axes} <- arguments,
+          do: Sharding.together(mesh, var, axes, shards, compare)
 
-    [results] = __compile__(key, wholes, fun, options).([arguments])
-    Sharding.cut(mesh, fun.(wholes), inputs, results)
+    case Postern.run(
+           compiled.program,
+           arguments,
+           run_options(compiled, options, shards: true, device: 0)
+         ) do
+      {:ok, results} -> Sharding.results(mesh, compiled.outputs, everywhere(results, mesh))
+      {:error, error} -> raise error
+    end
+  end
+
+  # What no argument leads to was computed on one device, for all.
+  defp everywhere(results, mesh) do
+    for result <- results do
+      with [{0, tensor}] <- result,
+           do: for(device <- 0..(Sharding.count(mesh) - 1)//1, do: {device, tensor})
+    end
+  end
+
+  # The arguments as wholes, and the options of who compiles for them.
+  defp sharded(mesh, vars, options) do
+    validate(options)
+    inputs = Sharding.axes(mesh, options[:input_shardings], vars)
+    wholes = Enum.zip_with(vars, inputs, &Sharding.whole(mesh, &1, &2))
+    {inputs, wholes, Keyword.put(options, :mesh, Sharding.written(mesh, vars, inputs))}
   end
 
   @doc false
   def __compile__(key, vars, fun, options) do
+    validate_alone(options)
     compiled = compiled(key, vars, fun, options)
     fn [arguments] -> [run(compiled, arguments, options)] end
   end
@@ -170,7 +238,9 @@ defmodule Postern.Defn do
 
   @doc """
   The program of a function for these arguments, as StableHLO text: what calls back stands as a
-  custom call, and above them all are listed with what they are given and give.
+  custom call, and above them all are listed with what they are given and give. With `mesh:` and
+  `input_shardings:` it is that of `Nx.Defn.shard_jit`, and `arguments` has a list for each
+  partition.
   """
   def inspect(fun, arguments, options \\ []) do
     {_, program} = expression(fun, arguments, options)
@@ -184,20 +254,42 @@ defmodule Postern.Defn do
 
   @doc false
   def expression(fun, arguments, options) do
-    Nx.Defn.jit(fun, [compiler: __MODULE__.Tracer] ++ options) |> traced(arguments)
+    {mesh, options} = Keyword.pop(options, :mesh)
+    options = [compiler: __MODULE__.Tracer] ++ options
+
+    if mesh,
+      do: Nx.Defn.shard_jit(fun, mesh, options) |> traced([arguments]),
+      else: Nx.Defn.jit(fun, options) |> traced(arguments)
+  end
+
+  @doc false
+  def trace(fun, vars, options) do
+    validate(options)
+    traced = fun.(vars)
+    throw({:postern_traced, traced, lower(traced, options)})
+  end
+
+  @doc false
+  def trace_sharded(fun, mesh, vars, options) do
+    {_, wholes, options} = sharded(mesh, vars, options)
+    trace(fun, wholes, options)
   end
 
   defmodule Tracer do
     @moduledoc false
     def __jit__(_key, vars, fun, _args_list, options) do
-      traced = fun.(vars)
-      throw({:postern_traced, traced, Postern.Defn.lower(traced, options)})
+      Postern.Defn.validate_alone(options)
+      Postern.Defn.trace(fun, vars, options)
     end
+
+    def __shard_jit__(_key, mesh, vars, fun, _lists, options),
+      do: Postern.Defn.trace_sharded(fun, mesh, vars, options)
   end
 
   defmodule Streamer do
     @moduledoc false
     def __jit__(key, vars, fun, [arguments], options) do
+      Postern.Defn.validate_alone(options)
       compiled = Postern.Defn.compiled(key, vars, fun, options)
       throw({:postern_traced, compiled, Postern.Defn.tensors(compiled, arguments)})
     end
@@ -214,7 +306,7 @@ defmodule Postern.Defn do
 
     # A hook that nobody listens to is left out.
     given = options |> Keyword.get(:hooks, %{}) |> Map.keys() |> Enum.sort()
-    of = {types, structure(vars), given, options[:precision]}
+    of = {types, structure(vars), given, options[:precision], options[:mesh]}
     make = fn -> lowered(vars, fun, options) end
 
     case Keyword.get(options, :cache, true) do
@@ -275,8 +367,8 @@ defmodule Postern.Defn do
   @doc false
   def lower(traced, options) do
     hooks = options |> Keyword.get(:hooks, %{}) |> Map.keys()
-    precision = Keyword.take(options, [:precision])
-    Lower.program(traced, [hooks: hooks, block: &block/3] ++ precision)
+    written = Keyword.take(options, [:precision, :mesh])
+    Lower.program(traced, [hooks: hooks, block: &block/3] ++ written)
   end
 
   # A `defn` for a block is traced with parameters in the operands' place.
@@ -310,29 +402,29 @@ defmodule Postern.Defn do
   ## Running
 
   defp run(%__MODULE__{} = compiled, arguments, options) do
-    tensors = for {argument, i} <- Enum.with_index(arguments), i in compiled.inputs, do: argument
+    tensors = tensors(compiled, arguments)
 
-    tensors = Enum.map(tensors, &Values.from_nx(&1.()))
-
-    run =
-      options
-      |> Keyword.take([:timeout, :deadline, :device, :print])
-      |> Keyword.put(:functions, Calls.functions(compiled.sites, options))
-
-    case Postern.run(compiled.program, tensors, run) do
+    case Postern.run(compiled.program, tensors, run_options(compiled, options, [])) do
       {:ok, results} -> results(compiled.outputs, results, Keyword.get(options, :device, 0))
       {:error, error} -> raise error
     end
   end
 
-  @doc false
-  # Those that the program takes; the others are not asked for.
-  def tensors(compiled, arguments) do
-    arguments
-    |> Enum.with_index()
-    |> Enum.filter(fn {_, i} -> i in compiled.inputs end)
-    |> Enum.map(fn {argument, _} -> Values.from_nx(argument.()) end)
+  defp run_options(compiled, options, more) do
+    options
+    |> Keyword.take([:timeout, :deadline, :device, :print])
+    |> Keyword.put(:functions, Calls.functions(compiled.sites, options))
+    |> Keyword.merge(more)
   end
+
+  @doc false
+  def tensors(compiled, arguments) do
+    for argument <- taken(arguments, compiled), do: Values.from_nx(argument.())
+  end
+
+  # Those that the program takes; the others are not asked for.
+  defp taken(arguments, compiled),
+    do: for({argument, i} <- Enum.with_index(arguments), i in compiled.inputs, do: argument)
 
   defp results(outputs, results, device) do
     {container, []} =

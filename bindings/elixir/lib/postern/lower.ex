@@ -17,9 +17,12 @@ defmodule Postern.Lower do
       is itself, which gives :default; `{:call, target, attributes, types or :default, options}`;
       `{:container, container}`, in which operands are parameters; `{:host, function}`
     * `:precision` - of products: :default, :high or :highest
+    * `:mesh` - the name and the sizes of a mesh that it runs on, and by argument, of each its
+      dimensions, the mesh's axes that cut it: it is written in the text
   """
   def program(container, options \\ []) do
-    precision = Keyword.get(options, :precision, :default)
+    options = validated(options)
+    precision = options[:precision]
 
     if precision not in [:default, :high, :highest] do
       raise ArgumentError,
@@ -32,18 +35,23 @@ defmodule Postern.Lower do
     positions = Enum.map(inputs, &elem(&1, 0))
     types = for {_, node} <- inputs, do: {node.type, shape(node)}
 
-    context = %{
-      hooks: Keyword.get(options, :hooks, :all),
-      block: Keyword.get(options, :block, fn _, _, _ -> :default end)
-    }
+    context = %{hooks: options[:hooks], block: options[:block] || fn _, _, _ -> :default end}
+
+    mesh =
+      with {name, sizes, cuts} <- options[:mesh],
+           do: {name, sizes, Enum.map(positions, &Enum.at(cuts, &1))}
 
     {text, sites} =
-      module(types, precision, fn arguments ->
+      module(types, precision, mesh, fn arguments ->
         scope(roots, Map.put(context, :parameters, Map.new(Enum.zip(positions, arguments))))
       end)
 
     %{text: text, inputs: positions, sites: sites}
   end
+
+  @options [hooks: :all, block: nil, precision: :default, mesh: nil]
+  defp validated(options),
+    do: Postern.Options.validate!(options, @options, "Postern.Lower")
 
   # By position.
   defp inputs(roots) do

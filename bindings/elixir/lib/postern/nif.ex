@@ -16,7 +16,7 @@ defmodule Postern.Nif do
   def load_text(_text), do: missing()
   def program_info(_program), do: missing()
   def start(_program, _tensors, _ref, _device, _deadline_ns, _printer, _given), do: missing()
-  def result(_run), do: missing()
+  def result(_run, _shards), do: missing()
   def cancel(_run), do: missing()
   def barrier(_limit_ns, _ref), do: missing()
   def alive, do: missing()

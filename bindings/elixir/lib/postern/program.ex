@@ -3,7 +3,7 @@ defmodule Postern.Program do
   A program that was loaded: the types of what it takes and gives as `{type, shape}`, and the names
   of the functions that it calls and of its hooks.
   """
-  alias Postern.{Error, Nif, Tensor}
+  alias Postern.{Error, Nif, Shards, Tensor}
 
   @enforce_keys [:handle, :inputs, :outputs, :functions, :hooks]
   defstruct [:handle, :inputs, :outputs, :functions, :hooks]
@@ -62,13 +62,14 @@ defmodule Postern.Program do
   end
 
   defp tensor(%Tensor{} = tensor, _type), do: tensor
+  defp tensor(%Shards{} = shards, _type), do: Shards.to_nif(shards)
   defp tensor(numbers, type), do: Tensor.new(numbers, type)
 end
 
 defmodule Postern.Run do
   @moduledoc "A run that was started; see `Postern.start/3`."
   @enforce_keys [:ref, :handle, :owner, :print, :calls, :own]
-  defstruct [:ref, :handle, :owner, :print, :calls, :own]
+  defstruct [:ref, :handle, :owner, :print, :calls, :own, shards: false]
 
   # `calls`: the functions that it may wait for without a limit; `own`: what it was given its owner
   # for.
@@ -78,6 +79,7 @@ defmodule Postern.Run do
           owner: pid,
           print: pid | fun,
           calls: [String.t()],
-          own: [String.t()]
+          own: [String.t()],
+          shards: boolean
         }
 end

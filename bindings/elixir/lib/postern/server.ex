@@ -65,11 +65,10 @@ defmodule Postern.Server do
   @doc false
   def validate(options) do
     options =
-      Keyword.validate!(options,
-        names: [],
-        replace: false,
-        operands: :shared,
-        owner: nil
+      Postern.Options.validate!(
+        options,
+        [names: [], replace: false, operands: :shared, owner: nil],
+        "a server"
       )
 
     if options[:operands] not in [:shared, :copied] do

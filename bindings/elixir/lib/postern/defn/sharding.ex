@@ -1,11 +1,15 @@
 defmodule Postern.Defn.Sharding do
   @moduledoc false
-  # `Nx.Defn.shard_jit` on one device: whole arguments of their shards, and results cut again.
-  @compile {:no_warn_undefined, [Nx, Nx.Defn.Composite]}
+  # `Nx.Defn.shard_jit`: which devices have what of arguments and results.
+  @compile {:no_warn_undefined, [Nx, Nx.Type, Nx.Defn.Composite]}
   alias Nx.Defn.Composite
+  alias Postern.Defn.Values
+  alias Postern.Shards
 
   @doc "For each argument and dimension the mesh's axes that cut it."
   def axes(mesh, shardings, vars) do
+    require_mesh(mesh)
+
     if not is_list(shardings),
       do: raise(ArgumentError, "input_shardings are required for sharding")
 
@@ -17,8 +21,25 @@ defmodule Postern.Defn.Sharding do
     Enum.zip_with(shardings, vars, &of_argument(mesh, &1, &2))
   end
 
+  defp require_mesh(%{shape: shape} = mesh) when is_tuple(shape) and tuple_size(shape) > 0 do
+    if not Enum.all?(Tuple.to_list(shape), &(is_integer(&1) and &1 > 0)), do: no_mesh(mesh)
+  end
+
+  defp require_mesh(mesh), do: no_mesh(mesh)
+
+  defp no_mesh(mesh) do
+    raise ArgumentError,
+          "a mesh has a name and the sizes of its axes, from 1 on, got: #{inspect(mesh)}"
+  end
+
   defp of_argument(mesh, sharding, var) when is_map(sharding) do
     cuts = for {dimension, axes} <- sharding, do: {Nx.axis_index(var, dimension), axes}
+
+    for {dimension, axes} <- cuts, not is_list(axes) do
+      raise ArgumentError,
+            "dimension #{dimension} is cut by a list of the mesh's axes, got: #{inspect(axes)}"
+    end
+
     used = Enum.flat_map(cuts, &elem(&1, 1))
     count = tuple_size(mesh.shape)
 
@@ -48,114 +69,70 @@ defmodule Postern.Defn.Sharding do
     %{var | shape: List.to_tuple(sizes)}
   end
 
-  @doc "Puts an argument together of its shards; copies of one must be equal."
-  def assemble(mesh, var, axes, shards) do
-    shards = Enum.map(shards, &Nx.backend_copy(&1, Nx.BinaryBackend))
-
-    for shard <- shards, {shard.shape, shard.type} != {var.shape, var.type} do
-      raise ArgumentError,
-            "shards of an argument must be alike: expected #{inspect(var.shape)} of " <>
-              "#{inspect(var.type)}, got #{inspect(shard.shape)} of #{inspect(shard.type)}"
-    end
-
-    places = for partition <- partitions(mesh), do: place(mesh, partition, axes)
-    blocks = Enum.zip(places, shards)
-    first = Enum.uniq_by(blocks, &elem(&1, 0))
-    bytes = Map.new(first, fn {place, shard} -> {place, Nx.to_binary(shard)} end)
-
-    for {place, shard} <- blocks, Nx.to_binary(shard) != bytes[place] do
-      raise ArgumentError,
-            "partitions that hold the same part of an argument gave it different values"
-    end
-
-    join(first, 0)
+  @doc "What the text says of the mesh: as `Postern.Lower` has it."
+  def written(mesh, vars, inputs) do
+    cuts = for {var, axes} <- Enum.zip(vars, inputs), do: vectorised(var) ++ axes
+    {mesh.name, Tuple.to_list(mesh.shape), cuts}
   end
 
-  defp join([{[], shard}], _dimension), do: shard
-  defp join([{place, shard}], dimension) when length(place) == dimension, do: shard
+  defp vectorised(var), do: for(_ <- var.vectorized_axes, do: [])
 
-  defp join(blocks, dimension) do
-    blocks
-    |> Enum.group_by(fn {place, _} -> Enum.at(place, dimension) end)
-    |> Enum.sort_by(&elem(&1, 0))
-    |> Enum.map(fn {_, blocks} -> join(blocks, dimension + 1) end)
-    |> Nx.concatenate(axis: dimension)
+  @doc "An argument of its shards, each of which goes to its device."
+  def together(mesh, var, axes, shards, compare) do
+    parts =
+      for {shard, i} <- Enum.with_index(shards) do
+        shard = shard.()
+
+        if {shard.shape, shard.type, shard.vectorized_axes} !=
+             {var.shape, var.type, var.vectorized_axes} do
+          raise ArgumentError,
+                "shards of an argument must be alike: that of partition 0 is #{text(var)}, " <>
+                  "that of partition #{i} is #{text(shard)}"
+        end
+
+        Values.from_nx(shard)
+      end
+
+    %Shards{mesh: mesh.shape, cuts: vectorised(var) ++ axes, parts: parts, compare: compare}
   end
 
-  @doc "The results of each partition."
-  def cut(mesh, traced, inputs, results) do
-    for partition <- partitions(mesh) do
-      {cut, []} =
-        Composite.traverse(results, Composite.flatten_list([traced]), fn result, [out | rest] ->
-          axes = fit(mesh, out.shape, spread(out, inputs))
-          sizes = Enum.zip_with(Tuple.to_list(out.shape), axes, &div(&1, parts(mesh, &2)))
-          starts = Enum.zip_with(place(mesh, partition, axes), sizes, &(&1 * &2))
-          {Nx.slice(result, starts, sizes), rest}
+  defp text(tensor), do: "#{Nx.Type.to_string(tensor.type)}#{inspect(tensor.shape)}"
+
+  @doc "The results of each partition, of what each device has of them."
+  def results(mesh, outputs, shards) do
+    shards = Enum.map(shards, &Map.new/1)
+
+    for device <- 0..(count(mesh) - 1)//1 do
+      {container, []} =
+        Composite.traverse(outputs, shards, fn out, [of | rest] ->
+          {of_device(of[device], out, device), rest}
         end)
 
-      cut
+      container
     end
   end
 
-  # A dimension that cannot be cut evenly is whole everywhere.
-  defp fit(mesh, shape, axes) do
-    Enum.zip_with(Tuple.to_list(shape), axes, fn size, axes ->
-      if rem(size, parts(mesh, axes)) == 0, do: axes, else: []
-    end)
+  # A part has sizes of its own.
+  defp of_device(tensor, out, device) do
+    {vectors, shape} = tensor.shape |> Tuple.to_list() |> Enum.split(length(out.vectorized_axes))
+    axes = for {{name, _}, size} <- Enum.zip(out.vectorized_axes, vectors), do: {name, size}
+    out = %{out | shape: List.to_tuple(shape), vectorized_axes: axes}
+    Values.to_nx(tensor, out, device)
   end
 
-  # How a value is cut, by what it is made of; whole where dimensions are not those of operands.
-  defp spread(%{data: %{op: :parameter, args: [i]}}, inputs), do: Enum.at(inputs, i)
+  @doc "Refuses meshes that this process has not enough devices for."
+  def require_devices(mesh) do
+    {:ok, there} = Postern.device_count()
 
-  defp spread(%{data: %{op: :transpose, args: [of, axes]}}, inputs) do
-    cuts = spread(of, inputs)
-    Enum.map(axes, &Enum.at(cuts, &1))
-  end
-
-  defp spread(%{data: %{op: op, args: [of | _]}} = out, inputs)
-       when op in [:window_sum, :window_max, :window_min, :window_product] do
-    if Nx.rank(of) == Nx.rank(out), do: spread(of, inputs), else: whole(out)
-  end
-
-  @elementwise [:add, :subtract, :multiply, :divide, :pow, :min, :max, :negate, :exp, :log] ++
-                 [:tanh, :sin, :cos, :sqrt, :rsqrt, :abs, :sigmoid, :as_type]
-  defp spread(%{data: %{op: op, args: args}} = out, inputs) when op in @elementwise do
-    for(%{shape: _} = operand <- args, do: aligned(operand, out, inputs))
-    |> Enum.reduce(&merge/2)
-  end
-
-  defp spread(out, _inputs), do: whole(out)
-
-  defp whole(out), do: for(_ <- Nx.axes(out.shape), do: [])
-
-  defp aligned(operand, out, inputs) do
-    missing = List.duplicate([], tuple_size(out.shape) - tuple_size(operand.shape))
-    missing ++ spread(operand, inputs)
-  end
-
-  defp merge(second, first) do
-    used = Enum.concat(first)
-
-    Enum.zip_with(first, second, fn
-      [], axes -> if Enum.any?(axes, &(&1 in used)), do: [], else: axes
-      axes, _ -> axes
-    end)
+    if count(mesh) > there do
+      raise ArgumentError,
+            "the mesh #{inspect(mesh.name)} of shape #{inspect(mesh.shape)} has #{count(mesh)} " <>
+              "devices, this system #{there}: Postern.configure(cpu_devices: #{count(mesh)}) " <>
+              "before anything runs, or POSTERN_CPU_DEVICES"
+    end
   end
 
   defp parts(mesh, axes), do: Enum.reduce(axes, 1, &(&2 * elem(mesh.shape, &1)))
-
-  # Places of the mesh, the last axis fastest.
-  defp partitions(mesh) do
-    Enum.reduce(Tuple.to_list(mesh.shape), [[]], fn size, places ->
-      for place <- places, i <- 0..(size - 1)//1, do: place ++ [i]
-    end)
-  end
-
-  defp place(mesh, partition, axes) do
-    for cuts <- axes do
-      Enum.reduce(cuts, 0, &(&2 * elem(mesh.shape, &1) + Enum.at(partition, &1)))
-    end
-  end
 
   def count(mesh), do: mesh.shape |> Tuple.to_list() |> Enum.product()
 end

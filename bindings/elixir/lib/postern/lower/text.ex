@@ -9,9 +9,10 @@ defmodule Postern.Lower.Text do
   @doc """
   The text of a module whose @main takes `inputs`, a list of {type, shape}, and gives the values
   that `fun` makes of them; and what it noted, in order. Products are as precise as `precision`
-  says.
+  says. `mesh` is {name, sizes, cuts}, of a program over several devices: for each input, by
+  dimension, the axes of the mesh that cut it; or nil.
   """
-  def module(inputs, precision, fun) do
+  def module(inputs, precision, mesh, fun) do
     state = %{lines: [], next: 0, token: nil, notes: [], precision: precision}
     before = Process.put(@key, state)
 
@@ -19,11 +20,15 @@ defmodule Postern.Lower.Text do
       arguments = for {type, shape} <- inputs, do: {fresh("arg"), type, shape}
       results = fun.(arguments)
 
-      parameters = for {name, type, shape} <- arguments, do: [name, ": ", type(type, shape)]
+      parameters =
+        for {{name, type, shape}, sharding} <- Enum.zip(arguments, shardings(mesh)),
+            do: [name, ": ", type(type, shape), sharding]
+
       types = types(results)
       state = Process.get(@key)
 
       text = [
+        mesh(mesh),
         ["func.func @main(", Enum.intersperse(parameters, ", "), ") -> (", types, ") {\n"],
         Enum.reverse(state.lines),
         ["  return ", operands(results), if(results == [], do: "", else: [" : ", types]), "\n}\n"]
@@ -33,6 +38,29 @@ defmodule Postern.Lower.Text do
     after
       if before, do: Process.put(@key, before), else: Process.delete(@key)
     end
+  end
+
+  defp mesh(nil), do: []
+
+  defp mesh({name, sizes, _cuts}) do
+    axes = for {size, i} <- Enum.with_index(sizes), do: "\"axis_#{i}\"=#{size}"
+    ["sdy.mesh ", symbol(name), " = <[", Enum.intersperse(axes, ", "), "]>\n"]
+  end
+
+  # Of each input; the dimensions may be cut further.
+  defp shardings(nil), do: Stream.repeatedly(fn -> [] end)
+
+  defp shardings({name, _sizes, cuts}) do
+    for dimensions <- cuts do
+      dimensions = for axes <- dimensions, do: ["{", Enum.map(axes, &"\"axis_#{&1}\", "), "?}p0"]
+      dimensions = Enum.intersperse(dimensions, ", ")
+      [" {sdy.sharding = #sdy.sharding<", symbol(name), ", [", dimensions, "]>}"]
+    end
+  end
+
+  defp symbol(name) do
+    name = to_string(name)
+    if name =~ ~r/^[A-Za-z_][A-Za-z0-9_$.]*$/, do: ["@", name], else: ["@\"", name, "\""]
   end
 
   @doc "How precise products are, as an attribute."
