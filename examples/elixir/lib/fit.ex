@@ -3,8 +3,7 @@ defmodule Fit do
   import Nx.Defn
 
   defn step({w, b}, x, y) do
-    {loss, {dw, db}} =
-      value_and_grad({w, b}, fn {w, b} -> Nx.mean(Nx.pow(w * x + b - y, 2)) end)
+    {loss, {dw, db}} = value_and_grad({w, b}, fn {w, b} -> Nx.mean(Nx.pow(w * x + b - y, 2)) end)
 
     {_, w, b} = io_call({loss, w - 0.1 * dw, b - 0.1 * db}, :loss)
     {w, b}
