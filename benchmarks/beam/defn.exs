@@ -12,6 +12,11 @@ defmodule Programs do
     end
   end
 
+  def echo do
+    receive do: (from -> send(from, :pong))
+    echo()
+  end
+
   defn(small(x, y), do: Nx.sin(x) * y + 1)
 
   defn shown(x) do
@@ -38,9 +43,9 @@ defmodule Side do
     Enum.at(Enum.sort(all), div(times, 2))
   end
 
-  def line(name, value, unit, peer_value, note) do
+  def line(name, value, unit, peer_value, note, peer \\ "Evaluator") do
     IO.puts(
-      ~s({"name": "beam/#{name}", "value": #{value}, "unit": "#{unit}", "peer": "Evaluator", ) <>
+      ~s({"name": "beam/#{name}", "value": #{value}, "unit": "#{unit}", "peer": "#{peer}", ) <>
         ~s("peer_value": #{peer_value}, "ratio": #{value / peer_value}, "note": "#{note}"})
     )
   end
@@ -60,6 +65,24 @@ uniform = fn seed, shape ->
   elem(Nx.Random.uniform(Nx.Random.key(seed), shape: shape), 0) |> Nx.backend_copy()
 end
 
+# The longest that a message between two processes takes, of 99 in 100, while `busy` goes on.
+latency = fn busy ->
+  echo = spawn(fn -> Programs.echo() end)
+  work = Task.async(busy)
+
+  ping = fn ->
+    send(echo, self())
+    receive do: (:pong -> :ok)
+  end
+
+  times =
+    Stream.repeatedly(fn -> elem(:timer.tc(ping), 0) end)
+    |> Enum.take_while(fn _ -> !Task.yield(work, 1) end)
+    |> Enum.sort()
+
+  Enum.at(times, div(99 * length(times), 100))
+end
+
 zero = Nx.tensor(0)
 one = {"us", 1}
 note = "one runtime_call in a while of 10000"
@@ -73,4 +96,14 @@ weights = {uniform.(1, {32, 64}), uniform.(2, {64, 1})}
 arguments = [weights, uniform.(3, {64, 32}), uniform.(4, {64, 1})]
 note = "64 by 32, 64 hidden, its gradient and step"
 Side.row("defn_step", &Programs.step/3, arguments, one, [], 15, note)
+called = Nx.Defn.jit(&Programs.called/1, compiler: Postern.Defn)
+idle = latency.(fn -> Process.sleep(2500) end)
+
+four = fn ->
+  1..4 |> Enum.map(fn _ -> Task.async(fn -> called.(zero) end) end) |> Task.await_many(60_000)
+end
+
+busy = latency.(four)
+note = "99 of 100 messages while four defn call 10000 times each; at most 1000 is the aim"
+Side.line("defn_scheduler", busy, "us", max(idle, 1), note, "an idle VM")
 System.halt(0)

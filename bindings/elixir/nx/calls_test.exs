@@ -315,18 +315,26 @@ defmodule Postern.NxCallsTest do
     end
   end
 
-  @tag timeout: 300_000
-  test "100000 calls leave no memory behind" do
+  # POSTERN_SOAK: how many calls.
+  @tag timeout: :infinity
+  test "calls leave no memory behind, of the VM and of the process" do
+    calls = String.to_integer(System.get_env("POSTERN_SOAK", "100000"))
     run = Nx.Defn.jit(&while_steps(&1, fn x, _ -> Nx.add(x, 1) end))
 
-    used = fn ->
-      for(_ <- 1..2, do: run.(Nx.tensor(0))) && :erlang.garbage_collect() &&
-        :erlang.memory(:total)
+    used = fn rounds ->
+      for _ <- 1..rounds, do: run.(Nx.tensor(0))
+      for pid <- Process.list(), do: :erlang.garbage_collect(pid)
+      [_, resident] = Regex.run(~r/VmRSS:\s+(\d+) kB/, File.read!("/proc/self/status"))
+      {:erlang.memory(:total), String.to_integer(resident)}
     end
 
-    before = used.()
-    for _ <- 1..4, do: used.()
-    assert used.() - before < 4_000_000
+    # What the allocators keep they have taken in the first half.
+    half = max(div(calls, 20_000), 1)
+    [middle, stop] = [used.(half), used.(half)]
+    text = "bytes of the VM, KiB of the process: #{inspect([middle, stop])}"
+    assert elem(stop, 0) - elem(middle, 0) < 1_000_000, text
+    assert elem(stop, 1) - elem(middle, 1) < 8_000, text
+    if calls > 100_000, do: IO.puts("after #{half * 10_000} and twice as many calls: " <> text)
   end
 
   test "a program in a file is traced once", %{tmp_dir: folder} do

@@ -29,8 +29,8 @@ defmodule Postern.Defn do
     * `:compare_copies` - of the same: whether partitions that hold the same part of an argument
       must be given the same; unless so each device computes with its own, as in EXLA
 
-  Those of EXLA and of Nx's evaluator, `:client` and such, are not looked at; any other is an
-  ArgumentError.
+  Those of EXLA, of Nx's evaluator and of `Nx.Serving`, `:client` and such, are not looked at; any
+  other is an ArgumentError.
   Programs are kept by function, types and options, the last #{512} of them;
   `Postern.configure(cache_dir: folder)` keeps what XLA compiles for the next start.
   """
@@ -45,15 +45,9 @@ defmodule Postern.Defn do
 
   @options [:hooks, :timeout, :deadline, :device, :operands, :precision, :cache, :print] ++
              [:max_concurrency, :debug, :mesh, :input_shardings, :compare_copies]
-  # Of EXLA and of Nx's evaluator.
-  @of_others [
-    :client,
-    :device_id,
-    :lazy_transfers,
-    :run_options,
-    :garbage_collect,
-    :debug_options
-  ]
+  # Of Nx.Serving, Nx's evaluator and EXLA.
+  @of_others [:batch_keys, :garbage_collect, :debug_options] ++
+               [:client, :device_id, :lazy_transfers, :run_options]
 
   defp validate(options) do
     if not Enum.all?(options, fn {name, _} -> name in @options or name in @of_others end),
