@@ -97,6 +97,30 @@ defmodule Postern.NxShardingTest do
     assert shard(&Nx.add(&1, 1), @cut, parts()) == [[1.0], [2.0], [3.0], [4.0]]
   end
 
+  def nested(x, _) do
+    inner = fn x -> Nx.runtime_call(x, x, [], fn x, _ -> Nx.add(x, 1) end) end
+    lists = for i <- 0..3, do: [Nx.reshape(x, {4, 1})[i..i]]
+    parts = run(inner, [%{0 => [0, 1]}], lists)
+    Nx.reshape(hd(parts), x.shape)
+  end
+
+  def slow(x, _), do: Process.sleep(3000) && x
+
+  test "what it calls may run on the same devices, and has the time that there is" do
+    call = fn x -> Nx.runtime_call(x, x, [], &__MODULE__.nested/2) end
+    assert shard(call, @cut, parts()) == List.duplicate([1.0, 2.0, 3.0, 4.0], 4)
+    slow = fn x -> Nx.runtime_call(x, x, [], &__MODULE__.slow/2) end
+
+    for limit <- [[timeout: 100], [deadline: 100]] do
+      error = assert_raise Postern.Error, fn -> shard(slow, @cut, parts(), limit) end
+      assert error.code == :timeout
+    end
+
+    many = fn i -> shard(&Nx.add(&1, i), @cut, parts()) end
+    results = Task.async_stream(1..12, many, max_concurrency: 6, timeout: 60_000)
+    assert for({:ok, [[first] | _]} <- results, do: first) == for(i <- 1..12, do: 1.0 * i)
+  end
+
   test "copies that differ are each device's own, unless they are compared" do
     lists = for i <- 0..3, do: [Nx.tensor([i])]
     assert shard(&Nx.add(&1, &1), [%{0 => [0]}], lists) == [[0], [2], [4], [6]]

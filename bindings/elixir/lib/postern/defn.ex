@@ -45,13 +45,13 @@ defmodule Postern.Defn do
 
   @options [:hooks, :timeout, :deadline, :device, :operands, :precision, :cache, :print] ++
              [:max_concurrency, :debug, :mesh, :input_shardings, :compare_copies]
-  # Of Nx.Serving, Nx's evaluator and EXLA.
-  @of_others [:batch_keys, :garbage_collect, :debug_options] ++
+  # Of Nx itself, Nx.Serving, Nx's evaluator and EXLA.
+  @of_others [:compiler, :on_conflict, :batch_keys, :garbage_collect, :debug_options] ++
                [:client, :device_id, :lazy_transfers, :run_options]
 
   defp validate(options) do
     if not Enum.all?(options, fn {name, _} -> name in @options or name in @of_others end),
-      do: Options.refuse_others(options, @options ++ @of_others, "Postern.Defn")
+      do: Options.refuse_others(Keyword.drop(options, @of_others), @options, "Postern.Defn")
 
     if Keyword.get(options, :operands, :shared) not in [:shared, :copied] do
       raise ArgumentError, "operands are :shared or :copied, got: #{inspect(options[:operands])}"
