@@ -34,10 +34,13 @@ defmodule Postern.Program do
 
   @doc false
   # Numbers take the type of the input; what is too many is refused by the library, in words.
-  def tensors(%__MODULE__{inputs: inputs}, arguments) do
-    inputs = Stream.concat(inputs, Stream.repeatedly(fn -> {nil, nil} end))
-    for {argument, {type, _}} <- Enum.zip(arguments, inputs), do: tensor(argument, type)
-  end
+  def tensors(%__MODULE__{inputs: inputs}, arguments), do: tensors_of(arguments, inputs)
+
+  defp tensors_of([], _inputs), do: []
+  defp tensors_of(arguments, []), do: Enum.map(arguments, &tensor(&1, nil))
+
+  defp tensors_of([argument | arguments], [{type, _} | inputs]),
+    do: [tensor(argument, type) | tensors_of(arguments, inputs)]
 
   @doc false
   # The functions that somebody else may have to answer in a run that is given these.
