@@ -14,7 +14,7 @@ defmodule Postern.Defn do
     * `:hooks` - a map of names to functions, in place of those of named io_calls
     * `:timeout` - milliseconds; then the run is cancelled
     * `:deadline` - milliseconds over all that it calls
-    * `:device` - which device it runs on, 0 unless given
+    * `:device` - which device it runs on, 0 unless given; not of `shard_jit`, whose mesh says it
     * `:operands` - `:shared`: large operands of what it calls are the program's own memory, and
       the program goes on when nobody has them any more; `:copied`: they may be kept. Unless given
       runtime_call shares and io_call copies
