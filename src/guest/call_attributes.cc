@@ -28,11 +28,11 @@ struct NumberAttribute {
   std::string_view name;
   std::int64_t CallAttributes::*member;
 };
-constexpr NumberAttribute number_attributes[] = {{"line", &CallAttributes::line},
-                                                 {"timeout", &CallAttributes::timeout},
-                                                 {"every", &CallAttributes::every},
-                                                 {"parallel", &CallAttributes::parallel},
-                                                 {"kept", &CallAttributes::kept}};
+constexpr NumberAttribute number_attributes[] = {
+    {"line", &CallAttributes::line},    {"timeout", &CallAttributes::timeout},
+    {"every", &CallAttributes::every},  {"parallel", &CallAttributes::parallel},
+    {"kept", &CallAttributes::kept},    {"meets", &CallAttributes::meets},
+    {"leader", &CallAttributes::leader}};
 
 /// Files' names for Places, which point at them; as many as a process has files.
 const char* kept_name(std::string_view file) {
@@ -137,6 +137,7 @@ void CallAttributes::require() const {
         "a custom call of Postern: every must be at least 1, got {}, and timeout at least 0, got "
         "{}",
         every, timeout);
+  check(meets >= 0, "a custom call of Postern: meets must be at least 0, got {}", meets);
   check(kind == "call" || kind == "tap" || kind == "async",
         "a custom call of Postern: kind must be call, tap or async, got '{}'", kind);
 }

@@ -33,10 +33,12 @@ inline constexpr std::string_view own_prefix = "with_";
 ///               as long as the program is, also when the name is gone
 ///   axes        string: of the mesh around the call, as "2 x", a line for each: size and name. The
 ///               last operand, a ui32, is then the position on the mesh, and not the function's
+///   meets       i64: not 0: so many devices make the call with the same operands; the function is
+///               entered once, on the device `leader` (i64), and what comes of it is all devices'
 ///   with_...    any: the function's own attributes, without the prefix
 struct CallAttributes {
   std::string function, name, file, kind, levels, paths, transforms, axes;
-  std::int64_t line = 0, timeout = 0, every = 1, parallel = 0, kept = 0;
+  std::int64_t line = 0, timeout = 0, every = 1, parallel = 0, kept = 0, meets = 0, leader = 0;
   Attributes own;
 
   /// Takes one attribute. Throws Error for one that is not in the list, or is of another type.

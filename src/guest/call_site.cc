@@ -2,6 +2,7 @@
 #include "guest/call_site.h"
 
 #include "core/check.h"
+#include "guest/meetings.h"
 #include "host/registry.h"
 
 namespace postern::internal::guest {
@@ -32,6 +33,7 @@ FunctionPtr CallSite::function() const {
 }
 
 CallSite::~CallSite() {
+  if (attributes_.meets) forget_place(this);
   for (const Spare& spare : spares_) delete spare.run.load(std::memory_order_acquire);
 }
 

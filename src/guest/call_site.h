@@ -49,6 +49,7 @@ class CallSite {
  public:
   explicit CallSite(CallAttributes attributes);
   ~CallSite();
+  const CallAttributes& attributes() const { return attributes_; }
   CallSite(const CallSite&) = delete;
 
   /// Takes a run that was given back, if its function is still what the name means.

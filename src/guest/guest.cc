@@ -15,6 +15,7 @@
 #include "core/fork.h"
 #include "core/mutex.h"
 #include "guest/call_site.h"
+#include "guest/meetings.h"
 #include "host/enter.h"
 #include "host/executor.h"
 #include "host/float_state.h"
@@ -162,9 +163,8 @@ const FloatState& floats_of(std::int64_t execution) {
   return floats;
 }
 
-void run_call(XLA_FFI_CallFrame* frame, CallSite& place) {
+void run_call(XLA_FFI_CallFrame* frame, CallSite& place, int device) {
   const host::FloatScope as_process(of_process, floats_of(pjrt::run_id(frame)));
-  const int device = std::max(pjrt::device_ordinal(frame), 0);
   std::unique_ptr<GuestRun> run = place.take(device);
   if (!run || moved(*run, frame) || !place.renew(*run)) [[unlikely]]
     run = make_run(frame, place);
@@ -173,6 +173,28 @@ void run_call(XLA_FFI_CallFrame* frame, CallSite& place) {
       [[unlikely]]
     run->rethrow();
   place.give_back(std::move(run), device);
+}
+
+/// The device that leads enters the function, and the others take what came of it.
+[[gnu::noinline]] void run_for_all(XLA_FFI_CallFrame* frame, CallSite& place, int device) {
+  const CallAttributes& attributes = place.attributes();
+  if (device != attributes.leader) return take_outcome(&place, frame, device);
+  std::exception_ptr error;
+  try {
+    run_call(frame, place, device);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  tell_others(&place, frame, attributes.meets - 1, error);
+  if (error) std::rethrow_exception(error);
+}
+
+void run(XLA_FFI_CallFrame* frame, CallSite& place) {
+  const int device = std::max(pjrt::device_ordinal(frame), 0);
+  if (place.attributes().meets > 1) [[unlikely]]
+    run_for_all(frame, place, device);
+  else
+    run_call(frame, place, device);
 }
 
 struct Failures {
@@ -200,11 +222,19 @@ std::exception_ptr without_cause(const std::exception_ptr& error) {
   }
 }
 
+XLA_FFI_Error* told(const XLA_FFI_CallFrame* frame, const std::string& what, std::uint64_t number) {
+  return pjrt::make_error(frame, ErrorCode::internal,
+                          fmt::format("{} [postern failure {}]", what, number).c_str());
+}
+
 XLA_FFI_Error* keep(const XLA_FFI_CallFrame* frame, std::exception_ptr error) {
+  note_failed(pjrt::run_id(frame));
   const std::string what = host::describe(error);
   std::exception_ptr gone;  // after the lock: its end may be anything
   std::unique_lock lock(failures().guard);
   auto& last = failures().last;
+  const auto same = std::ranges::find_if(last, [&](const auto& f) { return f.second == error; });
+  if (same != last.end()) return told(frame, what, same->first);  // by the device that leads
   const std::uint64_t number = failures().next();
   last.emplace_back(number, std::move(error));
   if (last.size() > failures_kept) last.pop_front();
@@ -213,8 +243,7 @@ XLA_FFI_Error* keep(const XLA_FFI_CallFrame* frame, std::exception_ptr error) {
     gone = std::exchange(old, without_cause(old));
   }
   lock.unlock();
-  return pjrt::make_error(frame, ErrorCode::internal,
-                          fmt::format("{} [postern failure {}]", what, number).c_str());
+  return told(frame, what, number);
 }
 
 /// What body() throws becomes XLA's error.
@@ -280,9 +309,9 @@ XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
     if (type_id().type_id != 0) [[likely]]
       state = pjrt::state_of(frame, &type_id());
     if (state) [[likely]]
-      run_call(frame, *static_cast<CallSite*>(state));
+      run(frame, *static_cast<CallSite*>(state));
     else
-      run_call(frame, *place_of(frame));
+      run(frame, *place_of(frame));
   });
 }
 

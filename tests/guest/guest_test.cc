@@ -248,6 +248,8 @@ TEST(Guest, AttributesThatDoNotFit) {
        "every must be at least 1, got 0"},
       {R"(function = "guest_test.f", kind = "call", timeout = -1 : i64)",
        "timeout at least 0, got -1"},
+      {R"(function = "guest_test.f", kind = "call", meets = -1 : i64)",
+       "meets must be at least 0, got -1"},
       {R"(function = "guest_test.f", kind = "call", colour = 1 : i64)", "the attribute 'colour'"},
       {R"(function = "guest_test.f", kind = "call", line = "twelve")", "the attribute 'line'"},
       {R"(function = "guest_test.f", kind = "call", with_it = 1 : i16)",

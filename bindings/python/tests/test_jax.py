@@ -816,30 +816,6 @@ def test_ordered_calls_on_several_devices(effect):
     assert [[i for d, i in seen if d == device] for device in range(4)] == [[0, 1, 2] * 2] * 4
 
 
-def test_programs_that_jax_cuts():
-    mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")), ("x",))
-    cut = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
-    seen = []
-    f = jax.jit(
-        lambda x: pj.call(lambda v: (seen.append(v.shape), 2 * v)[1], like(x), x),
-        in_shardings=cut,
-        out_shardings=cut,
-    )
-    assert np.array_equal(f(jnp.arange(8.0)), 2 * np.arange(8))
-    assert set(seen) == {(8,)}
-    g = jax.jit(
-        lambda x: pj.tap(x, lambda v: seen.append(v.shape), name="log"),
-        in_shardings=cut,
-        out_shardings=cut,
-    )
-    with pytest.raises(
-        NotImplementedError,
-        match=r"tap 'log' at test_jax.py:\d+ is in a program that JAX cuts for 4 devices; "
-        r"have it within jax.shard_map",
-    ):
-        g(jnp.arange(8.0))
-
-
 def test_a_function_is_told_its_part():
     seen = []
     mesh, spec = (

@@ -133,6 +133,7 @@ def call(
     timeout: float | None = None,
     name: str | None = None,
     attributes: typing.Mapping[str, typing.Any] | None = None,
+    partitioned: bool = False,
     **kwargs: typing.Any,
 ) -> typing.Any:
     """What `fn(*args, **kwargs)` returns, called with NumPy arrays while the program runs.
@@ -146,12 +147,16 @@ def call(
     `timeout` is in seconds.
     In place of `fn`: the name of a registered function, or a capsule (see postern.register);
     it gets the leaves of `args` as operands, and `attributes`.
+    `partitioned`: in a program that JAX cuts for several devices, each calls with its part of the
+    operands, and returns its part of results that are spread as the first operand of their shape;
+    else one device calls with the whole.
     Raises ValueError where a derivative is asked for:
     give it one by jax.custom_jvp or jax.custom_vjp around the call, or by `block`.
     At the run: CallbackError, TimeoutError.
     """
     refuse_forked()
     _check("effect", effect, Effect)
+    _checks.check_partitioned(partitioned, effect == "ordered")
     _check("vmap_method", vmap_method, VmapMethod)
     told = _named(fn, name)
     if attributes and not is_native(fn):
@@ -177,6 +182,7 @@ def call(
         vmap_method=vmap_method,
         own=_own(attributes),
         results=types,
+        partitioned=partitioned,
     )
     given = [*arrays(f"call of '{site.name}'", operands), *_places(axes)]
     return jax.tree.unflatten(wanted, _lowering.vary(call_p.bind(*given, site=site), given))
@@ -255,6 +261,7 @@ def tap(
     ordered: bool = False,
     every: int = 1,
     derivatives: bool = False,
+    partitioned: bool = False,
 ) -> typing.Any:
     """`value`, a pytree of arrays, which `fn` is shown
     as NumPy arrays whenever the program comes by.
@@ -265,12 +272,15 @@ def tap(
     Under derivatives the value is shown once; with `derivatives` its tangent and cotangent are
     shown too, by firings whose `info.transforms` is ("jvp",) and ("jvp", "transpose").
     Under vmap an element is shown after the other.
+    `partitioned`: in a program that JAX cuts for several devices, each shows its part; else one
+    device shows the whole.
     `fn` may be a listener of postern.listen.
     A function that fails ends the program with CallbackError;
     one of mode "async" makes the next `barrier` raise it.
     """
     _check("mode", mode, Mode)
     every = _checks.count_of(every)
+    _checks.check_partitioned(partitioned, ordered)
     refuse_forked()
     told = _named(fn, name)
     leaves, structure = jax.tree.flatten(((value,), {}))
@@ -285,6 +295,7 @@ def tap(
         every=every,
         ordered=ordered,
         paths=_paths(value) if is_native(fn) else (),
+        partitioned=partitioned,
     )
     given = arrays(f"tap of '{told}'", leaves)
     if derivatives:
@@ -310,9 +321,15 @@ def _paths(value: typing.Any) -> tuple[str, ...]:
     )
 
 
-def print(format: str, *args: typing.Any, ordered: bool = False, **kwargs: typing.Any) -> None:
+def print(
+    format: str,
+    *args: typing.Any,
+    ordered: bool = False,
+    partitioned: bool = False,
+    **kwargs: typing.Any,
+) -> None:
     """Prints `format.format(*args, **kwargs)` with the values of the run, and what is no array as
-    it is, by the numpy.printoptions of now.
+    it is, by the numpy.printoptions of now. `ordered` and `partitioned` are those of `tap`.
     Raises ValueError for an argument that the format does not use.
     """
     _checks.check_format(format, args, kwargs)
@@ -324,7 +341,7 @@ def print(format: str, *args: typing.Any, ordered: bool = False, **kwargs: typin
         with np.printoptions(**options):
             builtins.print(format.format(*given[0], **given[1]))
 
-    tap(arrays_of, show, name="print", ordered=ordered)
+    tap(arrays_of, show, name="print", ordered=ordered, partitioned=partitioned)
 
 
 _hooks: contextvars.ContextVar[

@@ -13,7 +13,7 @@ import jax
 import jax.export
 import numpy as np
 
-from . import _checks, _compat, _lowering, _version
+from . import _checks, _compat, _lowering, _parts, _version
 from ._functions import Function, Python, Registered, late
 
 _TARGET = "postern_guest"
@@ -72,6 +72,10 @@ class Site:
     own: tuple[tuple[str, typing.Any, str], ...] = ()
     paths: tuple[str, ...] = ()  # the operands' names
     results: tuple[typing.Any, ...] = ()  # their types
+    partitioned: bool = False  # where JAX cuts the program, each device calls with its part
+    # there else how many devices call with the whole, and which of them enters the function
+    meets: int = 0
+    leader: int = 0
 
     @functools.cached_property
     def _hash(self) -> int:
@@ -109,7 +113,7 @@ class Site:
         }
         if isinstance(self.function, Registered) and not for_export:
             said["kept"] = np.int64(1)
-        for key in ("timeout", "every"):
+        for key in ("timeout", "every", "meets", "leader"):
             if getattr(self, key) != getattr(Site, key):
                 said[key] = np.int64(getattr(self, key))
         if any(jax.export.is_symbolic_dim(size) for size, _ in self.levels):
@@ -150,6 +154,14 @@ _compat.held_weakly(Site)
 def _lower(ctx: typing.Any, operands: typing.Any, results: typing.Any, site: Site) -> typing.Any:
     _register_handlers(_TARGET)
     _version.settle()
+    mesh = _compat.mesh_of_cut(ctx)
+    if mesh is not None and not _compat.for_export(ctx):
+        return _for_all(ctx, operands, results, site, mesh)
+    if site.partitioned and _compat.devices_in(ctx) > 1:
+        raise NotImplementedError(
+            f"postern.jax: {site} is partitioned, in an artifact that does not say for which "
+            "devices: have it within jax.shard_map"
+        )
     return _lowering.lower(
         ctx,
         _TARGET,
@@ -159,8 +171,60 @@ def _lower(ctx: typing.Any, operands: typing.Any, results: typing.Any, site: Sit
         site.attributes(_compat.for_export(ctx)),
         site.function,
         str(site),
-        site.function.placed,
+        site.function.placed and not site.meets,
     )
+
+
+def _for_all(
+    ctx: typing.Any, operands: typing.Any, results: typing.Any, site: Site, mesh: typing.Any
+) -> typing.Any:
+    """In a program that JAX cuts: each device makes the call with the whole, and one enters the
+    function. (If one alone made it, the others would wait in a collective when it fails, and XLA
+    would end the process.)
+    """
+    if site.partitioned:
+        return _of_parts(ctx, operands, results, site, mesh)
+    ordinals = [d.local_hardware_id for d in mesh.devices.flat]
+    if None in ordinals or len({d.process_index for d in mesh.devices.flat}) != 1:
+        raise NotImplementedError(
+            f"postern.jax: {site} is in a program that JAX cuts for the devices of several "
+            "processes: have it within jax.shard_map"
+        )
+    whole = dataclasses.replace(
+        site, results=_compat.bare(results), meets=mesh.size, leader=min(ordinals)
+    )
+    every = jax.sharding.PartitionSpec()
+    made = jax.shard_map(
+        lambda *x: call_p.bind(*x, site=whole),
+        mesh=mesh,
+        in_specs=every,
+        out_specs=every,
+        check_vma=False,
+    )
+    inner = ctx.replace(avals_in=_compat.bare(ctx.avals_in))
+    out = _compat.lower_fun(made)(inner, *operands)
+    ctx.set_tokens_out(inner.tokens_out)
+    return out
+
+
+def _of_parts(
+    ctx: typing.Any, operands: typing.Any, results: typing.Any, site: Site, mesh: typing.Any
+) -> typing.Any:
+    if site.levels:
+        raise NotImplementedError(
+            f"postern.jax: {site} is partitioned and under vmap, whose axis XLA may cut: give it "
+            "vmap_method='expand_dims' or 'broadcast_all'"
+        )
+    spread = _parts.like(str(site), ctx.avals_in, results)
+    part = dataclasses.replace(site, function=site.function.on_mesh(mesh.axis_names))
+
+    def bind(parts: typing.Any, types: typing.Any) -> typing.Any:
+        return call_p.bind(*parts, site=dataclasses.replace(part, results=tuple(types)))
+
+    devices = [d.id for d in mesh.devices.flat]
+    key = repr((sorted(part.attributes(False).items()), list(mesh.shape.items()), devices))
+    inner = ctx.replace(avals_out=results)
+    return _parts.lower(inner, key, bind, mesh, operands, spread, site.effect)
 
 
 _compat.allow_export(_TARGET)
@@ -193,7 +257,9 @@ def _primitive(name: str) -> typing.Any:
         if not isinstance(function, Python):
             return run(jitted(site, True), *operands)
         waiting = late[function.entered.info]
-        number = waiting.expect(function, site)
+        if site.partitioned:
+            function = function.on_mesh(_compat.mesh_names(operands))
+        number = waiting.expect(function, site, _compat.devices_of(operands))
         try:
             out, ended = run(jitted(site.for_any(), False), *operands, number)
             if site.kind != "async":
@@ -367,6 +433,7 @@ def _call_batched(operands: typing.Any, axes: typing.Any, *, site: Site) -> typi
 
 call_p.def_effectful_abstract_eval(_call_types)
 _compat.register_lowering(call_p, _call_lower)
+_compat.takes_devices(call_p)
 _compat.primitive_jvps[call_p] = _call_jvp
 _compat.primitive_transposes[call_p] = _call_transpose
 _compat.primitive_batchers[call_p] = _call_batched
@@ -423,6 +490,7 @@ def _shown_batched(operands: typing.Any, axes: typing.Any, *, site: Site) -> typ
 
 shown_p.def_effectful_abstract_eval(_shown_types)
 _compat.register_lowering(shown_p, _shown_lower)
+_compat.takes_devices(shown_p)
 _compat.primitive_jvps[shown_p] = _shown_jvp
 _compat.primitive_transposes[shown_p] = _shown_transpose
 _compat.primitive_batchers[shown_p] = _shown_batched

@@ -42,6 +42,15 @@ def count_of(every: typing.Any) -> int:
     return count
 
 
+def check_partitioned(partitioned: typing.Any, ordered: bool) -> None:
+    if not isinstance(partitioned, bool):
+        raise TypeError(f"postern.jax: partitioned must be True or False, got {partitioned!r}")
+    if partitioned and ordered:
+        raise ValueError(
+            "postern.jax: parts have no order among each other: ordered or partitioned"
+        )
+
+
 def check_name(name: typing.Any) -> None:
     told = f"postern.jax: a name must be text without null characters, got {name!r}"
     if not isinstance(name, str):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib
 import inspect
@@ -22,8 +23,13 @@ ad: typing.Any = importlib.import_module("jax._src.interpreters.ad")
 batching: typing.Any = importlib.import_module("jax._src.interpreters.batching")
 mlir: typing.Any = importlib.import_module("jax._src.interpreters.mlir")
 parallel: typing.Any = importlib.import_module("jax._src.lax.parallel")
+sharding_impls: typing.Any = importlib.import_module("jax._src.sharding_impls")
+sharding_rule: typing.Any = importlib.import_module(
+    "jax._src.custom_partitioning_sharding_rule"
+)
 util: typing.Any = importlib.import_module("jax._src.util")
 xla_bridge: typing.Any = importlib.import_module("jax._src.xla_bridge")
+xla_client: typing.Any = importlib.import_module("jax._src.lib").xla_client
 extension: typing.Any = importlib.import_module("jax._src.lib")._jax  # jaxlib's own module
 
 Primitive = core.Primitive
@@ -41,6 +47,7 @@ pvary = core.pvary
 build_ffi_lowering_function = ffi.build_ffi_lowering_function
 callback_sharding = callback._callback_op_sharding
 SdyArrayList = mlir.SdyArrayList
+lower_fun = mlir.lower_fun
 TokenSet = mlir.TokenSet
 fancy_primitive_batchers = batching.fancy_primitive_batchers
 jaxpr_as_fun = core.jaxpr_as_fun
@@ -218,6 +225,135 @@ def mesh_position(ctx: typing.Any, axes: typing.Sequence[tuple[typing.Any, int]]
     return hlo.convert(
         mlir.ir.RankedTensorType.get([], mlir.ir.IntegerType.get_unsigned(32)), position
     )
+
+
+def devices_in(ctx: typing.Any) -> int:
+    """For how many devices JAX cuts the program; 1 within shard_map."""
+    within = ctx.module_context.axis_context
+    return 1 if hasattr(within, "mesh") else getattr(within, "num_devices", 1)
+
+
+def mesh_of_cut(ctx: typing.Any) -> typing.Any:
+    """The devices of a program that JAX cuts; None for others, and within shard_map."""
+    within = ctx.module_context.axis_context
+    if devices_in(ctx) == 1 or within.device_assignment is None:
+        return None
+    of, names, sizes = within.abstract_mesh, ("device",), (within.num_devices,)
+    if of is not None:
+        names, sizes = of.axis_names, of.axis_sizes
+    return jax.sharding.Mesh(np.array(within.device_assignment).reshape(sizes), names)
+
+
+def mesh_names(arrays: typing.Iterable[typing.Any]) -> tuple[str, ...]:
+    """The axes that `mesh_of_cut` will have for a program of these arguments."""
+    for x in arrays:
+        sharding = getattr(x, "sharding", None)
+        if isinstance(sharding, jax.sharding.NamedSharding) and sharding.num_devices > 1:
+            return tuple(sharding.mesh.axis_names)
+    return ("device",) if devices_of(arrays) > 1 else ()
+
+
+def devices_of(arrays: typing.Iterable[typing.Any]) -> int:
+    """Over how many they are spread at most."""
+    return max([1, *(len(x.sharding.device_set) for x in arrays if isinstance(x, jax.Array))])
+
+
+def bare(types: typing.Iterable[typing.Any]) -> tuple[typing.Any, ...]:
+    """The same types, however they are spread."""
+    return tuple(ShapedArray(t.shape, t.dtype) for t in types)
+
+
+def takes_devices(primitive: typing.Any) -> None:
+    """Its lowering asks which devices the program is for."""
+    dispatch.prim_requires_devices_during_lowering.add(primitive)
+
+
+def register_partitioner(target: str, *rules: typing.Callable[..., typing.Any]) -> None:
+    """What XLA asks for custom calls to it: `rules` propagate, partition and infer."""
+    for register in (
+        xla_client.register_custom_call_partitioner,
+        lambda *a, **k: xla_bridge.register_plugin_callbacks(
+            functools.partial(xla_client.register_custom_call_partitioner, *a, **k)
+        ),
+    ):
+        register(target, *rules, can_side_effecting_have_replicated_sharding=True)
+
+
+def packed(shape: typing.Any, shardings: list[typing.Any]) -> typing.Any:
+    """Shardings of results as one."""
+    if not shape.is_tuple():
+        return shardings[0]
+    if not shardings:
+        return sharding_impls.replicated_hlo_sharding
+    return xla_client.HloSharding.tuple_sharding(shape, shardings)
+
+
+def part_type(sharding: typing.Any, shape: typing.Any) -> typing.Any:
+    """Of what a device has of a value of that shape."""
+    part = sharding.tile(shape)
+    return ShapedArray(part.dimensions(), part.numpy_dtype())
+
+
+def module_of_parts(
+    fun: typing.Callable[..., typing.Any],
+    types: typing.Sequence[typing.Any],
+    mesh: typing.Any,
+    context: typing.Any,
+) -> bytes:
+    """A program that each device of the mesh runs with its own operands."""
+    named = list(mesh.shape.items())
+    closed = jax.make_jaxpr(fun, axis_env=named)(*types)
+    with core.extend_axis_env_nd(named):
+        module = mlir.build_mlir_module_helper(
+            closed,
+            name="postern_parts",
+            platforms=context.platforms,
+            backend=context.backend,
+            axis_context=sharding_impls.SPMDAxisContext(mesh, frozenset(mesh.axis_names)),
+        )
+    return typing.cast(bytes, mlir.module_to_bytecode(module))
+
+
+def partitioned_call(
+    target: str,
+    key: str,
+    operands: typing.Sequence[typing.Any],
+    avals_in: typing.Sequence[typing.Any],
+    avals_out: typing.Sequence[typing.Any],
+    like: typing.Sequence[int],
+    has_side_effect: bool,
+) -> typing.Any:
+    """A custom call whose results are spread as the operands of these numbers."""
+    ir = mlir.ir
+    types = [
+        ir.RankedTensorType.get(a.shape, mlir.dtype_to_ir_type(np.dtype(a.dtype)))
+        for a in avals_out
+    ]
+    call = mlir.hlo.CustomCallOp(
+        types,
+        list(operands),
+        call_target_name=ir.StringAttr.get(target),
+        has_side_effect=ir.BoolAttr.get(has_side_effect),
+        api_version=mlir.i32_attr(2),
+        called_computations=ir.ArrayAttr.get([]),
+        backend_config=ir.StringAttr.get(key),
+        operand_layouts=None,
+        result_layouts=None,
+    )
+    if types:
+        axes = [
+            " ".join(f"{_letters(i)}{d}" for d in range(a.ndim)) for i, a in enumerate(avals_in)
+        ]
+        text = ", ".join(axes) + " -> " + ", ".join(axes[i] for i in like)
+        rule = sharding_rule.str_to_sdy_sharding_rule(text)
+        call.attributes["sdy.sharding_rule"] = sharding_rule.sdy_sharding_rule_to_mlir(
+            rule, [x.type for x in operands], types
+        )
+    return call.results
+
+
+def _letters(i: int) -> str:
+    return chr(ord("a") + i % 26) * (1 + i // 26)
 
 
 def register_lowering(primitive: typing.Any, rule: typing.Callable[..., typing.Any]) -> None:

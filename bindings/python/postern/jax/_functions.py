@@ -36,10 +36,14 @@ class Function:
     """A host function, as a custom call names it."""
 
     #: Told of the mesh by the library; the others by operands, if they want.
-    placed: typing.ClassVar[bool] = False
+    placed = False
 
     def name_for(self, for_export: bool) -> str:
         raise NotImplementedError
+
+    def on_mesh(self, axes: tuple[str, ...]) -> Function:
+        """The one that is told its place on a mesh of these axes by the library."""
+        return self
 
     def derived(self, transforms: tuple[str, ...], given: list[bool]) -> Function:
         """The one that shows derivatives of what this one shows; of some leaves."""
@@ -51,7 +55,7 @@ class Named(Function):
     """One that somebody has registered, or will have."""
 
     name: str
-    placed: typing.ClassVar[bool] = True
+    placed = True
 
     def name_for(self, for_export: bool) -> str:
         return self.name
@@ -133,7 +137,8 @@ class Entered:
     finish: typing.Callable[[typing.Any], tuple[typing.Any, ...]] | None = None
     leaf: bool = False
     info: bool = False
-    axes: tuple[str, ...] = ()
+    axes: tuple[str, ...] = ()  # of which operands tell
+    mesh: tuple[str, ...] = ()  # of which the library tells
     transforms: tuple[str, ...] = ()
     given: tuple[bool, ...] | None = None
 
@@ -144,6 +149,7 @@ class Entered:
     def _told(self, *arrays: typing.Any, info: typing.Any) -> typing.Any:
         count = len(arrays) - len(self.axes)
         part = {axis: int(np.ravel(a)[0]) for axis, a in zip(self.axes, arrays[count:])}
+        part.update(zip(self.mesh, info.coordinates))
         told = Info(
             info.function, info.site, info.device, info.run, info.element, part, self.transforms
         )
@@ -177,7 +183,7 @@ class Same:
 class Native(Registered):
     """A capsule, or a listener: one for each, so that a program of it is compiled once."""
 
-    placed: typing.ClassVar[bool] = True
+    placed = True
 
 
 _natives: weakref.WeakValueDictionary[tuple[Same, str], Native] = weakref.WeakValueDictionary()
@@ -190,6 +196,11 @@ class Python(Registered):
         entry = _postern.Entry(entered.entered, entered.finish, entered.leaf)
         super().__init__(entry, name, of, entered.info)
         self.entered, self._told, self._of = entered, name, of
+
+    def on_mesh(self, axes: tuple[str, ...]) -> Function:
+        made = Python(dataclasses.replace(self.entered, mesh=axes), self._told, self._of)
+        made.placed = True
+        return made
 
     def derived(self, transforms: tuple[str, ...], given: list[bool]) -> Function:
         if self.entered.given is not None:  # of those that are left
@@ -221,8 +232,14 @@ class Late(Registered):
         self._waiting: dict[int, tuple[Entered, int]] = {}  # and how often it is yet to be entered
         self._numbers = itertools.count()
 
-    def expect(self, function: Python, site: typing.Any) -> np.uint32:
+    def on_mesh(self, axes: tuple[str, ...]) -> Function:
+        self.placed = True
+        return self
+
+    def expect(self, function: Python, site: typing.Any, devices: int) -> np.uint32:
         entered, firings = function.entered, math.prod(size for size, _ in site.levels)
+        if site.partitioned:
+            firings *= devices
         if site.every != 1:
             entered = function.counted(site.every, (site.file, site.line, site.transforms))
         number = np.uint32(next(self._numbers) % 2**32)

@@ -79,8 +79,8 @@ def _name_of(axis: typing.Any, i: int) -> str:
 
 
 def _set_sharding(ctx: typing.Any, call: typing.Any, results: typing.Any, what: str) -> None:
-    """On several devices: within shard_map each calls for its part,
-    else the first one with the whole; Shardy has no such calls.
+    """On several devices: within shard_map each calls for its part. Where JAX cuts the program,
+    that is so too; but in artifacts, which do not say for which devices.
     """
     within = ctx.module_context.axis_context
     sharding = (
@@ -91,9 +91,9 @@ def _set_sharding(ctx: typing.Any, call: typing.Any, results: typing.Any, what: 
     if isinstance(sharding, _compat.SdyArrayList):
         if not hasattr(within, "manual_axes"):
             raise NotImplementedError(
-                f"postern.jax: {what} is in a program that JAX cuts for {within.num_devices} "
-                "devices; have it within jax.shard_map, where each device enters the function "
-                "with its part"
+                f"postern.jax: {what} is in an artifact for {within.num_devices} devices, "
+                "which does not say for which; have it within jax.shard_map, where each device "
+                "enters the function with its part"
             )
     elif sharding is not None:
         _compat.set_sharding(ctx, call, sharding)
