@@ -3,6 +3,7 @@ and mypy finds nothing wrong with it or its use.
 """
 
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -47,8 +48,11 @@ def test_the_stub_is_the_modules(tmp_path):
         check=True,
         timeout=60,
     )
+    text = made.read_text()
+    # Python 3.12 and later lets one see that a tensor is a buffer.
+    text = re.sub(r'    def __buffer__\(self, flags, /\):\n        """\n.*\n        """\n\n', "", text)
     assert (
-        made.read_text() == (PACKAGE / "_postern.pyi").read_text()
+        text == (PACKAGE / "_postern.pyi").read_text()
     ), "write it anew: python -m nanobind.stubgen"
 
 
