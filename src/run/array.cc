@@ -366,7 +366,8 @@ namespace {
 /// The type may have been written down field by field.
 void check_given(const char* what, const Type& type, const void* data) {
   check_type(type);
-  check(data || type.byte_size() == 0, "{}: the data of {} is null", what, to_string(type));
+  if (!data && type.byte_size() != 0)
+    throw_type_error(fmt::format("{}: the data of {} is null", what, to_string(type)));
 }
 
 }  // namespace
