@@ -466,6 +466,9 @@ POSTERN_API int pn_inside_device(void);
 /* The device whose guest's program waits for the calling thread, the innermost one; -1 where none
  * does: outside of functions, and in those of asynchronous taps. */
 POSTERN_API int pn_guest_device(void);
+/* How many calls of guests' programs the calling thread has made: a program that has ended when XLA
+ * returns from starting it makes its calls on the thread that started it. */
+POSTERN_API uint64_t pn_guest_calls(void);
 /* A call that fails ends its program with an error whose text ends in "[postern failure NUMBER]".
  * Returns that failure's code, and makes its text and cause the thread's last error; of failures
  * that 16 have followed the cause is gone. PN_NOT_FOUND for a number that was never given, or that

@@ -56,6 +56,8 @@ int pn_inside_device(void) { return host::nesting() ? host::nesting()->device : 
 
 int pn_guest_device(void) { return guest::waiting_device(); }
 
+uint64_t pn_guest_calls(void) { return guest::calls_made(); }
+
 int pn_guest_failure(uint64_t number) {
   return guarded([&] {
     if (const std::exception_ptr failure = guest::failure(number)) std::rethrow_exception(failure);

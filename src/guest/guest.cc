@@ -189,7 +189,10 @@ void run_call(XLA_FFI_CallFrame* frame, CallSite& place, int device) {
   if (error) std::rethrow_exception(error);
 }
 
+constinit thread_local std::uint64_t made_here = 0;
+
 void run(XLA_FFI_CallFrame* frame, CallSite& place) {
+  ++made_here;
   const int device = std::max(pjrt::device_ordinal(frame), 0);
   if (place.attributes().meets > 1) [[unlikely]]
     run_for_all(frame, place, device);
@@ -336,6 +339,8 @@ int waiting_device() {
   }
   return -1;
 }
+
+std::uint64_t calls_made() { return made_here; }
 
 std::exception_ptr failure(std::uint64_t number) {
   const std::scoped_lock lock(failures().guard);

@@ -28,6 +28,9 @@ void* state_type_info();
 /// where none does: outside of functions, and in those of asynchronous taps.
 int waiting_device();
 
+/// Returns how many calls the calling thread has made.
+std::uint64_t calls_made();
+
 /// Returns the failure of that number; null when it is too long ago: the last 256 are kept, and of
 /// these the last 16 with their causes, which hold whatever an exception's frames do. A failure's
 /// number stands in the text of XLA's error: "[postern failure 7]".

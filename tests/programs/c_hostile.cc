@@ -141,6 +141,7 @@ void add_all() {
   add("pn_guest_state_type", pn_guest_state_type, [] { return std::tuple<>(); });
   add("pn_inside_device", pn_inside_device, [] { return std::tuple<>(); });
   add("pn_guest_device", pn_guest_device, [] { return std::tuple<>(); });
+  add("pn_guest_calls", pn_guest_calls, [] { return std::tuple<>(); });
   add("pn_guest_state_info", pn_guest_state_info, [] { return std::tuple<>(); });
   add("pn_load_library", pn_load_library, [] {
     return std::tuple{std::vector<const char*>{nullptr, "", "/no/such/library.so", "\xff\xfe"}};

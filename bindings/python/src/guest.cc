@@ -3,6 +3,8 @@
 
 #include <postern/c.h>
 
+#include <unordered_set>
+
 #include "errors.h"
 #include "interpreter.h"
 
@@ -41,10 +43,44 @@ void load_library(nb::handle path) {
 vectorcallfunc started = nullptr;
 PyObject* failure_of = nullptr;
 
+/// A jitted function that a thread is in, and how many calls the thread had made before.
+struct Started {
+  PyObject* function;
+  std::uint64_t calls;
+  bool slowly = false;  // by JAX's Python, which knows of effects
+  Started* outer;
+};
+constinit thread_local Started* innermost = nullptr;
+
+/// Functions with programs whose effects JAX's fast path does not know of; what waits for a run.
+/// Under the interpreter's lock.
+std::unordered_set<std::uintptr_t>& watched() {
+  static auto* const kept = new std::unordered_set<std::uintptr_t>;
+  return *kept;
+}
+PyObject* settle = nullptr;
+
+/// Jitted functions of one function share what JAX has compiled.
+nb::object shared(nb::handle jitted) { return nb::getattr(jitted, "_fun", jitted); }
+
+/// Whether a run of it may be under way: it made no call on this thread.
+bool is_open(const Started& run) {
+  return !run.slowly && !watched().empty() && pn_guest_calls() == run.calls &&
+         watched().contains(reinterpret_cast<std::uintptr_t>(shared(run.function).ptr()));
+}
+
 /// JAX raises what XLA says as ValueError here, where it raises JaxRuntimeError everywhere else.
 PyObject* start(PyObject* function, PyObject* const* arguments, std::size_t count,
                 PyObject* names) {
-  PyObject* const out = started(function, arguments, count, names);
+  Started run{function, pn_guest_calls(), false, innermost};
+  innermost = &run;
+  PyObject* out = started(function, arguments, count, names);
+  innermost = run.outer;
+  if (out && is_open(run)) [[unlikely]] {
+    PyObject* const settled = PyObject_CallFunctionObjArgs(settle, function, out, nullptr);
+    if (!settled) Py_CLEAR(out);
+    Py_XDECREF(settled);
+  }
   if (out || !PyErr_ExceptionMatches(PyExc_ValueError)) return out;
   nb::python_error error;  // takes it
   const nb::object found = nb::steal(PyObject_CallOneArg(failure_of, nb::str(error.value()).ptr()));
@@ -55,6 +91,24 @@ PyObject* start(PyObject* function, PyObject* const* arguments, std::size_t coun
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(found.ptr())), found.ptr());
   }
   return nullptr;
+}
+
+/// JAX's Python is in the thread's innermost jitted function. Returns that, if the run that it has
+/// made has ended, as its calls on this thread show; else None.
+nb::object ended_at_once() {
+  if (!innermost) return nb::none();
+  innermost->slowly = true;
+  if (pn_guest_calls() == innermost->calls) return nb::none();
+  return nb::borrow(innermost->function);
+}
+
+void watch(std::uintptr_t function, nb::handle by) {
+  if (by.is_none()) {
+    watched().erase(function);
+    return;
+  }
+  if (!settle) settle = nb::borrow(by).release().ptr();
+  watched().insert(function);
 }
 
 void tell_failures(nb::handle jitted, nb::handle finder) {
@@ -76,6 +130,12 @@ void bind_guest(nb::module_& m) {
         nb::sig("def tell_failures(jitted: typing.Any, finder: typing.Any) -> None"),
         "JAX's function `jitted` raises what `finder` makes of the text of a ValueError, if that "
         "is not None.");
+  m.def("ended_at_once", &ended_at_once, nb::sig("def ended_at_once() -> typing.Any"),
+        "The jitted function that JAX's Python runs now, if its run has ended; else None.");
+  m.def("watch", &watch, nb::arg("function"), nb::arg("by").none(),
+        nb::sig("def watch(function: int, by: typing.Any) -> None"),
+        "`by(jitted, results)` is called for runs of what wraps the function of that id, if JAX's "
+        "fast path starts them, and they may not have ended; None: no more.");
   m.def("inside_device", &pn_inside_device);
   m.def("guest_device", &pn_guest_device);
   m.def("load_library", &load_library, nb::arg("path").none());

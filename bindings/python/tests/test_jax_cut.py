@@ -258,7 +258,7 @@ def test_a_failure_of_a_part_reaches_who_waits_for_the_whole(cut):
     with pytest.raises(Exception, match="of a part|failed on another device"):
         jax.jit(f)(cut, y).block_until_ready()
     for _ in range(4):
-        with contextlib.suppress(postern.CallbackError):
+        with contextlib.suppress(postern.Error):
             pj.barrier()
     pj.barrier()
 

@@ -95,6 +95,88 @@ def test_a_pure_call_is_started_by_jaxs_fast_path(named):
     assert (misses() if callable(misses) else misses[0]) == 1
 
 
+KINDS = {
+    "unordered": lambda f, x: pj.call(f, F32, x, effect="unordered"),
+    "tap": lambda f, x: pj.tap(x, f) + 1,
+    "async": lambda f, x: pj.tap(x, f, mode="async") + 1,
+}
+
+
+def misses_of(f, x, runs):
+    """How many runs of them JAX's Python starts."""
+    test_util = pytest.importorskip("jax._src.test_util")
+    if not hasattr(test_util, "count_pjit_cpp_cache_miss"):
+        pytest.skip("JAX counts no misses")
+    with test_util.count_pjit_cpp_cache_miss() as misses:
+        for _ in range(runs):
+            f(x)
+    return misses() if callable(misses) else misses[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_effects_are_started_by_jaxs_fast_path(kind):
+    seen = []
+
+    def function(v):
+        seen.append(float(v))
+        return v + 1 if kind == "unordered" else None
+
+    f = jax.jit(lambda x: KINDS[kind](function, x))
+    assert misses_of(f, jnp.float32(1), 10) == 1
+    pj.barrier()
+    assert seen == [1.0] * 10
+
+
+def test_effects_that_are_not_reached_at_first():
+    seen = []
+
+    def branch(x):
+        return jax.lax.cond(x > 0, lambda x: pj.tap(x, lambda v: seen.append(float(v))) + 1, abs, x)
+
+    f = jax.jit(branch)
+    for x in (-1, 1, -1, 2, 3):
+        f(jnp.float32(x))
+    pj.barrier()
+    assert seen == [1, 2, 3]
+
+
+def test_a_failure_of_the_fast_path_is_raised_once():
+    fails = []
+
+    def check(v):
+        if fails:
+            raise LookupError("of the tap")
+
+    f = jax.jit(lambda x: pj.tap(x, check) + 1)
+    x = jnp.float32(1)
+    for _ in range(3):
+        f(x)
+    fails.append(1)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="of the tap") as e:
+        f(x)
+    assert isinstance(e.value.__cause__, LookupError)
+    pj.barrier()
+    fails.clear()
+    assert float(f(x)) == 2
+
+
+def test_a_barrier_waits_for_a_small_program_behind_a_large_one():
+    """Which XLA does not run on the thread that starts it, as it did before."""
+    seen = []
+    small = jax.jit(lambda x: pj.tap(x[0, 0], lambda v: seen.append(float(v))) + 1)
+    large = jax.jit(lambda x: jax.lax.fori_loop(0, 40, lambda _, v: jnp.tanh(v @ v), x))
+    x = jnp.eye(300)
+    y = large(x)
+    for _ in range(3):
+        small(x)
+    pj.barrier()
+    seen.clear()
+    for count in range(1, 4):
+        small(large(y))
+        pj.barrier()
+        assert len(seen) == count
+
+
 # --- NaN
 
 

@@ -34,7 +34,7 @@ from .._errors import CallbackError
 from . import _version
 
 with _version.all_there():
-    from . import _checks, _compat, _failures, _loops as _loops, _lowering
+    from . import _checks, _compat, _failures, _loops as _loops, _lowering, _starts as _starts
     from ._blocks import block_path, has, overridden
     from ._calls import Site, arrays, call_p, caller, shown_p, types_of
     from ._functions import Entered, Info, Same, function_of, is_native

@@ -193,7 +193,7 @@ def _for_all(
     whole = dataclasses.replace(
         site, results=_compat.bare(results), meets=mesh.size, leader=min(ordinals)
     )
-    every = jax.sharding.PartitionSpec()
+    every = typing.cast(typing.Any, jax.sharding).PartitionSpec()
     made = jax.shard_map(
         lambda *x: call_p.bind(*x, site=whole),
         mesh=mesh,
@@ -253,7 +253,7 @@ def _primitive(name: str) -> typing.Any:
             return program(*operands)
 
     def impl(*operands: typing.Any, site: Site) -> typing.Any:
-        function = site.function
+        function: typing.Any = site.function
         if not isinstance(function, Python):
             return run(jitted(site, True), *operands)
         waiting = late[function.entered.info]
