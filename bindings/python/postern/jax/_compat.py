@@ -442,24 +442,25 @@ def for_fast_path(
     Python.
     """
     rule = pjit._get_fastpath_data
-    signature = inspect.signature(rule)
+    names = list(inspect.signature(rule).parameters)
+    effects_at, out_at = names.index("effects"), names.index("out_flat")
 
-    def data(*args: typing.Any, **kwargs: typing.Any) -> typing.Any:
-        function, given = ended(), signature.bind(*args, **kwargs)
-        program = getattr(given.arguments["executable"], "unsafe_call", None)
-        kinds = given.arguments["effects"]
+    def data(executable: typing.Any, *args: typing.Any, **kwargs: typing.Any) -> typing.Any:
+        function = ended()
+        if len(args) < max(effects_at, out_at):
+            return rule(executable, *args, **kwargs)
+        kinds, out = args[effects_at - 1], args[out_at - 1]
+        program = getattr(executable, "unsafe_call", None)
         if (
-            not kinds
-            or not all(isinstance(kind, Effect) for kind in kinds)
-            or not given.arguments["out_flat"]
-            or not getattr(program, "has_unordered_effects", False)
-            or not may_start(program, function)
+            kinds
+            and all(isinstance(kind, Effect) for kind in kinds)
+            and out
+            and getattr(program, "has_unordered_effects", False)
+            and may_start(program, function)
         ):
-            return rule(*args, **kwargs)
-        without = copy.copy(given.arguments["executable"])
-        without._unsafe_call = copy.copy(program)
-        without.unsafe_call.has_unordered_effects = False
-        given.arguments["executable"] = without
-        return rule(*given.args, **given.kwargs)
+            executable = copy.copy(executable)
+            executable._unsafe_call = copy.copy(program)
+            executable._unsafe_call.has_unordered_effects = False
+        return rule(executable, *args, **kwargs)
 
     pjit._get_fastpath_data = data
