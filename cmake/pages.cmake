@@ -74,6 +74,8 @@ function(add_python_page name file)
   if(name STREQUAL "jax")
     set(first)
     set(last -- cpp $<TARGET_FILE:docs_jax>)
+  elseif(NOT TARGET docs_${name})  # a page without C++
+    set(first)
   else()
     implies_cpp(${name})
   endif()

@@ -14,9 +14,10 @@ The interpreter's lock is never held while a program runs; functions take it whe
 
 from __future__ import annotations
 
-import sysconfig
+import importlib.metadata as _metadata
+import sysconfig as _sysconfig
 
-if sysconfig.get_config_var("Py_GIL_DISABLED"):
+if _sysconfig.get_config_var("Py_GIL_DISABLED"):
     raise ImportError(
         "postern: this Python is free-threaded (it has no global lock), which is not supported; "
         "use the same version's usual build"
@@ -43,28 +44,42 @@ from ._functions import (
     unregister,
     version,
 )
+from ._native import Native, native
 from ._postern import Bridge, Info, Program, Request, Run, Tensor
 from ._waits import barrier
+from . import _signatures as _signatures
+
+try:
+    __version__ = _metadata.version("postern")
+except _metadata.PackageNotFoundError:  # imported from a build folder
+    __version__ = _postern.library_version()
 
 __all__ = [
     "Bridge",
     "CallbackError",
     "Error",
     "Info",
+    "Native",
     "Program",
     "Request",
     "Run",
     "Tensor",
     "TimeoutError",
+    "__version__",
     "barrier",
     "configure",
     "function",
     "load",
     "load_library",
     "load_text",
+    "native",
     "register",
     "registered",
     "unregister",
     "version",
     "with_info",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *(n for n in globals() if n.startswith("__")), "jax", "listen"})

@@ -1,10 +1,16 @@
+from collections.abc import Generator, Iterator
 from typing import Any, NoReturn
 
+import numpy
 import numpy.typing
 from typing_extensions import Self
 
+import postern._signatures
+
 
 supported: bool = True
+
+def library_version() -> str: ...
 
 def version() -> int: ...
 
@@ -31,6 +37,33 @@ class Tensor:
 
     def __dlpack_device__(self) -> tuple[int, int]: ...
 
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> numpy.dtype[Any]: ...
+
+    @property
+    def ndim(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: Any, /) -> Any:
+        """As NumPy's: a read-only view, or a copy."""
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+    def __float__(self) -> float: ...
+
+    def __int__(self) -> int: ...
+
+    def tolist(self) -> Any: ...
+
+    def __repr__(self) -> str: ...
+
     def __copy__(self) -> Self: ...
 
     def __deepcopy__(self, memo: Any) -> Self: ...
@@ -42,8 +75,12 @@ class Tensor:
         The elements as a read-only array, which keeps the tensor alive. Waits for them.
         """
 
+    __signature__: postern._signatures._Signature = ...
+
 class Run:
-    """A run under way, which Program.start makes."""
+    """A run under way, which Program.start makes; it can be awaited."""
+
+    def __init__(self, *_: NoReturn) -> None: ...
 
     def wait(self, timeout: float | None = None) -> bool:
         """
@@ -60,11 +97,16 @@ class Run:
     def cancel(self) -> None:
         """Asks the run to stop."""
 
+    def __await__(self) -> Generator[Any, Any, list[numpy.typing.NDArray[Any]]]:
+        """The results; a task that is cancelled cancels the run."""
+
     def __copy__(self) -> Self: ...
 
     def __deepcopy__(self, memo: Any) -> Self: ...
 
     def __reduce__(self) -> NoReturn: ...
+
+    __signature__: postern._signatures._Signature = ...
 
 class Program:
     """
@@ -72,6 +114,8 @@ class Program:
     "f32[2,3]", `input_names` and `output_names` what the file calls
     them, `functions` the names that it calls.
     """
+
+    def __init__(self, *_: NoReturn) -> None: ...
 
     @property
     def inputs(self) -> list[str]: ...
@@ -107,6 +151,27 @@ class Program:
         """
 
     def __repr__(self) -> str: ...
+
+    def __copy__(self) -> Self: ...
+
+    def __deepcopy__(self, memo: Any) -> Self: ...
+
+    def __reduce__(self) -> NoReturn: ...
+
+    __signature__: postern._signatures._Signature = ...
+
+class NativeProgram:
+    """What postern.native calls."""
+
+    def __init__(self, program: Program, derivative: int, bound: list[Any], types: list[str]) -> None: ...
+
+    @property
+    def inputs(self) -> list[str]: ...
+
+    @property
+    def outputs(self) -> list[str]: ...
+
+    def call(self, arguments: list[Any], out: list[Any]) -> None: ...
 
     def __copy__(self) -> Self: ...
 
@@ -255,6 +320,8 @@ class Info:
 
     def __repr__(self) -> str: ...
 
+    __signature__: postern._signatures._Signature = ...
+
 class Entry:
     """
     For `register`: `function` gets arrays of its own, `finish` makes a tuple of results of what it returns (None: it is one; not of an array, where that is a `leaf`).
@@ -307,6 +374,8 @@ class Request:
 
     def __reduce__(self) -> NoReturn: ...
 
+    __signature__: postern._signatures._Signature = ...
+
 class Bridge:
     """
     Serves names on threads of the caller's choice: `serve` them, then answer what `next`
@@ -343,6 +412,8 @@ class Bridge:
 
     def __reduce__(self) -> NoReturn: ...
 
+    __signature__: postern._signatures._Signature = ...
+
 def guest() -> dict[str, Any]: ...
 
 def guest_failure(arg: int, /) -> None: ...
@@ -350,6 +421,16 @@ def guest_failure(arg: int, /) -> None: ...
 def tell_failures(jitted: Any, finder: Any) -> None:
     """
     JAX's function `jitted` raises what `finder` makes of the text of a ValueError, if that is not None.
+    """
+
+def ended_at_once() -> Any:
+    """
+    The jitted function that JAX's Python runs now, if its run has ended; else None.
+    """
+
+def watch(function: int, by: Any) -> None:
+    """
+    `by(jitted, results)` is called for runs of what wraps the function of that id, if JAX's fast path starts them, and they may not have ended; None: no more.
     """
 
 def inside_device() -> int: ...

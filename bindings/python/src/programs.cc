@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "arrays.h"
 #include "errors.h"
 #include "handles.h"
 #include "interpreter.h"
@@ -56,9 +57,10 @@ class Arguments {
     const std::vector<nb::object> all = in_order(program, values, named);
     handles_.reserve(all.size());
     made_.reserve(all.size());
-    for (const nb::object& value : all) {
+    for (std::size_t i = 0; i < all.size(); ++i) {
       const Tensor* tensor = nullptr;
-      if (!nb::try_cast(value, tensor) || !tensor) tensor = &made_.emplace_back(make_tensor(value));
+      if (!nb::try_cast(all[i], tensor) || !tensor)
+        tensor = &made_.emplace_back(make_tensor(of_numbers(program, i, all[i])));
       handles_.push_back(tensor->handle.get());
     }
   }
@@ -66,6 +68,15 @@ class Arguments {
   std::size_t size() const { return handles_.size(); }
 
  private:
+  /// Python's numbers, and lists of them, have no dtype: they get the program's.
+  static nb::object of_numbers(const Program& program, std::size_t i, const nb::object& value) {
+    PyObject* const v = value.ptr();
+    const bool plain = PyLong_CheckExact(v) || PyFloat_CheckExact(v) || PyBool_Check(v) ||
+                       PyComplex_CheckExact(v) || PyList_Check(v) || PyTuple_Check(v);
+    if (!plain || i >= program.inputs.size()) return value;
+    return nb::module_::import_("postern._values").attr("converted")(value, program.inputs[i]);
+  }
+
   static std::vector<nb::object> in_order(const Program& program, const nb::args& values,
                                           const nb::kwargs& named) {
     std::vector<nb::object> out;
@@ -215,8 +226,87 @@ Program load_text(nb::handle text) {
   return made_program(code, made);
 }
 
+struct FreeNative {
+  void operator()(pn_native* native) const { pn_native_free(native); }
+};
+struct Native {
+  std::unique_ptr<pn_native, FreeNative> handle;
+  std::vector<std::string> inputs, outputs;
+};
+
+std::vector<std::string> types_of(const char* (*entry)(const pn_native*, std::size_t),
+                                  const pn_native* native) {
+  std::vector<std::string> out;
+  while (const char* const text = entry(native, out.size())) out.emplace_back(text);
+  return out;
+}
+
+/// `bound`: a tensor or None for each argument; `types`: for each, or none.
+Native native_of(const Program& program, int derivative, const nb::list& bound,
+                 const std::vector<std::string>& types) {
+  std::vector<const pn_tensor*> tensors;
+  for (const nb::handle b : bound)
+    tensors.push_back(b.is_none() ? nullptr : nb::cast<const Tensor&>(b).handle.get());
+  std::vector<const char*> texts;
+  for (const std::string& type : types) texts.push_back(type.c_str());
+  const pn_native_options options{sizeof options, derivative, tensors.data(),
+                                  texts.empty() ? nullptr : texts.data()};
+  pn_native* made = nullptr;
+  int code = PN_OK;
+  {
+    const Released others_run;
+    code = pn_native_of(program.handle.get(), &options, &made);
+  }
+  check(code);
+  return {std::unique_ptr<pn_native, FreeNative>(made), types_of(pn_native_input, made),
+          types_of(pn_native_output, made)};
+}
+
+/// Arrays that fit, which the caller has checked.
+void call_native(const Native& native, const nb::list& in, const nb::list& out) {
+  std::vector<Described> arrays;
+  std::vector<const void*> from;
+  std::vector<void*> into;
+  for (const nb::handle a : in) from.push_back(arrays.emplace_back(a).c().data);
+  for (const nb::handle a : out) into.push_back(arrays.emplace_back(a).c().data);
+  int code = PN_OK;
+  {
+    const Released others_run;
+    code = pn_native_call(native.handle.get(), from.data(), into.data());
+  }
+  check(code);
+}
+
+void bind_native(nb::module_& m) {
+  nb::class_<Native> type(m, "NativeProgram", "What postern.native calls.");
+  type.def(
+          "__init__",
+          [](Native* self, const Program& program, int derivative, const nb::list& bound,
+             const std::vector<std::string>& types) {
+            new (self) Native(native_of(program, derivative, bound, types));
+          },
+          nb::arg("program"), nb::arg("derivative"), nb::arg("bound"), nb::arg("types"),
+          nb::sig("def __init__(self, program: Program, derivative: int, "
+                  "bound: list[typing.Any], types: list[str]) -> None"))
+      .def_ro("inputs", &Native::inputs)
+      .def_ro("outputs", &Native::outputs)
+      .def("call", &call_native, nb::arg("arguments"), nb::arg("out"),
+           nb::sig("def call(self, arguments: list[typing.Any], out: list[typing.Any]) -> None"));
+  bind_handle(type);
+}
+
+/// A class that nobody but the library makes objects of.
+template <class T>
+void refuse_making(nb::class_<T>& type, const char* made_by) {
+  type.def(
+      "__init__",
+      [made_by](T*, const nb::args&, const nb::kwargs&) { throw nb::type_error(made_by); },
+      nb::sig("def __init__(self, *_: typing.NoReturn) -> None"));
+}
+
 void bind_run(nb::module_& m) {
-  nb::class_<Run> type(m, "Run", "A run under way, which Program.start makes.");
+  nb::class_<Run> type(m, "Run", "A run under way, which Program.start makes; it can be awaited.");
+  refuse_making(type, "postern: a Run is made by Program.start");
   type.def("wait", &wait_for, nb::arg("timeout") = nb::none(),
            nb::sig("def wait(self, timeout: float | None = None) -> bool"),
            "Whether the run has ended within so many seconds. Raises how it failed. Any number of\n"
@@ -228,7 +318,15 @@ void bind_run(nb::module_& m) {
            "run goes on.")
       .def(
           "cancel", [](const Run& run) { check(pn_started_cancel(run.handle.get())); },
-          "Asks the run to stop.");
+          "Asks the run to stop.")
+      .def(
+          "__await__",
+          [](nb::handle self) {
+            return nb::module_::import_("postern._signatures").attr("awaited")(self);
+          },
+          nb::sig("def __await__(self) -> typing.Generator[typing.Any, typing.Any, "
+                  "list[numpy.typing.NDArray[typing.Any]]]"),
+          "The results; a task that is cancelled cancels the run.");
   bind_handle(type);
 }
 
@@ -240,6 +338,7 @@ void bind_programs(nb::module_& m) {
                            "A loaded program. `inputs` and `outputs` are types such as\n"
                            "\"f32[2,3]\", `input_names` and `output_names` what the file calls\n"
                            "them, `functions` the names that it calls.");
+  refuse_making(type, "postern: a Program is made by postern.load");
   type.def_ro("inputs", &Program::inputs)
       .def_ro("outputs", &Program::outputs)
       .def_ro("functions", &Program::functions)
@@ -272,6 +371,7 @@ void bind_programs(nb::module_& m) {
             .format(comma.attr("join")(p.inputs), comma.attr("join")(p.outputs), p.functions);
       });
   bind_handle(type);
+  bind_native(m);
   m.def("load", &load, nb::arg("path"), nb::arg("entry") = "",
         nb::sig("def load(path: typing.Any, entry: str = \"\") -> Program"));
   m.def("load_text", &load_text, nb::arg("text").none(),

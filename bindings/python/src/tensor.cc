@@ -134,6 +134,44 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) {
   return -1;
 }
 
+/// What NumPy's array of it says.
+template <const char* name>
+nb::object asked(nb::handle self) {
+  return numpy_of(self).attr(name);
+}
+constexpr char shape[] = "shape", dtype[] = "dtype", ndim[] = "ndim", size[] = "size";
+
+void bind_as_array(nb::class_<Tensor>& type) {
+  type.def_prop_ro("shape", &asked<shape>, nb::sig("def shape(self) -> tuple[int, ...]"))
+      .def_prop_ro("dtype", &asked<dtype>, nb::sig("def dtype(self) -> numpy.dtype[typing.Any]"))
+      .def_prop_ro("ndim", &asked<ndim>, nb::sig("def ndim(self) -> int"))
+      .def_prop_ro("size", &asked<size>, nb::sig("def size(self) -> int"))
+      .def("__len__", [](nb::handle self) { return nb::len(numpy_of(self)); })
+      .def(
+          "__getitem__",
+          [](nb::handle self, nb::handle index) { return nb::object(numpy_of(self)[index]); },
+          nb::arg("index"), nb::sig("def __getitem__(self, index: typing.Any, /) -> typing.Any"),
+          "As NumPy's: a read-only view, or a copy.")
+      .def(
+          "__iter__", [](nb::handle self) { return nb::iter(numpy_of(self)); },
+          nb::sig("def __iter__(self) -> typing.Iterator[typing.Any]"))
+      .def("__float__",
+           [](nb::handle self) {
+             return nb::cast<double>(nb::float_(nb::object(numpy_of(self).attr("item")())));
+           })
+      .def(
+          "__int__",
+          [](nb::handle self) { return nb::int_(nb::object(numpy_of(self).attr("item")())); },
+          nb::sig("def __int__(self) -> int"))
+      .def(
+          "tolist", [](nb::handle self) { return numpy_of(self).attr("tolist")(); },
+          nb::sig("def tolist(self) -> typing.Any"))
+      .def("__repr__", [](nb::handle self) {
+        const nb::object text = nb::repr(numpy_of(self)).attr("removeprefix")("array");
+        return nb::str("Tensor{}").format(text);
+      });
+}
+
 PyType_Slot slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)}, {0, nullptr}};
 
 }  // namespace
@@ -159,8 +197,15 @@ void bind_tensor(nb::module_& m) {
       "may be used in place: nobody may write to them while the tensor lives or a run goes on "
       "that got it; give `x.copy()` otherwise.");
   type.def(
-          "__init__", [](Tensor* self, nb::handle value) { new (self) Tensor(make_tensor(value)); },
-          nb::arg("value"), nb::sig("def __init__(self, value: typing.Any) -> None"))
+          "__init__",
+          [](Tensor* self, const nb::args& values) {
+            if (values.size() != 1)
+              throw nb::type_error(nb::str("postern.Tensor takes one value, {} were given")
+                                       .format(values.size())
+                                       .c_str());
+            new (self) Tensor(make_tensor(values[0]));
+          },
+          nb::sig("def __init__(self, value: typing.Any) -> None"))
       .def("__array__", &array_of, nb::arg("dtype") = nb::none(), nb::arg("copy") = nb::none(),
            nb::sig("def __array__(self, dtype: typing.Any = None, copy: bool | None = None) -> "
                    "numpy.typing.NDArray[typing.Any]"))
@@ -174,6 +219,7 @@ void bind_tensor(nb::module_& m) {
       .def(
           "__dlpack_device__", [](const Tensor&) { return nb::make_tuple(1, 0); },
           nb::sig("def __dlpack_device__(self) -> tuple[int, int]"));
+  bind_as_array(type);
   bind_handle(type);
   // The last: what stands below it in the stub would take `numpy` for it.
   type.def(

@@ -1,0 +1,62 @@
+"""Python's numbers and lists as arrays of the types that programs take."""
+
+from __future__ import annotations
+
+import functools
+import typing
+
+import numpy as np
+
+_NAMES = {"pred": "bool", "bf16": "bfloat16", "c64": "complex64", "c128": "complex128"}
+_KINDS = "biufc"  # of NumPy's dtypes, each taking those before it
+
+
+@functools.lru_cache(maxsize=1024)
+def type_of(text: str) -> tuple[typing.Any, tuple[int, ...] | None]:
+    """Dtype and shape of "f32[2,3]"; no shape where it is open."""
+    name, _, dims = text.partition("[")
+    if name not in _NAMES and name[0] in "sufc":
+        kind = {"s": "int", "u": "uint", "f": "float", "c": "complex"}[name[0]]
+        name = kind + (name[1:] if kind != "float" or "e" not in name else f"8_{name[2:]}")
+        name = name.replace("float8_e2m1fn", "float4_e2m1fn")
+    dtype = _dtype(_NAMES.get(name, name))
+    try:
+        return dtype, tuple(int(n) for n in dims.rstrip("]").split(",") if n)
+    except ValueError:
+        return dtype, None
+
+
+def _dtype(name: str) -> typing.Any:
+    try:
+        return np.dtype(name)
+    except TypeError:
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, name))
+
+
+def _kind(dtype: typing.Any) -> int:
+    kind = "i" if dtype.kind == "V" and "int" in dtype.name else dtype.kind
+    return _KINDS.find("f" if kind == "V" else kind)
+
+
+def converted(value: typing.Any, text: str) -> typing.Any:
+    """A number, or a list of them, as an array of the type's dtype. Raises TypeError for numbers
+    of another kind, such as 1.5 for s32, and ValueError for those that do not fit.
+    """
+    dtype, _ = type_of(text)
+    try:
+        plain = np.asarray(value)
+    except ValueError as e:
+        raise ValueError(f"postern: {value!r} is no array, for {text}: {e}") from None
+    if plain.size == 0:
+        return plain.astype(dtype)
+    kind, wanted = _kind(plain.dtype), _kind(dtype)
+    if kind < 0 or max(kind, 1) > max(wanted, 1) + (wanted == 1):  # "i" and "u" take each other
+        raise TypeError(f"postern: {value!r} is of another kind than {text}")
+    if (kind == 0) != (wanted == 0) and wanted == 0:
+        raise TypeError(f"postern: {value!r} is of another kind than {text}")
+    try:
+        return np.asarray(value, dtype)
+    except OverflowError as e:
+        raise ValueError(f"postern: {value!r} does not fit into {text}: {e}") from None
