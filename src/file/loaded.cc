@@ -45,7 +45,7 @@ namespace {
 
 void require_fit(const detail::LoadedProgram& program, std::span<const Tensor> arguments) {
   const std::vector<Type>& wanted = program.inputs;
-  if (std::ranges::equal(arguments, wanted, fits)) return;  // before types become texts
+  if (std::ranges::equal(arguments, wanted, file::fits)) return;  // before types become texts
   check(arguments.size() == wanted.size(), "the saved program takes {} arguments {}, {} came",
         wanted.size(), to_string(wanted), arguments.size());
   for (std::size_t i = 0; i < wanted.size(); ++i)
