@@ -125,9 +125,9 @@ class Loaded {
       const std::string& pattern, std::function<std::vector<Tensor>(const std::vector<Tensor>&)> fn,
       Place place = Place::current()) const;
 
-  /// Compiles now what the first run compiles else: nothing where sizes are open
-  /// or something was changed. Throws
-  /// CompileError, and what running throws for a program that cannot run here.
+  /// Compiles now what the first run compiles else: nothing where sizes are open or
+  /// something was changed. Throws CompileError, and what running throws for a program that cannot
+  /// run here.
   POSTERN_API void compile(Place place = Place::current()) const;
 
   /// Runs with these arguments, containers allowed, and gives the results' leaves. Functions are

@@ -18,11 +18,13 @@ using Tensors = std::vector<Tensor>;
 std::string name_of(const LoadedOperation& at) { return at.name.empty() ? at.operation : at.name; }
 
 /// The program with one change more, of which at least one operation is.
-Loaded changed(const Loaded& program, const std::string& pattern, imported::Around around) {
+Loaded changed(const Loaded& program, const std::string& pattern, imported::Around around,
+               bool same_values = true) {
   imported::reader_for(program.internal()->name).require_match(pattern, program.operations());
   const detail::LoadedFile& file = *program.internal();
   auto out = std::make_shared<detail::LoadedProgram>(file);
   out->changes.push_back({pattern, std::move(around)});
+  if (!same_values) out->vjp = nullptr;  // it is of what the file computes
   return Loaded(std::move(out));
 }
 
@@ -89,15 +91,17 @@ Loaded Loaded::with_replacement(const std::string& pattern,
                                 std::function<Tensors(const Tensors&)> fn, Place place) const {
   PlaceScope here(place);
   check(static_cast<bool>(fn), "with_replacement: there is no function");
-  return changed(*this, pattern,
-                 [fn = std::move(fn)](const LoadedOperation& at, std::span<const Tensor> operands,
-                                      const std::function<Tensors()>&) {
-                   Tensors given;
-                   std::ranges::copy_if(operands, std::back_inserter(given), &Tensor::has_value);
-                   Tensors results = fn(given);
-                   require_results(at, results);
-                   return results;
-                 });
+  return changed(
+      *this, pattern,
+      [fn = std::move(fn)](const LoadedOperation& at, std::span<const Tensor> operands,
+                           const std::function<Tensors()>&) {
+        Tensors given;
+        std::ranges::copy_if(operands, std::back_inserter(given), &Tensor::has_value);
+        Tensors results = fn(given);
+        require_results(at, results);
+        return results;
+      },
+      false);
 }
 
 }  // namespace postern

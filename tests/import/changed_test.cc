@@ -212,6 +212,10 @@ TEST_F(Changed, DerivativesThatCameAlongAreUsedWhereThereAreNoOthers) {
   near(jit(grad(total(f)))(x), grad(total(plain))(x));
   // Two orders are in the file; the third is the host function's own, and it has none.
   EXPECT_THROW(jit(grad(total(total(f))))(x), TypeError);
+  // What was changed is no longer what they are of.
+  const Loaded cosine = program.with_replacement(
+      "stablehlo.sine", [](const Tensors& operands) { return Tensors{cos(operands[0])}; });
+  EXPECT_THROW(jit(grad([&](Tensor v) { return cosine(v, n)[0]; }))(x), TypeError);
   near(jit(vmap(grad(f)))(stack({x, 2 * x})), stack({grad(plain)(x), grad(plain)(2 * x)}));
 }
 
