@@ -6,7 +6,6 @@
 
 #include "core/check.h"
 #include "file/loaded.h"
-#include "trace/trace.h"
 
 namespace postern {
 using namespace internal;
@@ -38,9 +37,9 @@ void require_results(const LoadedOperation& at, std::span<const Tensor> results)
 }
 
 /// Shows results, but for tokens; those that are known, as sizes are, stay so.
-imported::Around shown_results(std::function<Tensors(const std::string&, const Tensors&)> show) {
-  return [show = std::move(show)](const LoadedOperation& at, std::span<const Tensor>,
-                                  const std::function<Tensors()>& compute) {
+imported::Around shown_results(const TapOptions& options, const auto& show) {
+  return [options, show](const LoadedOperation& at, std::span<const Tensor>,
+                         const std::function<Tensors()>& compute) {
     Tensors results = compute(), values;
     if (at.constant) return results;
     std::vector<std::size_t> numbers;
@@ -51,7 +50,9 @@ imported::Around shown_results(std::function<Tensors(const std::string&, const T
       }
     if (values.empty()) return results;
     const PlaceScope::Replace place(at.place);
-    const Tensors passed = show(name_of(at), values);
+    TapOptions named = options;
+    named.name = name_of(at);
+    const Tensors passed = show(named, values);
     for (std::size_t i = 0; i < numbers.size(); ++i)
       if (!imported::is_known(values[i])) results[numbers[i]] = passed[i];
     return results;
@@ -68,9 +69,7 @@ std::vector<LoadedOperation> Loaded::operations(Place place) const {
 Loaded Loaded::with_tap(const std::string& pattern, Callee fn, const TapOptions& options) const {
   PlaceScope at(fn.place());
   return changed(*this, pattern,
-                 shown_results([fn, options](const std::string& name, const Tensors& values) {
-                   TapOptions named = options;
-                   named.name = name;
+                 shown_results(options, [fn](const TapOptions& named, const Tensors& values) {
                    if (values.size() == 1) return Tensors{tap(named, values[0], fn)};
                    return tap(named, values, fn);
                  }));
@@ -79,9 +78,7 @@ Loaded Loaded::with_tap(const std::string& pattern, Callee fn, const TapOptions&
 Loaded Loaded::with_hook(const std::string& pattern, const TapOptions& options, Place place) const {
   PlaceScope at(place);
   return changed(*this, pattern,
-                 shown_results([options](const std::string& name, const Tensors& values) {
-                   TapOptions named = options;
-                   named.name = name;
+                 shown_results(options, [](const TapOptions& named, const Tensors& values) {
                    if (values.size() == 1) return Tensors{hook(named, values[0])};
                    return hook(named, values);
                  }));
