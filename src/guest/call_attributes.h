@@ -34,7 +34,8 @@ inline constexpr std::string_view own_prefix = "with_";
 ///   axes        string: of the mesh around the call, as "2 x", a line for each: size and name. The
 ///               last operand, a ui32, is then the position on the mesh, and not the function's
 ///   meets       i64: not 0: so many devices make the call with the same operands; the function is
-///               entered once, on the device `leader` (i64), and what comes of it is all devices'
+///               entered once, as on the device `leader` (i64), and what comes of it is all
+///               devices'
 ///   with_...    any: the function's own attributes, without the prefix
 struct CallAttributes {
   std::string function, name, file, kind, levels, paths, transforms, axes;

@@ -175,27 +175,15 @@ void run_call(XLA_FFI_CallFrame* frame, CallSite& place, int device) {
   place.give_back(std::move(run), device);
 }
 
-/// The device that leads enters the function, and the others take what came of it.
-[[gnu::noinline]] void run_for_all(XLA_FFI_CallFrame* frame, CallSite& place, int device) {
-  const CallAttributes& attributes = place.attributes();
-  if (device != attributes.leader) return take_outcome(&place, frame, device);
-  std::exception_ptr error;
-  try {
-    run_call(frame, place, device);
-  } catch (...) {
-    error = std::current_exception();
-  }
-  tell_others(&place, frame, attributes.meets - 1, error);
-  if (error) std::rethrow_exception(error);
-}
-
 constinit thread_local std::uint64_t made_here = 0;
 
 void run(XLA_FFI_CallFrame* frame, CallSite& place) {
   ++made_here;
   const int device = std::max(pjrt::device_ordinal(frame), 0);
-  if (place.attributes().meets > 1) [[unlikely]]
-    run_for_all(frame, place, device);
+  const CallAttributes& asked = place.attributes();
+  if (asked.meets > 1) [[unlikely]]
+    meet(&place, frame, device, asked.meets,
+         [&] { run_call(frame, place, static_cast<int>(asked.leader)); });
   else
     run_call(frame, place, device);
 }
@@ -237,7 +225,7 @@ XLA_FFI_Error* keep(const XLA_FFI_CallFrame* frame, std::exception_ptr error) {
   std::unique_lock lock(failures().guard);
   auto& last = failures().last;
   const auto same = std::ranges::find_if(last, [&](const auto& f) { return f.second == error; });
-  if (same != last.end()) return told(frame, what, same->first);  // by the device that leads
+  if (same != last.end()) return told(frame, what, same->first);  // by the device that entered it
   const std::uint64_t number = failures().next();
   last.emplace_back(number, std::move(error));
   if (last.size() > failures_kept) last.pop_front();

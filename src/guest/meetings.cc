@@ -21,16 +21,17 @@ using Results = std::vector<std::string>;  // bytes
 
 struct Outcome {
   const void* place;
-  std::int64_t run, left;
-  std::exception_ptr error;
-  std::shared_ptr<const Results> results;
-  std::vector<int> taken;  // by devices
+  std::int64_t run;
+  std::vector<int> devices;  // that came
+  bool is_there = false;
+  std::exception_ptr error{};
+  Results results{};
 };
 
 struct Meetings {
   Mutex guard;
   Condition told;
-  std::list<Outcome> outcomes;  // of each run in the leader's order
+  std::list<std::shared_ptr<Outcome>> outcomes;  // until all devices came; a run's in their order
   std::deque<std::int64_t> failed;
 };
 constexpr std::size_t failed_kept = 256;
@@ -51,47 +52,56 @@ bool has_failed(const Meetings& m, std::int64_t run) {
   return std::ranges::find(m.failed, run) != m.failed.end();
 }
 
-std::list<Outcome>::iterator next_of(Meetings& m, const void* place, std::int64_t run, int device) {
-  return std::ranges::find_if(m.outcomes, [&](const Outcome& o) {
-    return o.place == place && o.run == run && std::ranges::find(o.taken, device) == o.taken.end();
-  });
+void enter_for_all(Outcome& outcome, const XLA_FFI_CallFrame* frame,
+                   detail::FunctionRef<void()> enter) {
+  std::exception_ptr error;
+  Results results;
+  try {
+    enter();
+    for (const XLA_FFI_Buffer* b : pjrt::results(frame))
+      results.emplace_back(static_cast<const char*>(b->data), bytes_of(b));
+  } catch (...) {
+    error = std::current_exception();
+  }
+  Meetings& m = meetings();
+  std::unique_lock lock(m.guard);
+  outcome.error = error;
+  outcome.results = std::move(results);
+  outcome.is_there = true;
+  m.told.notify_all();
+  lock.unlock();
+  if (error) std::rethrow_exception(error);
 }
 
 }  // namespace
 
-void tell_others(const void* place, const XLA_FFI_CallFrame* frame, std::int64_t others,
-                 const std::exception_ptr& error) {
-  auto results = std::make_shared<Results>();
-  if (!error)
-    for (const XLA_FFI_Buffer* b : pjrt::results(frame))
-      results->emplace_back(static_cast<const char*>(b->data), bytes_of(b));
-  Meetings& m = meetings();
-  const std::scoped_lock lock(m.guard);
-  m.outcomes.push_back({place, pjrt::run_id(frame), others, error, std::move(results), {}});
-  m.told.notify_all();
-}
-
-void take_outcome(const void* place, const XLA_FFI_CallFrame* frame, int device) {
+void meet(const void* place, const XLA_FFI_CallFrame* frame, int device, std::int64_t devices,
+          detail::FunctionRef<void()> enter) {
   const std::int64_t run = pjrt::run_id(frame);
   Meetings& m = meetings();
   std::unique_lock lock(m.guard);
-  auto found = m.outcomes.end();
-  m.told.wait(lock, [&] {
-    found = next_of(m, place, run, device);
-    return found != m.outcomes.end() || has_failed(m, run);
+  const auto found = std::ranges::find_if(m.outcomes, [&](const auto& o) {
+    return o->place == place && o->run == run && std::ranges::count(o->devices, device) == 0;
   });
-  if (found == m.outcomes.end())
+  const bool is_first = found == m.outcomes.end();
+  if (is_first && has_failed(m, run))
     throw Error(ErrorCode::cancelled, "postern: the program failed on another device");
-  const std::exception_ptr error = found->error;
-  const std::shared_ptr<const Results> results = found->results;
-  found->taken.push_back(device);
-  if (--found->left == 0) m.outcomes.erase(found);
+  const std::shared_ptr<Outcome> outcome =
+      is_first ? std::make_shared<Outcome>(place, run, std::vector<int>{}) : *found;
+  outcome->devices.push_back(device);
+  if (is_first) {
+    m.outcomes.push_back(outcome);
+    lock.unlock();
+    return enter_for_all(*outcome, frame, enter);
+  }
+  if (std::ssize(outcome->devices) == devices) m.outcomes.erase(found);
+  m.told.wait(lock, [&] { return outcome->is_there; });
   lock.unlock();
-  if (error) std::rethrow_exception(error);
+  if (outcome->error) std::rethrow_exception(outcome->error);
   const auto into = pjrt::results(frame);
   for (std::size_t i = 0; i < into.size(); ++i)
-    if (!(*results)[i].empty())
-      std::memcpy(into[i]->data, (*results)[i].data(), (*results)[i].size());
+    if (const std::string& bytes = outcome->results[i]; !bytes.empty())
+      std::memcpy(into[i]->data, bytes.data(), bytes.size());
 }
 
 void note_failed(std::int64_t run) {
@@ -99,16 +109,15 @@ void note_failed(std::int64_t run) {
   const std::scoped_lock lock(m.guard);
   if (!has_failed(m, run)) m.failed.push_back(run);
   if (m.failed.size() > failed_kept) {
-    std::erase_if(m.outcomes, [&](const Outcome& o) { return o.run == m.failed.front(); });
+    std::erase_if(m.outcomes, [&](const auto& o) { return o->run == m.failed.front(); });
     m.failed.pop_front();
   }
-  m.told.notify_all();
 }
 
 void forget_place(const void* place) {
   Meetings& m = meetings();
   const std::scoped_lock lock(m.guard);
-  std::erase_if(m.outcomes, [&](const Outcome& o) { return o.place == place; });
+  std::erase_if(m.outcomes, [&](const auto& o) { return o->place == place; });
 }
 
 }  // namespace postern::internal::guest

@@ -1,26 +1,24 @@
 // Calls that several devices make with the same operands, of which one enters the function.
 #pragma once
+#include <postern/detail/function.h>
+
 #include <cstdint>
-#include <exception>
 
 struct XLA_FFI_CallFrame;
 
 namespace postern::internal::guest {
 
-/// Tells the devices that wait what came of the call at `place` in the frame's run: its results,
-/// or `error`. `others`: how many they are. Waits for nobody.
-void tell_others(const void* place, const XLA_FFI_CallFrame* frame, std::int64_t others,
-                 const std::exception_ptr& error);
+/// Makes the call at `place` in the frame's run, which `devices` devices make, once: the first of
+/// them does by enter(), and the others wait for it and get its results, or what it threw. They
+/// wait for what runs, never for a device that is still to come: XLA may have no thread for it
+/// before they go on. Throws Error, and enters nothing, where the run has failed on another device.
+void meet(const void* place, const XLA_FFI_CallFrame* frame, int device, std::int64_t devices,
+          detail::FunctionRef<void()> enter);
 
-/// Waits until the leader has told, and copies its results. Throws what it told, and Error where
-/// the run has failed elsewhere. Leaders wait for nobody, and have lower numbers than those that
-/// wait for them, so that none waits for itself, in whatever order devices run programs.
-void take_outcome(const void* place, const XLA_FFI_CallFrame* frame, int device);
-
-/// Says that the run fails on a device: it may not come to where others wait for it.
+/// Says that the run fails on a device, which may not come to where the others meet.
 void note_failed(std::int64_t run);
 
-/// Forgets what was told at a place that is gone.
+/// Forgets what came of calls at a place that is gone.
 void forget_place(const void* place);
 
 }  // namespace postern::internal::guest

@@ -339,7 +339,8 @@ def print(
     def show(shown: typing.Any) -> None:
         given = filled(shown)
         with np.printoptions(**options):
-            builtins.print(format.format(*given[0], **given[1]))
+            text = format.format(*given[0], **given[1])
+        builtins.print(text + "\n", end="")  # in one write: several devices may print
 
     tap(arrays_of, show, name="print", ordered=ordered, partitioned=partitioned)
 

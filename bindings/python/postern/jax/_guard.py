@@ -109,10 +109,10 @@ class _InFunction(_Guard):
     ) -> typing.Any:
         if primitive.name in _COPIES:
             args = [_aligned(x) for x in args]
-        return super().process_primitive(primitive, args, params)
-
         if primitive.name == "stage" and not isinstance(args[0], jax.Array):
             return jax.device_put(args[0])  # JAX 0.12 runs a program for it
+        return super().process_primitive(primitive, args, params)
+
     def refusal(self, primitive: typing.Any, args: _Args, params: _Params) -> Exception | None:
         if primitive.name in _COPIES:
             return None

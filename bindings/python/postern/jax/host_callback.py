@@ -163,7 +163,7 @@ class _Printer:
                 (head, _text(value, self.threshold)) if head else (_text(value, self.threshold),)
             ):
                 if self.stream is None:
-                    builtins.print(line)
+                    builtins.print(line + "\n", end="")
                 else:
                     self.stream.write(line + "\n")
 
