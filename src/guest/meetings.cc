@@ -28,10 +28,12 @@ struct Outcome {
   Results results{};
 };
 
+using Outcomes = std::list<std::shared_ptr<Outcome>>;
+
 struct Meetings {
   Mutex guard;
   Condition told;
-  std::list<std::shared_ptr<Outcome>> outcomes;  // until all devices came; a run's in their order
+  Outcomes outcomes;  // until all devices came; a run's in their order
   std::deque<std::int64_t> failed;
 };
 constexpr std::size_t failed_kept = 256;
@@ -50,6 +52,14 @@ std::size_t bytes_of(const XLA_FFI_Buffer* buffer) {
 
 bool has_failed(const Meetings& m, std::int64_t run) {
   return std::ranges::find(m.failed, run) != m.failed.end();
+}
+
+/// For the caller to let go of after the lock: an error's end may be anything.
+Outcomes taken_out(Meetings& m, detail::FunctionRef<bool(const Outcome&)> is_meant) {
+  Outcomes gone;
+  for (auto o = m.outcomes.begin(); o != m.outcomes.end();)
+    if (const auto at = o++; is_meant(**at)) gone.splice(gone.end(), m.outcomes, at);
+  return gone;
 }
 
 void enter_for_all(Outcome& outcome, const XLA_FFI_CallFrame* frame,
@@ -105,19 +115,22 @@ void meet(const void* place, const XLA_FFI_CallFrame* frame, int device, std::in
 }
 
 void note_failed(std::int64_t run) {
+  Outcomes gone;
   Meetings& m = meetings();
   const std::scoped_lock lock(m.guard);
-  if (!has_failed(m, run)) m.failed.push_back(run);
-  if (m.failed.size() > failed_kept) {
-    std::erase_if(m.outcomes, [&](const auto& o) { return o->run == m.failed.front(); });
-    m.failed.pop_front();
-  }
+  if (has_failed(m, run)) return;
+  m.failed.push_back(run);
+  if (m.failed.size() <= failed_kept) return;
+  const std::int64_t oldest = m.failed.front();
+  m.failed.pop_front();
+  gone = taken_out(m, [oldest](const Outcome& o) { return o.run == oldest; });
 }
 
 void forget_place(const void* place) {
+  Outcomes gone;
   Meetings& m = meetings();
   const std::scoped_lock lock(m.guard);
-  std::erase_if(m.outcomes, [&](const auto& o) { return o->place == place; });
+  gone = taken_out(m, [place](const Outcome& o) { return o.place == place; });
 }
 
 }  // namespace postern::internal::guest
