@@ -464,7 +464,8 @@ POSTERN_API void* pn_guest_state_info(void);
 /* The device of the innermost host function that the calling thread is inside of; -1 outside. */
 POSTERN_API int pn_inside_device(void);
 /* The device whose guest's program waits for the calling thread, the innermost one; -1 where none
- * does: outside of functions, and in those of asynchronous taps. */
+ * does: outside of functions, and in those of asynchronous taps; -2 where all devices that the
+ * program runs on wait. */
 POSTERN_API int pn_guest_device(void);
 /* How many calls of guests' programs the calling thread has made: a program that has ended when XLA
  * returns from starting it makes its calls on the thread that started it. */

@@ -7,8 +7,9 @@
 
 namespace postern::internal::guest {
 
-GuestRun::GuestRun(HostSitePtr of, std::uint64_t registry_version, std::int64_t at)
-    : site(std::move(of)), version(registry_version), position(at) {
+GuestRun::GuestRun(HostSitePtr of, std::uint64_t registry_version, std::int64_t at,
+                   bool for_several)
+    : site(std::move(of)), version(registry_version), position(at), meets(for_several) {
   sites = site.get();
   site_count = 1;
   owner = site;
@@ -62,7 +63,7 @@ std::unique_ptr<GuestRun> CallSite::make(const Buffers& buffers) {
     if (on_mesh) site->here.coordinates = attributes_.coordinates(position);
     found = sites_.emplace(position, std::move(site)).first;
   }
-  return std::make_unique<GuestRun>(found->second, version, position);
+  return std::make_unique<GuestRun>(found->second, version, position, attributes_.meets > 1);
 }
 
 bool CallSite::renew(GuestRun& run) {

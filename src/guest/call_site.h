@@ -29,7 +29,7 @@ class GuestRun final : public host::RunState {
   /// The name of all, which no other run has: nobody waits for one by its name.
   static constexpr host::RunName any{0, std::numeric_limits<std::uint64_t>::max()};
 
-  GuestRun(HostSitePtr of, std::uint64_t registry_version, std::int64_t at);
+  GuestRun(HostSitePtr of, std::uint64_t registry_version, std::int64_t at, bool for_several);
   /// Makes the invocation belong to another execution of the program.
   void belong_to(std::uint64_t execution);
   /// Returns whether the call is on a mesh: then its last operand is the position.
@@ -40,6 +40,7 @@ class GuestRun final : public host::RunState {
   bool plain = false;     // tokens, if any, are in front of all buffers; nothing is packed
   std::size_t tokens_in = 0, tokens_out = 0;  // of those
   const std::int64_t position;                // on the mesh; -1: there is none
+  const bool meets;                           // it is made for several devices
 };
 
 /// What is kept for a custom call as long as its program is loaded. Threads take a run for an

@@ -323,6 +323,7 @@ int waiting_device() {
     const bool waits = n->run ? n->run->name() == GuestRun::any
                               : std::ranges::count(static_cast<const host::Beginning*>(n)->inside,
                                                    GuestRun::any) > 0;
+    if (waits && n->run && static_cast<const GuestRun*>(n->run)->meets) return several_devices;
     if (waits) return n->device;
   }
   return -1;

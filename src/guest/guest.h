@@ -25,8 +25,10 @@ void* state_type_id();
 void* state_type_info();
 
 /// Returns the device whose guest's program waits for the calling thread, the innermost one; -1
-/// where none does: outside of functions, and in those of asynchronous taps.
+/// where none does: outside of functions, and in those of asynchronous taps; `several_devices`
+/// where all that the program runs on do.
 int waiting_device();
+inline constexpr int several_devices = -2;
 
 /// Returns how many calls the calling thread has made.
 std::uint64_t calls_made();

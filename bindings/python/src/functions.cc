@@ -87,7 +87,8 @@ class Traced {
 
  private:
   explicit Traced(const Guard& now) : guard_(now) {
-    if (guard_.context.is_valid() && pn_guest_device() >= 0) before_ = guard_.context.attr("trace");
+    if (guard_.context.is_valid() && pn_guest_device() != -1)
+      before_ = guard_.context.attr("trace");
   }
   bool set(nb::handle trace) const {
     static PyObject* const name = PyUnicode_InternFromString("set_trace");

@@ -283,9 +283,23 @@ def test_what_is_exported_says_no_devices(cut):
         jax.export.export(f)(cut)
 
 
+@pytest.mark.parametrize("device", range(4))
+def test_jax_within_is_refused_on_all_devices(cut, device):
+    """XLA has a thread for each of them, and all may be waiting for the function."""
+
+    def computes(v):
+        return np.asarray(jnp.sin(jax.device_put(v, jax.devices()[device])))
+
+    with pytest.raises(postern.CallbackError) as caught:
+        ran(lambda x: pj.call(computes, F32, x), cut)
+    assert isinstance(caught.value.__cause__, pj.ReentryError)
+    assert "compute with NumPy there" in str(caught.value)
+    assert "another device" not in str(caught.value)
+
+
 def test_two_programs_at_once():
-    """On devices in other orders: none waits for the other for ever. (With collectives in them
-    programs of two threads do, with Postern or without.)
+    """On devices in other orders, many runs under way: none waits for the other for ever. (With
+    collectives in them programs of two threads do, with Postern or without.)
     """
     x, back = (
         jax.device_put(jnp.asarray(X), NamedSharding(Mesh(devices, ("a", "b")), P()))

@@ -15,6 +15,7 @@ from .._errors import Error, FAILED_PRECONDITION
 from . import _compat
 
 _REENTRY = 103
+_SEVERAL = -2  # devices wait, as many as the program runs on
 _COPIES = ("device_put", "stage")  # which XLA's threads are not needed for, of aligned arrays
 _AT_ONCE = 1 << 16  # bytes that XLA copies where it is asked
 _ALIGNMENT = 64
@@ -116,14 +117,17 @@ class _InFunction(_Guard):
     def refusal(self, primitive: typing.Any, args: _Args, params: _Params) -> Exception | None:
         if primitive.name in _COPIES:
             return None
-        busy = jax.local_devices(backend="cpu")[_postern.guest_device()]
-        if busy not in _devices_of(args):
+        number, cpus = _postern.guest_device(), jax.local_devices(backend="cpu")
+        # Where all devices wait, so may all threads that XLA has for them.
+        busy = cpus if number == _SEVERAL else [cpus[number]]
+        found = _devices_of(args).intersection(busy)
+        if not found:
             return None
+        where = "" if number == _SEVERAL else ", or on another device (jax.default_device)"
         return ReentryError(
             _REENTRY,
-            f"a function that a program calls used JAX ({primitive.name}) on {busy}, "
-            "which waits for the function: compute with NumPy there, "
-            "or on another device (jax.default_device)",
+            f"a function that a program calls used JAX ({primitive.name}) on {found.pop()}, "
+            f"which waits for the function: compute with NumPy there{where}",
         )
 
 
