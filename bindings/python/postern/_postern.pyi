@@ -1,11 +1,13 @@
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any, NoReturn
 
 import numpy
 import numpy.typing
 from typing_extensions import Self
 
+import postern._options
 import postern._signatures
+import postern._values
 
 
 supported: bool = True
@@ -88,7 +90,7 @@ class Run:
         threads may wait.
         """
 
-    def result(self, timeout: float | None = None) -> list[numpy.typing.NDArray[Any]]:
+    def result(self, timeout: float | None = None) -> postern._values.Results[numpy.typing.NDArray[Any]]:
         """
         The results, when they are there. Raises TimeoutError when they are not in time; the
         run goes on.
@@ -132,13 +134,14 @@ class Program:
     @property
     def output_names(self) -> list[str]: ...
 
-    def __call__(self, *arguments: Any, **named: Any) -> list[numpy.typing.NDArray[Any]]:
+    def __call__(self, *arguments: Any, **named: Any) -> postern._values.Results[numpy.typing.NDArray[Any]]:
         """
         Runs, waits, and gives the results as a list of read-only arrays over the library's
-        memory. Arguments may go by their names.
+        memory. Arguments may go by their names, and results be taken by theirs:
+        `program(x)["loss"]`.
         """
 
-    def run(self, *arguments: Any, **named: Any) -> list[Tensor]:
+    def run(self, *arguments: Any, **named: Any) -> postern._values.Results[Tensor]:
         """
         The same with the results as tensors: for other programs, and for DLPack.
         """
@@ -148,6 +151,15 @@ class Program:
         Starts a run on a thread of the library. NumPy's arrays of 4096 bytes and more, and
         others that have __dlpack__, may be used in place: nobody may write to them until the
         run has ended; give `x.copy()` otherwise.
+        """
+
+    def with_options(self, *, device: int = 0, deadline: float | None = None, print: Callable[[str], Any] | None = None, hooks: Mapping[str, Callable[..., Any]] | None = None, functions: Mapping[str, Callable[..., Any]] | None = None) -> postern._options.Configured:
+        """
+        The program, called, run and started as it is itself, whose runs are on that device,
+        end after `deadline` seconds by a TimeoutError, give `print` the lines that they
+        print, and have functions of their own: `hooks` in place of what listens to hooks,
+        `functions` in place of those that are registered. Runs raise Error for a name
+        that the program does not have.
         """
 
     def __repr__(self) -> str: ...
@@ -178,6 +190,10 @@ class NativeProgram:
     def __deepcopy__(self, memo: Any) -> Self: ...
 
     def __reduce__(self) -> NoReturn: ...
+
+def start_with(program: Program, arguments: tuple[Any, ...], named: dict[str, Any], options: tuple[Any, ...]) -> Run: ...
+
+def run_with(program: Program, arguments: tuple[Any, ...], named: dict[str, Any], options: tuple[Any, ...], arrays: bool) -> Any: ...
 
 def load(path: Any, entry: str = "") -> Program: ...
 

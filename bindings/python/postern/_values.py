@@ -8,7 +8,28 @@ import typing
 import numpy as np
 
 _NAMES = {"pred": "bool", "bf16": "bfloat16", "c64": "complex64", "c128": "complex128"}
+_Value = typing.TypeVar("_Value")
 _KINDS = "biufc"  # of NumPy's dtypes, each taking those before it
+
+
+class Results(typing.List[_Value]):
+    """A run's results in their order; `results["loss"]` is the one that the file calls so."""
+
+    def __init__(self, names: typing.Sequence[str], values: typing.Iterable[_Value]) -> None:
+        super().__init__(values)
+        self._names = names
+
+    @typing.overload
+    def __getitem__(self, at: typing.SupportsIndex | str) -> _Value: ...
+    @typing.overload
+    def __getitem__(self, at: slice) -> list[_Value]: ...
+    def __getitem__(self, at: typing.Any) -> typing.Any:
+        if not isinstance(at, str):
+            return super().__getitem__(at)
+        try:
+            return super().__getitem__(self._names.index(at))
+        except ValueError:
+            raise KeyError(f"the program has no result {at!r}; it has {self._names}") from None
 
 
 @functools.lru_cache(maxsize=1024)

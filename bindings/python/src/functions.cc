@@ -231,23 +231,23 @@ void register_function(nb::handle name, nb::object function, bool replace, bool 
     check(pn_register_callee(text_of(name).c_str(), callee, replace));
     return;
   }
-  Entry entry{function, nb::none()};
-  const bool copies = nb::try_cast(function, entry);
-  const bool capsule = PyCapsule_IsValid(function.ptr(), Capsule::c_capsule);
-  if (!capsule && !PyCallable_Check(entry.function.ptr())) refuse_function(function);
   const std::string text = text_of(name);
-  void* lent = nullptr;
-  if (capsule)
-    lent = lend(std::make_unique<Capsule>(std::move(function)));
-  else
-    lent = lend(std::make_unique<Function>(std::move(entry), copies, info));
-  const int code =
-      pn_register(text.c_str(), capsule ? enter_capsule : enter, lent, give_back, replace);
-  if (code != PN_OK) give_back(lent);
+  const ForC made = for_c(std::move(function), info);
+  const int code = pn_register(text.c_str(), made.function, made.user, give_back, replace);
+  if (code != PN_OK) give_back(made.user);
   check(code);
 }
 
 }  // namespace
+
+ForC for_c(nb::object function, bool info) {
+  if (PyCapsule_IsValid(function.ptr(), Capsule::c_capsule))
+    return {enter_capsule, lend(std::make_unique<Capsule>(std::move(function)))};
+  Entry entry{function, nb::none()};
+  const bool copies = nb::try_cast(function, entry);
+  if (!PyCallable_Check(entry.function.ptr())) refuse_function(function);
+  return {enter, lend(std::make_unique<Function>(std::move(entry), copies, info))};
+}
 
 Info info_of(const pn_firing& firing) {
   return {firing.function, firing.site,

@@ -25,6 +25,15 @@ nb::object attributes_of(const pn_firing& firing);
 /// A list of read-only arrays, which die with the firing.
 nb::list operands_of(const pn_firing& firing);
 
+/// What C enters of a Python function, a capsule of C included, and its `user`, which is given
+/// back.
+struct ForC {
+  pn_function function;
+  void* user;
+};
+/// `info`: it wants an Info. Raises TypeError for what cannot be called.
+ForC for_c(nb::object function, bool info);
+
 void bind_functions(nb::module_& m);
 
 }  // namespace postern::python

@@ -14,6 +14,7 @@
 #include "handles.h"
 #include "interpreter.h"
 #include "lent.h"
+#include "run_options.h"
 #include "tensor.h"
 
 namespace postern::python {
@@ -33,12 +34,14 @@ struct Program {
   std::unique_ptr<pn_program, FreeProgram> handle;
   std::vector<std::string> inputs, outputs, functions, input_names, output_names;
   bool may_not_end = false;
+  nb::object results = {};  // makes them of a list
 };
 
 /// A run under way. What it needs of its program stays when that goes.
 struct Run {
   std::unique_ptr<pn_started, FreeStarted> handle;
   std::size_t outputs = 0;
+  nb::object make_results;
   nb::object results = {};
 };
 
@@ -53,7 +56,7 @@ std::vector<std::string> list_of(const char* (*entry)(const pn_program*, std::si
 class Arguments {
  public:
   /// Those with a name go where the program has it, the others in order.
-  Arguments(const Program& program, const nb::args& values, const nb::kwargs& named) {
+  Arguments(const Program& program, const nb::tuple& values, const nb::dict& named) {
     const std::vector<nb::object> all = in_order(program, values, named);
     handles_.reserve(all.size());
     made_.reserve(all.size());
@@ -77,8 +80,8 @@ class Arguments {
     return nb::module_::import_("postern._values").attr("converted")(value, program.inputs[i]);
   }
 
-  static std::vector<nb::object> in_order(const Program& program, const nb::args& values,
-                                          const nb::kwargs& named) {
+  static std::vector<nb::object> in_order(const Program& program, const nb::tuple& values,
+                                          const nb::dict& named) {
     std::vector<nb::object> out;
     if (named.size() > 0) out.resize(program.inputs.size());
     for (const auto& [key, value] : named) {
@@ -120,21 +123,24 @@ class Results {
   std::vector<pn_tensor*> places_;
 };
 
-nb::list arrays_of(const nb::list& tensors) {
+nb::object arrays_of(const nb::list& tensors, const nb::object& make_results) {
   nb::list out;
   for (const nb::handle tensor : tensors) out.append(numpy_of(tensor));
-  return out;
+  return make_results(out);
 }
 
-Run start(const Program& program, const Arguments& arguments) {
+Run start(const Program& program, const Arguments& arguments, RunOptions& options) {
   pn_started* started = nullptr;
   int code = PN_OK;
   {
     const Released others_run;
-    code = pn_start(program.handle.get(), arguments.data(), arguments.size(), &started);
+    code = pn_start_with(program.handle.get(), arguments.data(), arguments.size(), options.c(),
+                         &started);
   }
   check(code);
-  return {std::unique_ptr<pn_started, FreeStarted>(started), program.outputs.size()};
+  options.taken();
+  return {std::unique_ptr<pn_started, FreeStarted>(started), program.outputs.size(),
+          program.results};
 }
 
 /// Nothing while the run goes on.
@@ -152,7 +158,7 @@ bool wait_for(Run& run, nb::handle timeout) {
   if (run.results.is_valid()) return true;
   const nb::object tensors = ended(run.handle.get(), run.outputs, nanoseconds(timeout));
   if (!tensors.is_valid()) return false;
-  nb::list arrays = arrays_of(nb::list(tensors));
+  nb::object arrays = arrays_of(nb::list(tensors), run.make_results);
   if (!run.results.is_valid()) run.results = std::move(arrays);
   return true;
 }
@@ -164,8 +170,8 @@ nb::object result_of(Run& run, nb::handle timeout) {
 }
 
 /// On a thread of the library, so that this one sees Ctrl-C, which ends the run.
-nb::list run_watched(const Program& program, const Arguments& arguments) {
-  const Run run = start(program, arguments);
+nb::list run_watched(const Program& program, const Arguments& arguments, RunOptions& options) {
+  const Run run = start(program, arguments, options);
   try {
     return nb::list(ended(run.handle.get(), run.outputs, -1));
   } catch (const nb::python_error& e) {
@@ -174,10 +180,11 @@ nb::list run_watched(const Program& program, const Arguments& arguments) {
   }
 }
 
-nb::list run_tensors(const Program& program, const nb::args& values, const nb::kwargs& named) {
+nb::list run_tensors(const Program& program, const nb::tuple& values, const nb::dict& named) {
   const Arguments arguments(program, values, named);
   // What calls nothing and has no loops ends by itself, sooner so.
-  if (program.may_not_end && on_main_thread()) return run_watched(program, arguments);
+  RunOptions none;
+  if (program.may_not_end && on_main_thread()) return run_watched(program, arguments, none);
   Results results(program.outputs.size());
   int code = PN_OK;
   {
@@ -197,6 +204,9 @@ Program made_program(int code, pn_program* made) {
   program.input_names = list_of(pn_program_input_name, made);
   program.output_names = list_of(pn_program_output_name, made);
   program.may_not_end = !program.functions.empty() || pn_program_loops(made) == 1;
+  program.results = nb::module_::import_("functools")
+                        .attr("partial")(nb::module_::import_("postern._values").attr("Results"),
+                                         program.output_names);
   return program;
 }
 
@@ -313,7 +323,7 @@ void bind_run(nb::module_& m) {
            "threads may wait.")
       .def("result", &result_of, nb::arg("timeout") = nb::none(),
            nb::sig("def result(self, timeout: float | None = None) -> "
-                   "list[numpy.typing.NDArray[typing.Any]]"),
+                   "postern._values.Results[numpy.typing.NDArray[typing.Any]]"),
            "The results, when they are there. Raises TimeoutError when they are not in time; the\n"
            "run goes on.")
       .def(
@@ -347,24 +357,46 @@ void bind_programs(nb::module_& m) {
       .def(
           "__call__",
           [](const Program& self, const nb::args& arguments, const nb::kwargs& named) {
-            return arrays_of(run_tensors(self, arguments, named));
+            return arrays_of(run_tensors(self, arguments, named), self.results);
           },
           nb::sig("def __call__(self, *arguments: typing.Any, **named: typing.Any) -> "
-                  "list[numpy.typing.NDArray[typing.Any]]"),
+                  "postern._values.Results[numpy.typing.NDArray[typing.Any]]"),
           "Runs, waits, and gives the results as a list of read-only arrays over the library's\n"
-          "memory. Arguments may go by their names.")
-      .def("run", &run_tensors,
-           nb::sig("def run(self, *arguments: typing.Any, **named: typing.Any) -> list[Tensor]"),
-           "The same with the results as tensors: for other programs, and for DLPack.")
+          "memory. Arguments may go by their names, and results be taken by theirs:\n"
+          "`program(x)[\"loss\"]`.")
+      .def(
+          "run",
+          [](const Program& self, const nb::args& arguments, const nb::kwargs& named) {
+            return self.results(run_tensors(self, arguments, named));
+          },
+          nb::sig("def run(self, *arguments: typing.Any, **named: typing.Any) -> "
+                  "postern._values.Results[Tensor]"),
+          "The same with the results as tensors: for other programs, and for DLPack.")
       .def(
           "start",
           [](const Program& self, const nb::args& arguments, const nb::kwargs& named) {
-            return start(self, Arguments(self, arguments, named));
+            RunOptions none;
+            return start(self, Arguments(self, arguments, named), none);
           },
           nb::sig("def start(self, *arguments: typing.Any, **named: typing.Any) -> Run"),
           "Starts a run on a thread of the library. NumPy's arrays of 4096 bytes and more, and\n"
           "others that have __dlpack__, may be used in place: nobody may write to them until the\n"
           "run has ended; give `x.copy()` otherwise.")
+      .def(
+          "with_options",
+          [](nb::handle self, const nb::kwargs& said) {
+            return nb::module_::import_("postern._options").attr("Configured")(self, **said);
+          },
+          nb::sig("def with_options(self, *, device: int = 0, deadline: float | None = None, "
+                  "print: typing.Callable[[str], typing.Any] | None = None, "
+                  "hooks: typing.Mapping[str, typing.Callable[..., typing.Any]] | None = None, "
+                  "functions: typing.Mapping[str, typing.Callable[..., typing.Any]] | None = None"
+                  ") -> postern._options.Configured"),
+          "The program, called, run and started as it is itself, whose runs are on that device,\n"
+          "end after `deadline` seconds by a TimeoutError, give `print` the lines that they\n"
+          "print, and have functions of their own: `hooks` in place of what listens to hooks,\n"
+          "`functions` in place of those that are registered. Runs raise Error for a name\n"
+          "that the program does not have.")
       .def("__repr__", [](const Program& p) {
         const nb::str comma(", ");
         return nb::str("Program(({}) -> ({}), calls {})")
@@ -372,6 +404,29 @@ void bind_programs(nb::module_& m) {
       });
   bind_handle(type);
   bind_native(m);
+  m.def(
+      "start_with",
+      [](const Program& program, const nb::tuple& arguments, const nb::dict& named,
+         const nb::tuple& said) {
+        RunOptions options(said);
+        return start(program, Arguments(program, arguments, named), options);
+      },
+      nb::arg("program"), nb::arg("arguments"), nb::arg("named"), nb::arg("options"),
+      nb::sig("def start_with(program: Program, arguments: tuple[typing.Any, ...], "
+              "named: dict[str, typing.Any], options: tuple[typing.Any, ...]) -> Run"));
+  m.def(
+      "run_with",
+      [](const Program& program, const nb::tuple& arguments, const nb::dict& named,
+         const nb::tuple& said, bool arrays) {
+        RunOptions options(said);
+        const nb::list made = run_watched(program, Arguments(program, arguments, named), options);
+        return arrays ? arrays_of(made, program.results) : program.results(made);
+      },
+      nb::arg("program"), nb::arg("arguments"), nb::arg("named"), nb::arg("options"),
+      nb::arg("arrays"),
+      nb::sig("def run_with(program: Program, arguments: tuple[typing.Any, ...], "
+              "named: dict[str, typing.Any], options: tuple[typing.Any, ...], "
+              "arrays: bool) -> typing.Any"));
   m.def("load", &load, nb::arg("path"), nb::arg("entry") = "",
         nb::sig("def load(path: typing.Any, entry: str = \"\") -> Program"));
   m.def("load_text", &load_text, nb::arg("text").none(),
