@@ -248,7 +248,7 @@ TEST_P(RandomPrograms, AgreeWithJax) {
   constexpr std::size_t step = 40;  // ten times slower
 #else
   // All take ten minutes of a core; ./test --all asks for them.
-  const std::size_t step = std::getenv("POSTERN_TEST_ALL") ? 4 : 16;
+  const std::size_t step = std::getenv("POSTERN_TEST_ALL") ? 4 : 24;
 #endif
   for (std::size_t i = static_cast<std::size_t>(GetParam()); i < all.size(); i += step) {
     SCOPED_TRACE("program " + std::to_string(i + 1) + " of tests/data/programs.txt");
