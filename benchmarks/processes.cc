@@ -13,8 +13,9 @@ namespace {
 std::string mpirun(int ranks, const std::string& command) {
   return "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_plm=isolated "
          "OMPI_MCA_btl=self,vader OMPI_MCA_btl_vader_single_copy_mechanism=none "
-         "OMPI_MCA_rmaps_base_oversubscribe=1 POSTERN_CLUSTER='" POSTERN_BENCH_TRANSPORT
-         "' '" POSTERN_BENCH_MPIRUN "' -n " +
+         "OMPI_MCA_rmaps_base_oversubscribe=1 "
+         "PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe "
+         "POSTERN_CLUSTER='" POSTERN_BENCH_TRANSPORT "' '" POSTERN_BENCH_MPIRUN "' -n " +
          std::to_string(ranks) + " " + command;
 }
 

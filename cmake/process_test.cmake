@@ -6,6 +6,7 @@ find_program(MPIRUN mpirun)
 set(process_environment POSTERN_CLUSTER=$<TARGET_FILE:postern_mpi> POSTERN_CPU_DEVICES=2
                 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
                 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
+                PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe # since Open MPI 5
                 OMPI_MCA_plm=isolated OMPI_MCA_btl=self,vader
                 OMPI_MCA_btl_vader_single_copy_mechanism=none)
 function(process_test name count)
