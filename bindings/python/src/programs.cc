@@ -305,6 +305,33 @@ void bind_native(nb::module_& m) {
   bind_handle(type);
 }
 
+/// For postern._options.
+void bind_runs_with_options(nb::module_& m) {
+  m.def(
+      "start_with",
+      [](const Program& program, const nb::tuple& arguments, const nb::dict& named,
+         const nb::tuple& said) {
+        RunOptions options(said);
+        return start(program, Arguments(program, arguments, named), options);
+      },
+      nb::arg("program"), nb::arg("arguments"), nb::arg("named"), nb::arg("options"),
+      nb::sig("def start_with(program: Program, arguments: tuple[typing.Any, ...], "
+              "named: dict[str, typing.Any], options: tuple[typing.Any, ...]) -> Run"));
+  m.def(
+      "run_with",
+      [](const Program& program, const nb::tuple& arguments, const nb::dict& named,
+         const nb::tuple& said, bool arrays) {
+        RunOptions options(said);
+        const nb::list made = run_watched(program, Arguments(program, arguments, named), options);
+        return arrays ? arrays_of(made, program.results) : program.results(made);
+      },
+      nb::arg("program"), nb::arg("arguments"), nb::arg("named"), nb::arg("options"),
+      nb::arg("arrays"),
+      nb::sig("def run_with(program: Program, arguments: tuple[typing.Any, ...], "
+              "named: dict[str, typing.Any], options: tuple[typing.Any, ...], "
+              "arrays: bool) -> typing.Any"));
+}
+
 /// A class that nobody but the library makes objects of.
 template <class T>
 void refuse_making(nb::class_<T>& type, const char* made_by) {
@@ -404,29 +431,7 @@ void bind_programs(nb::module_& m) {
       });
   bind_handle(type);
   bind_native(m);
-  m.def(
-      "start_with",
-      [](const Program& program, const nb::tuple& arguments, const nb::dict& named,
-         const nb::tuple& said) {
-        RunOptions options(said);
-        return start(program, Arguments(program, arguments, named), options);
-      },
-      nb::arg("program"), nb::arg("arguments"), nb::arg("named"), nb::arg("options"),
-      nb::sig("def start_with(program: Program, arguments: tuple[typing.Any, ...], "
-              "named: dict[str, typing.Any], options: tuple[typing.Any, ...]) -> Run"));
-  m.def(
-      "run_with",
-      [](const Program& program, const nb::tuple& arguments, const nb::dict& named,
-         const nb::tuple& said, bool arrays) {
-        RunOptions options(said);
-        const nb::list made = run_watched(program, Arguments(program, arguments, named), options);
-        return arrays ? arrays_of(made, program.results) : program.results(made);
-      },
-      nb::arg("program"), nb::arg("arguments"), nb::arg("named"), nb::arg("options"),
-      nb::arg("arrays"),
-      nb::sig("def run_with(program: Program, arguments: tuple[typing.Any, ...], "
-              "named: dict[str, typing.Any], options: tuple[typing.Any, ...], "
-              "arrays: bool) -> typing.Any"));
+  bind_runs_with_options(m);
   m.def("load", &load, nb::arg("path"), nb::arg("entry") = "",
         nb::sig("def load(path: typing.Any, entry: str = \"\") -> Program"));
   m.def("load_text", &load_text, nb::arg("text").none(),
