@@ -153,6 +153,14 @@ class Program:
         run has ended; give `x.copy()` otherwise.
         """
 
+    def __repr__(self) -> str: ...
+
+    def __copy__(self) -> Self: ...
+
+    def __deepcopy__(self, memo: Any) -> Self: ...
+
+    def __reduce__(self) -> NoReturn: ...
+
     def with_options(self, *, device: int = 0, deadline: float | None = None, print: Callable[[str], Any] | None = None, hooks: Mapping[str, Callable[..., Any]] | None = None, functions: Mapping[str, Callable[..., Any]] | None = None) -> postern._options.Configured:
         """
         The program, called, run and started as it is itself, whose runs are on that device,
@@ -161,14 +169,6 @@ class Program:
         `functions` in place of those that are registered. Runs raise Error for a name
         that the program does not have.
         """
-
-    def __repr__(self) -> str: ...
-
-    def __copy__(self) -> Self: ...
-
-    def __deepcopy__(self, memo: Any) -> Self: ...
-
-    def __reduce__(self) -> NoReturn: ...
 
     __signature__: postern._signatures._Signature = ...
 

@@ -305,8 +305,30 @@ void bind_native(nb::module_& m) {
   bind_handle(type);
 }
 
+void bind_loading(nb::module_& m) {
+  m.def("load", &load, nb::arg("path"), nb::arg("entry") = "",
+        nb::sig("def load(path: typing.Any, entry: str = \"\") -> Program"));
+  m.def("load_text", &load_text, nb::arg("text").none(),
+        nb::sig("def load_text(text: typing.Any) -> Program"));
+}
+
 /// For postern._options.
-void bind_runs_with_options(nb::module_& m) {
+void bind_runs_with_options(nb::module_& m, nb::class_<Program>& type) {
+  type.def(
+      "with_options",
+      [](nb::handle self, const nb::kwargs& said) {
+        return nb::module_::import_("postern._options").attr("Configured")(self, **said);
+      },
+      nb::sig("def with_options(self, *, device: int = 0, deadline: float | None = None, "
+              "print: typing.Callable[[str], typing.Any] | None = None, "
+              "hooks: typing.Mapping[str, typing.Callable[..., typing.Any]] | None = None, "
+              "functions: typing.Mapping[str, typing.Callable[..., typing.Any]] | None = None"
+              ") -> postern._options.Configured"),
+      "The program, called, run and started as it is itself, whose runs are on that device,\n"
+      "end after `deadline` seconds by a TimeoutError, give `print` the lines that they\n"
+      "print, and have functions of their own: `hooks` in place of what listens to hooks,\n"
+      "`functions` in place of those that are registered. Runs raise Error for a name\n"
+      "that the program does not have.");
   m.def(
       "start_with",
       [](const Program& program, const nb::tuple& arguments, const nb::dict& named,
@@ -409,21 +431,6 @@ void bind_programs(nb::module_& m) {
           "Starts a run on a thread of the library. NumPy's arrays of 4096 bytes and more, and\n"
           "others that have __dlpack__, may be used in place: nobody may write to them until the\n"
           "run has ended; give `x.copy()` otherwise.")
-      .def(
-          "with_options",
-          [](nb::handle self, const nb::kwargs& said) {
-            return nb::module_::import_("postern._options").attr("Configured")(self, **said);
-          },
-          nb::sig("def with_options(self, *, device: int = 0, deadline: float | None = None, "
-                  "print: typing.Callable[[str], typing.Any] | None = None, "
-                  "hooks: typing.Mapping[str, typing.Callable[..., typing.Any]] | None = None, "
-                  "functions: typing.Mapping[str, typing.Callable[..., typing.Any]] | None = None"
-                  ") -> postern._options.Configured"),
-          "The program, called, run and started as it is itself, whose runs are on that device,\n"
-          "end after `deadline` seconds by a TimeoutError, give `print` the lines that they\n"
-          "print, and have functions of their own: `hooks` in place of what listens to hooks,\n"
-          "`functions` in place of those that are registered. Runs raise Error for a name\n"
-          "that the program does not have.")
       .def("__repr__", [](const Program& p) {
         const nb::str comma(", ");
         return nb::str("Program(({}) -> ({}), calls {})")
@@ -431,11 +438,8 @@ void bind_programs(nb::module_& m) {
       });
   bind_handle(type);
   bind_native(m);
-  bind_runs_with_options(m);
-  m.def("load", &load, nb::arg("path"), nb::arg("entry") = "",
-        nb::sig("def load(path: typing.Any, entry: str = \"\") -> Program"));
-  m.def("load_text", &load_text, nb::arg("text").none(),
-        nb::sig("def load_text(text: typing.Any) -> Program"));
+  bind_runs_with_options(m, type);
+  bind_loading(m);
 }
 
 }  // namespace postern::python
