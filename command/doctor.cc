@@ -66,7 +66,10 @@ int doctor(bool json) {
     checks.push_back(
         plugin.calls_back
             ? Check{"calls", "compiled programs can call functions of the process", ""}
-            : Check{"calls", "the plug-in has no FFI: programs with calls run in stages", ""});
+            : Check{"calls", "compiled programs cannot call back: those with calls run in stages",
+                    ""});
+    checks.push_back({"extensions", fmt::format("{}", fmt::join(plugin.extensions, ", ")), ""});
+    checks.push_back({"memory", fmt::format("{}", fmt::join(plugin.memory_kinds, ", ")), ""});
     checks.push_back(self_test());
   } catch (const std::exception& e) {
     checks.push_back({"plug-in", e.what(),

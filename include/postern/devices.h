@@ -17,7 +17,8 @@ namespace postern {
 struct Config {
   /// How many devices the CPU shows; default 1.
   int cpu_devices = 0;
-  /// "cpu" (default) or "cuda".
+  /// "cpu" (default) or "cuda"; "rocm", "oneapi", "tpu", "metal", "tt"; with a plug-in any other
+  /// name. Where Postern does not know how programs call the host they run in stages.
   std::string platform = {};
   /// Path of a PJRT plug-in; default: the one for the platform, see docs/devices.md.
   std::string plugin = {};
@@ -69,9 +70,11 @@ POSTERN_API std::vector<DeviceInfo> devices();
 /// The XLA plug-in that programs of this process are compiled by and run in.
 struct PluginInfo {
   std::string path;
-  std::string platform;      // "cpu", "cuda"
-  int api_major, api_minor;  // the version of PJRT's interface
-  bool calls_back;           // false: it has no FFI, programs with calls run in stages
+  std::string platform;                   // "cpu", "cuda"; of others what Config::platform says
+  int api_major, api_minor;               // the version of PJRT's interface
+  bool calls_back;                        // false: programs with calls run in stages
+  std::vector<std::string> extensions;    // of PJRT that it has: "FFI", "Layouts", ...
+  std::vector<std::string> memory_kinds;  // of its first device: "device", "pinned_host", ...
 };
 /// Throws PluginError when there is none that can be used, TypeError for a platform that there is
 /// not.

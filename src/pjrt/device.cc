@@ -43,4 +43,21 @@ std::string Device::text() const {
   return {args.to_string, args.to_string_size};
 }
 
+std::vector<std::string> Device::memory_kinds() const {
+  std::vector<std::string> out;
+  auto memories = make_args<PJRT_Device_AddressableMemories_Args>();
+  memories.device = handle_;
+  if (PJRT_Error* error = api_->PJRT_Device_AddressableMemories(&memories)) {
+    static_cast<void>(take_failure(api_, error));
+    return out;
+  }
+  for (std::size_t i = 0; i < memories.num_memories; ++i) {
+    auto kind = make_args<PJRT_Memory_Kind_Args>();
+    kind.memory = memories.memories[i];
+    call<&PJRT_Api::PJRT_Memory_Kind>(api_, kind, "to read a memory's kind");
+    out.emplace_back(kind.kind, kind.kind_size);
+  }
+  return out;
+}
+
 }  // namespace postern::internal::pjrt

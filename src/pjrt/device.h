@@ -1,6 +1,7 @@
 // One device of a client: a handle that owns nothing and is valid as long as its client.
 #pragma once
 #include <string>
+#include <vector>
 
 struct PJRT_Api;
 struct PJRT_Device;
@@ -20,6 +21,10 @@ class Device {
   std::string kind() const;
   /// Returns "CpuDevice(id=0)": terse, for people.
   std::string text() const;
+
+  /// Returns the kinds of memory that it can use ("device", "pinned_host", ...); none where the
+  /// plug-in does not say.
+  std::vector<std::string> memory_kinds() const;
 
   PJRT_Device* handle() const { return handle_; }
   friend bool operator==(const Device& a, const Device& b) { return a.handle_ == b.handle_; }

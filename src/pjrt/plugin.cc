@@ -11,6 +11,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -131,6 +132,32 @@ const void* Plugin::extension(int type) const {
   for (const auto* at = api_->extension_start; at; at = at->next)
     if (static_cast<int>(at->type) == type) return at;
   return nullptr;
+}
+
+std::vector<std::string> Plugin::extensions() const {
+  constexpr const char* names[] = {"Gpu_Custom_Call",
+                                   "Profiler",
+                                   "Custom_Partitioner",
+                                   "Stream",
+                                   "Layouts",
+                                   "FFI",
+                                   "MemoryDescriptions",
+                                   "Triton",
+                                   "RawBuffer",
+                                   "PhaseCompile",
+                                   "Example",
+                                   "Unknown",
+                                   "CrossHostTransfers",
+                                   "ExecutableMetadata",
+                                   "Callback",
+                                   "HostAllocator"};
+  std::vector<std::string> out;
+  for (const auto* at = api_->extension_start; at; at = at->next) {
+    const auto type = static_cast<std::size_t>(at->type);
+    out.push_back(type < std::size(names) ? names[type] : "extension " + std::to_string(type));
+  }
+  std::ranges::sort(out);
+  return out;
 }
 
 }  // namespace postern::internal::pjrt

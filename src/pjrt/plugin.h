@@ -38,6 +38,9 @@ class Plugin {
 
   /// Returns the extension struct of this type (PJRT_Extension_Type), or null.
   const void* extension(int type) const;
+  /// Returns the names of the extensions that it has, as the C header has them ("FFI", "Stream",
+  /// ...); "extension 24" of those that came after it.
+  std::vector<std::string> extensions() const;
   /// Returns the FFI extension, or null when the plug-in has none.
   const FfiExtension* ffi() const { return ffi_; }
 

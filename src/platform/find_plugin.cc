@@ -4,10 +4,13 @@
 #include <postern/error.h>
 
 #include <dlfcn.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <string_view>
+
+#include "core/text.h"
 
 namespace postern::internal::platforms {
 
@@ -50,6 +53,25 @@ std::vector<fs::path> python_folders() {
   add_versions("/usr/local/lib");
   add_versions("/usr/lib");
   return found;
+}
+
+fs::path in_python_folders(std::initializer_list<const char*> files) {
+  std::error_code unreadable;
+  const std::vector<fs::path> folders = python_folders();
+  for (const char* file : files)
+    for (const fs::path& folder : folders)
+      if (fs::exists(folder / file, unreadable)) return folder / file;
+  return {};
+}
+
+std::string not_in_python_folders(std::string_view packages) {
+  std::string text = fmt::format("of {}, which none of Python's folders has", packages);
+  Separator comma(", ", " ");
+  for (const fs::path& folder : python_folders()) {
+    text += comma();
+    text += folder.string();
+  }
+  return text;
 }
 
 [[noreturn]] void refuse_plugin(std::string_view platform, const std::string& tried) {

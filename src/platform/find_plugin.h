@@ -1,7 +1,9 @@
 // Where plug-ins are looked for.
 #pragma once
 #include <filesystem>
+#include <initializer_list>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace postern::internal::platforms {
@@ -15,6 +17,11 @@ std::filesystem::path installed_beside(const char* file);
 /// Returns where Python's packages are: of the environment that is active, of PYTHONPATH, of the
 /// user, of the system.
 std::vector<std::filesystem::path> python_folders();
+
+/// Returns the first of these files that is in one of them; empty if there is none.
+std::filesystem::path in_python_folders(std::initializer_list<const char*> files);
+/// Returns that nothing that these packages bring is there, for the text of an error.
+std::string not_in_python_folders(std::string_view packages);
 
 /// Throws PluginError: nothing says where the plug-in for `platform` is, and there is no file
 /// `tried`.

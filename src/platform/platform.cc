@@ -4,18 +4,44 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
+#include <list>
+#include <utility>
 
 #include "core/check.h"
+#include "core/mutex.h"
 #include "core/text.h"
 #include "platform/cpu/cpu.h"
 #include "platform/cuda/cuda.h"
 #include "platform/find_plugin.h"
+#include "platform/other/other.h"
 
 namespace postern::internal::platforms {
 
 namespace {
 
-constexpr const Platform* table[] = {&cpu, &cuda};
+constexpr const Platform* table[] = {&cpu, &cuda, &rocm, &oneapi, &tpu, &metal, &tt};
+
+struct Made {
+  std::string name;
+  Platform platform;
+};
+/// Those that users named. Never taken away.
+struct Users {
+  Mutex guard;
+  std::list<Made> made;
+};
+Users& users() {
+  static auto* const kept = new Users;
+  return *kept;
+}
+
+const Platform* found(std::string_view name) {
+  const auto* const known = std::ranges::find(table, name, &Platform::name);
+  if (known != std::end(table)) return *known;
+  const std::scoped_lock lock(users().guard);
+  const auto of_user = std::ranges::find(users().made, name, &Made::name);
+  return of_user == users().made.end() ? nullptr : &of_user->platform;
+}
 
 std::atomic<const Platform*> lowered{table[0]};
 std::atomic<bool> may_round{false};
@@ -25,12 +51,28 @@ std::atomic<bool> may_round{false};
 std::span<const Platform* const> all() { return table; }
 
 const Platform& named(std::string_view name, std::string_view what) {
-  const auto* const found = std::ranges::find(table, name, &Platform::name);
-  if (found != std::end(table)) return **found;
+  if (const Platform* platform = found(name)) return *platform;
   Separator comma;
   std::string known;
   for (const Platform* p : table) known += fmt::format("{}{}", comma(), p->name);
   throw_type_error(fmt::format("{}: '{}' is no known platform; known are {}", what, name, known));
+}
+
+const Platform& asked_for(std::string_view name, std::string_view what, std::string_view plugin) {
+  if (found(name) || (plugin.empty() && !environment("POSTERN_PLUGIN"))) return named(name, what);
+  const std::scoped_lock lock(users().guard);
+  Made& made = users().made.emplace_back(std::string(name), Platform{});
+  made.platform = other(made.name);
+  return made.platform;
+}
+
+Opened open(const Platform& asked, const pjrt::Plugin& plugin, int devices) {
+  pjrt::Client client = asked.make_client(plugin, devices);
+  if (asked.register_handlers) return {&asked, std::move(client)};
+  const Platform* const is = found(client.platform_name());
+  if (!is || !is->register_handlers) return {&asked, std::move(client)};
+  client = {};
+  return {is, is->make_client(plugin, devices)};
 }
 
 const Platform& current() { return *lowered.load(); }
@@ -45,7 +87,7 @@ std::optional<std::size_t> position(const Platform& platform, std::span<const st
 
 std::string plugin_path(const Platform& platform) {
   const char* chosen = environment("POSTERN_PLUGIN");
-  if (!chosen) return platform.find_plugin();
+  if (!chosen) return platform.find_plugin(platform);
   if (std::filesystem::exists(chosen)) return chosen;
   throw PluginError(ErrorCode::not_found, std::string("POSTERN_PLUGIN names the plug-in ") +
                                               chosen + ", which does not exist");
@@ -54,7 +96,7 @@ std::string plugin_path(const Platform& platform) {
 void lower_for(LoweringOptions& options, const Platform* platform) {
   // What is kept for all must be right on each.
   options.platform = {};
-  options.compiler = {.max_loses_nan = true, .rounds_products = true};
+  options.compiler = any_compiler;
   if (platform) {
     options.platform = platform->name;
     options.compiler = platform->compiler;

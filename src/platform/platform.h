@@ -27,12 +27,16 @@ struct Platform {
   /// Throws PluginError where this machine, or this build, can never use it.
   void (*require_machine)();
   /// Where its plug-in is when nobody says it. Throws PluginError that lists the places looked at.
-  std::string (*find_plugin)();
+  std::string (*find_plugin)(const Platform& platform);
   /// A client with at least one device; `devices` of them if `makes_devices`. Throws Error.
   pjrt::Client (*make_client)(const pjrt::Plugin& plugin, int devices);
-  /// Makes the targets of Postern's own calls known to XLA. Throws Error.
+  /// Makes the targets of Postern's own calls known to XLA. Throws Error. Null: nobody knows how
+  /// its programs would call the host.
   void (*register_handlers)(const pjrt::Plugin& plugin);
 };
+
+/// What is right on whatever platform.
+inline constexpr CompilerTraits any_compiler{.max_loses_nan = true, .rounds_products = true};
 
 /// Returns those that there are, the default one first.
 std::span<const Platform* const> all();
@@ -40,6 +44,19 @@ std::span<const Platform* const> all();
 /// Returns the platform of that name. Throws TypeError that lists those that there are; `what`
 /// asked.
 const Platform& named(std::string_view name, std::string_view what);
+
+/// The same, or makes one of which no more is known than its plug-in says, where `plugin` or
+/// $POSTERN_PLUGIN names one.
+const Platform& asked_for(std::string_view name, std::string_view what, std::string_view plugin);
+
+/// A platform's client, and what it is: where the plug-in says that it is of one whose host
+/// functions Postern serves, that one, whatever it was asked for as.
+struct Opened {
+  const Platform* platform;
+  pjrt::Client client;
+};
+/// Throws Error.
+Opened open(const Platform& asked, const pjrt::Plugin& plugin, int devices);
 
 /// Returns the platform that programs are lowered for: the default one until the runtime has
 /// chosen.

@@ -212,7 +212,7 @@ CompiledProgram::CompiledProgram(std::shared_ptr<const ProgramModule> module, st
   for (std::size_t i = 0; i < captures_.size() && !module_->global_inputs.empty(); ++i)
     if (const auto& over = module_->global_inputs[arguments_ + i])
       captures_[i] = part_here(captures_[i], *over);
-  if (!sites_.empty() && !Runtime::get().plugin().ffi()) {
+  if (!sites_.empty() && !Runtime::get().calls_back()) {
     const SiteSpec& s = *module_->sites.front();
     PlaceScope at(s.place);
     const char* remedy = "run it with Mode::staged";

@@ -314,7 +314,7 @@ void compile_entry(Entry& e) {
 Mode chosen_mode(const JitOptions& o, const Program& program) {
   if (o.mode != Mode::automatic) return o.mode;
   if (o.cut || o.stage_device) return Mode::staged;
-  const bool reaches = run::Runtime::get().plugin().ffi() || !has_site(program);
+  const bool reaches = run::Runtime::get().calls_back() || !has_site(program);
   if (reaches) return Mode::compiled;
   return Mode::staged;
 }

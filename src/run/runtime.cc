@@ -45,7 +45,8 @@ Config settled() {
   if (const char* name = std::getenv("POSTERN_PLATFORM"); c.platform.empty() && name)
     c.platform = name;
   if (c.platform.empty()) c.platform = platforms::all().front()->name;
-  const auto& platform = platforms::named(c.platform, "POSTERN_PLATFORM, Config::platform");
+  const auto& platform =
+      platforms::asked_for(c.platform, "POSTERN_PLATFORM, Config::platform", c.plugin);
   if (c.plugin.empty()) c.plugin = platforms::plugin_path(platform);
   if (const char* dir = std::getenv("POSTERN_CACHE_DIR"); c.cache_dir.empty() && dir)
     c.cache_dir = dir;
@@ -88,10 +89,15 @@ std::vector<DeviceInfo> devices() {
 }
 
 PluginInfo plugin_info() {
-  const run::Runtime& runtime = run::Runtime::get();
+  run::Runtime& runtime = run::Runtime::get();
   const pjrt::Plugin& plugin = runtime.plugin();
-  return {plugin.path(), std::string(runtime.platform().name), pjrt::required_api_major,
-          plugin.api_minor(), plugin.ffi() != nullptr};
+  return {plugin.path(),
+          std::string(runtime.platform().name),
+          pjrt::required_api_major,
+          plugin.api_minor(),
+          runtime.calls_back(),
+          plugin.extensions(),
+          runtime.client(0).devices().front().memory_kinds()};
 }
 
 }  // namespace postern
@@ -143,12 +149,14 @@ Runtime::Runtime(Config config)
       platform_(&platforms::named(config_.platform, "Config::platform")),
       plugin_(&load_plugin(*platform_, config_.plugin)) {
   if (config_.processes) platforms::join_nodes(*platform_);
-  clients_[0] = platform_->make_client(*plugin_, config_.cpu_devices);
+  platforms::Opened opened = platforms::open(*platform_, *plugin_, config_.cpu_devices);
+  platform_ = opened.platform;
+  clients_[0] = std::move(opened.client);
   host::timeline::start_from_environment();
   live::start_from_environment();
   host::set_longest_spin(config_.look);
-  blocks::native_calls = plugin_->ffi() != nullptr;
-  if (plugin_->ffi()) {  // else only programs without calls are compiled whole
+  blocks::native_calls = calls_back();
+  if (calls_back()) {  // else only programs without calls are compiled whole
     host::run_state_type = pjrt::register_type(*plugin_, "postern.run");
     platform_->register_handlers(*plugin_);
   }

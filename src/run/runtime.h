@@ -60,6 +60,8 @@ class Runtime {
   const pjrt::Client& client(int index);
   int device_count() const { return static_cast<int>(main_lanes_); }
   const platforms::Platform& platform() const { return *platform_; }
+  /// Returns whether compiled programs can call the host: else those with calls run in stages.
+  bool calls_back() const { return plugin_->ffi() && platform_->register_handlers; }
 
   /// Takes a lane for a run that calls back, or that `start` began, until leave(). Throws
   /// CallbackError(reentry) when a nested run finds none or is too deep.

@@ -83,7 +83,7 @@ Cut StagedProgram::wanted_cut(const Equation& e) const {
 
 /// What calls is the host's, and taps where XLA cannot reach it or the user wants to cut there.
 bool StagedProgram::on_host(const Equation& equation) const {
-  const bool reaches = Runtime::get().plugin().ffi() != nullptr;
+  const bool reaches = Runtime::get().calls_back();
   return any_equation(equation, [&](const Equation& e) {
     if (e.primitive->calls) return true;
     if (!e.primitive->site) return false;

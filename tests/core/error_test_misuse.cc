@@ -233,6 +233,25 @@ TEST(Error, PluginsThatAreNone) {
       << ended.out;
 }
 
+TEST(Error, PlatformsWithoutAPlugIn) {
+  RecordProperty("covers", "ERR-20");
+  test::TemporaryFolder folder;  // where no wheels are
+  for (const auto& [platform, told] :
+       {std::pair{"rocm",
+                  "no XLA plug-in for rocm: POSTERN_PLUGIN is not set, and there is no "
+                  "file of jax-rocm7-pjrt, which none of Python's folders has"},
+        std::pair{"metal", "no XLA plug-in for metal"},
+        std::pair{"vulkan", "'vulkan' is no known platform; known are cpu, cuda, rocm"}}) {
+    const auto ended = run_program("error_plugin", {},
+                                   {{"POSTERN_PLATFORM", platform},
+                                    {"POSTERN_PLUGIN", ""},
+                                    {"HOME", folder.path()},
+                                    {"PYTHONPATH", folder.path()}});
+    EXPECT_EQ(ended.code, 3) << ended.err;
+    EXPECT_TRUE(has(ended.out, told)) << ended.out;
+  }
+}
+
 TEST(Error, SettingsOutOfRange) {
   auto ended = run_program("error_plugin", {}, {{"POSTERN_CPU_DEVICES", "many"}});
   EXPECT_EQ(ended.code, 3);

@@ -33,10 +33,17 @@ int main() {
   expect(pn::jit([](pn::Tensor x) { return x + 1.0f; }).stages(pn::Tensor(1.0f)).size() == 1,
          "it is one stage");
   const auto sine = pn::jit([](pn::Tensor x) { return pn::sin(x); });
+  const int last = static_cast<int>(pn::devices().size()) - 1;
   auto there =
-      pn::jit([&](pn::Tensor x) { return pn::call({.device = 1}, x, sine, x * 2.0f) + 1.0f; });
+      pn::jit([&](pn::Tensor x) { return pn::call({.device = last}, x, sine, x * 2.0f) + 1.0f; });
   expect(std::abs(there(pn::Tensor(1.0f)).item<float>() - std::sin(2.0f) - 1) < 1e-5f,
          "a compiled function on another device");
+  const auto loss = [](pn::Tensor x) {
+    return pn::sum(pn::tap(x * x, [](pn::View<const float>) {}));
+  };
+  const std::vector<float> slope =
+      pn::jit(pn::grad(loss))(pn::tensor<float>({1, 2, 3})).to_vector<float>();
+  expect(slope == std::vector<float>{2, 4, 6}, "a derivative");
   const pn::Tensor l = pn::linalg::cholesky(pn::eye(pn::DType::f32, 2, 2) * 4.0f);
   expect(l.to_vector<float>()[0] == 2, "a block takes its default");
   try {
@@ -46,5 +53,7 @@ int main() {
     std::printf("%s: %s\n", pn::to_string(e.code()), e.what());
   }
   pn::barrier();
+  std::printf("on %s, calls back: %d\n", pn::plugin_info().platform.c_str(),
+              pn::plugin_info().calls_back);
   return failures;
 }

@@ -334,18 +334,34 @@ TEST(Stages, EqualPartsAreCompiledOnce) {
   EXPECT_EQ(std::distance(begin(files), end(files)), 1) << "each compiled program is a file";
 }
 
-TEST(Stages, APlugInWithoutHostFunctions) {
-  RecordProperty("covers", "STAGE-01 STAGE-02");
-  const auto ended = run_program(
-      "stages_without_ffi", {},
-      {{"POSTERN_PLATFORM", "cpu"}, {"POSTERN_PLUGIN", POSTERN_TEST_LIBRARIES "/no_ffi.so"}});
+/// With the wrapped plug-in, as that platform.
+void expect_stages(const char* asked, std::map<std::string, std::string> environment,
+                   const std::string& platform) {
+  environment.insert(
+      {{"POSTERN_PLATFORM", asked}, {"POSTERN_PLUGIN", POSTERN_TEST_LIBRARIES "/no_ffi.so"}});
+  const auto ended = run_program("stages_without_ffi", {}, environment);
   EXPECT_EQ(ended.code, 0) << ended.out << ended.err;
   EXPECT_EQ(ended.err, "");
-  EXPECT_TRUE(has(ended.out, "loss 2.5\n")) << ended.out;
-  EXPECT_TRUE(has(ended.out, "call 'twice'")) << ended.out;
-  EXPECT_TRUE(has(ended.out,
-                  "cannot call host functions from a compiled program; run it with Mode::staged"))
-      << ended.out;
+  for (const std::string& text : {std::string("loss 2.5\n"), std::string("call 'twice'"),
+                                  "the plug-in for " + platform +
+                                      " cannot call host functions from a compiled program; "
+                                      "run it with Mode::staged",
+                                  "on " + platform + ", calls back: 0"})
+    EXPECT_TRUE(has(ended.out, text)) << ended.out;
+}
+
+TEST(Stages, APlugInWithoutHostFunctions) {
+  RecordProperty("covers", "STAGE-01 STAGE-02");
+  expect_stages("cpu", {}, "cpu");
+}
+
+TEST(Stages, AnyPlatformHasThem) {
+  RecordProperty("covers", "STAGE-01 STAGE-02");
+  for (const char* name : {"rocm", "imagined"}) {
+    expect_stages(name, {{"TEST_PLATFORM_NAME", name}}, name);
+    expect_stages(name, {{"TEST_PLATFORM_NAME", name}, {"TEST_WITH_FFI", "1"}}, name);
+  }
+  expect_stages("imagined", {}, "cpu");  // which it says it is
 }
 
 }  // namespace

@@ -74,7 +74,7 @@ class WithFlags {
 
 void any_machine() {}
 
-std::string cpu_plugin() {
+std::string cpu_plugin(const Platform&) {
   namespace fs = std::filesystem;
   const fs::path installed = installed_beside("xla_cpu_pjrt.so");
   if (fs::exists(installed)) return installed.string();

@@ -5,7 +5,7 @@
 namespace postern::internal::platforms {
 
 void any_machine();
-std::string cpu_plugin();
+std::string cpu_plugin(const Platform& platform);
 pjrt::Client cpu_client(const pjrt::Plugin& plugin, int devices);
 void register_cpu_handlers(const pjrt::Plugin& plugin);
 

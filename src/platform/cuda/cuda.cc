@@ -15,23 +15,6 @@
 
 namespace postern::internal::platforms {
 
-namespace {
-
-namespace fs = std::filesystem;
-
-/// What a wheel brought; of two, for the newer CUDA. Empty if there is none.
-fs::path wheel_in(const std::vector<fs::path>& folders) {
-  std::error_code unreadable;
-  for (const char* wheel :
-       {"jax_plugins/xla_cuda13/xla_cuda_plugin.so", "xla_plugins/xla_cuda13_pjrt/xla_gpu_pjrt.so",
-        "jax_plugins/xla_cuda12/xla_cuda_plugin.so", "xla_plugins/xla_cuda12_pjrt/xla_gpu_pjrt.so"})
-    for (const fs::path& folder : folders)
-      if (fs::exists(folder / wheel, unreadable)) return folder / wheel;
-  return {};
-}
-
-}  // namespace
-
 void require_cuda() {
   // Programs would then be run on a thread of XLA's, one after the other: one that a host function
   // runs would wait for its own. `calls_inline` counts on the default, too.
@@ -45,20 +28,16 @@ void require_cuda() {
   static_cast<void>(load_cuda_driver());
 }
 
-std::string cuda_plugin() {
-  const fs::path installed = installed_beside("xla_gpu_pjrt.so");
-  if (fs::exists(installed)) return installed.string();
-  const std::vector<fs::path> folders = python_folders();
-  if (const fs::path wheel = wheel_in(folders); !wheel.empty()) return wheel.string();
-  std::string tried =
-      installed.string() +
-      ", and the wheels jax-cuda13-pjrt and xla-cuda13-pjrt are in none of Python's folders";
-  Separator comma(", ", " ");
-  for (const fs::path& folder : folders) {
-    tried += comma();
-    tried += folder.string();
-  }
-  refuse_plugin(cuda.name, tried);
+std::string cuda_plugin(const Platform&) {
+  const std::filesystem::path installed = installed_beside("xla_gpu_pjrt.so");
+  if (std::filesystem::exists(installed)) return installed.string();
+  const auto wheel = in_python_folders(  // of two, for the newer CUDA
+      {"jax_plugins/xla_cuda13/xla_cuda_plugin.so", "xla_plugins/xla_cuda13_pjrt/xla_gpu_pjrt.so",
+       "jax_plugins/xla_cuda12/xla_cuda_plugin.so", "xla_plugins/xla_cuda12_pjrt/xla_gpu_pjrt.so"});
+  if (!wheel.empty()) return wheel.string();
+  refuse_plugin(cuda.name,
+                installed.string() + ", nor one " +
+                    not_in_python_folders("the wheels jax-cuda13-pjrt and xla-cuda13-pjrt"));
 }
 
 pjrt::Client cuda_client(const pjrt::Plugin& plugin, int) {

@@ -10,7 +10,7 @@ namespace postern::internal::platforms {
 const gpu::Driver& load_cuda_driver();
 
 void require_cuda();
-std::string cuda_plugin();
+std::string cuda_plugin(const Platform& platform);
 pjrt::Client cuda_client(const pjrt::Plugin& plugin, int devices);
 void register_cuda_handlers(const pjrt::Plugin& plugin);
 
