@@ -72,9 +72,10 @@ int doctor(bool json) {
     checks.push_back({"memory", fmt::format("{}", fmt::join(plugin.memory_kinds, ", ")), ""});
     checks.push_back(self_test());
   } catch (const std::exception& e) {
-    checks.push_back({"plug-in", e.what(),
-                      "name a PJRT plug-in for the CPU with POSTERN_PLUGIN; scripts/bootstrap "
-                      "fetches the usual one"});
+    checks.push_back(
+        {"plug-in", e.what(),
+         "name a PJRT plug-in that can be used here with POSTERN_PLUGIN; scripts/bootstrap "
+         "fetches the usual one"});
   }
   checks.push_back(cache());
   bool well = true;
