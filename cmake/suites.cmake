@@ -131,7 +131,7 @@ endfunction()
 # Of some files once more as on a GPU, with a stand-in for CUDA.
 function(add_suites_with_stand_in source filter)
   get_filename_component(name ${source} NAME_WE)
-  if(name MATCHES "^(call|overlap|tap|hook|print|control|while|order)_test$"
+  if(name MATCHES "^(call|guest|overlap|tap|hook|print|control|while|order)_test$"
      OR name MATCHES "^(check|devices|vmap|time|type)_test$")
     set(without "-${without_stand_in}:${long_${name}}")
     set(more ${test_quickly})

@@ -461,12 +461,21 @@ POSTERN_API void* pn_guest_handler(void);
 POSTERN_API void* pn_guest_instantiate(void);
 POSTERN_API void* pn_guest_state_type(void);
 POSTERN_API void* pn_guest_state_info(void);
+/* The same four for programs on a platform, "cpu" or "cuda". Those for GPUs copy operands and
+ * results; they are PN_UNIMPLEMENTED in a build without a GPU part, PN_NOT_FOUND where no driver is
+ * installed, PN_UNAVAILABLE where it finds no GPU. PN_INVALID_ARGUMENT for another platform. */
+typedef struct pn_guest_parts {
+  void *instantiate, *execute, *state_type, *state_info;
+} pn_guest_parts;
+POSTERN_API int pn_guest_handlers(const char* platform, pn_guest_parts* out);
 /* The device of the innermost host function that the calling thread is inside of; -1 outside. */
 POSTERN_API int pn_inside_device(void);
 /* The device whose guest's program waits for the calling thread, the innermost one; -1 where none
  * does: outside of functions, and in those of asynchronous taps; -2 where all devices that the
  * program runs on wait. */
 POSTERN_API int pn_guest_device(void);
+/* The platform of that device, as in pn_guest_handlers; NULL where there is none. */
+POSTERN_API const char* pn_guest_platform(void);
 /* How many calls of guests' programs the calling thread has made: a program that has ended when XLA
  * returns from starting it makes its calls on the thread that started it. */
 POSTERN_API uint64_t pn_guest_calls(void);

@@ -4,6 +4,7 @@
 #include "c/c_api.h"
 #include "core/check.h"
 #include "host/run_state.h"
+#include "platform/platform.h"
 
 using namespace postern;
 using namespace postern::internal;
@@ -47,14 +48,28 @@ int pn_register_callee(const char* name, const void* callee, int replace) {
   });
 }
 
-void* pn_guest_handler(void) { return reinterpret_cast<void*>(&guest::handle_call); }
-void* pn_guest_instantiate(void) { return reinterpret_cast<void*>(&guest::handle_instantiate); }
-void* pn_guest_state_type(void) { return guest::state_type_id(); }
-void* pn_guest_state_info(void) { return guest::state_type_info(); }
+static pn_guest_parts parts(const guest::Handlers& handlers) {
+  return {reinterpret_cast<void*>(handlers.instantiate), reinterpret_cast<void*>(handlers.execute),
+          handlers.type_id, handlers.type_info};
+}
+int pn_guest_handlers(const char* platform, pn_guest_parts* out) {
+  return guarded(platform && out, "pn_guest_handlers: platform or out", [&] {
+    *out = parts(platforms::named(platform, "pn_guest_handlers").guest_handlers());
+  });
+}
+static pn_guest_parts default_parts() { return parts(platforms::all()[0]->guest_handlers()); }
+void* pn_guest_handler(void) { return default_parts().execute; }
+void* pn_guest_instantiate(void) { return default_parts().instantiate; }
+void* pn_guest_state_type(void) { return default_parts().state_type; }
+void* pn_guest_state_info(void) { return default_parts().state_info; }
 
 int pn_inside_device(void) { return host::nesting() ? host::nesting()->device : -1; }
 
-int pn_guest_device(void) { return guest::waiting_device(); }
+int pn_guest_device(void) { return guest::waiting().device; }
+const char* pn_guest_platform(void) {
+  const guest::Home* const home = guest::waiting().home;
+  return home ? home->platform.data() : nullptr;
+}
 
 uint64_t pn_guest_calls(void) { return guest::calls_made(); }
 

@@ -7,13 +7,26 @@
 
 namespace postern::internal::guest {
 
+namespace {
+// In place of a run's number on its lane: that it is a guest's, made for several devices, and
+// where.
+constexpr std::uint64_t of_guests = std::uint64_t{1} << 63, of_several = of_guests >> 1;
+}  // namespace
+
 GuestRun::GuestRun(HostSitePtr of, std::uint64_t registry_version, std::int64_t at,
-                   bool for_several)
-    : site(std::move(of)), version(registry_version), position(at), meets(for_several) {
+                   bool for_several, const Home& home)
+    : site(std::move(of)), version(registry_version), position(at) {
   sites = site.get();
   site_count = 1;
   owner = site;
-  lane_run = any.lane_run;
+  lane_run = of_guests | (for_several ? of_several : 0) | reinterpret_cast<std::uintptr_t>(&home);
+}
+
+Waiting GuestRun::waiting(host::RunName name, int device) {
+  if (name.started || !(name.lane_run & of_guests)) return {};
+  const std::uint64_t home = name.lane_run & ~(of_guests | of_several);
+  return {reinterpret_cast<const Home*>(home),
+          name.lane_run & of_several ? several_devices : device};
 }
 
 void GuestRun::belong_to(std::uint64_t execution) {
@@ -38,18 +51,14 @@ CallSite::~CallSite() {
   for (const Spare& spare : spares_) delete spare.run.load(std::memory_order_acquire);
 }
 
-std::unique_ptr<GuestRun> CallSite::make(const Buffers& buffers) {
+std::unique_ptr<GuestRun> CallSite::make(const Buffers& buffers, const Home& home) {
   const std::uint64_t version = host::registry_version();
   auto function = this->function();
   decltype(sites_) gone;  // after the lock: functions may go with them, and their ends may be
                           // anything
   const std::scoped_lock lock(guard_);
   if (!spec_) spec_ = spec_of(attributes_, buffers.operands, buffers.results);
-  const bool on_mesh = attributes_.on_mesh();
-  check(!on_mesh || buffers.last, "{}: its last operand is no position on a mesh",
-        host::describe(*spec_));
-  std::int64_t position = -1;
-  if (on_mesh) position = *buffers.last;
+  const std::int64_t position = buffers.position;
   if (!sites_.empty() && sites_.begin()->second->function != function) gone.swap(sites_);
   if (!function)
     throw CallbackError(ErrorCode::unregistered,
@@ -60,10 +69,10 @@ std::unique_ptr<GuestRun> CallSite::make(const Buffers& buffers) {
   if (found == sites_.end()) {
     check_signature(*spec_, *function);
     auto site = std::make_shared<host::HostSite>(spec_, std::move(function));
-    if (on_mesh) site->here.coordinates = attributes_.coordinates(position);
+    if (position >= 0) site->here.coordinates = attributes_.coordinates(position);
     found = sites_.emplace(position, std::move(site)).first;
   }
-  return std::make_unique<GuestRun>(found->second, version, position, attributes_.meets > 1);
+  return std::make_unique<GuestRun>(found->second, version, position, attributes_.meets > 1, home);
 }
 
 bool CallSite::renew(GuestRun& run) {

@@ -2,7 +2,6 @@
 #pragma once
 #include <array>
 #include <atomic>
-#include <limits>
 #include <map>
 #include <memory>
 #include <span>
@@ -10,6 +9,7 @@
 
 #include "core/mutex.h"
 #include "guest/call_attributes.h"
+#include "guest/guest.h"
 #include "host/run_state.h"
 
 namespace postern::internal::guest {
@@ -20,16 +20,17 @@ using FunctionPtr = std::shared_ptr<const detail::HostFunction>;
 /// The buffers of an invocation, without tokens.
 struct Buffers {
   std::vector<Type> operands, results;
-  const std::uint32_t* last;  // operand's data, as a call on a mesh has it
+  std::int64_t position;  // on the mesh, which the last operand says; -1: there is none
 };
 
 /// A run of one site, for one invocation after the other.
 class GuestRun final : public host::RunState {
  public:
-  /// The name of all, which no other run has: nobody waits for one by its name.
-  static constexpr host::RunName any{0, std::numeric_limits<std::uint64_t>::max()};
-
-  GuestRun(HostSitePtr of, std::uint64_t registry_version, std::int64_t at, bool for_several);
+  GuestRun(HostSitePtr of, std::uint64_t registry_version, std::int64_t at, bool for_several,
+           const Home& home);
+  /// Returns what waits while the run of that name does, on that device; nothing unless it is a
+  /// guest's. Those have names that nobody waits for.
+  static Waiting waiting(host::RunName name, int device);
   /// Makes the invocation belong to another execution of the program.
   void belong_to(std::uint64_t execution);
   /// Returns whether the call is on a mesh: then its last operand is the position.
@@ -40,7 +41,6 @@ class GuestRun final : public host::RunState {
   bool plain = false;     // tokens, if any, are in front of all buffers; nothing is packed
   std::size_t tokens_in = 0, tokens_out = 0;  // of those
   const std::int64_t position;                // on the mesh; -1: there is none
-  const bool meets;                           // it is made for several devices
 };
 
 /// What is kept for a custom call as long as its program is loaded. Threads take a run for an
@@ -59,7 +59,7 @@ class CallSite {
   }
   /// Makes a run for buffers of these types, which are the same for all invocations. Throws
   /// CallbackError (unregistered), and TypeError when the function cannot take the buffers.
-  std::unique_ptr<GuestRun> make(const Buffers& buffers);
+  std::unique_ptr<GuestRun> make(const Buffers& buffers, const Home& home);
   /// Returns whether a run that was taken may be used: its name still means its function.
   bool renew(GuestRun& run);
   void give_back(std::unique_ptr<GuestRun> run, int device) noexcept {

@@ -102,20 +102,22 @@ std::optional<std::size_t> leading_tokens(std::span<XLA_FFI_Buffer* const> buffe
   return static_cast<std::size_t>(first - buffers.begin());
 }
 
-/// The data of the last operand, which is the position of a call on a mesh.
-const std::uint32_t* last_of(const XLA_FFI_CallFrame* frame) {
+/// What the last operand of a call on a mesh says; -1 for other calls.
+std::int64_t position_of(const XLA_FFI_CallFrame* frame, const CallSite& place, const Home& home) {
   const auto operands = pjrt::operands(frame);
-  if (operands.empty() || is_token(operands.back())) return nullptr;
-  return static_cast<const std::uint32_t*>(operands.back()->data);
-}
-bool moved(const GuestRun& run, const XLA_FFI_CallFrame* frame) {
-  return run.on_mesh() && run.position != *last_of(frame);
+  if (!place.attributes().on_mesh() || operands.empty()) return -1;
+  const XLA_FFI_Buffer& last = *operands.back();
+  if (last.dtype != XLA_FFI_DataType_U32 || last.rank != 0) return -1;
+  std::uint32_t position = 0;
+  home.to_host(&position, last.data, sizeof position, frame);
+  return position;
 }
 
-std::unique_ptr<GuestRun> make_run(const XLA_FFI_CallFrame* frame, CallSite& place) {
+std::unique_ptr<GuestRun> make_run(const XLA_FFI_CallFrame* frame, CallSite& place,
+                                   std::int64_t position, const Home& home) {
   const auto operands = pjrt::operands(frame), results = pjrt::results(frame);
   std::unique_ptr<GuestRun> run =
-      place.make({types_of(operands), types_of(results), last_of(frame)});
+      place.make({types_of(operands), types_of(results), position}, home);
   const auto in = leading_tokens(operands), out = leading_tokens(results);
   run->plain = in && out;
   run->tokens_in = in.value_or(0);
@@ -128,7 +130,8 @@ std::unique_ptr<GuestRun> make_run(const XLA_FFI_CallFrame* frame, CallSite& pla
 }
 
 /// All that the handler's short way does not do.
-[[gnu::noinline]] bool enter_specially(XLA_FFI_CallFrame* frame, GuestRun& run, int device) {
+[[gnu::noinline]] bool enter_specially(XLA_FFI_CallFrame* frame, GuestRun& run, int device,
+                                       const Home& home) {
   const HostSite& site = *run.site;
   run.belong_to(static_cast<std::uint64_t>(pjrt::run_id(frame)));
   if (site.spec->async && run.tap_source().end.load(std::memory_order_relaxed)) {
@@ -141,6 +144,7 @@ std::unique_ptr<GuestRun> make_run(const XLA_FFI_CallFrame* frame, CallSite& pla
   for (const auto list : {operands.first(operands.size() - run.on_mesh()), pjrt::results(frame)})
     for (const XLA_FFI_Buffer* b : list)
       if (!is_token(b)) data[count++] = b->data ? b->data : nothing;
+  if (home.enter) return home.enter(run, site, data.data(), device, frame);
   const host::Helpers helpers(frame, [](void* from, XLA_FFI_Task* task, void* with) {
     return pjrt::schedule(static_cast<const XLA_FFI_CallFrame*>(from), task, with);
   });
@@ -163,13 +167,14 @@ const FloatState& floats_of(std::int64_t execution) {
   return floats;
 }
 
-void run_call(XLA_FFI_CallFrame* frame, CallSite& place, int device) {
+void run_call(XLA_FFI_CallFrame* frame, CallSite& place, int device, const Home& home) {
   const host::FloatScope as_process(of_process, floats_of(pjrt::run_id(frame)));
+  const std::int64_t position = position_of(frame, place, home);
   std::unique_ptr<GuestRun> run = place.take(device);
-  if (!run || moved(*run, frame) || !place.renew(*run)) [[unlikely]]
-    run = make_run(frame, place);
-  const bool fast_path = run->site->fast_path && run->plain && !host::timeline::on();
-  if (!(fast_path ? enter_fast(frame, *run, device) : enter_specially(frame, *run, device)))
+  if (!run || run->position != position || !place.renew(*run)) [[unlikely]]
+    run = make_run(frame, place, position, home);
+  const bool fast_path = run->site->fast_path && run->plain && !home.enter && !host::timeline::on();
+  if (!(fast_path ? enter_fast(frame, *run, device) : enter_specially(frame, *run, device, home)))
       [[unlikely]]
     run->rethrow();
   place.give_back(std::move(run), device);
@@ -177,15 +182,15 @@ void run_call(XLA_FFI_CallFrame* frame, CallSite& place, int device) {
 
 constinit thread_local std::uint64_t made_here = 0;
 
-void run(XLA_FFI_CallFrame* frame, CallSite& place) {
+void run(XLA_FFI_CallFrame* frame, CallSite& place, const Home& home) {
   ++made_here;
   const int device = std::max(pjrt::device_ordinal(frame), 0);
   const CallAttributes& asked = place.attributes();
   if (asked.meets > 1) [[unlikely]]
-    meet(&place, frame, device, asked.meets,
-         [&] { run_call(frame, place, static_cast<int>(asked.leader)); });
+    meet(&place, frame, device, asked.meets, home,
+         [&] { run_call(frame, place, static_cast<int>(asked.leader), home); });
   else
-    run_call(frame, place, device);
+    run_call(frame, place, device, home);
 }
 
 struct Failures {
@@ -254,15 +259,15 @@ XLA_FFI_Error* guarded(const XLA_FFI_CallFrame* frame, Body body) {
 }
 
 /// For an XLA that keeps no state: places by what they are asked to be, with their types.
-std::shared_ptr<CallSite> place_of(const XLA_FFI_CallFrame* frame) {
+std::shared_ptr<CallSite> place_of(const XLA_FFI_CallFrame* frame, const Home& home) {
   constexpr std::size_t most = 1024;
   using Places = std::map<std::string, std::shared_ptr<CallSite>>;
   static Mutex guard;
   static auto* const made = new Places;
   CallAttributes attributes = attributes_of(frame);
-  const std::string key =
-      fmt::format("{}\n{}\n{}", attributes.key(), to_string(types_of(pjrt::operands(frame))),
-                  to_string(types_of(pjrt::results(frame))));
+  const std::string key = fmt::format("{}\n{}\n{}\n{}", home.platform, attributes.key(),
+                                      to_string(types_of(pjrt::operands(frame))),
+                                      to_string(types_of(pjrt::results(frame))));
   Places gone;  // after the lock: functions may go with them, and their ends may be anything
   const std::scoped_lock lock(guard);
   if (made->size() >= most && !made->contains(key)) gone.merge(*made);
@@ -273,40 +278,33 @@ std::shared_ptr<CallSite> place_of(const XLA_FFI_CallFrame* frame) {
 
 void delete_place(void* place) { delete static_cast<CallSite*>(place); }
 
-XLA_FFI_TypeId& type_id() {
-  static XLA_FFI_TypeId id = XLA_FFI_UNKNOWN_TYPE_ID;
-  return id;
-}
-
 }  // namespace
 
-XLA_FFI_Error* handle_instantiate(XLA_FFI_CallFrame* frame) {
-  if (frame->extension_start && pjrt::answer_metadata(frame, 0, type_id())) return nullptr;
-  return guarded(frame, [frame] {
+XLA_FFI_Error* instantiate(XLA_FFI_CallFrame* frame, const Home& home) {
+  if (frame->extension_start && pjrt::answer_metadata(frame, 0, home.state)) return nullptr;
+  return guarded(frame, [&] {
     refuse_forked();
     watch_forks(true);
     auto place = std::make_unique<CallSite>(attributes_of(frame));
-    if (pjrt::set_state(frame, &type_id(), place.get(), delete_place))
+    if (pjrt::set_state(frame, home.state, place.get(), delete_place))
       static_cast<void>(place.release());
   });
 }
 
-XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
-  if (frame->extension_start && pjrt::answer_metadata(frame, 0, type_id())) [[unlikely]]
+XLA_FFI_Error* execute(XLA_FFI_CallFrame* frame, const Home& home) {
+  if (frame->extension_start && pjrt::answer_metadata(frame, 0, home.state)) [[unlikely]]
     return nullptr;
-  return guarded(frame, [frame] {
+  return guarded(frame, [&] {
     refuse_forked();
     void* state = nullptr;
-    if (type_id().type_id != 0) [[likely]]
-      state = pjrt::state_of(frame, &type_id());
+    if (home.state.type_id != 0) [[likely]]
+      state = pjrt::state_of(frame, home.state);
     if (state) [[likely]]
-      run(frame, *static_cast<CallSite*>(state));
+      run(frame, *static_cast<CallSite*>(state), home);
     else
-      run(frame, *place_of(frame));
+      run(frame, *place_of(frame, home), home);
   });
 }
-
-void* state_type_id() { return &type_id(); }
 
 void* state_type_info() {
   struct TypeInfo {
@@ -318,15 +316,17 @@ void* state_type_info() {
   return &info;
 }
 
-int waiting_device() {
+Waiting waiting() {
   for (const host::Nesting* n = host::nesting(); n && !n->delivery; n = n->outer) {
-    const bool waits = n->run ? n->run->name() == GuestRun::any
-                              : std::ranges::count(static_cast<const host::Beginning*>(n)->inside,
-                                                   GuestRun::any) > 0;
-    if (waits && n->run && static_cast<const GuestRun*>(n->run)->meets) return several_devices;
-    if (waits) return n->device;
+    if (n->run) {
+      if (const Waiting found = GuestRun::waiting(n->run->name(), n->device); found.home)
+        return found;
+      continue;
+    }
+    for (const host::RunName& name : static_cast<const host::Beginning*>(n)->inside)
+      if (const Waiting found = GuestRun::waiting(name, n->device); found.home) return found;
   }
-  return -1;
+  return {};
 }
 
 std::uint64_t calls_made() { return made_here; }

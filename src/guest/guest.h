@@ -7,28 +7,66 @@
 #pragma once
 #include <cstdint>
 #include <exception>
+#include <string_view>
 
-struct XLA_FFI_CallFrame;
-struct XLA_FFI_Error;
+#include "pjrt/ffi_frame.h"
+
+namespace postern::internal::host {
+class RunState;
+struct HostSite;
+}  // namespace postern::internal::host
 
 namespace postern::internal::guest {
 
+/// A platform on which guests' programs run.
+struct Home {
+  using Frame = const XLA_FFI_CallFrame*;
+  std::string_view platform;  // what users call it
+  /// Enters a site's function for the buffers of an invocation, as host::enter_site does. Null:
+  /// that does, since they are in the host's memory.
+  bool (*enter)(host::RunState& run, const host::HostSite& site, void* const* buffers, int device,
+                Frame frame) noexcept = nullptr;
+  /// Copy what a call of this frame is given or gives, and wait for that. Throw Error.
+  void (*to_host)(void* to, const void* from, std::size_t bytes, Frame) = copy;
+  void (*to_device)(void* to, const void* from, std::size_t bytes, Frame) = copy;
+  XLA_FFI_TypeId state = XLA_FFI_UNKNOWN_TYPE_ID;  // the XLA there has numbers of its own
+
+  static void copy(void* to, const void* from, std::size_t bytes, Frame) {
+    std::memcpy(to, from, bytes);
+  }
+};
+
 /// Handles the stage "instantiate" of custom calls with api_version 4: makes the state that belongs
 /// to a call of a loaded program. Optional: without it the call is looked up at each invocation.
-XLA_FFI_Error* handle_instantiate(XLA_FFI_CallFrame* frame);
+XLA_FFI_Error* instantiate(XLA_FFI_CallFrame* frame, const Home& home);
 /// Handles the stage "execute".
-XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame);
+XLA_FFI_Error* execute(XLA_FFI_CallFrame* frame, const Home& home);
 
-/// Returns the XLA_FFI_TypeId and XLA_FFI_TypeInfo of that state, for that XLA to register before
-/// the handlers.
-void* state_type_id();
+/// What another XLA registers: the type of the state, an XLA_FFI_TypeId and an XLA_FFI_TypeInfo,
+/// then the handlers.
+struct Handlers {
+  XLA_FFI_Error* (*instantiate)(XLA_FFI_CallFrame*);
+  XLA_FFI_Error* (*execute)(XLA_FFI_CallFrame*);
+  void* type_id;
+  void* type_info;
+};
 void* state_type_info();
+template <Home& home>
+Handlers handlers() {
+  return {[](XLA_FFI_CallFrame* frame) { return instantiate(frame, home); },
+          [](XLA_FFI_CallFrame* frame) { return execute(frame, home); }, &home.state,
+          state_type_info()};
+}
 
-/// Returns the device whose guest's program waits for the calling thread, the innermost one; -1
-/// where none does: outside of functions, and in those of asynchronous taps; `several_devices`
-/// where all that the program runs on do.
-int waiting_device();
-inline constexpr int several_devices = -2;
+/// A device whose guest's program waits.
+struct Waiting {
+  const Home* home = nullptr;
+  int device = -1;
+};
+inline constexpr int several_devices = -2;  // all that the program runs on
+/// Returns the innermost one that waits for the calling thread; none outside of functions, and in
+/// those of asynchronous taps.
+Waiting waiting();
 
 /// Returns how many calls the calling thread has made.
 std::uint64_t calls_made();

@@ -11,7 +11,6 @@
 
 #include "core/check.h"
 #include "core/mutex.h"
-#include "pjrt/ffi_frame.h"
 
 namespace postern::internal::guest {
 
@@ -62,14 +61,16 @@ Outcomes taken_out(Meetings& m, detail::FunctionRef<bool(const Outcome&)> is_mea
   return gone;
 }
 
-void enter_for_all(Outcome& outcome, const XLA_FFI_CallFrame* frame,
+void enter_for_all(Outcome& outcome, const XLA_FFI_CallFrame* frame, const Home& home,
                    detail::FunctionRef<void()> enter) {
   std::exception_ptr error;
   Results results;
   try {
     enter();
-    for (const XLA_FFI_Buffer* b : pjrt::results(frame))
-      results.emplace_back(static_cast<const char*>(b->data), bytes_of(b));
+    for (const XLA_FFI_Buffer* b : pjrt::results(frame)) {
+      std::string& bytes = results.emplace_back(bytes_of(b), '\0');
+      if (!bytes.empty()) home.to_host(bytes.data(), b->data, bytes.size(), frame);
+    }
   } catch (...) {
     error = std::current_exception();
   }
@@ -86,7 +87,7 @@ void enter_for_all(Outcome& outcome, const XLA_FFI_CallFrame* frame,
 }  // namespace
 
 void meet(const void* place, const XLA_FFI_CallFrame* frame, int device, std::int64_t devices,
-          detail::FunctionRef<void()> enter) {
+          const Home& home, detail::FunctionRef<void()> enter) {
   const std::int64_t run = pjrt::run_id(frame);
   Meetings& m = meetings();
   std::unique_lock lock(m.guard);
@@ -102,7 +103,7 @@ void meet(const void* place, const XLA_FFI_CallFrame* frame, int device, std::in
   if (is_first) {
     m.outcomes.push_back(outcome);
     lock.unlock();
-    return enter_for_all(*outcome, frame, enter);
+    return enter_for_all(*outcome, frame, home, enter);
   }
   if (std::ssize(outcome->devices) == devices) m.outcomes.erase(found);
   m.told.wait(lock, [&] { return outcome->is_there; });
@@ -111,7 +112,7 @@ void meet(const void* place, const XLA_FFI_CallFrame* frame, int device, std::in
   const auto into = pjrt::results(frame);
   for (std::size_t i = 0; i < into.size(); ++i)
     if (const std::string& bytes = outcome->results[i]; !bytes.empty())
-      std::memcpy(into[i]->data, bytes.data(), bytes.size());
+      home.to_device(into[i]->data, bytes.data(), bytes.size(), frame);
 }
 
 void note_failed(std::int64_t run) {

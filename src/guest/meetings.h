@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-struct XLA_FFI_CallFrame;
+#include "guest/guest.h"
 
 namespace postern::internal::guest {
 
@@ -13,7 +13,7 @@ namespace postern::internal::guest {
 /// wait for what runs, never for a device that is still to come: XLA may have no thread for it
 /// before they go on. Throws Error, and enters nothing, where the run has failed on another device.
 void meet(const void* place, const XLA_FFI_CallFrame* frame, int device, std::int64_t devices,
-          detail::FunctionRef<void()> enter);
+          const Home& home, detail::FunctionRef<void()> enter);
 
 /// Says that the run fails on a device, which may not come to where the others meet.
 void note_failed(std::int64_t run);

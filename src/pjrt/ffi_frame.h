@@ -181,13 +181,13 @@ To* entry_as(XLA_FFI_Error* (*entry)(Args*)) {
 
 /// Sets, in the instantiate stage, what later stages of this call get. The runtime deletes it, by
 /// `deleter` or the one of the type's info. False when it refuses, or is one that is not known.
-inline bool set_state(const XLA_FFI_CallFrame* frame, XLA_FFI_TypeId* type, void* state,
+inline bool set_state(const XLA_FFI_CallFrame* frame, XLA_FFI_TypeId type, void* state,
                       void (*deleter)(void*)) {
   const int minor = ffi_minor(frame);
   if (minor < 1 || minor > last_known_ffi_minor) return false;
   if (minor >= 3) {
     StateArgs3 args{sizeof args, nullptr, frame->ctx, XLA_FFI_ExecutionStage_INSTANTIATE,
-                    type,        state};
+                    &type,       state};
     auto* const entry =
         detail::entry_as<XLA_FFI_Error*(StateArgs3*)>(frame->api->XLA_FFI_State_Set);
     return detail::ask(frame, entry, args);
@@ -195,7 +195,7 @@ inline bool set_state(const XLA_FFI_CallFrame* frame, XLA_FFI_TypeId* type, void
   StateSet1 args{minor == 1 ? sizeof args : offsetof(StateSet1, deleter),
                  nullptr,
                  frame->ctx,
-                 type,
+                 &type,
                  state,
                  deleter};
   auto* const entry = detail::entry_as<XLA_FFI_Error*(StateSet1*)>(frame->api->XLA_FFI_State_Set);
@@ -203,18 +203,18 @@ inline bool set_state(const XLA_FFI_CallFrame* frame, XLA_FFI_TypeId* type, void
 }
 
 /// Returns what set_state has given this call; null if it has none.
-inline void* state_of(const XLA_FFI_CallFrame* frame, XLA_FFI_TypeId* type) {
+inline void* state_of(const XLA_FFI_CallFrame* frame, XLA_FFI_TypeId type) {
   const int minor = ffi_minor(frame);
   if (minor < 1 || minor > last_known_ffi_minor) [[unlikely]]
     return nullptr;
   if (minor >= 3) {
     StateArgs3 args{sizeof args, nullptr, frame->ctx, XLA_FFI_ExecutionStage_INSTANTIATE,
-                    type,        nullptr};
+                    &type,       nullptr};
     auto* const entry =
         detail::entry_as<XLA_FFI_Error*(StateArgs3*)>(frame->api->XLA_FFI_State_Get);
     return detail::ask(frame, entry, args) ? args.state : nullptr;
   }
-  StateGet1 args{sizeof args, nullptr, frame->ctx, type, nullptr};
+  StateGet1 args{sizeof args, nullptr, frame->ctx, &type, nullptr};
   auto* const entry = detail::entry_as<XLA_FFI_Error*(StateGet1*)>(frame->api->XLA_FFI_State_Get);
   return detail::ask(frame, entry, args) ? args.state : nullptr;
 }

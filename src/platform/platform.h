@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "guest/guest.h"
 #include "lower/lowering.h"
 #include "pjrt/client.h"
 
@@ -33,6 +34,9 @@ struct Platform {
   /// Makes the targets of Postern's own calls known to XLA. Throws Error. Null: nobody knows how
   /// its programs would call the host.
   void (*register_handlers)(const pjrt::Plugin& plugin);
+  /// What another XLA registers for its programs on this platform. Throws PluginError where there
+  /// is no driver, or this build knows none.
+  guest::Handlers (*guest_handlers)();
 };
 
 /// What is right on whatever platform.

@@ -1,13 +1,5 @@
-// Functions for programs of another XLA: a client of the tests' own, which knows nothing of
-// Postern's runs, loads programs whose custom calls have the attributes of guest/call_attributes.
-#include "guest/guest.h"
-
-#include "guest/call_attributes.h"
-#include "pjrt/ffi_frame.h"
-#include "pjrt/pjrt_test.h"
-#include "support.h"
-
-#include <fmt/format.h>
+// Functions for programs of another XLA.
+#include "guest_test.h"
 
 #include <cfenv>
 #include <limits>
@@ -16,112 +8,10 @@
 namespace postern::internal {
 namespace {
 
+using namespace guest_test;
+using guest_test::run;  // not the room
 using pjrt::Executable;
 using test::cause_of, test::expect_error, test::has;
-using Floats = std::vector<float>;
-constexpr const char* without_state = "guest_test_without_state";
-
-const XLA_FFI_Api* api = nullptr;
-
-/// XLA tells a handler what it may ask for; the table itself is the same for all.
-XLA_FFI_Error* see_api(XLA_FFI_CallFrame* frame) {
-  api = frame->api;
-  return pjrt::answer_metadata(frame) ? nullptr
-                                      : pjrt::make_error(frame, ErrorCode::internal, "never run");
-}
-
-XLA_FFI_ByteSpan span_of(std::string_view text) { return {text.data(), text.size()}; }
-
-/// As newer runtimes read it than the header is of.
-struct TypeRegister {
-  std::size_t struct_size;
-  XLA_FFI_Extension_Base* extension_start;
-  XLA_FFI_ByteSpan name;
-  XLA_FFI_TypeId* type_id;
-  const void* type_info;
-};
-
-/// One target with the state that programs keep, as JAX has it, and one without.
-void register_targets() {
-  static const bool once = [] {
-    pjrt::register_handler(pjrt::plugin(), "guest_test_see_api", see_api, "Host");
-    TypeRegister type{sizeof type, nullptr, span_of(guest::target),
-                      static_cast<XLA_FFI_TypeId*>(guest::state_type_id()),
-                      guest::state_type_info()};
-    EXPECT_EQ(api->XLA_FFI_TypeId_Register(reinterpret_cast<XLA_FFI_TypeId_Register_Args*>(&type)),
-              nullptr);
-    XLA_FFI_Handler_Register_Args handlers{};
-    handlers.struct_size = XLA_FFI_Handler_Register_Args_STRUCT_SIZE;
-    handlers.name = span_of(guest::target);
-    handlers.platform = span_of("Host");
-    handlers.bundle.instantiate = guest::handle_instantiate;
-    handlers.bundle.execute = guest::handle_call;
-    EXPECT_EQ(api->XLA_FFI_Handler_Register(&handlers), nullptr);
-    pjrt::register_handler(pjrt::plugin(), without_state, guest::handle_call, "Host");
-    return true;
-  }();
-  static_cast<void>(once);
-}
-
-/// f32[4] -> f32[4], with one custom call of these attributes.
-Executable program(std::string_view attributes, std::string_view target = guest::target) {
-  register_targets();
-  return pjrt::client().compile(fmt::format(R"(module @guest {{
-  func.func public @main(%a: tensor<4xf32>) -> tensor<4xf32> {{
-    %0 = stablehlo.custom_call @{}(%a) {{api_version = 4 : i32, has_side_effect = true,
-      backend_config = {{{}}}}} : (tensor<4xf32>) -> tensor<4xf32>
-    return %0 : tensor<4xf32>
-  }}
-}})",
-                                            target, attributes));
-}
-
-/// The same for a tap, whose custom call has no result.
-Executable tap_program(std::string_view attributes) {
-  register_targets();
-  return pjrt::client().compile(fmt::format(R"(module @guest {{
-  func.func public @main(%a: tensor<4xf32>) -> tensor<4xf32> {{
-    stablehlo.custom_call @{}(%a) {{api_version = 4 : i32, has_side_effect = true,
-      backend_config = {{{}}}}} : (tensor<4xf32>) -> ()
-    return %a : tensor<4xf32>
-  }}
-}})",
-                                            guest::target, attributes));
-}
-
-constexpr std::string_view asked = R"(function = "guest_test.f", name = "f", kind = "call")";
-
-Floats run(const Executable& program, const Floats& values = pjrt::one_to_four, int number = 0) {
-  const pjrt::Buffer x = pjrt::to_device(values, {4});
-  return pjrt::to_host(pjrt::run(program, {&x}, {.number = number}));
-}
-
-/// The number at the end of the error that a run throws.
-std::uint64_t failure_of(const Executable& program) {
-  const auto error = test::error_of<Error>([&] { run(program); });
-  const std::string text = error ? error->what() : "";
-  const auto at = text.rfind("[postern failure ");
-  EXPECT_NE(at, std::string::npos) << text;
-  return at == std::string::npos ? 0 : std::stoull(text.substr(at + 17));
-}
-template <class Exception>
-void expect_failure(const Executable& program, std::initializer_list<std::string_view> parts,
-                    std::optional<ErrorCode> code = {}) {
-  const std::uint64_t number = failure_of(program);
-  expect_error<Exception>([&] { std::rethrow_exception(guest::failure(number)); }, parts, code);
-}
-
-/// A function under the name that `asked` has, for as long as this lives.
-struct Named_f {
-  template <class F>
-  explicit Named_f(F f) {
-    register_function("guest_test.f", f, {.replace = true});
-  }
-  ~Named_f() { unregister_function("guest_test.f"); }
-};
-const auto twice = [](View<const float> in, View<float> out) {
-  for (std::int64_t i = 0; i < in.size(); ++i) out[i] = 2 * in[i];
-};
 
 TEST(Guest, CallsAFunctionByName) {
   const Named_f f(twice);
@@ -151,14 +41,15 @@ TEST(Guest, FunctionsAreToldWhereTheyAre) {
     seen = info;
     name = info.name;
     file = info.place.file;
-    EXPECT_EQ(guest::waiting_device(), info.device);
+    EXPECT_EQ(guest::waiting().device, info.device);
+    EXPECT_EQ(guest::waiting().home->platform, "cpu");
     twice(in, out);
   });
   run(program(fmt::format(R"({}, file = "model.py", line = 12 : i64)", asked)));
   EXPECT_EQ(name, "f");
   EXPECT_EQ(file, "model.py");
   EXPECT_EQ(seen.place.line, 12u);
-  EXPECT_EQ(guest::waiting_device(), -1);
+  EXPECT_EQ(guest::waiting().device, -1);
 }
 
 TEST(Guest, NamesMeanWhatIsRegisteredNow) {
@@ -364,23 +255,7 @@ TEST(Guest, PositionsOnAMesh) {
     seen.emplace_back(info.coordinates.begin(), info.coordinates.end());
     twice(in, out);
   });
-  register_targets();
-  const Executable p = pjrt::client().compile(fmt::format(R"(module @guest {{
-  func.func public @main(%a: tensor<4xf32>, %at: tensor<ui32>) -> tensor<4xf32> {{
-    %0 = stablehlo.custom_call @{}(%a, %at) {{api_version = 4 : i32, has_side_effect = true,
-      backend_config = {{{}, axes = "2 x\0A3 y"}}}}
-      : (tensor<4xf32>, tensor<ui32>) -> tensor<4xf32>
-    return %0 : tensor<4xf32>
-  }}
-}})",
-                                                          guest::target, asked));
-  const pjrt::Buffer x = pjrt::to_device(pjrt::one_to_four, {4});
-  const auto at = [&](std::uint32_t position) {
-    const pjrt::Buffer here = pjrt::client().buffer_from_host(&position, DType::u32, pjrt::Dims{},
-                                                              pjrt::client().devices()[0]);
-    here.ready().await();
-    return pjrt::to_host(pjrt::run(p, {&x, &here}));
-  };
+  const MeshProgram at{guest::target};
   for (const std::uint32_t position : {0u, 4u, 5u, 4u})
     EXPECT_EQ(at(position), (Floats{2, 4, 6, 8}));
   EXPECT_EQ(seen, (std::vector<std::vector<std::int64_t>>{{0, 0}, {1, 1}, {1, 2}, {1, 1}}));

@@ -37,11 +37,6 @@ struct Entry {
 };
 std::vector<Entry> entries;
 
-bool known(int code) {
-  return (code >= 0 && code <= 16) || (code >= PN_THREW && code <= PN_UNREGISTERED) ||
-         code == PN_EMPTY;
-}
-
 /// All combinations; the values are made when the entry's turn comes.
 template <class R, class... P>
 void add(
@@ -141,6 +136,11 @@ void add_all() {
   add("pn_guest_state_type", pn_guest_state_type, [] { return std::tuple<>(); });
   add("pn_inside_device", pn_inside_device, [] { return std::tuple<>(); });
   add("pn_guest_device", pn_guest_device, [] { return std::tuple<>(); });
+  add("pn_guest_platform", pn_guest_platform, [] { return std::tuple<>(); });
+  add("pn_guest_handlers", pn_guest_handlers, [] {
+    return std::tuple{std::vector<const char*>{nullptr, "", "cpu", "cuda", "\xff\xfe"},
+                      places<pn_guest_parts>()};
+  });
   add("pn_guest_calls", pn_guest_calls, [] { return std::tuple<>(); });
   add("pn_guest_state_info", pn_guest_state_info, [] { return std::tuple<>(); });
   add("pn_load_library", pn_load_library, [] {

@@ -155,6 +155,11 @@ inline pn_started* started() {
   return must<pn_started*>([&](pn_started** s) { return pn_start(program(), &x, 1, s); }, "a run");
 }
 
+inline bool known(int code) {
+  return (code >= 0 && code <= 16) || (code >= PN_THREW && code <= PN_UNREGISTERED) ||
+         code == PN_EMPTY;
+}
+
 /// Whether the library still does what it should.
 inline void check_health() {
   serve();

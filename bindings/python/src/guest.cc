@@ -13,13 +13,22 @@ namespace {
 
 constexpr const char* handler_capsule = "xla._CUSTOM_CALL_TARGET";
 
-nb::dict guest() {
+nb::dict guest(const char* platform) {
+  pn_guest_parts found{};
+  check(pn_guest_handlers(platform, &found));
   nb::dict parts;
-  parts["execute"] = nb::capsule(pn_guest_handler(), handler_capsule);
-  parts["instantiate"] = nb::capsule(pn_guest_instantiate(), handler_capsule);
-  parts["type_id"] = nb::capsule(pn_guest_state_type());
-  parts["type_info"] = nb::capsule(pn_guest_state_info());
+  parts["execute"] = nb::capsule(found.execute, handler_capsule);
+  parts["instantiate"] = nb::capsule(found.instantiate, handler_capsule);
+  parts["type_id"] = nb::capsule(found.state_type);
+  parts["type_info"] = nb::capsule(found.state_info);
   return parts;
+}
+
+/// The platform and the device whose program waits for this thread, or None.
+nb::object guest_place() {
+  const char* const platform = pn_guest_platform();
+  if (!platform) return nb::none();
+  return nb::make_tuple(platform, pn_guest_device());
 }
 
 nb::list registered() {
@@ -124,7 +133,8 @@ void tell_failures(nb::handle jitted, nb::handle finder) {
 }  // namespace
 
 void bind_guest(nb::module_& m) {
-  m.def("guest", &guest, nb::sig("def guest() -> dict[str, typing.Any]"));
+  m.def("guest", &guest, nb::arg("platform"),
+        nb::sig("def guest(platform: str) -> dict[str, typing.Any]"));
   m.def("guest_failure", [](std::uint64_t number) { check(pn_guest_failure(number)); });
   m.def("tell_failures", &tell_failures, nb::arg("jitted"), nb::arg("finder"),
         nb::sig("def tell_failures(jitted: typing.Any, finder: typing.Any) -> None"),
@@ -137,7 +147,8 @@ void bind_guest(nb::module_& m) {
         "`by(jitted, results)` is called for runs of what wraps the function of that id, if JAX's "
         "fast path starts them, and they may not have ended; None: no more.");
   m.def("inside_device", &pn_inside_device);
-  m.def("guest_device", &pn_guest_device);
+  m.def("guest_place", &guest_place,
+        nb::sig("def guest_place() -> typing.Optional[tuple[str, int]]"));
   m.def("load_library", &load_library, nb::arg("path").none());
   m.def("registered", &registered, nb::sig("def registered() -> list[str]"));
 }

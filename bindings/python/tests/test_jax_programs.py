@@ -15,7 +15,8 @@ import pytest
 
 import postern
 import postern.jax as pj
-from postern.jax import host_callback as hcb
+from postern import _postern
+from postern.jax import _compat, host_callback as hcb
 
 F32 = jax.ShapeDtypeStruct((), jnp.float32)
 
@@ -385,3 +386,39 @@ def test_a_listener_outside_of_jit_is_compiled_once():
     pj.barrier()
     assert len(events) == 2
     assert [s.series()[0]["firings"] for s in (stats, other)] == [5, 5]
+
+
+def test_programs_for_gpus_are_made_without_one(capfd):
+    """One call, whatever the platform is; it enters the same functions."""
+
+    def f(x):
+        return pj.call("programs.plus", F32, pj.tap(x, lambda v: print("x is", v))) * 2
+
+    postern.register("programs.plus", lambda v: v + 1, replace=True)
+    exported = jax.export.export(jax.jit(f), platforms=["cpu", "cuda"])(F32)
+    assert exported.mlir_module().count("custom_call @postern_guest") == 2
+    here = jax.jit(exported.call)
+    assert here(jnp.float32(2)) == 6 and here(jnp.float32(3)) == 8
+    assert capfd.readouterr().out == "x is 2.0\nx is 3.0\n"
+    for platform in ("cpu", "cuda"):
+        text = jax.jit(f).trace(F32).lower(lowering_platforms=(platform,)).as_text()
+        assert text.count("custom_call @postern_guest") == 2
+
+
+def test_a_gpus_handlers_need_its_driver(monkeypatch):
+    try:
+        _postern.guest("cuda")
+        pytest.skip("there is a driver")
+    except postern.Error as e:
+        assert "driver" in str(e) or "no GPU part" in str(e)
+    monkeypatch.setattr(_compat, "has_platform", lambda name: True)
+    f = jax.jit(lambda x: pj.call(add_one, F32, x))
+    with pytest.raises(postern.Error, match="driver|no GPU part"):
+        f.trace(F32).lower(lowering_platforms=("cuda",))
+    assert f(1.0) == 2
+
+
+def test_other_platforms_are_refused_by_name():
+    f = jax.jit(lambda x: pj.call(add_one, F32, x, name="reader"))
+    with pytest.raises(NotImplementedError, match="call 'reader' at .* is lowered for tpu: "):
+        f.trace(F32).lower(lowering_platforms=("tpu",))

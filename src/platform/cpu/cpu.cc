@@ -99,4 +99,10 @@ void register_cpu_handlers(const pjrt::Plugin& plugin) {
   pjrt::register_handler(plugin, host::ask_target, host::handle_ask, cpu.xla_name);
 }
 
+guest::Handlers cpu_guest_handlers() {
+  static constinit guest::Home home{.platform = cpu.name};
+  if (const gpu::Driver* driver = gpu::stood_in()) return gpu::guest_handlers(*driver, cpu.name);
+  return guest::handlers<home>();
+}
+
 }  // namespace postern::internal::platforms

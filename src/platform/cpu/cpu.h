@@ -8,6 +8,7 @@ void any_machine();
 std::string cpu_plugin(const Platform& platform);
 pjrt::Client cpu_client(const pjrt::Plugin& plugin, int devices);
 void register_cpu_handlers(const pjrt::Plugin& plugin);
+guest::Handlers cpu_guest_handlers();
 
 inline constexpr Platform cpu{.name = "cpu",
                               .xla_name = "Host",
@@ -22,6 +23,7 @@ inline constexpr Platform cpu{.name = "cpu",
                               .require_machine = any_machine,
                               .find_plugin = cpu_plugin,
                               .make_client = cpu_client,
-                              .register_handlers = register_cpu_handlers};
+                              .register_handlers = register_cpu_handlers,
+                              .guest_handlers = cpu_guest_handlers};
 
 }  // namespace postern::internal::platforms

@@ -66,4 +66,6 @@ void register_cuda_handlers(const pjrt::Plugin& plugin) {
   gpu::register_handlers(plugin, load_cuda_driver(), cuda.xla_name);
 }
 
+guest::Handlers cuda_guest_handlers() { return gpu::guest_handlers(load_cuda_driver(), cuda.name); }
+
 }  // namespace postern::internal::platforms

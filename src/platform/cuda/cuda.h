@@ -13,6 +13,7 @@ void require_cuda();
 std::string cuda_plugin(const Platform& platform);
 pjrt::Client cuda_client(const pjrt::Plugin& plugin, int devices);
 void register_cuda_handlers(const pjrt::Plugin& plugin);
+guest::Handlers cuda_guest_handlers();
 
 inline constexpr Platform cuda{.name = "cuda",
                                .xla_name = "CUDA",
@@ -27,6 +28,7 @@ inline constexpr Platform cuda{.name = "cuda",
                                .require_machine = require_cuda,
                                .find_plugin = cuda_plugin,
                                .make_client = cuda_client,
-                               .register_handlers = register_cuda_handlers};
+                               .register_handlers = register_cuda_handlers,
+                               .guest_handlers = cuda_guest_handlers};
 
 }  // namespace postern::internal::platforms

@@ -1,5 +1,6 @@
 // The FFI targets of Postern's programs on GPUs.
 #pragma once
+#include "guest/guest.h"
 #include "pjrt/plugin.h"
 #include "platform/gpu/driver.h"
 
@@ -9,6 +10,10 @@ namespace postern::internal::gpu {
 /// driver in a process.
 void register_handlers(const pjrt::Plugin& plugin, const Driver& driver,
                        std::string_view xla_platform);
+
+/// Returns what another XLA registers for its programs on the platform whose driver this is; of one
+/// driver in a process.
+guest::Handlers guest_handlers(const Driver& driver, std::string_view platform);
 
 /// Makes programs on the CPU call back as those on a GPU do, by these functions; null: they do not.
 /// For tests, before the first operation.

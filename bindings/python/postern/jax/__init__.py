@@ -1,5 +1,5 @@
 """Postern inside JAX: host functions that jitted functions call,
-and values that they show, on CPUs.
+and values that they show, on CPUs and NVIDIA's GPUs.
 
     import jax, jax.numpy as jnp
     import postern.jax as pj

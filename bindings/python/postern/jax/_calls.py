@@ -22,11 +22,6 @@ _JAX = os.path.join(os.path.dirname(os.path.abspath(jax.__file__)), "")
 
 
 @functools.cache
-def _register_handlers(target: str) -> None:
-    _lowering.register_handlers(target)
-
-
-@functools.cache
 def _is_ours(file: str) -> bool:
     path = os.path.abspath(file)
     return os.path.dirname(path) == _HERE or path.startswith(_JAX)
@@ -152,7 +147,13 @@ _compat.held_weakly(Site)
 
 
 def _lower(ctx: typing.Any, operands: typing.Any, results: typing.Any, site: Site) -> typing.Any:
-    _register_handlers(_TARGET)
+    platforms = _compat.platforms_of(ctx)
+    if others := set(platforms) - _lowering.PLATFORMS.keys():
+        raise NotImplementedError(
+            f"postern.jax: {site} is lowered for {', '.join(sorted(others))}: programs on CPUs and "
+            "on NVIDIA's GPUs can call the host"
+        )
+    _lowering.register_handlers(_TARGET, platforms)
     _version.settle()
     mesh = _compat.mesh_of_cut(ctx)
     if mesh is not None and not _compat.for_export(ctx):
@@ -228,7 +229,7 @@ def _of_parts(
 
 
 _compat.allow_export(_TARGET)
-_compat.before_exported(_TARGET, _register_handlers)
+_compat.before_exported(_TARGET, _lowering.register_handlers)
 
 
 def _primitive(name: str) -> typing.Any:

@@ -100,15 +100,17 @@ def allow_export(target: str) -> None:
     export._CUSTOM_CALL_TARGETS_GUARANTEED_STABLE.add(target)
 
 
-def before_exported(target: str, act: typing.Callable[[str], None]) -> None:
-    """`act(target)` before JAX compiles an artifact that has custom calls to it:
+def before_exported(
+    target: str, act: typing.Callable[[str, typing.Iterable[str]], None]
+) -> None:
+    """`act(target, platforms)` before JAX compiles an artifact that has custom calls to it:
     their lowering was another process's.
     """
     rule = export._call_exported_lowering
 
     def lower(ctx: typing.Any, *args: typing.Any, exported: typing.Any) -> typing.Any:
         if target.encode() in exported.mlir_module_serialized:
-            act(target)
+            act(target, platforms_of(ctx))
         return rule(ctx, *args, exported=exported)
 
     mlir.register_lowering(export.call_exported_p, lower)
@@ -192,6 +194,22 @@ def user_context() -> typing.Callable[[typing.Any], contextlib.AbstractContextMa
     """What sets a value that is part of the keys of JAX's caches."""
     make: typing.Any = getattr(jax, "make_user_context")
     return typing.cast(typing.Callable[[typing.Any], typing.Any], make(None))
+
+
+def has_platform(name: str) -> bool:
+    """Whether JAX has devices of that platform."""
+    return name in xla_bridge.backends()
+
+
+def devices_at(platform: str, ordinal: int | None) -> list[typing.Any]:
+    """The device that XLA knows by that number there; all of this process for None."""
+    found = jax.local_devices(backend=platform)
+    return [d for d in found if ordinal is None or d.local_hardware_id == ordinal]
+
+
+def platforms_of(ctx: typing.Any) -> tuple[str, ...]:
+    """Those that are lowered for."""
+    return tuple(mlir._platforms_for_eqn(ctx))
 
 
 def for_export(ctx: typing.Any) -> bool:
@@ -359,7 +377,8 @@ def _letters(i: int) -> str:
 
 
 def register_lowering(primitive: typing.Any, rule: typing.Callable[..., typing.Any]) -> None:
-    mlir.register_lowering(primitive, rule, platform="cpu")
+    """One for all platforms: programs for several have no branch for each."""
+    mlir.register_lowering(primitive, rule)
 
 
 ours: set[typing.Any] = set()  # primitives

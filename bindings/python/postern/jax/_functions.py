@@ -25,7 +25,7 @@ class Info:
 
     function: str
     site: str
-    device: int  # which of jax.local_devices()
+    device: int  # its local_hardware_id, as one of the program's platform
     run: int  # XLA's number of the execution
     element: int  # of the batch, where vmap fires for each; else -1
     part: dict[str, int]  # in shard_map: where on the mesh, by axis

@@ -115,11 +115,12 @@ class _InFunction(_Guard):
         return super().process_primitive(primitive, args, params)
 
     def refusal(self, primitive: typing.Any, args: _Args, params: _Params) -> Exception | None:
-        if primitive.name in _COPIES:
+        place = _postern.guest_place()
+        if primitive.name in _COPIES or place is None:
             return None
-        number, cpus = _postern.guest_device(), jax.local_devices(backend="cpu")
+        platform, number = place
         # Where all devices wait, so may all threads that XLA has for them.
-        busy = cpus if number == _SEVERAL else [cpus[number]]
+        busy = _compat.devices_at(platform, None if number == _SEVERAL else number)
         found = _devices_of(args).intersection(busy)
         if not found:
             return None

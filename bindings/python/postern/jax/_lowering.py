@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import typing
 
 import jax
@@ -11,18 +12,25 @@ from .. import _postern
 from . import _compat
 
 
-def register_handlers(target: str) -> None:
-    """What XLA enters for the custom calls.
-    It refuses handlers that come before the backend, or before the type of their state.
-    """
-    jax.local_devices(backend="cpu")
-    guest = _postern.guest()
-    jax.ffi.register_ffi_type(
-        target, {"type_id": guest["type_id"], "type_info": guest["type_info"]}, platform="cpu"
-    )
-    jax.ffi.register_ffi_target(
-        target, {"instantiate": guest["instantiate"], "execute": guest["execute"]}, platform="cpu"
-    )
+#: JAX's names of the platforms whose programs can call, and XLA's.
+PLATFORMS = {"cpu": "cpu", "cuda": "CUDA"}
+
+
+def register_handlers(target: str, platforms: typing.Iterable[str]) -> None:
+    """What XLA enters for the custom calls, where it has devices of these platforms."""
+    for platform in PLATFORMS.keys() & set(platforms):
+        if _compat.has_platform(platform):
+            _register(target, platform)
+
+
+@functools.cache
+def _register(target: str, platform: str) -> None:
+    """XLA refuses handlers that come before the backend, or before the type of their state."""
+    guest = _postern.guest(platform)
+    state = {key: guest[key] for key in ("type_id", "type_info")}
+    stages = {key: guest[key] for key in ("instantiate", "execute")}
+    jax.ffi.register_ffi_type(target, typing.cast(typing.Any, state), platform=PLATFORMS[platform])
+    jax.ffi.register_ffi_target(target, stages, platform=PLATFORMS[platform])
 
 
 _exported: list[typing.Any] = []  # what artifacts of this process call

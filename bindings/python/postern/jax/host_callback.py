@@ -17,9 +17,9 @@ import typing
 import jax
 import numpy as np
 
-from .. import CallbackError
+from .. import CallbackError, _postern
 from .._attributes import with_info
-from . import _calls, _functions, barrier, call as _call
+from . import _calls, _compat, _functions, barrier, call as _call
 
 __all__ = [
     "CallbackException",
@@ -49,14 +49,14 @@ class CallbackFlavor(enum.Enum):
 def _check_device(what: str, index: int) -> None:
     if index != 0:
         raise ValueError(
-            f"{what}: device_index must be 0, got {index}: programs run on CPUs here, "
-            "and each device enters the host for itself; "
+            f"{what}: device_index must be 0, got {index}: each device enters the host for itself; "
             "have tap_with_device or call_with_device tell which it was"
         )
 
 
 def _device(info: typing.Any) -> typing.Any:
-    return jax.local_devices(backend="cpu")[info.device]
+    platform, _ = _postern.guest_place() or ("cpu", 0)
+    return _compat.devices_at(platform, info.device)[0]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
