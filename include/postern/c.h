@@ -462,8 +462,8 @@ POSTERN_API void* pn_guest_instantiate(void);
 POSTERN_API void* pn_guest_state_type(void);
 POSTERN_API void* pn_guest_state_info(void);
 /* The same four for programs on a platform, "cpu" or "cuda". Those for GPUs copy operands and
- * results; they are PN_UNIMPLEMENTED in a build without a GPU part, PN_NOT_FOUND where no driver is
- * installed, PN_UNAVAILABLE where it finds no GPU. PN_INVALID_ARGUMENT for another platform. */
+ * results; they are PN_NOT_FOUND where no driver is installed, PN_UNAVAILABLE where it finds no
+ * GPU. PN_INVALID_ARGUMENT for another platform. */
 typedef struct pn_guest_parts {
   void *instantiate, *execute, *state_type, *state_info;
 } pn_guest_parts;

@@ -34,8 +34,7 @@ struct Platform {
   /// Makes the targets of Postern's own calls known to XLA. Throws Error. Null: nobody knows how
   /// its programs would call the host.
   void (*register_handlers)(const pjrt::Plugin& plugin);
-  /// What another XLA registers for its programs on this platform. Throws PluginError where there
-  /// is no driver, or this build knows none.
+  /// What another XLA registers for its programs on this platform. Throws PluginError.
   guest::Handlers (*guest_handlers)();
 };
 

@@ -410,10 +410,10 @@ def test_a_gpus_handlers_need_its_driver(monkeypatch):
         _postern.guest("cuda")
         pytest.skip("there is a driver")
     except postern.Error as e:
-        assert "driver" in str(e) or "no GPU part" in str(e)
+        assert "NVIDIA driver" in str(e)
     monkeypatch.setattr(_compat, "has_platform", lambda name: True)
     f = jax.jit(lambda x: pj.call(add_one, F32, x))
-    with pytest.raises(postern.Error, match="driver|no GPU part"):
+    with pytest.raises(postern.Error, match="NVIDIA driver"):
         f.trace(F32).lower(lowering_platforms=("cuda",))
     assert f(1.0) == 2
 

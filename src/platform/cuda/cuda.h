@@ -5,8 +5,7 @@
 
 namespace postern::internal::platforms {
 
-/// Loads the functions of the machine's NVIDIA driver. Throws PluginError where there is none, or
-/// where this build of Postern has no GPU part.
+/// Loads the functions of the machine's NVIDIA driver. Throws PluginError where there is none.
 const gpu::Driver& load_cuda_driver();
 
 void require_cuda();

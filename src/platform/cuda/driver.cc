@@ -7,41 +7,21 @@
 
 #include <cstdint>
 
-#include <cuda.h>
+#include "platform/cuda/functions.h"
 
 namespace postern::internal::platforms {
 
 namespace {
 
-// The names that libcuda exports; the header maps those of the source to them.
-struct Functions {
-  decltype(&cuInit) init;
-  decltype(&cuMemHostAlloc) allocate;
-  decltype(&cuMemFreeHost) free;
-  decltype(&cuPointerGetAttribute) attribute_of;
-  decltype(&cuMemcpyDtoHAsync) copy_to_host;
-  decltype(&cuMemcpyHtoDAsync) copy_to_device;
-  decltype(&cuMemsetD8Async) fill;
-  decltype(&cuStreamSynchronize) synchronize;
-  decltype(&cuStreamGetCtx) context_of;
-  decltype(&cuEventCreate) create_event;
-  decltype(&cuEventRecord) record;
-  decltype(&cuEventQuery) query;
-  decltype(&cuEventSynchronize) wait;
-  decltype(&cuCtxPushCurrent) enter;
-  decltype(&cuCtxPopCurrent) leave;
-  decltype(&cuGetErrorString) describe;
-};
-Functions api;
+CudaFunctions api;
 
-CUdeviceptr address(const void* memory) { return reinterpret_cast<std::uintptr_t>(memory); }
-CUstream stream_of(void* stream) { return static_cast<CUstream>(stream); }
-CUevent event_of(void* event) { return static_cast<CUevent>(event); }
+CudaFunctions::Address address(const void* memory) {
+  return reinterpret_cast<std::uintptr_t>(memory);
+}
 
 std::string describe(int error) {
   const char* text = nullptr;
-  if (api.describe(static_cast<CUresult>(error), &text) != CUDA_SUCCESS || !text)
-    return "error " + std::to_string(error);
+  if (api.describe(error, &text) != 0 || !text) return "error " + std::to_string(error);
   return text;
 }
 
@@ -77,7 +57,7 @@ void open_driver() {
   find(library, "cuCtxPushCurrent_v2", api.enter);
   find(library, "cuCtxPopCurrent_v2", api.leave);
   find(library, "cuGetErrorString", api.describe);
-  if (const CUresult error = api.init(0); error != CUDA_SUCCESS)
+  if (const int error = api.init(0); error != 0)
     throw PluginError(ErrorCode::unavailable,
                       "the NVIDIA driver cannot be used: " + describe(error));
 }
@@ -86,49 +66,45 @@ gpu::Driver loaded() {
   open_driver();
   return {
       .name = "CUDA",
-      // Portable: pinned for every GPU of the process.
-      .allocate = [](void** memory, std::size_t bytes) -> int {
-        return api.allocate(memory, bytes, CU_MEMHOSTALLOC_PORTABLE);
-      },
-      .free = [](void* memory) -> int { return api.free(memory); },
-      .on_host = [](const void* memory) -> bool {
-        unsigned type = 0;  // memory that CUDA knows nothing of is an error
-        return api.attribute_of(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address(memory)) ==
-                   CUDA_SUCCESS &&
-               type == CU_MEMORYTYPE_HOST;
-      },
-      .copy_to_host = [](void* to, const void* from, std::size_t bytes, void* stream) -> int {
-        return api.copy_to_host(to, address(from), bytes, stream_of(stream));
-      },
-      .copy_to_device = [](void* to, const void* from, std::size_t bytes, void* stream) -> int {
-        return api.copy_to_device(address(to), from, bytes, stream_of(stream));
-      },
-      .fill = [](void* to, unsigned char value, std::size_t bytes, void* stream) -> int {
-        return api.fill(address(to), value, bytes, stream_of(stream));
-      },
-      .synchronize = [](void* stream) -> int { return api.synchronize(stream_of(stream)); },
-      .create_event = [](void** event) -> int {
-        return api.create_event(reinterpret_cast<CUevent*>(event),
-                                CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
-      },
-      .record = [](void* event, void* stream) -> int {
-        return api.record(event_of(event), stream_of(stream));
-      },
-      .is_ready = [](void* event, bool* ready) -> int {
-        const CUresult error = api.query(event_of(event));
-        *ready = error == CUDA_SUCCESS;
-        if (error == CUDA_ERROR_NOT_READY) return CUDA_SUCCESS;
-        return error;
-      },
-      .wait = [](void* event) -> int { return api.wait(event_of(event)); },
-      .context_of = [](void* stream, void** context) -> int {
-        return api.context_of(stream_of(stream), reinterpret_cast<CUcontext*>(context));
-      },
-      .enter = [](void* context) -> int { return api.enter(static_cast<CUcontext>(context)); },
-      .leave = []() -> int {
-        CUcontext before = nullptr;
-        return api.leave(&before);
-      },
+      .allocate =
+          [](void** memory, std::size_t bytes) {
+            return api.allocate(memory, bytes, CudaFunctions::pinned_for_all);
+          },
+      .free = api.free,
+      .on_host =
+          [](const void* memory) {
+            unsigned type = 0;  // memory that CUDA knows nothing of is an error
+            return api.attribute_of(&type, CudaFunctions::memory_type, address(memory)) == 0 &&
+                   type == CudaFunctions::host_memory;
+          },
+      .copy_to_host =
+          [](void* to, const void* from, std::size_t bytes, void* stream) {
+            return api.copy_to_host(to, address(from), bytes, stream);
+          },
+      .copy_to_device =
+          [](void* to, const void* from, std::size_t bytes, void* stream) {
+            return api.copy_to_device(address(to), from, bytes, stream);
+          },
+      .fill = [](void* to, unsigned char value, std::size_t bytes,
+                 void* stream) { return api.fill(address(to), value, bytes, stream); },
+      .synchronize = api.synchronize,
+      .create_event =
+          [](void** event) { return api.create_event(event, CudaFunctions::no_timing_and_sleeps); },
+      .record = api.record,
+      .is_ready =
+          [](void* event, bool* ready) {
+            const int error = api.query(event);
+            *ready = error == 0;
+            return error == CudaFunctions::not_ready ? 0 : error;
+          },
+      .wait = api.wait,
+      .context_of = api.context_of,
+      .enter = api.enter,
+      .leave =
+          [] {
+            void* before = nullptr;
+            return api.leave(&before);
+          },
       .describe = describe,
   };
 }
