@@ -54,7 +54,11 @@ static pn_guest_parts parts(const guest::Handlers& handlers) {
 }
 int pn_guest_handlers(const char* platform, pn_guest_parts* out) {
   return guarded(platform && out, "pn_guest_handlers: platform or out", [&] {
-    *out = parts(platforms::named(platform, "pn_guest_handlers").guest_handlers());
+    const platforms::Platform& on = platforms::named(platform, "pn_guest_handlers");
+    if (!on.guest_handlers)
+      throw_type_error(fmt::format(
+          "pn_guest_handlers: nobody knows how programs on {} would call the host", platform));
+    *out = parts(on.guest_handlers());
   });
 }
 static pn_guest_parts default_parts() { return parts(platforms::all()[0]->guest_handlers()); }

@@ -34,7 +34,8 @@ struct Platform {
   /// Makes the targets of Postern's own calls known to XLA. Throws Error. Null: nobody knows how
   /// its programs would call the host.
   void (*register_handlers)(const pjrt::Plugin& plugin);
-  /// What another XLA registers for its programs on this platform. Throws PluginError.
+  /// What another XLA registers for its programs on this platform. Throws PluginError. Null as the
+  /// one before.
   guest::Handlers (*guest_handlers)();
 };
 

@@ -24,7 +24,8 @@ constexpr Platform other(std::string_view name) {
           .require_machine = any_machine,
           .find_plugin = other_plugin,
           .make_client = other_client,
-          .register_handlers = nullptr};
+          .register_handlers = nullptr,
+          .guest_handlers = nullptr};
 }
 
 inline constexpr Platform rocm = other("rocm"), oneapi = other("oneapi"), tpu = other("tpu"),
