@@ -149,7 +149,7 @@ def groups(library, items):
 def page(library, header):
     """The Markdown of a header's page."""
     parsed = library.headers[header]
-    language = "c" if header.name == "c.h" else "c++"
+    language = "c" if header.name in ("c.h", "guest.h") else "c++"
     out = [
         f"# {header.name}",
         f"`#include <postern/{header.name}>`",

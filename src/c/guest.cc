@@ -1,6 +1,8 @@
 // The C interface: options, libraries, C++ functions, and programs of another XLA.
 #include "guest/guest.h"
 
+#include <postern/guest.h>
+
 #include "c/c_api.h"
 #include "core/check.h"
 #include "host/run_state.h"

@@ -4,6 +4,8 @@
 // entries and the number of calls.
 #include "c_hostile.h"
 
+#include <postern/guest.h>
+
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -138,7 +140,7 @@ void add_all() {
   add("pn_guest_device", pn_guest_device, [] { return std::tuple<>(); });
   add("pn_guest_platform", pn_guest_platform, [] { return std::tuple<>(); });
   add("pn_guest_handlers", pn_guest_handlers, [] {
-    return std::tuple{std::vector<const char*>{nullptr, "", "cpu", "cuda", "\xff\xfe"},
+    return std::tuple{std::vector<const char*>{nullptr, "", "cpu", "cuda", "rocm", "\xff\xfe"},
                       places<pn_guest_parts>()};
   });
   add("pn_guest_calls", pn_guest_calls, [] { return std::tuple<>(); });

@@ -2,6 +2,7 @@
 #include "functions.h"
 
 #include <nanobind/stl/string.h>
+#include <postern/guest.h>
 
 #include <unordered_map>
 #include <utility>

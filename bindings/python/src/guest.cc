@@ -1,7 +1,7 @@
 // The library's handlers for JAX's XLA as capsules, and what postern.jax asks beside.
 #include "guest.h"
 
-#include <postern/c.h>
+#include <postern/guest.h>
 
 #include <unordered_set>
 
