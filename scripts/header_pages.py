@@ -13,7 +13,7 @@ GROUPS = {
     "Operations": "ops arrange compare conv indexing linalg products random reduce signal sort nn"
     " initialize optimize",
     "Programs": "jit run program devices error file native record checkpoint",
-    "Host functions": "call pending host registry library pool c",
+    "Host functions": "call pending host registry library pool c guest",
     "Seeing": "tap hook live print check listen metrics serve",
     "Structure": "control transforms block",
     "Devices": "sharding shard cluster",
