@@ -13,8 +13,8 @@
  *       file = "client.py", line = 1 : i64, kind = "call", timeout = 2000000000 : i64}}
  *       : (tensor<3xf32>) -> tensor<3xf32>
  *
- * examples/guest/client.py is all of it, with a client in Python's ctypes alone. Errors are those
- * of postern/c.h.
+ * examples/guest/client.py is all of it, with a client in Python's ctypes alone. Every function
+ * that returns a pn_code fails as those of postern/c.h do; others never fail.
  */
 #ifndef POSTERN_GUEST_H
 #define POSTERN_GUEST_H

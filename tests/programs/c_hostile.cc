@@ -4,8 +4,6 @@
 // entries and the number of calls.
 #include "c_hostile.h"
 
-#include <postern/guest.h>
-
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -2,7 +2,7 @@
 // and whether the library is well afterwards.
 #pragma once
 #include <dlpack/dlpack.h>
-#include <postern/c.h>
+#include <postern/guest.h>
 
 #include <array>
 #include <climits>
