@@ -340,10 +340,10 @@ class Info:
 
 class Entry:
     """
-    For `register`: `function` gets arrays of its own, `finish` makes a tuple of results of what it returns (None: it is one; not of an array, where that is a `leaf`).
+    For `register`: `function` gets arrays of its own, `finish` makes a tuple of results of what it returns (None: it is one; not of an array, where that is a `leaf`). `fit(array, dtype)` makes another of an array that does not fit.
     """
 
-    def __init__(self, function: object, finish: object | None, leaf: bool) -> None: ...
+    def __init__(self, function: object, finish: object | None, leaf: bool, fit: object | None) -> None: ...
 
 def guard(context: Any, trace: Any) -> tuple[Any, Any]:
     """

@@ -46,10 +46,11 @@ nb::object own(nb::handle value) {
 
 /// What postern.jax registers. The arrays that `function` gets are its own. `finish` makes a tuple
 /// of results of what it returned; where that is `leaf`, an array or a scalar of NumPy's is the
-/// result as it is.
+/// result as it is. `fit` is asked for another array in place of one that does not fit.
 struct Entry {
   nb::object function, finish;
   bool leaf = false;
+  nb::object fit = nb::none();
 };
 
 /// A function, and what it wants.
@@ -101,10 +102,11 @@ class Traced {
   nb::object before_;
 };
 
-void take_result(const pn_firing& firing, std::size_t i, nb::handle value) {
+void take_result(const Entry& entry, const pn_firing& firing, std::size_t i, nb::handle value) {
   nb::object found;
   const pn_array& wanted = firing.results[i];
   if (write(wanted, value, found)) return;
+  if (!entry.fit.is_none() && write(wanted, entry.fit(found, dtype_of(wanted.dtype)), found)) return;
   nb::list dims;
   for (int axis = 0; axis < wanted.rank; ++axis) dims.append(wanted.dims[axis]);
   const nb::str told = nb::str("result {} must be {}{}, the function returned {}{}")
@@ -114,17 +116,19 @@ void take_result(const pn_firing& firing, std::size_t i, nb::handle value) {
 }
 
 /// Checks results, then writes them where the program reads them.
-void take_results(const pn_firing& firing, const nb::object& returned) {
+void take_results(const Entry& entry, const pn_firing& firing, const nb::object& returned) {
   const std::size_t count = firing.result_count;
   if (count == 0) return;
   const bool many = nb::isinstance<nb::tuple>(returned) || nb::isinstance<nb::list>(returned);
-  if (count == 1 && !(many && nb::len(returned) == 1)) return take_result(firing, 0, returned);
+  if (count == 1 && !(many && nb::len(returned) == 1))
+    return take_result(entry, firing, 0, returned);
   if (!many || nb::len(returned) != count) {
     const nb::str told = nb::str("the function must return {} results, it returned {}")
                              .format(count, returned.type().attr("__name__"));
     throw BadResult{told.c_str()};
   }
-  for (std::size_t i = 0; i < count; ++i) take_result(firing, i, nb::object(returned[i]));
+  for (std::size_t i = 0; i < count; ++i)
+    take_result(entry, firing, i, nb::object(returned[i]));
 }
 
 /// What a function is called with.
@@ -181,7 +185,7 @@ int enter(void* user, const pn_firing* firing) {
   }
   try {
     const auto& f = *static_cast<const Function*>(static_cast<Lent*>(user));
-    take_results(*firing, called(f, *firing));
+    take_results(f.entry, *firing, called(f, *firing));
     return PN_OK;
   } catch (const BadResult& e) {
     pn_fail(e.text.c_str());
@@ -293,13 +297,14 @@ void bind_functions(nb::module_& m) {
   nb::class_<Entry>(
       m, "Entry",
       "For `register`: `function` gets arrays of its own, `finish` makes a tuple of results of "
-      "what it returns (None: it is one; not of an array, where that is a `leaf`).")
+      "what it returns (None: it is one; not of an array, where that is a `leaf`). "
+      "`fit(array, dtype)` makes another of an array that does not fit.")
       .def(
           "__init__",
-          [](Entry* self, nb::object function, nb::object finish, bool leaf) {
-            new (self) Entry{function, finish, leaf};
+          [](Entry* self, nb::object function, nb::object finish, bool leaf, nb::object fit) {
+            new (self) Entry{function, finish, leaf, fit};
           },
-          nb::arg("function"), nb::arg("finish").none(), nb::arg("leaf"));
+          nb::arg("function"), nb::arg("finish").none(), nb::arg("leaf"), nb::arg("fit").none());
   m.def(
       "guard",
       [](nb::object context, nb::object trace) {

@@ -209,8 +209,53 @@ def test_results_that_are_spread_as_no_operand(cut):
     with pytest.raises(ValueError, match=r"a result of shape \(3,\), which no operand has"):
         row = jax.ShapeDtypeStruct((3,), jnp.float32)
         jax.jit(lambda x: pj.call(lambda v: v[0], row, x, partitioned=True))(cut)
-    with pytest.raises(NotImplementedError, match="partitioned and under vmap"):
-        jax.jit(jax.vmap(lambda r: pj.tap(r, lambda v: None, partitioned=True)))(cut)
+
+
+@pytest.mark.parametrize("jit", [True, False])
+def test_parts_of_the_elements_of_a_batch(seen, jit):
+    mesh = Mesh(DEVICES.ravel(), ("a",))
+    x = jax.device_put(jnp.asarray(X), NamedSharding(mesh, P("a")))
+    act = jax.jit if jit else lambda f: f
+    told = lambda v: seen.append(v.tolist())
+
+    act(jax.vmap(lambda column: pj.tap(column, told, partitioned=True), in_axes=1))(x)
+    pj.barrier()
+    assert sorted(seen) == [[v] for v in range(16)]  # a device has one row, each column is a part
+
+    seen.clear()
+    act(jax.vmap(lambda row: pj.tap(row, told, partitioned=True)))(x)
+    pj.barrier()
+    assert sorted(seen) == sorted(X.tolist() * 4)  # the batch is cut: each device shows all of it
+
+    seen.clear()
+
+    def shown(e, k):
+        pj.tap((e, k), lambda v: seen.append(float(v[0] + v[1])), partitioned=True)
+
+    act(jax.vmap(jax.vmap(shown, (0, None)), (1, None)))(x, jnp.float32(100))
+    pj.barrier()
+    assert sorted(set(seen)) == [100 + v for v in range(16)]
+
+
+@pytest.mark.parametrize("effect", ["pure", "unordered"])
+@pytest.mark.parametrize("jit", [True, False])
+def test_calls_with_parts_of_the_elements_of_a_batch(effect, jit):
+    mesh = Mesh(DEVICES.ravel(), ("a",))
+    x = jax.device_put(jnp.asarray(X), NamedSharding(mesh, P("a")))
+
+    @pj.with_info
+    def place(v, info):
+        assert v.shape == (1,)
+        return v + 100 * np.float32(info.part["a"])
+
+    f = jax.vmap(
+        lambda c: pj.call(place, like_of(c), c, effect=effect, partitioned=True), 1, out_axes=1
+    )
+    assert np.array_equal((jax.jit(f) if jit else f)(x), X + 100 * np.arange(4)[:, None])
+
+
+def like_of(x):
+    return jax.ShapeDtypeStruct(x.shape, x.dtype)
 
 
 def test_bad_options():

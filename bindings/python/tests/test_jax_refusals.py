@@ -123,9 +123,9 @@ def test_what_is_refused_while_jax_traces(act, error, text):
     "function, types, text, cause",
     [
         (
-            lambda v: np.float64(2),
+            lambda v: np.float16(2),
             F32,
-            r"result 0 must be float32\[\], the function returned float64\(\)",
+            r"result 0 must be float32\[\], the function returned float16\(\)",
             None,
         ),
         (lambda v: "text", F32, r"result 0 must be float32\[\]", None),

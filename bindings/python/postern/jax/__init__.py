@@ -34,7 +34,8 @@ from .._errors import CallbackError
 from . import _version
 
 with _version.all_there():
-    from . import _checks, _compat, _failures, _loops as _loops, _lowering, _starts as _starts
+    from . import _checks, _compat, _failures, _loops as _loops, _lowering, _packed
+    from . import _starts as _starts
     from ._blocks import block_path, has, overridden
     from ._calls import Site, arrays, call_p, caller, shown_p, types_of
     from ._functions import Entered, Info, Same, function_of, is_native
@@ -170,10 +171,14 @@ def call(
             "registered functions and capsules have `attributes`"
         )
     operands, structure = jax.tree.flatten((args, kwargs))
-    types, wanted = types_of("result_shape_dtypes", result_shape_dtypes)
+    packed = not is_native(fn)
+    types, wanted = types_of("result_shape_dtypes", result_shape_dtypes, packed=packed)
     axes = _axes(fn)
+    entered, given, carried = _packed.carried(
+        _entered(fn, structure, wanted, axes), arrays(f"call of '{told}'", operands, packed), types
+    )
     site = Site(
-        function_of(fn, _entered(fn, structure, wanted, axes), told),
+        function_of(fn, entered, told),
         told,
         *caller(),
         timeout=_checks.limit_of(timeout),
@@ -181,11 +186,12 @@ def call(
         pure=effect == "pure",
         vmap_method=vmap_method,
         own=_own(attributes),
-        results=types,
+        results=carried,
         partitioned=partitioned,
     )
-    given = [*arrays(f"call of '{site.name}'", operands), *_places(axes)]
-    return jax.tree.unflatten(wanted, _lowering.vary(call_p.bind(*given, site=site), given))
+    given += _places(axes)
+    made = _lowering.vary(call_p.bind(*given, site=site), given)
+    return jax.tree.unflatten(wanted, _packed.restored(made, types))
 
 
 def _entered(
@@ -201,7 +207,8 @@ def _entered(
             raise TypeError(f"the function must return {wanted}, it returned {got}")
         return tuple(leaves)
 
-    return Entered(_of_leaves(fn, structure), finish, wanted == _LEAF, axes=axes)
+    narrow = not typing.cast(typing.Any, jax.config).jax_enable_x64
+    return Entered(_of_leaves(fn, structure), finish, wanted == _LEAF, axes=axes, narrow=narrow)
 
 
 def _of_leaves(fn: typing.Any, structure: typing.Any) -> typing.Any:
@@ -286,8 +293,12 @@ def tap(
     leaves, structure = jax.tree.flatten(((value,), {}))
     file, line = caller()
     axes = () if derivatives else _axes(fn)
+    entered, given, _ = _packed.carried(
+        Entered(_of_leaves(fn, structure), axes=axes),
+        arrays(f"tap of '{told}'", leaves, packed=not is_native(fn) and not derivatives),
+    )
     site = Site(
-        function_of(fn, Entered(_of_leaves(fn, structure), axes=axes), told),
+        function_of(fn, entered, told),
         told,
         file,
         line,
@@ -297,7 +308,6 @@ def tap(
         paths=_paths(value) if is_native(fn) else (),
         partitioned=partitioned,
     )
-    given = arrays(f"tap of '{told}'", leaves)
     if derivatives:
         ((shown,), _) = jax.tree.unflatten(structure, shown_p.bind(*given, site=site))
         return shown

@@ -13,8 +13,8 @@ import jax
 import jax.export
 import numpy as np
 
-from . import _checks, _compat, _lowering, _parts, _version
-from ._functions import Function, Python, Registered, late
+from . import _checks, _compat, _lowering, _packed, _parts, _version
+from ._functions import Function, Python, Registered
 
 _TARGET = "postern_guest"
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -135,7 +135,7 @@ class Site:
         """The same for the function that a last operand says."""
         return dataclasses.replace(
             self,
-            function=late[typing.cast(Python, self.function).entered.info],
+            function=typing.cast(Python, self.function).entered.late,
             every=1,
             levels=tuple((size, (*mapped, False)) for size, mapped in self.levels),
             transforms=() if self.of_transforms else self.transforms,
@@ -212,10 +212,11 @@ def _of_parts(
     ctx: typing.Any, operands: typing.Any, results: typing.Any, site: Site, mesh: typing.Any
 ) -> typing.Any:
     if site.levels:
-        raise NotImplementedError(
-            f"postern.jax: {site} is partitioned and under vmap, whose axis XLA may cut: give it "
-            "vmap_method='expand_dims' or 'broadcast_all'"
-        )
+        (_, mapped), *inner = site.levels
+        types = tuple(_compat.ShapedArray(t.shape[1:], t.dtype) for t in results)
+        element = dataclasses.replace(site, levels=tuple(inner), results=types)
+        each = _parts.one_by_one(functools.partial(call_p.bind, site=element), mapped)
+        return _compat.lower_fun(each)(ctx, *operands)
     spread = _parts.like(str(site), ctx.avals_in, results)
     part = dataclasses.replace(site, function=site.function.on_mesh(mesh.axis_names))
 
@@ -257,7 +258,7 @@ def _primitive(name: str) -> typing.Any:
         function: typing.Any = site.function
         if not isinstance(function, Python):
             return run(jitted(site, True), *operands)
-        waiting = late[function.entered.info]
+        waiting = function.entered.late
         if site.partitioned:
             function = function.on_mesh(_compat.mesh_names(operands))
         number = waiting.expect(function, site, _compat.devices_of(operands))
@@ -284,8 +285,12 @@ def _in_front(operands: typing.Any, axes: typing.Any) -> tuple[int, list[typing.
 # --- what goes in
 
 
-def arrays(what: str, leaves: typing.Sequence[typing.Any]) -> list[typing.Any]:
-    """The leaves as what a program can hand to the host: of keys, their data. Raises TypeError."""
+def arrays(
+    what: str, leaves: typing.Sequence[typing.Any], packed: bool = False
+) -> list[typing.Any]:
+    """The leaves as what a program can hand to the host: of keys, their data. Raises TypeError,
+    also for elements of less than a byte, if not `packed`.
+    """
     made: list[typing.Any] = []
     for leaf in leaves:
         if isinstance(leaf, jax.core.Tracer) and _kind_of(leaf.dtype) is None:
@@ -305,35 +310,25 @@ def arrays(what: str, leaves: typing.Sequence[typing.Any]) -> list[typing.Any]:
                 f"postern.jax: {what} takes trees of arrays and numbers, got {leaf!r}; "
                 "what is none goes in by functools.partial"
             ) from e
-        _check_bits(what, array.dtype)
+        if not packed:
+            _packed.refuse(what, array.dtype)
         made.append(array)
     return made
 
 
-# What is asked of dtypes at each call that is traced costs as much as all that JAX does of it.
 @functools.lru_cache(maxsize=256)
 def _kind_of(dtype: typing.Any) -> str | None:
-    """What makes it another than most: "key", of JAX's random numbers, and "packed",
-    with less than a byte.
-    """
+    """What makes it another than most: "key", of JAX's random numbers, and "packed"."""
     if jax.numpy.issubdtype(dtype, jax.dtypes.prng_key):
         return "key"
-    return "packed" if str(dtype) in ("int2", "uint2", "int4", "uint4", "float4_e2m1fn") else None
-
-
-def _check_bits(what: str, dtype: typing.Any) -> None:
-    if _kind_of(dtype) == "packed":
-        raise TypeError(
-            f"postern.jax: {what} has an array of {dtype}, whose elements have less than a byte; "
-            "convert it by astype before"
-        )
+    return "packed" if _packed.carrier(dtype) else None
 
 
 def types_of(
-    what: str, tree: typing.Any, numbers: bool = False
+    what: str, tree: typing.Any, numbers: bool = False, packed: bool = True
 ) -> tuple[tuple[typing.Any, ...], typing.Any]:
     """The types that a tree of what has a shape and a dtype describes, and its structure.
-    `numbers`: these too.
+    `numbers`: these too. `packed`: with elements of less than a byte.
     Raises ValueError.
     """
     leaves, structure = jax.tree.flatten(tree)
@@ -359,7 +354,8 @@ def types_of(
                 f"postern.jax: {what} has a type of 64 bits, {leaf.dtype}, and jax_enable_x64 is "
                 f"off: switch it on, or ask for {dtype}"
             )
-        _check_bits(what, dtype)
+        if not packed:
+            _packed.refuse(what, dtype)
         types.append(_compat.ShapedArray(tuple(leaf.shape), dtype))
     return tuple(types), structure
 

@@ -130,7 +130,7 @@ class Entered:
     """How the library enters a Python function: `enter(*leaves)` with copies of the operands,
     and `info=` if it is to be told.
     `finish` makes a tuple of leaves of what it returned;
-    where that is one `leaf`, arrays need none.
+    where that is one `leaf`, arrays need none. `narrow`: JAX has no types of 64 bits.
     """
 
     enter: typing.Callable[..., typing.Any]
@@ -141,6 +141,11 @@ class Entered:
     mesh: tuple[str, ...] = ()  # of which the library tells
     transforms: tuple[str, ...] = ()
     given: tuple[bool, ...] | None = None
+    narrow: bool = False
+
+    @property
+    def late(self) -> Late:
+        return late[self.info, self.narrow]
 
     @property
     def entered(self) -> typing.Callable[..., typing.Any]:
@@ -189,11 +194,27 @@ class Native(Registered):
 _natives: weakref.WeakValueDictionary[tuple[Same, str], Native] = weakref.WeakValueDictionary()
 
 
+_OF_32_BITS = {
+    np.dtype(a): np.dtype(b) for a, b in zip(("f8", "c16", "i8", "u8"), ("f4", "c8", "i4", "u4"))
+}
+
+
+def _narrow(array: typing.Any, dtype: typing.Any) -> typing.Any:
+    """NumPy's types of 64 bits as JAX takes them where it has none."""
+    if _OF_32_BITS.get(array.dtype) != dtype:
+        return array
+    made = array.astype(dtype)
+    if dtype.kind in "iu" and not np.array_equal(made, array):
+        raise OverflowError(f"the function returned {array.dtype} that does not fit into {dtype}")
+    return made
+
+
 class Python(Registered):
     """A Python function."""
 
     def __init__(self, entered: Entered, name: str, of: typing.Any) -> None:
-        entry = _postern.Entry(entered.entered, entered.finish, entered.leaf)
+        fit = _narrow if entered.narrow else None
+        entry = _postern.Entry(entered.entered, entered.finish, entered.leaf, fit)
         super().__init__(entry, name, of, entered.info)
         self.entered, self._told, self._of = entered, name, of
 
@@ -227,8 +248,9 @@ class Late(Registered):
     for all: a last operand says which it is.
     """
 
-    def __init__(self, info: bool) -> None:
-        super().__init__(_postern.Entry(self._enter, None, False), "late", None, info)
+    def __init__(self, info: bool, narrow: bool) -> None:
+        fit = _narrow if narrow else None
+        super().__init__(_postern.Entry(self._enter, None, False, fit), "late", None, info)
         self._waiting: dict[int, tuple[Entered, int]] = {}  # and how often it is yet to be entered
         self._numbers = itertools.count()
 
@@ -262,7 +284,8 @@ class Late(Registered):
         return entered.finish(made)
 
 
-late = {told: Late(told) for told in (False, True)}  # by whether functions are told of the firing
+# By whether functions are told of the firing, and whether JAX has no types of 64 bits.
+late = {key: Late(*key) for key in itertools.product((False, True), repeat=2)}
 
 
 def function_of(fn: typing.Any, entered: Entered, name: str) -> Function:

@@ -55,6 +55,21 @@ def lower(
     )
 
 
+def one_by_one(
+    bind: typing.Callable[..., typing.Any], mapped: typing.Sequence[bool]
+) -> typing.Callable[..., typing.Any]:
+    """`bind` of each element of a batch: XLA may cut vmap's axis as well."""
+
+    def each(*operands: typing.Any) -> typing.Any:
+        def fire(batch: typing.Any) -> typing.Any:
+            given = iter(batch)
+            return bind(*(next(given) if m else x for x, m in zip(operands, mapped)))
+
+        return jax.lax.map(fire, [x for x, m in zip(operands, mapped) if m])
+
+    return each
+
+
 class _Forgets:
     """Lives as long as the program."""
 
