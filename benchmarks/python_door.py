@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import postern
+from jax.experimental import io_callback
 import postern.jax as pj
 import rows
 
@@ -164,6 +165,92 @@ def tracing():
         )
 
 
+def per_run(bodies, x, times, rounds=15):
+    """Microseconds of a run of each, with what it calls and shows."""
+
+    def runs(body):
+        f = jax.jit(body)
+
+        def act():
+            for _ in range(times):
+                f(x).block_until_ready()
+            jax.effects_barrier()
+
+        return act
+
+    return [t / times * 1e6 for t in race([runs(body) for body in bodies], rounds)]
+
+
+def one_call_a_run():
+    def ours(effect):
+        return lambda x: pj.call(increment, F32, x * 2, effect=effect)
+
+    def theirs(ordered):
+        return lambda x: io_callback(increment, F32, x * 2, ordered=ordered)
+
+    bodies = [
+        lambda x: x * 2 + 1,
+        ours("pure"),
+        lambda x: jax.pure_callback(increment, F32, x * 2),
+        ours("unordered"),
+        theirs(False),
+        ours("ordered"),
+        theirs(True),
+        lambda x: pj.tap(x * 2, lambda v: None) + 1,
+        lambda x: (jax.debug.callback(lambda v: None, x * 2), x * 2 + 1)[1],
+    ]
+    bare, pure, pure_callback, *pairs = per_run(bodies, jnp.float32(1), 200)
+    given = np.zeros((), np.float32)
+    (own,) = race([lambda: [increment(given) for _ in range(1000)]], 15)  # milliseconds
+    note = "a run of a small program that calls a Python function once"
+    report("run", pure, "us", "pure_callback", pure_callback, note)
+    report("run/bare", pure, "us", "program and function apart", bare + own * 1e3, note)
+    for name, peer, took, other in [
+        ("unordered", "io_callback", *pairs[:2]),
+        ("ordered", "io_callback, ordered", *pairs[2:4]),
+        ("tap", "debug.callback", *pairs[4:]),
+    ]:
+        report(f"run/{name}", took, "us", peer, other, note)
+
+
+def cut():
+    devices = jax.devices("cpu")
+    spread = jax.sharding.NamedSharding(
+        jax.sharding.Mesh(np.array(devices), ("x",)), jax.sharding.PartitionSpec("x")
+    )
+    x = jax.device_put(jnp.zeros(4 * len(devices)), spread)
+    like = jax.ShapeDtypeStruct(x.shape, x.dtype)
+
+    def shown(show):
+        return lambda x: (show(x * 2), x * 2 + 1)[1]
+
+    def debug(partitioned):
+        return shown(lambda x: jax.debug.callback(lambda v: None, x, partitioned=partitioned))
+
+    def tap(partitioned):
+        return shown(lambda x: pj.tap(x, lambda v: None, partitioned=partitioned))
+
+    took = per_run(
+        [
+            lambda x: pj.call(increment, like, x * 2),
+            lambda x: jax.pure_callback(increment, like, x * 2),
+            tap(False),
+            debug(False),
+            tap(True),
+            debug(True),
+        ],
+        x,
+        100,
+    )
+    note = f"a run of a small program that JAX cuts for {len(devices)} devices"
+    for name, peer, i in [
+        ("call", "pure_callback", 0),
+        ("tap", "debug.callback", 2),
+        ("tap_of_parts", "debug.callback(partitioned=True)", 4),
+    ]:
+        report(f"cut/{name}", took[i], "us", peer, took[i + 1], note)
+
+
 def devices():
     mesh, spec = (
         jax.sharding.Mesh(np.array(jax.devices("cpu")), ("x",)),
@@ -205,4 +292,6 @@ if __name__ == "__main__":
     calls(sys.argv[1])
     taps()
     tracing()
+    one_call_a_run()
+    cut()
     devices()
