@@ -839,7 +839,7 @@ def test_what_is_no_result_shape(wrong):
 
 
 @pytest.mark.parametrize(
-    "returned", [lambda v: (v, v), lambda v: v[:1], lambda v: v.astype(np.float64), lambda v: None]
+    "returned", [lambda v: (v, v), lambda v: v[:1], lambda v: v.astype(np.float16), lambda v: None]
 )
 def test_results_that_do_not_fit(returned):
     with pytest.raises(hcb.CallbackException, match="must"):
