@@ -106,7 +106,8 @@ void take_result(const Entry& entry, const pn_firing& firing, std::size_t i, nb:
   nb::object found;
   const pn_array& wanted = firing.results[i];
   if (write(wanted, value, found)) return;
-  if (!entry.fit.is_none() && write(wanted, entry.fit(found, dtype_of(wanted.dtype)), found)) return;
+  const nb::object& fit = entry.fit;
+  if (!fit.is_none() && write(wanted, fit(found, dtype_of(wanted.dtype)), found)) return;
   nb::list dims;
   for (int axis = 0; axis < wanted.rank; ++axis) dims.append(wanted.dims[axis]);
   const nb::str told = nb::str("result {} must be {}{}, the function returned {}{}")
@@ -127,8 +128,7 @@ void take_results(const Entry& entry, const pn_firing& firing, const nb::object&
                              .format(count, returned.type().attr("__name__"));
     throw BadResult{told.c_str()};
   }
-  for (std::size_t i = 0; i < count; ++i)
-    take_result(entry, firing, i, nb::object(returned[i]));
+  for (std::size_t i = 0; i < count; ++i) take_result(entry, firing, i, nb::object(returned[i]));
 }
 
 /// What a function is called with.
