@@ -254,6 +254,65 @@ def test_calls_with_parts_of_the_elements_of_a_batch(effect, jit):
     assert np.array_equal((jax.jit(f) if jit else f)(x), X + 100 * np.arange(4)[:, None])
 
 
+def partly(f, x):
+    """`f` of rows, whose columns JAX cuts."""
+    mesh = x.sharding.mesh
+    whole = jax.shard_map(f, mesh=mesh, in_specs=P("a"), out_specs=P("a"), axis_names={"a"})
+    out = jax.block_until_ready(jax.jit(whole)(x))
+    pj.barrier()
+    return out
+
+
+@pytest.mark.parametrize("options", [{}, {"mode": "async"}, {"every": 2}])
+def test_taps_in_a_shard_map_that_leaves_an_axis_to_jax(cut, seen, options):
+    @pj.with_info
+    def show(v, info):
+        seen.append((info.part["a"], v.tolist()))
+
+    def f(x):
+        def step(_, v):
+            return pj.tap(v, show, **options)
+
+        return jax.lax.fori_loop(0, 4, step, x) * 2
+
+    assert np.array_equal(partly(f, cut), 2 * X)
+    times = 2 if "every" in options else 4
+    assert sorted(seen) == [(0, X[:2].tolist())] * times + [(1, X[2:].tolist())] * times
+
+
+def test_prints_in_a_shard_map_that_leaves_an_axis_to_jax(cut, capfd):
+    partly(lambda x: (jax.vmap(lambda row: pj.print("row {}", row))(x), x)[1], cut)
+    assert sorted(capfd.readouterr().out.splitlines()) == sorted(f"row {row}" for row in X)
+
+
+def test_what_fails_in_a_shard_map_that_leaves_an_axis_to_jax(cut):
+    def fails(v):
+        raise KeyError("there")
+
+    with pytest.raises(postern.CallbackError, match="KeyError: 'there'"):
+        partly(lambda x: pj.tap(x, fails), cut)
+    for _ in range(2):  # the other part's
+        with contextlib.suppress(postern.Error):
+            pj.barrier()
+    pj.barrier()
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda x: pj.call(lambda v: v, like_of(x), x, effect="unordered"),
+        lambda x: pj.call(lambda v: v, like_of(x), x, effect="ordered"),
+        lambda x: pj.tap(x, print, ordered=True),
+        lambda x: pj.tap(x, print, partitioned=True),
+        lambda x: hcb.id_tap(print, x),
+    ],
+)
+def test_what_a_shard_map_must_name_all_axes_for(cut, act):
+    with pytest.raises(NotImplementedError, match="a shard_map that leaves b to JAX.* name all"):
+        partly(act, cut)
+    assert np.array_equal(partly(lambda x: pj.call(np.negative, like_of(x), x), cut), -X)
+
+
 def like_of(x):
     return jax.ShapeDtypeStruct(x.shape, x.dtype)
 

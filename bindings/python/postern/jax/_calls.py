@@ -158,6 +158,10 @@ def _lower(ctx: typing.Any, operands: typing.Any, results: typing.Any, site: Sit
     mesh = _compat.mesh_of_cut(ctx)
     if mesh is not None and not _compat.for_export(ctx):
         return _for_all(ctx, operands, results, site, mesh)
+    if not site.pure and (axes := _compat.axes_left(ctx)):
+        shown = not (site.results or site.ordered or site.partitioned)
+        bind = functools.partial(call_p.bind, site=site)
+        return _compat.lower_fun(_parts.first(str(site), bind, axes, shown))(ctx, *operands)
     if site.partitioned and _compat.devices_in(ctx) > 1:
         raise NotImplementedError(
             f"postern.jax: {site} is partitioned, in an artifact that does not say for which "

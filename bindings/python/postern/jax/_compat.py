@@ -227,6 +227,13 @@ def mesh_axes(ctx: typing.Any) -> list[tuple[typing.Any, int]]:
     return [(name, size) for name, size in within.mesh.shape.items() if name in manual]
 
 
+def axes_left(ctx: typing.Any) -> tuple[typing.Any, ...]:
+    """Those of shard_map's mesh that it leaves to JAX."""
+    within, manual = ctx.module_context.axis_context, [name for name, _ in mesh_axes(ctx)]
+    names = within.mesh.axis_names if hasattr(within, "manual_axes") else ()
+    return tuple(name for name in names if name not in manual)
+
+
 def mesh_position(ctx: typing.Any, axes: typing.Sequence[tuple[typing.Any, int]]) -> typing.Any:
     """Where the device that runs the program is on them, row-major, as a value of the program."""
     within = ctx.module_context.axis_context

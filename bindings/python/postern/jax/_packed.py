@@ -33,7 +33,7 @@ def refuse(what: str, dtype: typing.Any) -> None:
     if carrier(dtype):
         raise TypeError(
             f"postern.jax: {what} has an array of {dtype}, whose elements have less than a byte, "
-            "which functions of Python alone take, without `derivatives`: convert it by astype"
+            "which `call` and `tap` take for functions of Python, without `derivatives`: use astype"
         )
 
 

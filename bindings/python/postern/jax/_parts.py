@@ -70,6 +70,28 @@ def one_by_one(
     return each
 
 
+def first(
+    what: str, bind: typing.Callable[..., typing.Any], axes: tuple[typing.Any, ...], shown: bool
+) -> typing.Callable[..., typing.Any]:
+    """`bind` on the first of the devices that have a part, in a shard_map that leaves `axes` to
+    JAX. Raises NotImplementedError.
+    """
+    if not shown:
+        raise NotImplementedError(
+            f"postern.jax: {what} is in a shard_map that leaves {', '.join(map(str, axes))} to "
+            "JAX, where pure calls are made, and unordered taps and prints of all that is there: "
+            "name all axes of the mesh in axis_names"
+        )
+
+    def made(*operands: typing.Any) -> tuple[()]:
+        is_first = jax.lax.axis_index(axes) == 0
+        jax.lax.cond(is_first, lambda: (bind(*operands), ())[1], lambda: ())
+        return ()
+
+    spec = typing.cast(typing.Any, jax.sharding).PartitionSpec()
+    return jax.shard_map(made, in_specs=spec, out_specs=(), axis_names=set(axes), check_vma=False)
+
+
 class _Forgets:
     """Lives as long as the program."""
 
