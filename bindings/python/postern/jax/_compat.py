@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import functools
 import gc
 import importlib
@@ -47,7 +48,6 @@ EvalTrace = core.EvalTrace
 abstract_token = core.abstract_token
 pvary = core.pvary
 build_ffi_lowering_function = ffi.build_ffi_lowering_function
-callback_sharding = callback._callback_op_sharding
 SdyArrayList = mlir.SdyArrayList
 lower_fun = mlir.lower_fun
 TokenSet = mlir.TokenSet
@@ -225,6 +225,14 @@ def mesh_axes(ctx: typing.Any) -> list[tuple[typing.Any, int]]:
     # With those of an outer shard_map.
     manual = within.manual_axes | set(jax.sharding.get_abstract_mesh().manual_axes)
     return [(name, size) for name, size in within.mesh.shape.items() if name in manual]
+
+
+def callback_sharding(within: typing.Any, results: typing.Sequence[typing.Any]) -> typing.Any:
+    """Of a custom call that each device makes, or one of them, as JAX has it for its callbacks."""
+    if hasattr(within, "manual_axes"):  # before JAX 0.10 without those of an outer shard_map
+        outer = frozenset(jax.sharding.get_abstract_mesh().manual_axes)
+        within = dataclasses.replace(within, manual_axes=within.manual_axes | outer)
+    return callback._callback_op_sharding(within, None, results)
 
 
 def axes_left(ctx: typing.Any) -> tuple[typing.Any, ...]:

@@ -92,7 +92,7 @@ def _set_sharding(ctx: typing.Any, call: typing.Any, results: typing.Any, what: 
     """
     within = ctx.module_context.axis_context
     sharding = (
-        _compat.callback_sharding(within, None, results)
+        _compat.callback_sharding(within, results)
         if getattr(within, "num_devices", 2) != 1
         else None
     )

@@ -89,7 +89,7 @@ def first(
         return ()
 
     spec = typing.cast(typing.Any, jax.sharding).PartitionSpec()
-    return jax.shard_map(made, in_specs=spec, out_specs=(), axis_names=set(axes), check_vma=False)
+    return jax.shard_map(made, in_specs=spec, out_specs=(), check_vma=False)
 
 
 class _Forgets:
