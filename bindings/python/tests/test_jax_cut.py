@@ -211,10 +211,17 @@ def test_results_that_are_spread_as_no_operand(cut):
         jax.jit(lambda x: pj.call(lambda v: v[0], row, x, partitioned=True))(cut)
 
 
+@pytest.fixture(params=["Auto", "Explicit"])
+def rows(request):
+    """X, a row on each device."""
+    kind = AxisType.Explicit if request.param == "Explicit" else AxisType.Auto
+    mesh = Mesh(DEVICES.ravel(), ("a",), axis_types=(kind,))
+    return jax.device_put(jnp.asarray(X), NamedSharding(mesh, P("a")))
+
+
 @pytest.mark.parametrize("jit", [True, False])
-def test_parts_of_the_elements_of_a_batch(seen, jit):
-    mesh = Mesh(DEVICES.ravel(), ("a",))
-    x = jax.device_put(jnp.asarray(X), NamedSharding(mesh, P("a")))
+def test_parts_of_the_elements_of_a_batch(rows, seen, jit):
+    x = rows
     act = jax.jit if jit else lambda f: f
     told = lambda v: seen.append(v.tolist())
 
@@ -239,10 +246,7 @@ def test_parts_of_the_elements_of_a_batch(seen, jit):
 
 @pytest.mark.parametrize("effect", ["pure", "unordered"])
 @pytest.mark.parametrize("jit", [True, False])
-def test_calls_with_parts_of_the_elements_of_a_batch(effect, jit):
-    mesh = Mesh(DEVICES.ravel(), ("a",))
-    x = jax.device_put(jnp.asarray(X), NamedSharding(mesh, P("a")))
-
+def test_calls_with_parts_of_the_elements_of_a_batch(rows, effect, jit):
     @pj.with_info
     def place(v, info):
         assert v.shape == (1,)
@@ -251,7 +255,7 @@ def test_calls_with_parts_of_the_elements_of_a_batch(effect, jit):
     f = jax.vmap(
         lambda c: pj.call(place, like_of(c), c, effect=effect, partitioned=True), 1, out_axes=1
     )
-    assert np.array_equal((jax.jit(f) if jit else f)(x), X + 100 * np.arange(4)[:, None])
+    assert np.array_equal((jax.jit(f) if jit else f)(rows), X + 100 * np.arange(4)[:, None])
 
 
 def partly(f, x):

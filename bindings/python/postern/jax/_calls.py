@@ -161,7 +161,7 @@ def _lower(ctx: typing.Any, operands: typing.Any, results: typing.Any, site: Sit
     if not site.pure and (axes := _compat.axes_left(ctx)):
         shown = not (site.results or site.ordered or site.partitioned)
         bind = functools.partial(call_p.bind, site=site)
-        return _compat.lower_fun(_parts.first(str(site), bind, axes, shown))(ctx, *operands)
+        return _compat.lower_bare(_parts.first(str(site), bind, axes, shown), ctx, operands)
     if site.partitioned and _compat.devices_in(ctx) > 1:
         raise NotImplementedError(
             f"postern.jax: {site} is partitioned, in an artifact that does not say for which "
@@ -220,7 +220,7 @@ def _of_parts(
         types = tuple(_compat.ShapedArray(t.shape[1:], t.dtype) for t in results)
         element = dataclasses.replace(site, levels=tuple(inner), results=types)
         each = _parts.one_by_one(functools.partial(call_p.bind, site=element), mapped)
-        return _compat.lower_fun(each)(ctx, *operands)
+        return _compat.lower_bare(each, ctx, operands)
     spread = _parts.like(str(site), ctx.avals_in, results)
     part = dataclasses.replace(site, function=site.function.on_mesh(mesh.axis_names))
 

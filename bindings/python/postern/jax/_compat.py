@@ -298,6 +298,13 @@ def bare(types: typing.Iterable[typing.Any]) -> tuple[typing.Any, ...]:
     return tuple(ShapedArray(t.shape, t.dtype) for t in types)
 
 
+def lower_bare(
+    fun: typing.Callable[..., typing.Any], ctx: typing.Any, operands: typing.Sequence[typing.Any]
+) -> typing.Any:
+    """What `fun` makes of operands, however they are spread."""
+    return lower_fun(fun)(ctx.replace(avals_in=bare(ctx.avals_in)), *operands)
+
+
 def takes_devices(primitive: typing.Any) -> None:
     """Its lowering asks which devices the program is for."""
     dispatch.prim_requires_devices_during_lowering.add(primitive)
