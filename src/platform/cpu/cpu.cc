@@ -31,8 +31,9 @@ constexpr Flags flags[] = {
     {pjrt::required_api_minor, pjrt::tested_api_minor,
      "--xla_cpu_collective_call_warn_stuck_timeout_seconds=2147483647 "
      "--xla_cpu_collective_call_terminate_timeout_seconds=2147483647 "},
-    // Compiling a sum beside a product ends the process there: of YNNPACK's fusions only products.
-    {106, 106, "--xla_cpu_experimental_ynn_fusion_type=LIBRARY_FUSION_TYPE_DOT "},
+    // Compiling a product and what stands beside it, a sum or another product, ends the process
+    // there: YNNPACK gets single products, and fuses nothing.
+    {106, 106, "--xla_cpu_experimental_ynn_fusion_type=LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT "},
 };
 
 /// Sets them while it lives. What the user gave comes after them and wins.
