@@ -15,13 +15,16 @@ import jax
 from .. import _postern
 from . import _compat
 
+#: Platforms whose programs raise what failed where they are started. On others it is in results,
+#: at which nobody may look.
+_RAISE = {"cpu"}
 _given: dict[int, weakref.WeakSet[typing.Any]] = {}  # to the fast path, by the function
 _back: weakref.WeakSet[typing.Any] = weakref.WeakSet()
 
 
 def _may_start(program: typing.Any, function: typing.Any) -> bool:
     """Whether the fast path may start it from now on: asked for each run by JAX's Python."""
-    if function is None or program in _back:
+    if function is None or program in _back or program.backend.platform not in _RAISE:
         return False
     of = _wrapped(function)
     if id(of) not in _given:
