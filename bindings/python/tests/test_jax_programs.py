@@ -422,3 +422,15 @@ def test_other_platforms_are_refused_by_name():
     f = jax.jit(lambda x: pj.call(add_one, F32, x, name="reader"))
     with pytest.raises(NotImplementedError, match="call 'reader' at .* is lowered for tpu: "):
         f.trace(F32).lower(lowering_platforms=("tpu",))
+
+
+def test_a_function_that_is_called_again_is_lowered_once():
+    f = lambda x: x + 1
+    before = set(postern.registered())
+    lowered = jax.jit(lambda x: sum(pj.call(f, F32, x + i) for i in range(5))).lower(1.0)
+    assert len(set(postern.registered()) - before) == 1
+    assert float(lowered.compile()(jnp.float32(1))) == 20
+    others = [lambda x: x, lambda x: x]  # of one place, and others
+    second = jax.jit(lambda x: [pj.call(g, F32, x) for g in others]).lower(1.0)
+    assert len(set(postern.registered()) - before) == 3
+    del lowered, second

@@ -23,6 +23,7 @@ import contextlib
 import contextvars
 import functools
 import typing
+import weakref
 
 import jax
 import numpy as np
@@ -38,7 +39,7 @@ with _version.all_there():
     from . import _starts as _starts
     from ._blocks import block_path, has, overridden
     from ._calls import Site, arrays, call_p, caller, shown_p, types_of
-    from ._functions import Entered, Info, Same, function_of, is_native
+    from ._functions import Entered, Function, Info, Same, function_of, is_native
     from ._guard import ReentryError, refuse_forked, refuse_inside
 
 __all__ = [
@@ -174,11 +175,10 @@ def call(
     packed = not is_native(fn)
     types, wanted = types_of("result_shape_dtypes", result_shape_dtypes, packed=packed)
     axes = _axes(fn)
-    entered, given, carried = _packed.carried(
-        _entered(fn, structure, wanted, axes), arrays(f"call of '{told}'", operands, packed), types
-    )
+    operands = arrays(f"call of '{told}'", operands, packed)
+    function, given, carried = _function(fn, told, structure, wanted, axes, operands, types)
     site = Site(
-        function_of(fn, entered, told),
+        function,
         told,
         *caller(),
         timeout=_checks.limit_of(timeout),
@@ -194,8 +194,37 @@ def call(
     return jax.tree.unflatten(wanted, _packed.restored(made, types))
 
 
+# Of those that are called again as they were JAX lowers the call once.
+_made: weakref.WeakValueDictionary[typing.Any, Function] = weakref.WeakValueDictionary()
+
+
+def _function(
+    fn: typing.Any,
+    told: str,
+    structure: typing.Any,
+    wanted: typing.Any,
+    axes: tuple[str, ...],
+    operands: list[typing.Any],
+    types: tuple[typing.Any, ...],
+) -> tuple[Function, list[typing.Any], tuple[typing.Any, ...]]:
+    """The function that a call enters, and its operands and types as they stand in the program."""
+    narrow = not typing.cast(typing.Any, jax.config).jax_enable_x64
+    key = None
+    if not is_native(fn) and not _packed.any_of((*operands, *types)):
+        key = (Same(fn), told, structure, wanted, axes, narrow)
+        if (known := _made.get(key)) is not None:
+            return known, operands, types
+    entered, given, carried = _packed.carried(
+        _entered(fn, structure, wanted, axes, narrow), operands, types
+    )
+    function = function_of(fn, entered, told)
+    if key is not None:
+        function = _made.setdefault(key, function)
+    return function, given, carried
+
+
 def _entered(
-    fn: typing.Any, structure: typing.Any, wanted: typing.Any, axes: tuple[str, ...]
+    fn: typing.Any, structure: typing.Any, wanted: typing.Any, axes: tuple[str, ...], narrow: bool
 ) -> Entered:
     """`fn` as a function of leaves, and the check of what it returns."""
 
@@ -207,7 +236,6 @@ def _entered(
             raise TypeError(f"the function must return {wanted}, it returned {got}")
         return tuple(leaves)
 
-    narrow = not typing.cast(typing.Any, jax.config).jax_enable_x64
     return Entered(_of_leaves(fn, structure), finish, wanted == _LEAF, axes=axes, narrow=narrow)
 
 

@@ -29,6 +29,11 @@ def carrier(dtype: typing.Any) -> typing.Any:
     return _CARRIERS.get(str(dtype))
 
 
+def any_of(values: typing.Iterable[typing.Any]) -> bool:
+    """Whether one of these arrays or types needs one."""
+    return any(carrier(v.dtype) for v in values)
+
+
 def refuse(what: str, dtype: typing.Any) -> None:
     if carrier(dtype):
         raise TypeError(
@@ -44,7 +49,7 @@ def carried(
 ) -> tuple[Entered, list[typing.Any], tuple[typing.Any, ...]]:
     """The function, operands and types of results as they stand in the program."""
     given, wanted = [x.dtype for x in operands], [t.dtype for t in results]
-    if not any(map(carrier, (*given, *wanted))):
+    if not any_of((*operands, *results)):
         return entered, list(operands), tuple(results)
     inner, close = entered.enter, entered.finish
 
