@@ -6,6 +6,7 @@
 
 #include <postern/devices.h>
 #include <postern/native.h>
+#include <postern/ops.h>
 #include <postern/transforms.h>
 
 #include <algorithm>
