@@ -98,7 +98,7 @@ void meet(const void* place, const XLA_FFI_CallFrame* frame, int device, std::in
   if (is_first && has_failed(m, run))
     throw Error(ErrorCode::cancelled, "postern: the program failed on another device");
   const std::shared_ptr<Outcome> outcome =
-      is_first ? std::make_shared<Outcome>(place, run, std::vector<int>{}) : *found;
+      is_first ? std::make_shared<Outcome>(Outcome{place, run, {}}) : *found;
   outcome->devices.push_back(device);
   if (is_first) {
     m.outcomes.push_back(outcome);

@@ -61,7 +61,7 @@ const Platform& named(std::string_view name, std::string_view what) {
 const Platform& asked_for(std::string_view name, std::string_view what, std::string_view plugin) {
   if (found(name) || (plugin.empty() && !environment("POSTERN_PLUGIN"))) return named(name, what);
   const std::scoped_lock lock(users().guard);
-  Made& made = users().made.emplace_back(std::string(name), Platform{});
+  Made& made = users().made.emplace_back(Made{std::string(name), {}});
   made.platform = other(made.name);
   return made.platform;
 }
