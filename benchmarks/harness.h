@@ -117,6 +117,7 @@ void control(Report&);
 void simulators(Report&);
 void linalg(Report&);
 void shards(Report&);
+void platforms(Report&);
 void threads(Report&);
 void gpu(Report&);
 void failure(Report&);

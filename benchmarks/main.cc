@@ -43,6 +43,7 @@ constexpr bench::Benchmark benchmarks[] = {
     {"failure", "from an exception on one device to the error at the caller", bench::failure, 8},
     {"processes", "sums and halos between processes beside MPI in C", bench::processes},
     {"staged", "what stages add, and their memory", bench::staged},
+    {"platforms", "a program of another platform as a site and as a stage", bench::platforms},
     {"gpu", "calls and taps on a GPU, where there is one", bench::gpu},
     {"bridge", "calls that a host's own threads answer", bench::bridge},
     {"python", "runs and calls of the Python package, and what packages make of it", bench::python},

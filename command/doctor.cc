@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "commands.h"
 
@@ -40,6 +41,23 @@ Check self_test() {
           "the plug-in is not to be trusted"};
 }
 
+/// What the process has of one platform.
+void check_platform(const pn::PluginInfo& plugin, std::vector<Check>& checks) {
+  const std::vector<pn::DeviceInfo> devices = pn::devices(plugin.platform);
+  checks.push_back({"plug-in", plugin.path, ""});
+  checks.push_back({"PJRT", fmt::format("{}.{}", plugin.api_major, plugin.api_minor), ""});
+  checks.push_back({"devices", fmt::format("{} of kind {}", devices.size(), plugin.platform), ""});
+  checks.push_back(plugin.calls_back
+                       ? Check{"calls", "compiled programs can call functions of the process", ""}
+                       : Check{"calls",
+                               "compiled programs cannot call back: those with calls run in stages",
+                               ""});
+  checks.push_back({"extensions", fmt::format("{}", fmt::join(plugin.extensions, ", ")), ""});
+  checks.push_back({"memory", fmt::format("{}", fmt::join(plugin.memory_kinds, ", ")), ""});
+  const pn::DeviceScope there(devices.front().ordinal);
+  checks.push_back(self_test());
+}
+
 Check cache() {
   const char* folder = std::getenv("POSTERN_CACHE_DIR");
   if (!folder || !*folder)
@@ -58,19 +76,10 @@ Check cache() {
 int doctor(bool json) {
   std::vector<Check> checks{{"postern", POSTERN_VERSION, ""}};
   try {
-    const pn::PluginInfo plugin = pn::plugin_info();
-    checks.push_back({"plug-in", plugin.path, ""});
-    checks.push_back({"PJRT", fmt::format("{}.{}", plugin.api_major, plugin.api_minor), ""});
-    checks.push_back(
-        {"devices", fmt::format("{} of kind {}", pn::devices().size(), plugin.platform), ""});
-    checks.push_back(
-        plugin.calls_back
-            ? Check{"calls", "compiled programs can call functions of the process", ""}
-            : Check{"calls", "compiled programs cannot call back: those with calls run in stages",
-                    ""});
-    checks.push_back({"extensions", fmt::format("{}", fmt::join(plugin.extensions, ", ")), ""});
-    checks.push_back({"memory", fmt::format("{}", fmt::join(plugin.memory_kinds, ", ")), ""});
-    checks.push_back(self_test());
+    std::string last;
+    for (const pn::DeviceInfo& device : pn::devices())
+      if (std::exchange(last, device.kind) != device.kind)
+        check_platform(pn::plugin_info(device.kind), checks);
   } catch (const std::exception& e) {
     checks.push_back(
         {"plug-in", e.what(),

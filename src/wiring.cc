@@ -15,6 +15,7 @@
 namespace postern::internal {
 
 constinit const Evaluator evaluator{run::evaluate_equation, run::evaluate_program};
+constinit const Elsewhere elsewhere{run::call_on_device, run::trace_for_device};
 
 constinit const ResidualAccess residual_access{
     write_residuals,     read_residuals, free_residuals,  run::write_residuals,

@@ -15,13 +15,20 @@ namespace postern {
 /// POSTERN_CACHE_DIR, POSTERN_TF32) or the default; of a field that is not, zero has the meaning
 /// said beside it.
 struct Config {
-  /// How many devices the CPU shows; default 1.
+  /// How many devices the CPU shows, each of them where several platforms are CPUs; default 1.
   int cpu_devices = 0;
   /// "cpu" (default) or "cuda"; "rocm", "oneapi", "tpu", "metal", "tt"; with a plug-in any other
   /// name. Where Postern does not know how programs call the host they run in stages.
   std::string platform = {};
   /// Path of a PJRT plug-in; default: the one for the platform, see docs/devices.md.
   std::string plugin = {};
+  /// In place of both, all platforms that the process uses, the default one first: names, or
+  /// "name=file" with a plug-in, whose devices then are of that name. POSTERN_PLATFORM may be such
+  /// a list too, with commas; POSTERN_PLUGIN is that of the first. `devices` numbers their devices
+  /// on.
+  ///
+  ///   pn::configure({.platforms = {"cuda", "cpu", "newer=/opt/xla/cpu_plugin.so"}});
+  std::vector<std::string> platforms = {};
   /// Where compiled programs are kept on disk; default: nowhere.
   std::string cache_dir = {};
   /// Levels of host functions that run programs; default 32.
@@ -61,13 +68,16 @@ POSTERN_API void configure(const Config& config, Place place = Place::current())
 
 struct DeviceInfo {
   int ordinal;
-  std::string kind;  // "cpu", "cuda"
+  std::string kind;  // "cpu", "cuda": the platform
 };
 /// Returns the devices that programs can use; the first use makes them. Throws PluginError when
 /// there is no plug-in that can be used, TypeError for a platform that there is not.
 POSTERN_API std::vector<DeviceInfo> devices();
+/// Returns those of one platform. Throws TypeError for one that the process does not use.
+POSTERN_API std::vector<DeviceInfo> devices(const std::string& platform,
+                                            Place place = Place::current());
 
-/// The XLA plug-in that programs of this process are compiled by and run in.
+/// A plug-in that programs of this process are compiled by and run in.
 struct PluginInfo {
   std::string path;
   std::string platform;                   // "cpu", "cuda"; of others what Config::platform says
@@ -79,6 +89,9 @@ struct PluginInfo {
 /// Throws PluginError when there is none that can be used, TypeError for a platform that there is
 /// not.
 POSTERN_API PluginInfo plugin_info();
+/// Returns that of one platform; without a name that of the default one. Throws TypeError for one
+/// that the process does not use.
+POSTERN_API PluginInfo plugin_info(const std::string& platform, Place place = Place::current());
 
 /// Waits for everything that was started before it, on all devices and from all threads; then
 /// throws the first failure that nobody has seen yet (CallbackError, with the others listed).

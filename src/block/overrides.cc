@@ -83,7 +83,7 @@ std::string refusal(const Override& o, const Question& q) {
   if (o.only_on && o.only_on != q.platform) return fmt::format("it is for {}", o.platform);
   if (o.when && !o.when(q.config.object.get(), q.operands)) return "its condition declines";
   if (o.keeps_default) return "";
-  if (!o.program && !q.called && !native_calls.load(std::memory_order_relaxed))
+  if (!o.program && !q.called && !platforms::used_here().calls_back)
     return "the plug-in cannot enter native code";
   if (q.batched && !o.program && !o.batch)
     return "the block is batched and it has no batching method";
@@ -134,7 +134,7 @@ static std::optional<OverridePtr> latest(const Question& q, std::vector<std::str
 OverridePtr choose(const Question& q, std::vector<std::string>* why) {
   ensure_cumulative();
   std::optional<OverridePtr> found = latest(q, why);
-  const bool enters = q.called || native_calls.load(std::memory_order_relaxed);
+  const bool enters = q.called || platforms::used_here().calls_back;
   if (!found && q.platform && enters && own_overrides.open(q.config.name, *q.platform))
     found = latest(q, why);
   return found.value_or(nullptr);
@@ -181,7 +181,6 @@ std::vector<std::uint64_t>*& recorded() {
   thread_local std::vector<std::uint64_t>* list = nullptr;
   return list;
 }
-std::atomic<bool> native_calls{true};
 
 }  // namespace postern::internal::blocks
 

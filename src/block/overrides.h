@@ -55,9 +55,6 @@ std::uint64_t& met();
 /// that fail while loading.
 std::vector<std::uint64_t>*& recorded();
 
-/// Whether the plug-in can enter kernels and targets; the runtime says so.
-extern std::atomic<bool> native_calls;
-
 /// While it lives, what this thread adds is Postern's own: it comes before whatever others have
 /// added, and changes no decision.
 class OwnScope {

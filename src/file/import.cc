@@ -102,9 +102,9 @@ std::optional<std::size_t> platform_position(std::span<const std::string> names)
 std::string objection_to(const std::string& text) {
   constexpr int too_many = 10'000;
   try {
-    run::Runtime& runtime = run::Runtime::get();
-    if (runtime.platform().on_host)
-      static_cast<void>(runtime.client(0).compile(text, {.num_replicas = too_many}));
+    const run::Backend& backend = *run::Runtime::get().backends().front();
+    if (backend.platform().on_host)
+      static_cast<void>(backend.clients[0].compile(text, {.num_replicas = too_many}));
   } catch (const Error& e) {
     return e.what();
   }

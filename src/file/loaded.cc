@@ -121,10 +121,22 @@ Tensors traced(const detail::LoadedProgram& program, std::span<const Tensor> arg
   return custom_vjp(f, forward, backward)(Tensors(arguments.begin(), arguments.end()));
 }
 
-/// Whether it is for whatever sizes come, or for how the arguments lie over devices.
+/// Whether they lie over devices, or on another platform than the default one, or that one cannot
+/// call what the program calls.
+bool are_elsewhere(const detail::LoadedProgram& program, std::span<const Tensor> arguments) {
+  if (std::ranges::any_of(arguments, run::sharding_of)) return true;
+  const run::Backend& usual = *run::Runtime::get().backends().front();
+  if (!usual.used.calls_back && !program.sites.empty()) return true;
+  if (!run::several_platforms) return false;
+  std::vector<const Tensor*> pointers;
+  for (const Tensor& t : arguments) pointers.push_back(&t);
+  return !usual.has(run::home_of(pointers).device);
+}
+
+/// Whether it is for whatever sizes come, or for where the arguments lie.
 bool is_jitted(const detail::LoadedProgram& program, std::span<const Tensor> arguments) {
   const bool alone = program.module->partitioned() || !program.module->global_inputs.empty();
-  return program.is_traced() || (!alone && std::ranges::any_of(arguments, run::sharding_of));
+  return program.is_traced() || (!alone && are_elsewhere(program, arguments));
 }
 
 /// The program for what comes.
@@ -151,7 +163,10 @@ const std::shared_ptr<const run::CompiledProgram>& compiled(const detail::Loaded
   require_devices(program);
   program.compiling([&] {
     std::shared_ptr<const run::ProgramModule> module = program.module;
-    const platforms::Platform& platform = run::Runtime::get().platform();
+    int device = 0;
+    if (!module->devices.empty()) device = module->devices.front();
+    const run::AtDevice there(run::Runtime::get().backend_of(device));
+    const platforms::Platform& platform = platforms::current();
     for (const std::string& handler : program.handlers) run::require_handler(handler, platform);
     if (!program.blocks.empty()) {
       run::ProgramModule chosen = *module;

@@ -27,19 +27,20 @@ struct LastRun {
 };
 extern constinit thread_local LastRun last_run;
 
-/// Returns the state of the run that a frame is of; null if Postern did not start it.
-[[gnu::always_inline]] inline RunState* run_of(const XLA_FFI_CallFrame* frame) {
+/// Returns the state of the run that a frame of that plug-in is of; null if Postern did not start
+/// it.
+[[gnu::always_inline]] inline RunState* run_of(const XLA_FFI_CallFrame* frame, int plugin) {
   const std::int64_t id = pjrt::run_id(frame);
   if (id > 0 && id == last_run.id) [[likely]]
     return last_run.state;
-  auto* const run = static_cast<RunState*>(pjrt::user_data(frame, run_state_type));
+  auto* const run = static_cast<RunState*>(pjrt::user_data(frame, run_state_types[plugin]));
   const bool known = run && id > 0 && run->mark == id;
   last_run = {known ? id : 0, run, FloatState::now()};
   return run;
 }
 
-[[gnu::always_inline]] inline Called find_called(XLA_FFI_CallFrame* frame) {
-  RunState* const run = run_of(frame);
+[[gnu::always_inline]] inline Called find_called(XLA_FFI_CallFrame* frame, int plugin) {
+  RunState* const run = run_of(frame, plugin);
   if (!run) [[unlikely]]
     return {.error = pjrt::make_error(frame, ErrorCode::failed_precondition,
                                       "postern_call: the program was not started by Postern")};
@@ -93,8 +94,8 @@ struct RunQuery {
   void* answer = nullptr;
   XLA_FFI_Error* error = nullptr;
 };
-inline RunQuery run_query(XLA_FFI_CallFrame* frame) {
-  const RunState* const run = run_of(frame);
+inline RunQuery run_query(XLA_FFI_CallFrame* frame, int plugin) {
+  const RunState* const run = run_of(frame, plugin);
   const auto results = pjrt::results(frame);
   if (run && results.size() == 1 && results[0]->dtype == XLA_FFI_DataType_PRED && results[0]->data)
     return {run, results[0]->data, nullptr};

@@ -12,7 +12,7 @@
 
 namespace postern::internal::host {
 
-std::int64_t run_state_type = 0;
+std::int64_t run_state_types[most_plugins] = {};
 constinit thread_local LastRun last_run;
 
 namespace {
@@ -133,12 +133,11 @@ XLA_FFI_Error* pass_by(XLA_FFI_CallFrame* frame, RunState& run, const HostSite& 
   return nullptr;
 }
 
-}  // namespace
-
+template <int plugin>
 XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
   if (frame->extension_start && pjrt::answer_metadata(frame)) [[unlikely]]
     return nullptr;
-  const Called called = find_called(frame);
+  const Called called = find_called(frame, plugin);
   if (!called.site) [[unlikely]]
     return called.error;
   RunState* const run = called.run;
@@ -158,13 +157,23 @@ XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
   return stopped(frame);
 }
 
+template <int plugin>
 XLA_FFI_Error* handle_ask(XLA_FFI_CallFrame* frame) {
   if (frame->extension_start && pjrt::answer_metadata(frame)) [[unlikely]]
     return nullptr;
-  const RunQuery query = run_query(frame);
+  const RunQuery query = run_query(frame, plugin);
   if (query.run)
     *static_cast<bool*>(query.answer) = !query.run->stop.load(std::memory_order_relaxed);
   return query.error;
 }
+
+constexpr Targets targets[most_plugins] = {{handle_call<0>, handle_ask<0>},
+                                           {handle_call<1>, handle_ask<1>},
+                                           {handle_call<2>, handle_ask<2>},
+                                           {handle_call<3>, handle_ask<3>}};
+
+}  // namespace
+
+Targets targets_of(int plugin) { return targets[plugin]; }
 
 }  // namespace postern::internal::host

@@ -17,6 +17,7 @@
 #include "core/log.h"
 #include "host/call_handle.h"
 #include "host/executor.h"
+#include "host/failure_text.h"
 #include "host/limit.h"
 #include "host/spin.h"
 #include "host/timeline.h"
@@ -44,8 +45,8 @@ std::exception_ptr PendingCalls::in_words(ErrorCode code, const Job& job,
 void PendingCalls::tell_nobody(const Job& job) noexcept {
   try {
     if (job.told && !job.abandoned) return keep_unobserved(job.told);
-    const std::string text =
-        fmt::format("{} on device {}: {}", describe(*job.spec), job.device, job.why_late());
+    const std::string text = fmt::format("{} on device {}: {}", describe(*job.spec),
+                                         device_name(job.device), job.why_late());
     keep_unobserved(std::make_exception_ptr(TimeoutError(
         ErrorCode::timeout, text, {job.spec->name, job.spec->place}, job.device, nullptr)));
   } catch (...) {

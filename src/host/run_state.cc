@@ -363,7 +363,8 @@ void RunState::fail_elsewhere(std::uint64_t its, const std::string& why) {
 std::string RunState::site_now() const {
   std::scoped_lock lock(guard_);
   const Progress* const p = in_progress();
-  return p ? fmt::format("{} on device {}", describe(*p->site.load()->spec), p->device.load()) : "";
+  return p ? fmt::format("{} on device {}", describe(*p->site.load()->spec), device_name(p->device))
+           : "";
 }
 
 void RunState::request(Outcome reason) {

@@ -43,7 +43,9 @@ const Platform* found(std::string_view name) {
   return of_user == users().made.end() ? nullptr : &of_user->platform;
 }
 
-std::atomic<const Platform*> lowered{table[0]};
+constexpr Used first_row{table[0], true};
+std::atomic<const Used*> by_default{&first_row};
+constinit thread_local const Used* of_thread = nullptr;
 std::atomic<bool> may_round{false};
 
 }  // namespace
@@ -58,8 +60,14 @@ const Platform& named(std::string_view name, std::string_view what) {
   throw_type_error(fmt::format("{}: '{}' is no known platform; known are {}", what, name, known));
 }
 
-const Platform& asked_for(std::string_view name, std::string_view what, std::string_view plugin) {
-  if (found(name) || (plugin.empty() && !environment("POSTERN_PLUGIN"))) return named(name, what);
+static const char* environments_plugin(bool by_default) {
+  if (by_default) return environment("POSTERN_PLUGIN");
+  return nullptr;
+}
+
+const Platform& asked_for(std::string_view name, std::string_view what, std::string_view plugin,
+                          bool by_default) {
+  if (found(name) || (plugin.empty() && !environments_plugin(by_default))) return named(name, what);
   const std::scoped_lock lock(users().guard);
   Made& made = users().made.emplace_back(Made{std::string(name), {}});
   made.platform = other(made.name);
@@ -67,6 +75,13 @@ const Platform& asked_for(std::string_view name, std::string_view what, std::str
 }
 
 Opened open(const Platform& asked, const pjrt::Plugin& plugin, int devices) {
+  // A plug-in reads its flags when its first client is made, and only the CPU's row knows them.
+  const bool may_be_cpu = plugin.path().find(cpu.name) != std::string::npos;
+  if (!asked.register_handlers && may_be_cpu) try {
+      pjrt::Client client = cpu.make_client(plugin, devices);
+      if (client.platform_name() == cpu.name) return {&cpu, std::move(client)};
+    } catch (const Error&) {  // it only sounds like one
+    }
   pjrt::Client client = asked.make_client(plugin, devices);
   if (asked.register_handlers) return {&asked, std::move(client)};
   const Platform* const is = found(client.platform_name());
@@ -75,8 +90,12 @@ Opened open(const Platform& asked, const pjrt::Plugin& plugin, int devices) {
   return {is, is->make_client(plugin, devices)};
 }
 
-const Platform& current() { return *lowered.load(); }
-void set_current(const Platform& platform) { lowered = &platform; }
+const Used& used_here() {
+  if (of_thread) return *of_thread;
+  return *by_default.load();
+}
+void set_default(const Used& used) { by_default = &used; }
+void use_here(const Used* used) { of_thread = used; }
 void let_products_be_rounded(bool may) { may_round = may; }
 
 std::optional<std::size_t> position(const Platform& platform, std::span<const std::string> names) {
@@ -85,8 +104,8 @@ std::optional<std::size_t> position(const Platform& platform, std::span<const st
   return static_cast<std::size_t>(found - names.begin());
 }
 
-std::string plugin_path(const Platform& platform) {
-  const char* chosen = environment("POSTERN_PLUGIN");
+std::string plugin_path(const Platform& platform, bool by_default) {
+  const char* chosen = environments_plugin(by_default);
   if (!chosen) return platform.find_plugin(platform);
   if (std::filesystem::exists(chosen)) return chosen;
   throw PluginError(ErrorCode::not_found, std::string("POSTERN_PLUGIN names the plug-in ") +

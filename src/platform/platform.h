@@ -31,9 +31,9 @@ struct Platform {
   std::string (*find_plugin)(const Platform& platform);
   /// A client with at least one device; `devices` of them if `makes_devices`. Throws Error.
   pjrt::Client (*make_client)(const pjrt::Plugin& plugin, int devices);
-  /// Makes the targets of Postern's own calls known to XLA. Throws Error. Null: nobody knows how
-  /// its programs would call the host.
-  void (*register_handlers)(const pjrt::Plugin& plugin);
+  /// Makes the targets of Postern's own calls known to XLA, of the plug-in with this number. Throws
+  /// Error. Null: nobody knows how its programs would call the host.
+  void (*register_handlers)(const pjrt::Plugin& plugin, int number);
   /// What another XLA registers for its programs on this platform. Throws PluginError. Null as the
   /// one before.
   guest::Handlers (*guest_handlers)();
@@ -49,9 +49,10 @@ std::span<const Platform* const> all();
 /// asked.
 const Platform& named(std::string_view name, std::string_view what);
 
-/// The same, or makes one of which no more is known than its plug-in says, where `plugin` or
-/// $POSTERN_PLUGIN names one.
-const Platform& asked_for(std::string_view name, std::string_view what, std::string_view plugin);
+/// The same, or makes one of which no more is known than its plug-in says, where `plugin` or, of
+/// the default platform, $POSTERN_PLUGIN names one.
+const Platform& asked_for(std::string_view name, std::string_view what, std::string_view plugin,
+                          bool by_default);
 
 /// A platform's client, and what it is: where the plug-in says that it is of one whose host
 /// functions Postern serves, that one, whatever it was asked for as.
@@ -62,19 +63,28 @@ struct Opened {
 /// Throws Error.
 Opened open(const Platform& asked, const pjrt::Plugin& plugin, int devices);
 
-/// Returns the platform that programs are lowered for: the default one until the runtime has
-/// chosen.
-const Platform& current();
-void set_current(const Platform& platform);
+/// A platform that the process uses.
+struct Used {
+  const Platform* platform;
+  bool calls_back;  // compiled programs can call the host
+};
+/// Returns that of the device on which this thread's programs are: what they are lowered for. The
+/// default platform until the runtime has chosen.
+const Used& used_here();
+inline const Platform& current() { return *used_here().platform; }
+/// Sets that of threads that say nothing.
+void set_default(const Used& used);
+/// Sets this thread's; null: the process's. Both live as long as the process.
+void use_here(const Used* used);
 /// Sets Config::tf32, for what is lowered from now on.
 void let_products_be_rounded(bool may);
 
 /// Returns the place of the platform's name in a list from elsewhere.
 std::optional<std::size_t> position(const Platform& platform, std::span<const std::string> names);
 
-/// Returns the plug-in to use: $POSTERN_PLUGIN, or where the platform finds its own. Throws
-/// PluginError.
-std::string plugin_path(const Platform& platform);
+/// Returns the plug-in to use: of the default platform $POSTERN_PLUGIN, or where the platform finds
+/// its own. Throws PluginError.
+std::string plugin_path(const Platform& platform, bool by_default = true);
 
 /// Has a program lowered for the platform. Null: for none in particular, to be kept for all.
 void lower_for(LoweringOptions& options, const Platform* platform);

@@ -149,9 +149,8 @@ struct Held {
 /// The same memory as a buffer of the lane.
 pjrt::Buffer view_on(const Lane& lane, const DeviceValue& value,
                      void (*on_delete)(void* data, void* user), void* user) {
-  const auto& client = Runtime::get().client(lane.client);
-  return client.view_of_device(value.buffer.data(), value.type.dtype, value.type.dims, lane.handle,
-                               on_delete, user);
+  return lane.made_by().view_of_device(value.buffer.data(), value.type.dtype, value.type.dims,
+                                       lane.handle, on_delete, user);
 }
 
 bool is_there(const DeviceValue& value) {
@@ -188,7 +187,7 @@ void copy_out(const pjrt::Buffer& buffer, const Type& type, void* to) {
 
 pjrt::Buffer send(const Type& t, const void* data, const std::shared_ptr<const void>& keep,
                   const Lane& lane) {
-  const auto& client = Runtime::get().client(lane.client);
+  const pjrt::Client& client = lane.made_by();
   const bool in_place = t.byte_size() >= seen_in_place && !is_packed(t.dtype);
   if (!in_place) return client.buffer_from_host(data, t.dtype, t.dims, lane.handle);
   return client.buffer_from_host(data, t.dtype, t.dims, lane.handle, pjrt::HostMemory::alias,
@@ -205,7 +204,7 @@ pjrt::Buffer seen_on(std::shared_ptr<const Value> array, const Lane& lane) {
   if (!calling.empty())
     await(from);  // what waits for such a run must not be queued: the run's functions may queue
                   // behind it
-  if (there.client == lane.client && from.lane != lane.index && from.type.size() > 0 &&
+  if (there.has_client_of(lane) && from.lane != lane.index && from.type.size() > 0 &&
       !(shared && is_there(from))) {
     const auto start = host::timeline::Clock::now();
     const Reading reading(from);  // until XLA knows of the copy
@@ -219,9 +218,8 @@ pjrt::Buffer seen_on(std::shared_ptr<const Value> array, const Lane& lane) {
   if (from.type.size() == 0 || is_packed(from.type.dtype) || !shared) {
     std::shared_ptr<void> bytes = detail::aligned_bytes(from.type.byte_size());
     copy_out(from, bytes.get());
-    return Runtime::get()
-        .client(lane.client)
-        .buffer_from_host(bytes.get(), from.type.dtype, from.type.dims, lane.handle);
+    return lane.made_by().buffer_from_host(bytes.get(), from.type.dtype, from.type.dims,
+                                           lane.handle);
   }
   auto keep = std::make_unique<Held>(std::move(array));
   pjrt::Buffer view = view_on(
@@ -264,9 +262,8 @@ pjrt::Buffer* on_lane(const HostValue& host, Lane& lane, std::shared_ptr<const v
 /// Whether runs on the lane may see the value through one buffer, which XLA takes longer to make
 /// than a short program takes.
 bool is_viewed(const DeviceValue& value, const Lane& lane) {
-  Runtime& runtime = Runtime::get();
-  return runtime.platform().on_host && value.ready.load(std::memory_order_acquire) &&
-         runtime.lane(value.lane).memory == lane.memory && value.type.size() > 0 &&
+  return lane.platform().on_host && value.ready.load(std::memory_order_acquire) &&
+         Runtime::get().lane(value.lane).memory == lane.memory && value.type.size() > 0 &&
          !is_packed(value.type.dtype);
 }
 

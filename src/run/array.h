@@ -1,7 +1,10 @@
 // Arrays on devices: what concrete tensors hold once they have been computed or sent.
 #pragma once
+#include <postern/shard.h>
+
 #include <atomic>
 #include <functional>
+#include <optional>
 #include <span>
 
 #include "core/value.h"
@@ -117,7 +120,21 @@ struct Home {
 };
 /// Throws TypeError for tensors that were put on different devices.
 Home home_of(std::span<const Tensor* const> tensors);
+/// Returns the device, or the first of those, where a program with such arguments is, whether they
+/// lie on one or several.
+int device_for(std::span<const Tensor* const> tensors);
 int default_device();
+/// Has the thread trace, lower and run for a platform, as if a DeviceScope of its first device, or
+/// of the one that is given, were there, unless what the thread does is for that one.
+class AtDevice {
+ public:
+  explicit AtDevice(const Backend& backend, int device = -1);
+  /// Does so for that of these tensors.
+  explicit AtDevice(std::span<const Tensor* const> tensors);
+
+ private:
+  std::optional<DeviceScope> scope_;
+};
 /// Throws TypeError when it is none of devices().
 void check_device(int device);
 

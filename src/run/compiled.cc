@@ -9,16 +9,14 @@
 
 #include "block/overrides.h"
 #include "control/residual_store.h"
-#include "core/cache.h"
 #include "core/check.h"
 #include "core/fork.h"
-#include "core/log.h"
+#include "host/failure_text.h"
 #include "host/live.h"
 #include "host/process_call.h"
 #include "host/timeline.h"
 #include "host/unobserved.h"
 #include "run/array.h"
-#include "run/disk_cache.h"
 #include "run/failures.h"
 #include "run/partitioned.h"
 #include "run/sharded.h"
@@ -30,62 +28,6 @@
 namespace postern::internal::run {
 
 using detail::Access;
-
-const pjrt::Executable& CompiledText::made(int form) {
-  const auto index = static_cast<std::size_t>(form);
-  if (index < few) [[likely]]
-    if (const pjrt::Executable* e = ready_[index].load(std::memory_order_acquire)) [[likely]]
-      return *e;
-  std::scoped_lock lock(guard_);
-  const pjrt::Executable& e = make(form);
-  if (index < few) ready_[index].store(&e, std::memory_order_release);
-  return e;
-}
-
-const pjrt::Executable& CompiledText::make(int form) {
-  pjrt::Executable& made = executables_[form];
-  if (made) return made;
-  const int number = std::max(form - any_spare_device + 1, 0);
-  const pjrt::Client& client = Runtime::get().client(number);
-  const pjrt::CompileOptions options{.portable = form != first_device};
-  const pjrt::CompileOptions of_main{.portable = form_of_main() != first_device};
-  const bool other = options.portable != of_main.portable;
-  const host::timeline::Compiling compiling(host::timeline::module_name(text_));
-  // The main form comes first; the others take over what was compiled for it, where that can be
-  // serialized, or what it was loaded from.
-  if (const pjrt::Executable& main = executables_[form_of_main()]) try {
-      made = client.deserialize(main.serialize(), other ? &options : nullptr);
-    } catch (const Error& e) {
-      log(LogLevel::info, "a program is loaded or compiled again: {}", e.what());
-    }
-  if (!made) made = compile_or_load(client, text_, options, other ? &of_main : nullptr);
-  drain_before_what_is_new();
-  return made;
-}
-
-CompiledText::Form CompiledText::form_of_main() {
-  if (Runtime::get().platform().names_no_device) return first_device;
-  return any_device;
-}
-const pjrt::Executable& CompiledText::main() { return made(form_of_main()); }
-
-CompiledText::Choice CompiledText::on(const Lane& lane) {
-  int form = any_device;
-  if (lane.client > 0) {
-    form = any_spare_device + lane.client - 1;
-  } else if (lane.index == 0) {
-    form = form_of_main();
-  }
-  return {made(form), form == first_device ? nullptr : &lane.handle};
-}
-
-std::shared_ptr<CompiledText> compiled_text(const std::string& text) {
-  static auto* const cache = new Cache<CompiledText>(texts_kept);
-  std::shared_ptr<CompiledText> code =
-      cache->find(text, [&] { return std::make_shared<CompiledText>(text); });
-  code->main();
-  return code;
-}
 
 namespace {
 
@@ -114,18 +56,23 @@ Expanded passed(Expanded program) {
 }
 
 /// The text, and how things lie over processes. Captures of at most so many bytes are written out.
-std::shared_ptr<const ProgramModule> module_of(LoweringOptions& options, Expanded here,
-                                               std::size_t arguments, const Tensors& captures,
-                                               std::size_t most) {
+ProgramModule module_of(LoweringOptions& options, Expanded here, std::size_t arguments,
+                        const Tensors& captures, std::size_t most) {
   options.inputs = std::move(here.inputs);
   options.outputs = std::move(here.outputs);
   const auto keep = write_out(options, arguments, captures, most);
-  ProgramModule out{Lowering(options).module(*here.program), {}, {}, here.any_number};
+  ProgramModule out{Lowering(options).module(*here.program), {}, {}, here.any_number, nullptr};
   if (here.any_global) {
     out.global_inputs = std::move(here.global_inputs);
     out.global_results = std::move(here.global_outputs);
   }
-  return std::make_shared<const ProgramModule>(std::move(out));
+  return out;
+}
+
+/// Those devices' platform, else that which this thread's programs are for.
+const Backend& backend_for(const std::vector<int>& devices) {
+  if (devices.empty()) return Runtime::get().here();
+  return Runtime::get().backend_of(devices[0]);
 }
 
 }  // namespace
@@ -144,16 +91,20 @@ std::shared_ptr<const ProgramModule> lower(const Lowerable& program) {
   for (const auto* list : {&here.inputs, &here.outputs})
     for (const std::optional<Sharding>& s : *list)
       if (s) meshes.push_back(s->mesh());
-  platforms::lower_for(options, &Runtime::get().platform());
+  options.devices = devices_of(meshes);
+  const Backend& backend = backend_for(options.devices);
+  const AtDevice there(backend);
+  platforms::lower_for(options, &backend.platform());
   options.gather_limit = program.gather_limit;
   if (options.gather_limit == 0) options.gather_limit = Runtime::get().config().gather_limit;
-  options.devices = devices_of(meshes);
   if (!meshes.empty()) options.mesh = meshes.front();
   // What lies over processes is not written out: the text is the same on all of them.
   Tensors captures = program.captures;
   for (std::size_t i = 0; i < captures.size(); ++i)
     if (here.any_global && here.global_inputs[program.arguments + i]) captures[i] = Tensor();
-  return module_of(options, std::move(here), program.arguments, captures, 4096);
+  ProgramModule out = module_of(options, std::move(here), program.arguments, captures, 4096);
+  out.backend = &backend;
+  return std::make_shared<const ProgramModule>(std::move(out));
 }
 
 std::shared_ptr<const ProgramModule> lower_for_file(const Lowered& lowered) {
@@ -179,9 +130,9 @@ std::shared_ptr<const ProgramModule> lower_for_file(const Lowered& lowered) {
   outputs.resize(program.outputs.size());
   for (std::size_t i = 0; i < before.global_results.size(); ++i)
     if (before.global_results[i]) outputs[i] = before.global_results[i];
-  return module_of(options,
-                   passed({lowered.program().internal(), std::move(inputs), std::move(outputs)}),
-                   arguments, lowered.captures(), std::numeric_limits<std::size_t>::max());
+  return std::make_shared<const ProgramModule>(module_of(
+      options, passed({lowered.program().internal(), std::move(inputs), std::move(outputs)}),
+      arguments, lowered.captures(), std::numeric_limits<std::size_t>::max()));
 }
 
 /// More than a process can address, over which some builds of XLA divide by zero.
@@ -196,11 +147,13 @@ static void require_addressable(const ProgramModule& module) {
 CompiledProgram::CompiledProgram(std::shared_ptr<const ProgramModule> module, std::size_t arguments,
                                  Tensors captures)
     : module_(std::move(module)),
+      backend_(module_->backend),
       arguments_(arguments),
       captures_(std::move(captures)),
       targets_(targets_of(module_->text)) {
   refuse_forked();
   require_addressable(*module_);
+  if (!backend_) backend_ = &backend_for(module_->devices);
   for (const SitePtr& s : module_->sites) {
     sites_.emplace_back(s, s->function);
     named_ = named_ || (!s->function && s->enters());
@@ -212,7 +165,7 @@ CompiledProgram::CompiledProgram(std::shared_ptr<const ProgramModule> module, st
   for (std::size_t i = 0; i < captures_.size() && !module_->global_inputs.empty(); ++i)
     if (const auto& over = module_->global_inputs[arguments_ + i])
       captures_[i] = part_here(captures_[i], *over);
-  if (!sites_.empty() && !Runtime::get().calls_back()) {
+  if (!sites_.empty() && !backend_->used.calls_back) {
     const SiteSpec& s = *module_->sites.front();
     PlaceScope at(s.place);
     const char* remedy = "run it with Mode::staged";
@@ -220,12 +173,12 @@ CompiledProgram::CompiledProgram(std::shared_ptr<const ProgramModule> module, st
     throw Error(
         ErrorCode::unimplemented,
         fmt::format("{}: the plug-in for {} cannot call host functions from a compiled program; {}",
-                    host::describe(s), Runtime::get().platform().name, remedy));
+                    host::describe(s), backend_->name, remedy));
   }
   if (module_->partitioned())
     partitioned_ = load_partitioned(*module_);
   else
-    code_ = compiled_text(module_->text);
+    code_ = compiled_text(module_->text, *backend_);
   host::add_live_hooks(std::string(host::timeline::module_name(module_->text)), module_->sites);
 }
 
@@ -305,6 +258,22 @@ const Tensor& CompiledProgram::parameter(std::size_t i,
   return captures_[input - arguments_];
 }
 
+/// A mesh of one device may name another one than the first.
+Home CompiledProgram::home(std::span<const Tensor* const> arguments) const {
+  Home out{0, true};
+  if (module_->devices.empty() || module_->devices.front() == 0)
+    out = home_of(arguments);
+  else
+    out.device = module_->devices.front();
+  if (!several_platforms.load(std::memory_order_relaxed) || backend_->has(out.device)) [[likely]]
+    return out;
+  check(!out.put,
+        "a program that was compiled for {} runs there; its arguments were put on device {}, see "
+        "device_put",
+        backend_->name, host::device_name(out.device));
+  return {backend_->first_device, false};
+}
+
 void CompiledProgram::refuse_twice(std::span<const Tensor* const> arguments) const {
   detail::SmallVector<const detail::Value*, 16> given(module_->parameters.size());
   for (std::size_t i = 0; i < given.size(); ++i) given[i] = Access::value(parameter(i, arguments));
@@ -313,12 +282,6 @@ void CompiledProgram::refuse_twice(std::span<const Tensor* const> arguments) con
 }
 
 namespace {
-
-/// A mesh of one device may name another one than the first.
-Home home_in(const Module& module, std::span<const Tensor* const> arguments) {
-  if (module.devices.empty() || module.devices.front() == 0) return home_of(arguments);
-  return {module.devices.front(), true};
-}
 
 void wrap(const Module& module, const std::shared_ptr<const std::string>& targets,
           const PJRT_Api* api, std::span<PJRT_Buffer* const> buffers, const Lane& lane, Home home,
@@ -369,7 +332,7 @@ void CompiledProgram::run_here(std::span<const Tensor* const> arguments, std::sp
 void CompiledProgram::run_plain(std::span<const Tensor* const> arguments,
                                 std::span<Tensor> results) const {
   Runtime& runtime = Runtime::get();
-  const Home home = home_in(*module_, arguments);
+  const Home home = this->home(arguments);
   Lane& lane = runtime.pass(home.device);
   const Runtime::Passed passed{lane};
   const auto [executable, named] = code_->on(lane);
@@ -414,7 +377,7 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
                                   std::span<Tensor> results, std::shared_ptr<RunRecord> record,
                                   const RunRequest* request) const {
   Runtime& runtime = Runtime::get();
-  const Home home = home_in(*module_, arguments);
+  const Home home = this->home(arguments);
   for (const SitePtr& s : placed_) {
     PlaceScope at(s->place);
     check(s->device == home.device,
@@ -433,7 +396,7 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
   if (record) lane.started.store(true);
   try {
     if (!record && (record = std::move(lane.idle))) record->floats = host::FloatState::now();
-    if (!record) record = std::make_shared<RunRecord>(runtime.plugin());
+    if (!record) record = std::make_shared<RunRecord>(*backend_);
     if (request) request->give(*record, deadline);
     record->begin(shared_from_this(), lane);
   } catch (...) {

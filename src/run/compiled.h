@@ -18,10 +18,11 @@
 
 namespace postern::internal::run {
 
-/// One compiled text in each form that was needed; shared by all programs with that text.
+/// One compiled text in each form that a platform needed; shared by all programs with that text.
 class CompiledText {
  public:
-  explicit CompiledText(std::string text) : text_(std::move(text)) {}
+  CompiledText(std::string text, const Backend& backend)
+      : text_(std::move(text)), backend_(&backend) {}
   /// The executable for runs on a lane. Runs of a portable one must name the lane's device.
   struct Choice {
     const pjrt::Executable& executable;
@@ -35,11 +36,12 @@ class CompiledText {
   // executable for itself. From any_spare_device on, one for each spare client.
   enum Form : int { first_device, any_device, any_spare_device };
   static constexpr std::size_t few = 3;
-  static Form form_of_main();
+  Form form_of_main() const;
   const pjrt::Executable& made(int form);
   const pjrt::Executable& make(int form);
 
   std::string text_;
+  const Backend* backend_;
   Mutex guard_;
   std::atomic<const pjrt::Executable*> ready_[few] = {};
   std::map<int, pjrt::Executable> executables_;
@@ -49,20 +51,22 @@ class CompiledText {
 constexpr std::size_t texts_kept = 512;
 
 /// Returns the executable of this text, from memory, from disk, or compiled now.
-std::shared_ptr<CompiledText> compiled_text(const std::string& text);
+std::shared_ptr<CompiledText> compiled_text(const std::string& text, const Backend& backend);
 
 /// Returns the FFI targets that a text calls beside our own, in words; null for none.
 std::shared_ptr<const std::string> targets_of(std::string_view text);
 
 class ArgumentsInPlace;
 class PartitionedCode;
+struct Home;
 
 /// A program lowered for this process.
 struct ProgramModule : Module {
   // How inputs and results lie over processes, of which main has this one's parts; none: as
   // anything on this process alone. Empty where nothing does.
   std::vector<std::optional<Sharding>> global_inputs, global_results;
-  bool any_number = false;  // the text is the same for any number of processes
+  bool any_number = false;           // the text is the same for any number of processes
+  const Backend* backend = nullptr;  // what it is for; null: for whatever compiles it
 };
 
 class CompiledProgram : public std::enable_shared_from_this<CompiledProgram> {
@@ -74,6 +78,7 @@ class CompiledProgram : public std::enable_shared_from_this<CompiledProgram> {
   ~CompiledProgram();
 
   const ProgramModule& module() const { return *module_; }
+  const Backend& backend() const { return *backend_; }
   std::size_t result_count() const { return module_->results.size(); }
   const pjrt::Executable& executable() const;
   bool calls() const { return !sites_.empty(); }
@@ -98,12 +103,15 @@ class CompiledProgram : public std::enable_shared_from_this<CompiledProgram> {
   void run_partitioned(std::span<const Tensor* const> arguments, std::span<Tensor> results,
                        std::shared_ptr<RunRecord> record, const RunRequest* request) const;
   bool takes(std::size_t parameter) const;  // its memory, for results
+  /// Where it runs with these arguments. Throws TypeError where that is on another platform.
+  Home home(std::span<const Tensor* const> arguments) const;
   const Tensor& parameter(std::size_t i, std::span<const Tensor* const> arguments) const;
   /// Throws TypeError where what it takes is given to it once more.
   void refuse_twice(std::span<const Tensor* const> arguments) const;
   struct Arguments;
 
   std::shared_ptr<const ProgramModule> module_;
+  const Backend* backend_;
   std::size_t arguments_;
   Tensors captures_;
   std::vector<host::HostSite> sites_;

@@ -85,28 +85,29 @@ std::string surroundings() {
 }
 
 /// Says in `options` whether the program was tuned.
-pjrt::Executable compile_now(const pjrt::Client& client, const std::string& text,
-                             pjrt::CompileOptions& options) {
-  const Tuning tuning(Runtime::get());
+pjrt::Executable compile_now(const Backend& backend, const pjrt::Client& client,
+                             const std::string& text, pjrt::CompileOptions& options) {
+  const Tuning tuning(Runtime::get(), backend.platform());
   options.tune = tuning.granted();
   return client.compile(text, options);
 }
 
 }  // namespace
 
-pjrt::Executable compile_or_load(const pjrt::Client& client, const std::string& in_parts,
-                                 pjrt::CompileOptions options, const pjrt::CompileOptions* kept) {
-  const Runtime& runtime = Runtime::get();
-  const bool whole = runtime.platform().calls_are_graphs;
+pjrt::Executable compile_or_load(const Backend& backend, std::size_t number,
+                                 const std::string& in_parts, pjrt::CompileOptions options,
+                                 const pjrt::CompileOptions* kept) {
+  const pjrt::Client& client = backend.clients[number];
+  const bool whole = backend.platform().calls_are_graphs;
   const std::string text = whole ? in_one_piece(in_parts) : in_parts;
-  const std::string& dir = runtime.config().cache_dir;
-  if (dir.empty()) return compile_now(client, text, options);
+  const std::string& dir = Runtime::get().config().cache_dir;
+  if (dir.empty()) return compile_now(backend, client, text, options);
   static const std::string around = surroundings();
-  const std::string key = digest(text + '\0' + runtime.plugin().identity() + '\0' + format_version +
+  const std::string key = digest(text + '\0' + backend.plugin->identity() + '\0' + format_version +
                                  '\0' + pjrt::to_proto(kept ? *kept : options) + '\0' + around);
   const std::filesystem::path path = std::filesystem::path(dir) / (key + ".xla");
   if (auto loaded = load(client, path, key, kept ? &options : nullptr)) return std::move(*loaded);
-  pjrt::Executable compiled = compile_now(client, text, options);
+  pjrt::Executable compiled = compile_now(backend, client, text, options);
   if (kept || !options.tune) return compiled;  // another process may do better
   try {
     save(path, key, compiled.serialize());

@@ -38,6 +38,7 @@ std::string key_of(const Primitive& primitive, const ParamsPtr& params, TensorSp
     if (t.type().weak) key += 'w';
     if (const Sharding* s = run::sharding_of(t)) key += " " + to_string(*s);
   }
+  if (run::several_platforms) key += fmt::format("@{}", run::Runtime::get().here().number);
   return key;
 }
 
@@ -164,9 +165,10 @@ Tensors run::evaluate_equation(const Primitive& primitive, const ParamsPtr& para
   run::InterpretedRun* const interpreted = run::InterpretedRun::current();
   if (interpreted) interpreted->check_going();
   if (primitive.site) return run::invoke_now(primitive, params, operands);
-  if (primitive.evaluate) return primitive.evaluate({primitive, params}, operands);
   std::vector<const Tensor*> arguments;
   for (const Tensor& t : operands) arguments.push_back(&t);
+  const run::AtDevice there(arguments);
+  if (primitive.evaluate) return primitive.evaluate({primitive, params}, operands);
   const OnHost on_host(primitive, params, operands);
   const bool is_small = on_host.elements() <= few;
   Tensors results;

@@ -124,7 +124,7 @@ void InterpretedRun::check_going() {
 
 void InterpretedRun::run_part(const CompiledProgram& program,
                               std::span<const Tensor* const> arguments, std::span<Tensor> results) {
-  auto part = std::make_shared<RunRecord>(Runtime::get().plugin());
+  auto part = std::make_shared<RunRecord>(program.backend());
   part->part_of = shared_from_this();
   part->context = context;
   part->sink = sink;

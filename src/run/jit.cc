@@ -51,6 +51,8 @@ struct Entry : std::enable_shared_from_this<Entry> {
       shardings;  // of arguments that lie on several devices; empty when none does
   std::vector<std::optional<Sharding>> arguments_on;
   const std::shared_ptr<const JitOptions> options;
+  const run::Backend* backend = nullptr;  // the platform of its arguments
+  int device = 0;                         // one of its devices
 
   // Made once, by the first thread that asks; the others wait. Of what is traced see Tracing.
   Tracing tracing;
@@ -78,7 +80,17 @@ struct Entry : std::enable_shared_from_this<Entry> {
     return now == before;
   }
 
+  /// Where arguments lie, or the options say that they shall, or results.
+  static int device_of(const JitOptions& o, const Key& key) {
+    for (const auto* list : {&o.in_shardings, &o.out_shardings})
+      if (!list->empty()) return list->front().mesh().devices().front();
+    return run::device_for(key.leaves());
+  }
+
   bool fits(const Key& key) const {
+    if (run::several_platforms.load(std::memory_order_relaxed) &&
+        !backend->has(device_of(*options, key))) [[unlikely]]
+      return false;
     if (overrides != blocks::generation() && has_blocks.load(std::memory_order_relaxed))
       return false;
     const auto leaves = key.leaves();
@@ -150,6 +162,8 @@ class JitCore {
             path_of(tracer, e->types.size()), to_string(t->type())));
       e->types.push_back(t->type());
     }
+    e->device = Entry::device_of(*options, key);
+    e->backend = &run::Runtime::get().backend_of(e->device);
     e->pack = &key.pack();
     e->structure = key.structure();
     const auto leaves = key.leaves();
@@ -311,17 +325,18 @@ void compile_entry(Entry& e) {
 }
 
 /// The mode that was asked for; else staged where the user places cuts or XLA cannot call back.
-Mode chosen_mode(const JitOptions& o, const Program& program) {
+Mode chosen_mode(const Entry& e) {
+  const JitOptions& o = *e.options;
   if (o.mode != Mode::automatic) return o.mode;
   if (o.cut || o.stage_device) return Mode::staged;
-  const bool reaches = run::Runtime::get().calls_back() || !has_site(program);
+  const bool reaches = e.backend->used.calls_back || !has_site(*e.program);
   if (reaches) return Mode::compiled;
   return Mode::staged;
 }
 
 Mode mode_of(const Entry& e) {
   const JitOptions& o = *e.options;
-  const Mode mode = chosen_mode(o, *e.program);
+  const Mode mode = chosen_mode(e);
   PlaceScope at(o.place);
   check(mode == Mode::compiled || (o.in_shardings.empty() && o.out_shardings.empty()),
         "jit: in_shardings and out_shardings are for a program that runs as one (Mode::compiled); "
@@ -347,6 +362,7 @@ const Entry& find(JitCore& core, const Key& key, const Tracer& tracer, bool comp
   Entry& e = core.entry(key, tracer);
   if (e.ready.load(std::memory_order_acquire)) [[likely]]
     return e;
+  const run::AtDevice there(*e.backend, e.device);
   trace_entry(e, core, tracer);
   if (!compile) return e;
   const Mode mode = mode_of(e);
@@ -451,16 +467,19 @@ std::shared_ptr<StartedRun> start(const Entry& e, const Key& key, const RunOptio
 
 Lowered lowered(const Entry& entry) {
   Entry& e = const_cast<Entry&>(entry);  // made once, under its flag
+  const run::AtDevice there(*e.backend, e.device);
   lower_entry(e);
   return Lowered(e.module, e.program, e.captures);
 }
 Executable compiled(const Entry& entry) {
   Entry& e = const_cast<Entry&>(entry);
+  const run::AtDevice there(*e.backend, e.device);
   compile_entry(e);
   return Executable(e.compiled);
 }
 std::vector<StageInfo> stages(const Entry& entry) {
   Entry& e = const_cast<Entry&>(entry);  // makes its own, under its lock
+  const run::AtDevice there(*e.backend, e.device);
   return e.staged.of(e.program).stages();
 }
 TracedProgram traced(const Entry& e) { return TracedProgram(e.program); }

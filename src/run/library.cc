@@ -177,8 +177,11 @@ void run::require_handler(const std::string& name, const Platform& platform) {
   const Handler handler = found->second;
   if (handler.known_to_xla) return;
   lock.unlock();  // two threads may say it twice
-  pjrt::register_handler(run::Runtime::get().plugin(), name, handler.function, platform.xla_name,
-                         handler.traits);
+  const run::Backend& here = run::Runtime::get().here();
+  for (const auto& backend : run::Runtime::get().backends())
+    if (backend.get() == &here || (backend->used.calls_back && &backend->platform() == &platform))
+      pjrt::register_handler(*backend->plugin, name, handler.function, platform.xla_name,
+                             handler.traits);
   lock.lock();
   found->second.known_to_xla = true;
 }

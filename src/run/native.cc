@@ -34,7 +34,9 @@ void run::CompiledProgram::run_in_place(std::span<const void* const> arguments,
                                         std::span<const Type> types, std::span<void* const> results,
                                         ArgumentsInPlace& in_place) const {
   Runtime& runtime = Runtime::get();
-  const int device = module_->devices.empty() ? default_device() : module_->devices.front();
+  int device = default_device();
+  if (!module_->devices.empty()) device = module_->devices.front();
+  if (!backend_->has(device)) device = backend_->first_device;
   Lane& lane = runtime.pass(device);
   const Runtime::Passed passed{lane};
   const auto [executable, named] = code_->on(lane);

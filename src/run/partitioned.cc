@@ -11,6 +11,7 @@
 
 #include "core/cache.h"
 #include "core/check.h"
+#include "core/lists.h"
 #include "host/timeline.h"
 #include "run/compiled.h"
 #include "run/disk_cache.h"
@@ -94,7 +95,8 @@ pjrt::Executable compiled(const std::string& text, const LaneGroup& group,
                                .use_spmd = true,
                                .free_results = free_results};
   for (const Lane* lane : group.lanes) options.device_ids.push_back(lane->handle.id());
-  pjrt::Executable out = compile_or_load(Runtime::get().client(group.client), text, options);
+  pjrt::Executable out =
+      compile_or_load(*group.lanes[0]->backend, size_of(group.client), text, options);
   drain_before_what_is_new();
   return out;
 }
@@ -266,7 +268,7 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
                parameters +
            i] = keep.back()->parts[static_cast<std::size_t>(position)]->buffer.handle();
     }
-    if (!record) record = std::make_shared<RunRecord>(runtime.plugin());
+    if (!record) record = std::make_shared<RunRecord>(*backend_);
     if (request) request->give(*record, deadline);
     record->begin(shared_from_this(), std::move(group));
   } catch (...) {
@@ -290,7 +292,7 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
     record->rethrow();
   }
   // Who started a run without results has nothing else to wait for.
-  if (!runtime.platform().on_host)  // see Arguments::views
+  if (!backend_->platform().on_host)  // see Arguments::views
     record->views = std::make_shared<const decltype(keep)>(std::move(keep));
   const auto [ended, owner] =
       RunRecord::finish(record, complete, request || (!waits && results.empty()));

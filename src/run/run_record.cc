@@ -29,8 +29,10 @@ int mark_of(std::uint64_t number) {
   return scattered;
 }
 
-RunRecord::RunRecord(const pjrt::Plugin& plugin) : execute_context_(plugin) {
-  execute_context_.add(host::run_state_type, static_cast<host::RunState*>(this));
+RunRecord::RunRecord(const Backend& backend)
+    : platform_(&backend.platform()), execute_context_(*backend.plugin) {
+  if (backend.used.calls_back)
+    execute_context_.add(backend.run_state_type, static_cast<host::RunState*>(this));
 }
 
 RunRecord::~RunRecord() {
@@ -68,10 +70,15 @@ void RunRecord::begin(std::shared_ptr<const CompiledProgram> program, LaneGroup 
     expect(order);
     turns.start(std::move(order));
   }
-  // Devices that were made for a spare client are numbered for themselves.
-  if (group.client != 0 && Runtime::get().platform().makes_devices) {
+  // Devices that were made for a spare client are numbered for themselves, and those of a platform
+  // that is not the first are counted on from the others'.
+  const Backend& backend = *group_.front()->backend;
+  first_ordinal = 0;
+  if (group.client != 0 && platform_->makes_devices) {
     first_ordinal = group_.front()->ordinal;
     for (const Lane* lane : group_) ordinals.push_back(lane->device);
+  } else if (backend.first_device > 0) {
+    for (int i = 0; i < backend.device_count; ++i) ordinals.push_back(backend.first_device + i);
   }
   prepare(std::move(program));
 }
@@ -111,8 +118,7 @@ void RunRecord::await_functions(std::span<const pjrt::Event> complete) const {
   const auto ready = [&] { return std::ranges::all_of(complete, &pjrt::Event::is_ready); };
   const auto calls = [](const host::HostSite& s) { return s.enters_at_once(); };
   if (ready()) return;
-  if (!part_of && (Runtime::existing().platform().calls_inline ||
-                   std::none_of(sites, sites + site_count, calls)))
+  if (!part_of && (platform_->calls_inline || std::none_of(sites, sites + site_count, calls)))
     return;
   static thread_local host::Spin spin;
   if (spin.until(ready)) return;
@@ -167,7 +173,7 @@ RunRecord::Finish RunRecord::finish(std::shared_ptr<RunRecord>& record,
 
 void RunRecord::leave_early() noexcept {
   Runtime& runtime = Runtime::existing();
-  if (!lane_ || queues_work_ || has_calls_under_way() || !runtime.platform().calls_inline) return;
+  if (!lane_ || queues_work_ || has_calls_under_way() || !platform_->calls_inline) return;
   try {
     runtime.add_trailing(lane_run, lane_->started.load());
   } catch (...) {

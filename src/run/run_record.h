@@ -47,7 +47,7 @@ struct RunRequest {
 
 class RunRecord : public host::RunState, public std::enable_shared_from_this<RunRecord> {
  public:
-  explicit RunRecord(const pjrt::Plugin& plugin);
+  explicit RunRecord(const Backend& backend);
   ~RunRecord();
 
   /// Readies the record for a run of `program`, which stays alive until the run ends.
@@ -109,6 +109,7 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
   static void wait_for_calls(const std::shared_ptr<RunRecord>& record) noexcept;
   static void over(RunRecord* record) noexcept;
 
+  const platforms::Platform* platform_;
   pjrt::ExecuteContext execute_context_;
   const Module* module_ = nullptr;  // lives as long as `owner`
   Lane* lane_ = nullptr;

@@ -1,116 +1,22 @@
-// Clients, lanes, configuration.
+// Clients and lanes.
 #include "run/runtime.h"
 
 #include <algorithm>
-#include <cstdlib>
 
-#include "block/overrides.h"
-#include "cluster/cluster.h"
 #include "core/check.h"
 #include "core/fork.h"
+#include "core/lists.h"
 #include "core/mutex.h"
-#include "host/handler.h"
 #include "host/queue.h"
 #include "host/run_state.h"
 #include "host/spin.h"
 #include "host/timeline.h"
-#include "pjrt/ffi.h"
-#include "platform/nodes.h"
 #include "run/failures.h"
 #include "run/live_page.h"
-
-namespace postern {
-using namespace internal;
-
-namespace {
-
-Mutex config_guard;
-Config wanted;
-bool in_use = false;
-
-int environment_number(const char* name, int otherwise) {
-  const char* text = std::getenv(name);
-  if (!text || !*text) return otherwise;
-  char* end = nullptr;
-  const long value = std::strtol(text, &end, 10);
-  check(*end == '\0' && value > 0 && value <= 1024, "{} must be a number from 1 to 1024, got '{}'",
-        name, text);
-  return static_cast<int>(value);
-}
-
-Config settled() {
-  std::scoped_lock lock(config_guard);
-  Config c = wanted;
-  if (c.cpu_devices == 0) c.cpu_devices = environment_number("POSTERN_CPU_DEVICES", 1);
-  if (const char* name = std::getenv("POSTERN_PLATFORM"); c.platform.empty() && name)
-    c.platform = name;
-  if (c.platform.empty()) c.platform = platforms::all().front()->name;
-  const auto& platform =
-      platforms::asked_for(c.platform, "POSTERN_PLATFORM, Config::platform", c.plugin);
-  if (c.plugin.empty()) c.plugin = platforms::plugin_path(platform);
-  if (const char* dir = std::getenv("POSTERN_CACHE_DIR"); c.cache_dir.empty() && dir)
-    c.cache_dir = dir;
-  if (c.max_reentry == 0) c.max_reentry = 32;
-  if (const char* on = std::getenv("POSTERN_TF32"); on && std::string_view(on) == "1")
-    c.tf32 = true;
-  in_use = true;
-  return c;
-}
-
-}  // namespace
-
-void configure(const Config& config, Place place) {
-  PlaceScope at(place);
-  check(config.cpu_devices >= 0 && config.cpu_devices <= 1024,
-        "configure: cpu_devices must be from 1 to 1024 (0: default), got {}", config.cpu_devices);
-  check(config.max_reentry >= 0 && config.max_reentry <= 1024,
-        "configure: max_reentry must be from 1 to 1024 (0: default), got {}", config.max_reentry);
-  check(config.exit_limit.count() >= 0, "configure: exit_limit must not be negative, got {} ms",
-        config.exit_limit.count());
-  check(config.look.count() >= 0 && config.look <= std::chrono::milliseconds(100),
-        "configure: look must be from 0 to 100 ms, got {} ns", config.look.count());
-  std::scoped_lock lock(config_guard);
-  if (in_use)
-    throw Error(ErrorCode::failed_precondition,
-                "configure: the runtime is already in use; configure before the first operation");
-  check(config.cluster_patience.count() > 0,
-        "configure: cluster_patience must be positive, got {} ms", config.cluster_patience.count());
-  clusters::choose(config.cluster, config.cluster_patience);
-  wanted = config;
-  host::set_tap_queue_limit(config.tap_queue_bytes);  // guests tap without a runtime
-}
-
-std::vector<DeviceInfo> devices() {
-  std::vector<DeviceInfo> out;
-  run::Runtime& runtime = run::Runtime::get();
-  for (int i = 0; i < runtime.device_count(); ++i)
-    out.push_back({i, std::string(runtime.platform().name)});
-  return out;
-}
-
-PluginInfo plugin_info() {
-  run::Runtime& runtime = run::Runtime::get();
-  const pjrt::Plugin& plugin = runtime.plugin();
-  return {plugin.path(),
-          std::string(runtime.platform().name),
-          pjrt::required_api_major,
-          plugin.api_minor(),
-          runtime.calls_back(),
-          plugin.extensions(),
-          runtime.client(0).devices().front().memory_kinds()};
-}
-
-}  // namespace postern
 
 namespace postern::internal::run {
 
 namespace {
-
-/// A plug-in that cannot be loaded: most often the machine lacks what it is for.
-const pjrt::Plugin& load_plugin(const platforms::Platform& platform, const std::string& path) {
-  platform.require_machine();
-  return pjrt::Plugin::load(path);
-}
 
 /// Spare lanes of runs on several devices.
 constexpr std::size_t grouped_lanes = 2048;
@@ -130,10 +36,9 @@ Runtime& Runtime::get() {
     Runtime* r = nullptr;
     try {
       watch_forks(true);
-      r = new Runtime(settled());
+      r = new Runtime(settled_config());
     } catch (...) {
-      std::scoped_lock lock(config_guard);
-      in_use = false;  // another plug-in may do better
+      forget_config();  // another plug-in may do better
       watch_forks(false);
       throw;
     }
@@ -144,63 +49,60 @@ Runtime& Runtime::get() {
   return *runtime;
 }
 
-Runtime::Runtime(Config config)
-    : config_(std::move(config)),
-      platform_(&platforms::named(config_.platform, "Config::platform")),
-      plugin_(&load_plugin(*platform_, config_.plugin)) {
-  if (config_.processes) platforms::join_nodes(*platform_);
-  platforms::Opened opened = platforms::open(*platform_, *plugin_, config_.cpu_devices);
-  platform_ = opened.platform;
-  clients_[0] = std::move(opened.client);
+Runtime::Runtime(Config config) : config_(std::move(config)), backends_(open_backends(config_)) {
   host::timeline::start_from_environment();
   live::start_from_environment();
   host::set_longest_spin(config_.look);
-  blocks::native_calls = calls_back();
-  if (calls_back()) {  // else only programs without calls are compiled whole
-    host::run_state_type = pjrt::register_type(*plugin_, "postern.run");
-    platform_->register_handlers(*plugin_);
-  }
-  platforms::set_current(*platform_);
+  platforms::set_default(backends_.front()->used);
+  several_platforms = backends_.size() > 1;
   platforms::let_products_be_rounded(config_.tf32);
-  main_lanes_ = clients_[0].devices().size();
-  // XLA lets 32 runs be under way on a GPU of a client, and those that wait in their calls are too.
-  spare_ = {30 * main_lanes_, 4, 20 * main_lanes_};
-  if (platform_->makes_devices) spare_ = {64, 16, 40};
-  lanes_.resize(main_lanes_ + spare_.at_a_time * spare_.times + grouped_lanes);
-  for (std::size_t i = 0; i < main_lanes_; ++i) {
-    lanes_[i] = std::make_unique<Lane>();
-    lanes_[i]->index = lanes_[i]->ordinal = lanes_[i]->device = static_cast<int>(i);
-    if (!platform_->shares_memory) lanes_[i]->memory = static_cast<int>(i);
-    lanes_[i]->handle = clients_[0].devices()[i];
+  std::size_t spare = 0;
+  for (const auto& backend : backends_) {
+    main_lanes_ += static_cast<std::size_t>(backend->device_count);
+    spare += backend->spare.at_a_time * backend->spare.times + grouped_lanes;
   }
+  lanes_.resize(main_lanes_ + spare);
+  std::size_t next = 0;
+  for (const auto& backend : backends_)
+    for (int i = 0; i < backend->device_count; ++i) {
+      Lane& lane = make_lane(next++, *backend, 0, i);
+      lane.device = lane.index;
+    }
   lane_count_ = main_lanes_;
 }
 
-const pjrt::Client& Runtime::client(int index) { return clients_[index]; }
+Lane& Runtime::make_lane(std::size_t index, Backend& backend, std::size_t client, int ordinal) {
+  auto& lane = lanes_[index] = std::make_unique<Lane>();
+  const auto& devices = backend.clients[client].devices();
+  const int device = ordinal % static_cast<int>(devices.size());
+  lane->index = static_cast<int>(index);
+  lane->client = static_cast<int>(client);
+  lane->ordinal = ordinal;
+  lane->memory = backend.memory_of(device);
+  lane->queue = backend.queue_of(device);
+  lane->backend = &backend;
+  lane->handle = devices[size_of(device)];
+  return *lane;
+}
 
-bool Runtime::add_lanes(std::size_t lanes, bool grouped, std::size_t seen) {
+bool Runtime::add_lanes(Backend& backend, std::size_t lanes, bool grouped, std::size_t seen) {
   const std::scoped_lock lock(adding_);
   const std::size_t first = lane_count();
   if (first != seen) return true;
-  if (client_count_ == most_clients || first + lanes > lanes_.size()) return false;
-  if (!grouped && single_clients_ == spare_.times) return false;
+  if (backend.client_count == Backend::most_clients || first + lanes > lanes_.size()) return false;
+  if (!grouped && backend.single_clients == backend.spare.times) return false;
   // A client of its own, so that its thread pools are neither blocked by the others' callbacks nor
   // make those larger than the machine.
-  clients_[client_count_] = platform_->make_client(*plugin_, static_cast<int>(lanes));
-  const auto& devices = clients_[client_count_].devices();
-  if (!grouped) ++single_clients_;
+  backend.clients[backend.client_count] =
+      backend.platform().make_client(*backend.plugin, static_cast<int>(lanes));
+  if (!grouped) ++backend.single_clients;
   for (std::size_t i = 0; i < lanes; ++i) {
-    auto& lane = lanes_[first + i] = std::make_unique<Lane>();
-    lane->index = static_cast<int>(first + i);
-    lane->client = static_cast<int>(client_count_);
-    lane->ordinal = static_cast<int>(i);
-    if (!platform_->shares_memory) lane->memory = static_cast<int>(i % devices.size());
-    lane->handle = devices[i % devices.size()];
-    lane->grouped = grouped;
-    lane->for_nested =
-        !grouped && single_clients_ == spare_.times && i + spare_.for_nested >= lanes;
+    Lane& lane = make_lane(first + i, backend, backend.client_count, static_cast<int>(i));
+    lane.grouped = grouped;
+    lane.for_nested = !grouped && backend.single_clients == backend.spare.times &&
+                      i + backend.spare.for_nested >= lanes;
   }
-  ++client_count_;
+  ++backend.client_count;
   lane_count_.store(first + lanes, std::memory_order_release);
   return true;
 }
@@ -268,7 +170,7 @@ bool Runtime::try_take_main(const std::vector<Lane*>& lanes, Lane::Holder as, bo
   const bool calls = as == Holder::calling_group;
   const std::scoped_lock lock(grouping_);
   for (std::size_t i = 0; i < main_lanes_; ++i) {
-    if (!lanes_[i]->taken.load()) continue;
+    if (lanes_[i]->backend != lanes[0]->backend || !lanes_[i]->taken.load()) continue;
     const Holder holder = lanes_[i]->holder.load();
     stuck = stuck || holder == Holder::calling_group;
     if (holder == Holder::calling_group || (calls && holder == Holder::plain_group)) return false;
@@ -281,19 +183,21 @@ bool Runtime::try_take_main(const std::vector<Lane*>& lanes, Lane::Holder as, bo
 std::optional<LaneGroup> Runtime::try_take_spare(const std::vector<int>& devices, Lane::Holder as,
                                                  bool may_add) {
   const std::size_t n = devices.size();
+  Backend& backend = backend_of(devices[0]);
   while (true) {
     const std::size_t end = lane_count();
     // Where devices are the machine's, in steps of one lane for each of them, of which some are
     // wanted.
-    const bool made = platform_->makes_devices;
+    const bool made = backend.platform().makes_devices;
     for (std::size_t first = main_lanes_; first < end;) {
-      const bool fits = made ? lanes_[first]->grouped : first + main_lanes_ <= end;
+      const bool own = lanes_[first]->backend == &backend;
       std::size_t next = first + 1;
-      while (next < end && lanes_[next]->client == lanes_[first]->client) ++next;
-      if (!made) next = first + main_lanes_;
+      while (next < end && lanes_[next]->has_client_of(*lanes_[first])) ++next;
+      if (!made && own) next = first + size_of(backend.device_count);
+      const bool fits = own && (made ? lanes_[first]->grouped : next <= end);
       LaneGroup spare{lanes_[first]->client, {}};
       for (std::size_t i = 0; fits && i < n; ++i) {
-        const std::size_t at = first + (made ? i : static_cast<std::size_t>(devices[i]));
+        const std::size_t at = first + (made ? i : size_of(devices[i] - backend.first_device));
         if (at < next) spare.lanes.push_back(lanes_[at].get());
       }
       const bool as_many = !made || next - first == n;
@@ -303,7 +207,7 @@ std::optional<LaneGroup> Runtime::try_take_spare(const std::vector<int>& devices
       }
       first = next;
     }
-    if (!may_add || !add_lanes(made ? n : spare_.at_a_time, made, end)) return {};
+    if (!may_add || !add_lanes(backend, made ? n : backend.spare.at_a_time, made, end)) return {};
   }
 }
 
@@ -322,7 +226,7 @@ LaneGroup Runtime::take_any(const std::vector<int>& devices, bool calls) {
     const bool last = nested || waited >= patience;
     if (nested || stuck) {
       if (auto spare = try_take_spare(devices, as, last)) return *spare;
-      if (nested || (last && platform_->makes_devices))
+      if (nested || (last && main.lanes[0]->platform().makes_devices))
         refuse(fmt::format(
             "{} a program on {} devices, and all spare ones are taken by runs inside their calls",
             what_is_refused(nested != nullptr), devices.size()));
@@ -336,10 +240,10 @@ Lane* Runtime::try_take_spare(const Lane& main, bool nested) {
     const std::size_t end = lane_count();
     for (std::size_t i = main_lanes_; i < end; ++i) {
       Lane& lane = *lanes_[i];
-      if (lane.grouped || lane.memory != main.memory || (lane.for_nested && !nested)) continue;
+      if (lane.grouped || lane.queue != main.queue || (lane.for_nested && !nested)) continue;
       if (try_take(lane)) return &lane;
     }
-    if (!add_lanes(spare_.at_a_time, false, end)) return nullptr;
+    if (!add_lanes(*main.backend, main.backend->spare.at_a_time, false, end)) return nullptr;
   }
 }
 
@@ -348,7 +252,7 @@ Lane* Runtime::try_take_single(Lane& main, bool nested) {
   // pass the lanes and what lies on them to and fro.
   static thread_local Lane* last = nullptr;  // a spare one
   static thread_local unsigned runs = 0;
-  const bool again = last && !nested && last->memory == main.memory && ++runs % 16 != 0;
+  const bool again = last && !nested && last->queue == main.queue && ++runs % 16 != 0;
   if (again && try_take(*last)) return last;
   if (try_take(main)) {
     if (!nested) last = nullptr;
@@ -367,7 +271,7 @@ Lane& Runtime::take_any(int device) {
       if (lane != &main) lane->device = device;
       return *lane;
     }
-    if (nested || platform_->makes_devices)
+    if (nested || main.platform().makes_devices)
       refuse(
           fmt::format("{} a program that calls back, and all {} lanes are taken by runs inside "
                       "their own calls",
@@ -481,13 +385,13 @@ Lane& Runtime::pass(int device) {
     Lane* last = nullptr;
     for (std::size_t i = end; i-- > main_lanes_;) {
       Lane& lane = *lanes_[i];
-      if (lane.memory != main.memory || lane.grouped) continue;
+      if (lane.queue != main.queue || lane.grouped) continue;
       lane.dispatching.fetch_add(1);
       if (!lane.taken.load()) return lane;
       done_dispatching(lane);
       last = &lane;
     }
-    if (add_lanes(spare_.at_a_time, false, end)) continue;
+    if (add_lanes(*main.backend, main.backend->spare.at_a_time, false, end)) continue;
     if (!last) last = &main;
     last->dispatching.fetch_add(1);
     return *last;

@@ -1,7 +1,5 @@
-// Runtime: the plug-in, the clients and their lanes; made on first use, once in a process.
+// Runtime: the platforms in use and their lanes; made on first use, once in a process.
 #pragma once
-#include <postern/devices.h>
-
 #include <atomic>
 #include <map>
 #include <memory>
@@ -11,7 +9,7 @@
 
 #include "core/mutex.h"
 #include "host/waits.h"
-#include "platform/platform.h"
+#include "run/backend.h"
 #include "run/staging.h"
 
 namespace postern::internal::run {
@@ -20,15 +18,18 @@ class RunRecord;
 
 /// A device on which runs queue. A run that calls back has a lane for itself, so that nothing that
 /// its functions start or wait for can ever queue behind it. Lanes of user-visible devices come
-/// first; spare ones are devices of further clients, made when they are needed.
+/// first, those of all platforms; spare ones are devices of further clients, made when they are
+/// needed.
 struct alignas(64) Lane {  // what is written for one is not beside what is read for another
   int index = 0;
-  int client = 0;           // 0: the main one
+  int client = 0;           // 0: its platform's main one
   int ordinal = 0;          // what that one calls its device
   bool grouped = false;     // of a client for one run on several devices at a time
   bool for_nested = false;  // only a nested run may take it
   int device = 0;           // what users see: the ordinal of the device that this lane stands for
   int memory = 0;           // lanes with the same number see each other's
+  int queue = 0;            // runs of a lane may go to one with the same number
+  Backend* backend = nullptr;
   pjrt::Device handle;
   std::atomic<bool> taken{false};     // by a run that calls back
   std::atomic<std::uint64_t> run{0};  // its number
@@ -39,6 +40,12 @@ struct alignas(64) Lane {  // what is written for one is not beside what is read
       0};  // runs without calls between looking at `taken` and being queued
   std::shared_ptr<RunRecord> idle;  // for the next run; belongs to who has taken the lane
   Staging staging;
+
+  const pjrt::Client& made_by() const { return backend->clients[client]; }
+  bool has_client_of(const Lane& other) const {
+    return backend == other.backend && client == other.client;
+  }
+  const platforms::Platform& platform() const { return backend->platform(); }
 };
 
 /// Lanes of one client, one for each device of a program that XLA cut, in the order of its devices.
@@ -56,12 +63,12 @@ class Runtime {
   static bool exists();
 
   const Config& config() const { return config_; }
-  const pjrt::Plugin& plugin() const { return *plugin_; }
-  const pjrt::Client& client(int index);
   int device_count() const { return static_cast<int>(main_lanes_); }
-  const platforms::Platform& platform() const { return *platform_; }
-  /// Returns whether compiled programs can call the host: else those with calls run in stages.
-  bool calls_back() const { return plugin_->ffi() && platform_->register_handlers; }
+  /// Returns the platforms in use, the default one first.
+  const std::vector<std::unique_ptr<Backend>>& backends() const { return backends_; }
+  Backend& backend_of(int device) { return *lane(device).backend; }
+  /// Returns that of the device on which this thread's programs are by default.
+  Backend& here();
 
   /// Takes a lane for a run that calls back, or that `start` began, until leave(). Throws
   /// CallbackError(reentry) when a nested run finds none or is too deep.
@@ -127,22 +134,13 @@ class Runtime {
                                           bool may_add);
   /// Adds another client with so many lanes, unless there are more than `seen` by now; false when
   /// there can be no more.
-  bool add_lanes(std::size_t lanes, bool grouped, std::size_t seen);
+  Lane& make_lane(std::size_t index, Backend& backend, std::size_t client, int ordinal);
+  bool add_lanes(Backend& backend, std::size_t lanes, bool grouped, std::size_t seen);
 
   Config config_;
-  const platforms::Platform* platform_;
-  const pjrt::Plugin* plugin_ = nullptr;
-  static constexpr std::size_t most_clients = 64;
-  pjrt::Client clients_[most_clients];
-  std::size_t client_count_ = 1, single_clients_ = 0;
+  std::vector<std::unique_ptr<Backend>> backends_;
   std::vector<std::unique_ptr<Lane>> lanes_;  // room for all; spare ones are made with their client
   std::size_t main_lanes_ = 0;
-  /// Spare lanes come by so many, so many times at most; runs that are not nested leave some of the
-  /// last ones to those that are.
-  struct SpareLanes {
-    std::size_t at_a_time, times, for_nested;
-  };
-  SpareLanes spare_{};
   std::atomic<std::size_t> lane_count_{0};
   Mutex adding_, grouping_;
   Mutex guard_;

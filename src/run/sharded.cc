@@ -9,6 +9,7 @@
 #include "cluster/cluster.h"
 #include "core/check.h"
 #include "core/process_sharding.h"
+#include "host/failure_text.h"
 #include "run/run_record.h"
 #include "shard/shard_map.h"
 #include "trace/trace.h"
@@ -242,6 +243,10 @@ std::vector<int> devices_of(std::span<const Mesh> meshes) {
   check(devices.back() < have,
         "{} needs device {}, there {} {} (POSTERN_CPU_DEVICES, Config::cpu_devices)",
         to_string(meshes[0]), devices.back(), are, have);
+  const Backend& backend = Runtime::get().backend_of(devices[0]);
+  for (const int d : devices)
+    check(backend.has(d), "{} has devices of two platforms, {} and {}; a program runs on one",
+          to_string(meshes[0]), host::device_name(devices[0]), host::device_name(d));
   return devices;
 }
 
@@ -255,15 +260,39 @@ Home home_of(std::span<const Tensor* const> tensors) {
     const auto& d = static_cast<const DeviceValue&>(*v);
     if (!d.placed || d.device == device) continue;
     check(device < 0,
-          "arguments were put on devices {} and {}; a program runs on one, see device_put", device,
-          d.device);
+          "arguments were put on devices {} and {}; a program runs on one, see device_put",
+          host::device_name(device), host::device_name(d.device));
     device = d.device;
   }
   if (device < 0) return {device_of_scope, false};
   return {device, true};
 }
 
+int device_for(std::span<const Tensor* const> tensors) {
+  for (const Tensor* t : tensors)
+    if (const ShardedValue* v = sharded(*t)) return v->sharding.mesh().devices().front();
+  return home_of(tensors).device;
+}
+
 int default_device() { return device_of_scope; }
+
+Backend& Runtime::here() { return backend_of(device_of_scope); }
+
+AtDevice::AtDevice(const Backend& backend, int device) {
+  if (!several_platforms.load(std::memory_order_relaxed) || backend.has(device_of_scope)) return;
+  scope_.emplace(std::max(device, backend.first_device), Place{});
+}
+
+AtDevice::AtDevice(std::span<const Tensor* const> tensors) {
+  if (!several_platforms.load(std::memory_order_relaxed)) return;
+  const int device = device_for(tensors);
+  if (!Runtime::get().backend_of(device).has(device_of_scope)) scope_.emplace(device, Place{});
+}
+
+static void use(int device) {
+  device_of_scope = device;
+  if (several_platforms) platforms::use_here(&Runtime::existing().backend_of(device).used);
+}
 
 void check_device(int device) {
   const int have = Runtime::get().device_count();
@@ -337,8 +366,8 @@ DeviceScope::DeviceScope(int device, Place place) : outer_(run::device_of_scope)
   PlaceScope at(place);
   run::check_device(device);
   run::anything_placed = true;
-  run::device_of_scope = device;
+  run::use(device);
 }
-DeviceScope::~DeviceScope() { run::device_of_scope = outer_; }
+DeviceScope::~DeviceScope() { run::use(outer_); }
 
 }  // namespace postern

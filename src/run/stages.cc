@@ -83,7 +83,10 @@ Cut StagedProgram::wanted_cut(const Equation& e) const {
 
 /// What calls is the host's, and taps where XLA cannot reach it or the user wants to cut there.
 bool StagedProgram::on_host(const Equation& equation) const {
-  const bool reaches = Runtime::get().calls_back();
+  bool reaches = platforms::used_here().calls_back;
+  if (family_->options().stage_device)  // it may be on any
+    for (const auto& backend : Runtime::get().backends())
+      reaches = reaches && backend->used.calls_back;
   return any_equation(equation, [&](const Equation& e) {
     if (e.primitive->calls) return true;
     if (!e.primitive->site) return false;
@@ -228,6 +231,9 @@ std::shared_ptr<const CompiledProgram> StagedProgram::compiled(std::size_t step)
 
 std::shared_ptr<const CompiledProgram> StagedProgram::make(std::size_t step) const {
   const Device& device = steps_[step].device;
+  std::optional<AtDevice> there;
+  if (const int place = steps_[step].place; place >= 0)
+    there.emplace(Runtime::get().backend_of(place), place);
   // Equal parts of different programs have equal texts, which are compiled once: simplify numbers
   // the values anew.
   Program part{"stage", program_.types, device.inputs, {}, device.outputs};

@@ -39,11 +39,9 @@ bool is_aligned(const void* bytes) { return reinterpret_cast<std::uintptr_t>(byt
 
 std::unique_ptr<Staged> staged_over(void* bytes, bool lent, const Type& type, const Lane& lane,
                                     void (*on_delete)(void*, void*), void* user) {
-  return std::unique_ptr<Staged>(
-      new Staged{type, bytes, lent,
-                 Runtime::get()
-                     .client(lane.client)
-                     .view_of_device(bytes, type.dtype, type.dims, lane.handle, on_delete, user)});
+  return std::unique_ptr<Staged>(new Staged{
+      type, bytes, lent,
+      lane.made_by().view_of_device(bytes, type.dtype, type.dims, lane.handle, on_delete, user)});
 }
 
 std::unique_ptr<Staged> with_memory(const Type& type, const Lane& lane) {
@@ -76,11 +74,10 @@ const pjrt::Buffer& ArgumentsInPlace::take(std::size_t position, const Type& typ
   if (list_.size() <= position) list_.resize(position + 1);
   std::unique_ptr<Staged>& staged = list_[position];
   const std::size_t size = type.byte_size();
-  if (size == 0 || is_packed(type.dtype) || !Runtime::get().platform().on_host) {
-    staged.reset(new Staged{type, nullptr, true,
-                            Runtime::get()
-                                .client(lane.client)
-                                .buffer_from_host(bytes, type.dtype, type.dims, lane.handle)});
+  if (size == 0 || is_packed(type.dtype) || !lane.platform().on_host) {
+    staged.reset(
+        new Staged{type, nullptr, true,
+                   lane.made_by().buffer_from_host(bytes, type.dtype, type.dims, lane.handle)});
   } else if (size >= seen_in_place && is_aligned(bytes) && type.dtype != DType::pred) {
     if (!staged || staged->bytes != bytes)
       staged = staged_over(const_cast<void*>(bytes), true, type, lane, nullptr, nullptr);
@@ -96,8 +93,7 @@ pjrt::Buffer* StagedOperands::stage(const detail::HostValue& value, Lane& lane) 
   const std::size_t size = type.byte_size();
   const bool in_place = size >= seen_in_place && is_aligned(value.data.get());
   if (size == 0 || (!in_place && size > most_copied) || is_packed(type.dtype) ||
-      !Runtime::get().platform().on_host ||
-      value.was_staged.exchange(true, std::memory_order_relaxed))
+      !lane.platform().on_host || value.was_staged.exchange(true, std::memory_order_relaxed))
     return nullptr;
   std::unique_ptr<Staged> staged;
   if (in_place) {

@@ -148,7 +148,7 @@ void sleep_until(StartedRun& run, std::unique_lock<Mutex>& lock,
 
 std::shared_ptr<StartedRun> start_run(std::shared_ptr<const run::CompiledProgram> program,
                                       Tensors arguments, const RunOptions& options) {
-  auto record = std::make_shared<run::RunRecord>(run::Runtime::get().plugin());
+  auto record = std::make_shared<run::RunRecord>(program->backend());
   record->set_of_processes(program->calls_processes());
   const std::vector<SitePtr>& sites = program->module().sites;
   auto own = host::RunFunctions::of(options, sites);

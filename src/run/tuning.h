@@ -11,8 +11,8 @@ namespace postern::internal::run {
 /// or it is told to choose without trying.
 class Tuning {
  public:
-  explicit Tuning(Runtime& runtime)
-      : runtime_(runtime), needed_(runtime.platform().tunes_on_device) {
+  Tuning(Runtime& runtime, const platforms::Platform& platform)
+      : runtime_(runtime), needed_(platform.tunes_on_device) {
     granted_ = !needed_ || runtime.try_begin_tuning();
   }
   ~Tuning() {

@@ -4,9 +4,13 @@
 #include <postern/jit.h>
 #include <postern/shard.h>
 
+#include <optional>
+
+#include "core/mutex.h"
 #include "custom/custom.h"
 #include "shard/shard_map.h"
 #include "site/site.h"
+#include "trace/elsewhere.h"
 #include "transform/split.h"
 
 namespace postern {
@@ -29,14 +33,22 @@ struct DeviceCallParams {
   ProgramPtr body;
   std::string name;
   int device = 0;
+  /// The program as a jitted function, made for the first who calls it from the host.
+  struct Jitted {
+    Mutex guard;
+    ProgramPtr of;
+    detail::TensorFunction function;
+  };
+  std::shared_ptr<Jitted> jitted = std::make_shared<Jitted>();
   auto fields(Fields sink) const {
-    return sink.field("name", name).field("device", device).field("body", body);
+    return sink.field("name", name).field("device", device).field("body", body).left_out(jitted);
   }
 };
 
 ParamsPtr params_of(const Op& op, ProgramPtr body) {
   DeviceCallParams p = op.as<DeviceCallParams>();
   p.body = std::move(body);
+  p.jitted = std::make_shared<DeviceCallParams::Jitted>();
   return make_params(std::move(p));
 }
 
@@ -46,41 +58,62 @@ Tensors bind_body(const Op& op, const Closed& body, std::span<const Tensor> x, b
   return bind_n(op.primitive, params_of(op, body.program), operands);
 }
 
+/// What rules write is for the platform of the device.
+template <class Act>
+auto for_device(int device, const Act& act) {
+  std::optional<decltype(act())> out;
+  elsewhere.trace(device, [&] { out.emplace(act()); });
+  return std::move(*out);
+}
+template <class Act>
+auto for_device(const Op& op, const Act& act) {
+  return for_device(op.as<DeviceCallParams>().device, act);
+}
+
 Jvp device_call_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
-  return body_jvp("call", op, *op.as<DeviceCallParams>().body, x, dx, bind_body);
+  return for_device(
+      op, [&] { return body_jvp("call", op, *op.as<DeviceCallParams>().body, x, dx, bind_body); });
 }
 Tensors device_call_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
                               TypeSpan) {
-  return body_transpose("call", op, *op.as<DeviceCallParams>().body, ct, x, bind_body);
+  return for_device(op, [&] {
+    return body_transpose("call", op, *op.as<DeviceCallParams>().body, ct, x, bind_body);
+  });
 }
 Batched device_call_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
                           std::int64_t size, const Tensor& mask) {
-  return body_batch("call", op, *op.as<DeviceCallParams>().body, x, axes, size, mask, bind_body);
+  return for_device(op, [&] {
+    return body_batch("call", op, *op.as<DeviceCallParams>().body, x, axes, size, mask, bind_body);
+  });
 }
 
 /// Both halves run on the device.
 Primitive::SplitResult device_call_split(const Op& op, std::span<const Tensor> x,
                                          const std::vector<bool>&) {
   const std::vector<bool> unknown = missing(x);
-  const Halves halves = split(*op.as<DeviceCallParams>().body, unknown);
+  const Halves halves =
+      for_device(op, [&] { return split(*op.as<DeviceCallParams>().body, unknown); });
   const Tensors known = bind_n(op.primitive, params_of(op, halves.known), kept(x));
   const std::size_t outputs = known.size() - halves.residuals;
   return split_result(op.primitive, params_of(op, halves.unknown), halves.unknown_outputs, known,
                       std::span(known).subspan(outputs), x);
 }
 
-/// The program as a function of leaves that runs on the device, whatever device its caller is on.
-/// One without results gives a number, for its caller has to wait for something.
-auto on_device(const DeviceCallParams& p) {
+/// The program as a function of leaves. One without results gives a number, for its caller has to
+/// wait for something.
+detail::TensorFunction jitted(const DeviceCallParams& p) {
   auto body = [body = p.body](Tensors x) {
     Tensors results = internal::apply(*body, x);
     if (results.empty()) results.emplace_back(0);
     return results;
   };
-  return [f = jit(std::move(body), {.name = p.name}), device = p.device](const Tensors& x) {
-    const DeviceScope scope(device, Place{});
-    return f(x);
-  };
+  const std::scoped_lock lock(p.jitted->guard);
+  if (p.jitted->of != p.body)  // a rule put another in its place
+    p.jitted->function = [f = jit(std::move(body), {.name = p.name})](TensorSpan x) {
+      return f(Tensors(x.begin(), x.end()));
+    };
+  p.jitted->of = p.body;
+  return p.jitted->function;
 }
 
 /// The call that the equation is when it runs. Its function reads and writes its caller's memory.
@@ -92,12 +125,12 @@ SiteSpec site_of(const DeviceCallParams& p, const Place& place) {
   s.operands = p.body->input_types();
   s.results = p.body->output_types();
   s.function = Callee(
-                   [f = on_device(p)](std::span<const AnyView> operands,
-                                      std::span<const AnyMutableView> results) {
+                   [f = jitted(p), device = p.device](std::span<const AnyView> operands,
+                                                      std::span<const AnyMutableView> results) {
                      Tensors x;
                      for (const AnyView& v : operands)
                        x.push_back(Tensor::borrow(v.type(), v.data(), nullptr));
-                     const Tensors y = f(x);
+                     const Tensors y = elsewhere.call(device, f, x);
                      for (std::size_t i = 0; i < results.size(); ++i) y[i].read(results[i].data());
                      if (results.empty()) y[0].block_until_ready();
                    },
@@ -114,8 +147,15 @@ void device_call_lower(Lowering& out, const Equation& e) {
   site_p.lower(out, call);
 }
 
+/// The host needs no site to run it: operands and results go from device to device.
 Tensors device_call_evaluate(const Op& op, std::span<const Tensor> x) {
-  return at_site(site_of(op.as<DeviceCallParams>(), PlaceScope::current()), x);
+  const auto& p = op.as<DeviceCallParams>();
+  Tensors results = elsewhere.call(p.device, jitted(p), x);
+  if (p.body->outputs.empty()) {
+    results[0].block_until_ready();
+    results.clear();
+  }
+  return results;
 }
 
 constexpr Primitive device_call_p{.name = "call_on_device",
@@ -145,7 +185,8 @@ detail::Tensors detail::call_on_device(const CallOptions& options, const std::ve
         "sent elsewhere",
         options.name);
   check_device(options);
-  const Closed body = trace_user_inner("call", types_of(x), f);
+  const auto trace = [&] { return trace_user_inner("call", types_of(x), f); };
+  const Closed body = options.device < 0 ? trace() : for_device(options.device, trace);
   const Types made = body.program->output_types();
   check(made.size() == out.size(), "call '{}': expected {} results, the function returns {}",
         options.name, out.size(), made.size());

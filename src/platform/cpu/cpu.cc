@@ -93,11 +93,12 @@ pjrt::Client cpu_client(const pjrt::Plugin& plugin, int devices) {
   return pjrt::Client(plugin, {{"cpu_device_count", std::int64_t{devices}}});
 }
 
-void register_cpu_handlers(const pjrt::Plugin& plugin) {
+void register_cpu_handlers(const pjrt::Plugin& plugin, int number) {
   if (const gpu::Driver* driver = gpu::stood_in())
-    return gpu::register_handlers(plugin, *driver, cpu.xla_name);
-  pjrt::register_handler(plugin, host::call_target, host::handle_call, cpu.xla_name);
-  pjrt::register_handler(plugin, host::ask_target, host::handle_ask, cpu.xla_name);
+    return gpu::register_handlers(plugin, number, *driver, cpu.xla_name);
+  const host::Targets targets = host::targets_of(number);
+  pjrt::register_handler(plugin, host::call_target, targets.call, cpu.xla_name);
+  pjrt::register_handler(plugin, host::ask_target, targets.ask, cpu.xla_name);
 }
 
 guest::Handlers cpu_guest_handlers() {

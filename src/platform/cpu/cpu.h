@@ -7,7 +7,7 @@ namespace postern::internal::platforms {
 void any_machine();
 std::string cpu_plugin(const Platform& platform);
 pjrt::Client cpu_client(const pjrt::Plugin& plugin, int devices);
-void register_cpu_handlers(const pjrt::Plugin& plugin);
+void register_cpu_handlers(const pjrt::Plugin& plugin, int number);
 guest::Handlers cpu_guest_handlers();
 
 inline constexpr Platform cpu{.name = "cpu",

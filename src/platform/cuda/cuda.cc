@@ -62,8 +62,8 @@ pjrt::Client cuda_client(const pjrt::Plugin& plugin, int) {
   }
 }
 
-void register_cuda_handlers(const pjrt::Plugin& plugin) {
-  gpu::register_handlers(plugin, load_cuda_driver(), cuda.xla_name);
+void register_cuda_handlers(const pjrt::Plugin& plugin, int number) {
+  gpu::register_handlers(plugin, number, load_cuda_driver(), cuda.xla_name);
 }
 
 guest::Handlers cuda_guest_handlers() { return gpu::guest_handlers(load_cuda_driver(), cuda.name); }

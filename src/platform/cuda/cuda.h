@@ -11,7 +11,7 @@ const gpu::Driver& load_cuda_driver();
 void require_cuda();
 std::string cuda_plugin(const Platform& platform);
 pjrt::Client cuda_client(const pjrt::Plugin& plugin, int devices);
-void register_cuda_handlers(const pjrt::Plugin& plugin);
+void register_cuda_handlers(const pjrt::Plugin& plugin, int number);
 guest::Handlers cuda_guest_handlers();
 
 inline constexpr Platform cuda{.name = "cuda",

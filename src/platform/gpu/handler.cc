@@ -20,10 +20,11 @@ XLA_FFI_Error* answer(XLA_FFI_CallFrame* frame, const host::RunState& run, void*
                           "postern: the GPU's driver failed to write whether the run goes on");
 }
 
+template <int plugin>
 XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
   if (frame->extension_start && pjrt::answer_metadata(frame)) [[unlikely]]
     return nullptr;
-  const host::Called called = host::find_called(frame);
+  const host::Called called = host::find_called(frame, plugin);
   if (!called.site) return called.error;
   host::RunState& run = *called.run;
   const host::HostSite& site = *called.site;
@@ -43,21 +44,27 @@ XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
   return nullptr;
 }
 
+template <int plugin>
 XLA_FFI_Error* handle_ask(XLA_FFI_CallFrame* frame) {
   if (frame->extension_start && pjrt::answer_metadata(frame)) [[unlikely]]
     return nullptr;
-  const host::RunQuery query = host::run_query(frame);
+  const host::RunQuery query = host::run_query(frame, plugin);
   if (query.run) return answer(frame, *query.run, query.answer);
   return query.error;
 }
 
+constexpr host::Targets targets[host::most_plugins] = {{handle_call<0>, handle_ask<0>},
+                                                       {handle_call<1>, handle_ask<1>},
+                                                       {handle_call<2>, handle_ask<2>},
+                                                       {handle_call<3>, handle_ask<3>}};
+
 }  // namespace
 
-void register_handlers(const pjrt::Plugin& plugin, const Driver& functions,
+void register_handlers(const pjrt::Plugin& plugin, int number, const Driver& functions,
                        std::string_view xla_platform) {
   own_driver = &functions;
-  pjrt::register_handler(plugin, host::call_target, handle_call, xla_platform);
-  pjrt::register_handler(plugin, host::ask_target, handle_ask, xla_platform);
+  pjrt::register_handler(plugin, host::call_target, targets[number].call, xla_platform);
+  pjrt::register_handler(plugin, host::ask_target, targets[number].ask, xla_platform);
 }
 
 void stand_in(const Driver* functions) { instead = functions; }

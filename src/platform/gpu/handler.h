@@ -6,9 +6,9 @@
 
 namespace postern::internal::gpu {
 
-/// Makes the targets known to XLA under its name of the platform whose driver this is; of one
-/// driver in a process.
-void register_handlers(const pjrt::Plugin& plugin, const Driver& driver,
+/// Makes the targets known to XLA, of the plug-in with this number, under its name of the platform
+/// whose driver this is; of one driver in a process.
+void register_handlers(const pjrt::Plugin& plugin, int number, const Driver& driver,
                        std::string_view xla_platform);
 
 /// Returns what another XLA registers for its programs on the platform whose driver this is; of one

@@ -1,0 +1,255 @@
+// Configuration, and opening the platforms that it asks for.
+#include "run/backend.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "cluster/cluster.h"
+#include "core/check.h"
+#include "core/mutex.h"
+#include "host/failure_text.h"
+#include "host/handler.h"
+#include "host/queue.h"
+#include "pjrt/ffi.h"
+#include "platform/find_plugin.h"
+#include "platform/nodes.h"
+#include "run/runtime.h"
+
+namespace postern::internal::run {
+
+namespace {
+
+/// An entry of Config::platforms: "name" or "name=file".
+struct AskedPlatform {
+  explicit AskedPlatform(std::string_view text)
+      : name(text.substr(0, text.find('='))),
+        plugin(text.substr(std::min(text.size(), name.size() + 1))) {}
+  std::string name, plugin;
+};
+
+void check_platforms(const std::vector<std::string>& list, const char* what) {
+  std::vector<std::string> names;
+  for (const std::string& text : list) {
+    const AskedPlatform entry(text);
+    check(!entry.name.empty() && (!entry.plugin.empty() || text == entry.name),
+          "{}: '{}' is neither a platform nor name=file, a platform and its plug-in", what, text);
+    check(std::ranges::find(names, entry.name) == names.end(),
+          "{}: '{}' is named twice; give one of them another name, as in \"other=file\"", what,
+          entry.name);
+    names.push_back(entry.name);
+  }
+}
+
+/// "cuda,cpu" as a list.
+std::vector<std::string> listed(std::string_view text) {
+  std::vector<std::string> out;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t end = std::min(text.find(',', at), text.size());
+    out.emplace_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return out;
+}
+
+constexpr const char* asks = "POSTERN_PLATFORM, Config::platforms";
+
+}  // namespace
+
+}  // namespace postern::internal::run
+
+namespace postern {
+using namespace internal;
+
+namespace {
+
+Mutex config_guard;
+Config wanted;
+bool in_use = false;
+
+int environment_number(const char* name, int otherwise) {
+  const char* text = std::getenv(name);
+  if (!text || !*text) return otherwise;
+  char* end = nullptr;
+  const long value = std::strtol(text, &end, 10);
+  check(*end == '\0' && value > 0 && value <= 1024, "{} must be a number from 1 to 1024, got '{}'",
+        name, text);
+  return static_cast<int>(value);
+}
+
+}  // namespace
+
+Config run::settled_config() {
+  std::scoped_lock lock(config_guard);
+  Config c = wanted;
+  if (c.cpu_devices == 0) c.cpu_devices = environment_number("POSTERN_CPU_DEVICES", 1);
+  if (c.platforms.empty() && !c.platform.empty()) c.platforms = run::listed(c.platform);
+  if (const char* list = platforms::environment("POSTERN_PLATFORM"); c.platforms.empty() && list)
+    c.platforms = run::listed(list);
+  if (c.platforms.empty()) c.platforms = {std::string(platforms::all().front()->name)};
+  if (!c.plugin.empty()) c.platforms[0] += "=" + c.plugin;
+  run::check_platforms(c.platforms, run::asks);
+  if (const char* dir = std::getenv("POSTERN_CACHE_DIR"); c.cache_dir.empty() && dir)
+    c.cache_dir = dir;
+  if (c.max_reentry == 0) c.max_reentry = 32;
+  if (const char* on = std::getenv("POSTERN_TF32"); on && std::string_view(on) == "1")
+    c.tf32 = true;
+  in_use = true;
+  return c;
+}
+
+void run::forget_config() {
+  std::scoped_lock lock(config_guard);
+  in_use = false;
+}
+
+void configure(const Config& config, Place place) {
+  PlaceScope at(place);
+  check(config.cpu_devices >= 0 && config.cpu_devices <= 1024,
+        "configure: cpu_devices must be from 1 to 1024 (0: default), got {}", config.cpu_devices);
+  check(config.max_reentry >= 0 && config.max_reentry <= 1024,
+        "configure: max_reentry must be from 1 to 1024 (0: default), got {}", config.max_reentry);
+  check(config.exit_limit.count() >= 0, "configure: exit_limit must not be negative, got {} ms",
+        config.exit_limit.count());
+  check(config.look.count() >= 0 && config.look <= std::chrono::milliseconds(100),
+        "configure: look must be from 0 to 100 ms, got {} ns", config.look.count());
+  check(config.platforms.empty() || (config.platform.empty() && config.plugin.empty()),
+        "configure: platforms names all that the process uses, so platform and plugin must be "
+        "empty, got '{}' and '{}'; a plug-in is named beside its platform, as in \"name=file\"",
+        config.platform, config.plugin);
+  run::check_platforms(config.platforms, "configure: platforms");
+  std::scoped_lock lock(config_guard);
+  if (in_use)
+    throw Error(ErrorCode::failed_precondition,
+                "configure: the runtime is already in use; configure before the first operation");
+  check(config.cluster_patience.count() > 0,
+        "configure: cluster_patience must be positive, got {} ms", config.cluster_patience.count());
+  clusters::choose(config.cluster, config.cluster_patience);
+  wanted = config;
+  host::set_tap_queue_limit(config.tap_queue_bytes);  // guests tap without a runtime
+}
+
+}  // namespace postern
+
+namespace postern::internal::run {
+
+namespace {
+
+/// A plug-in that cannot be loaded: most often the machine lacks what it is for.
+const pjrt::Plugin& load_plugin(const platforms::Platform& platform, const std::string& path) {
+  platform.require_machine();
+  return pjrt::Plugin::load(path);
+}
+
+std::unique_ptr<Backend> open_one(const Config& config, const AskedPlatform& entry, bool first) {
+  const platforms::Platform& asked = platforms::asked_for(entry.name, asks, entry.plugin, first);
+  std::string path = entry.plugin;
+  if (path.empty()) path = platforms::plugin_path(asked, first);
+  const pjrt::Plugin& plugin = load_plugin(asked, path);
+  if (config.processes && first) platforms::join_nodes(asked);
+  auto [platform, client] = platforms::open(asked, plugin, config.cpu_devices);
+  auto out = std::make_unique<Backend>();
+  out->used = {platform, plugin.ffi() && platform->register_handlers};
+  out->name = entry.name;
+  if (config.platforms.size() == 1) out->name = platform->name;  // whatever it is asked for by
+  out->plugin = &plugin;
+  out->device_count = static_cast<int>(client.devices().size());
+  out->clients[0] = std::move(client);
+  // XLA lets 32 runs be under way on a GPU of a client, and those that wait in their calls are too.
+  const std::size_t devices = out->clients[0].devices().size();
+  out->spare = {30 * devices, 4, 20 * devices};
+  if (platform->makes_devices) out->spare = {64, 16, 40};
+  return out;
+}
+
+/// So that its programs find their runs. A plug-in's types and handlers are its own, and stay where
+/// another one cannot be used and the user asks anew.
+void let_call(Backend& backend) {
+  struct Known {
+    const pjrt::Plugin* plugin;
+    std::int64_t type;
+  };
+  static auto& known = *new std::vector<Known>;  // under the runtime's lock
+  auto found = std::ranges::find(known, backend.plugin, &Known::plugin);
+  const auto number = static_cast<int>(found - known.begin());
+  check(number < host::most_plugins,
+        "{}: plug-ins whose programs call the host can be {} in a process; that of '{}' is one "
+        "more",
+        asks, host::most_plugins, backend.name);
+  if (found == known.end())
+    found =
+        known.insert(found, {backend.plugin, pjrt::register_type(*backend.plugin, "postern.run")});
+  host::run_state_types[number] = backend.run_state_type = found->type;
+  backend.platform().register_handlers(*backend.plugin, number);
+}
+
+}  // namespace
+
+std::vector<std::unique_ptr<Backend>> open_backends(const Config& config) {
+  std::vector<std::unique_ptr<Backend>> out;
+  int devices = 0;
+  for (const std::string& text : config.platforms) {
+    auto one = open_one(config, AskedPlatform(text), out.empty());
+    one->number = static_cast<int>(out.size());
+    one->first_device = devices;
+    devices += one->device_count;
+    if (one->used.calls_back) let_call(*one);
+    out.push_back(std::move(one));
+  }
+  if (out.size() < 2) return out;
+  std::vector<std::string> names;
+  for (const auto& one : out)
+    for (int i = 0; i < one->device_count; ++i) names.push_back(one->name);
+  host::name_devices(std::move(names));
+  return out;
+}
+
+}  // namespace postern::internal::run
+
+namespace postern {
+
+std::vector<DeviceInfo> devices() {
+  std::vector<DeviceInfo> out;
+  for (const auto& backend : run::Runtime::get().backends())
+    for (int i = 0; i < backend->device_count; ++i)
+      out.push_back({backend->first_device + i, backend->name});
+  return out;
+}
+
+static const run::Backend& backend_named(const std::string& name, const char* what) {
+  std::vector<std::string> names;
+  for (const auto& backend : run::Runtime::get().backends()) {
+    if (backend->name == name) return *backend;
+    names.push_back(backend->name);
+  }
+  throw_type_error(fmt::format("{}: the process does not use a platform '{}'; it uses {}", what,
+                               name, fmt::join(names, ", ")));
+}
+
+std::vector<DeviceInfo> devices(const std::string& platform, Place place) {
+  PlaceScope at(place);
+  const run::Backend& backend = backend_named(platform, "devices");
+  std::vector<DeviceInfo> out;
+  for (int i = 0; i < backend.device_count; ++i)
+    out.push_back({backend.first_device + i, backend.name});
+  return out;
+}
+
+static PluginInfo info_of(const run::Backend& backend) {
+  const pjrt::Plugin& plugin = *backend.plugin;
+  return {plugin.path(),
+          backend.name,
+          pjrt::required_api_major,
+          plugin.api_minor(),
+          backend.used.calls_back,
+          plugin.extensions(),
+          backend.clients[0].devices().front().memory_kinds()};
+}
+
+PluginInfo plugin_info() { return info_of(*run::Runtime::get().backends().front()); }
+
+PluginInfo plugin_info(const std::string& platform, Place place) {
+  PlaceScope at(place);
+  return info_of(backend_named(platform, "plugin_info"));
+}
+
+}  // namespace postern

@@ -1,0 +1,61 @@
+// Backend: a platform in use: a plug-in, its clients, and the devices that users see of it.
+#pragma once
+#include <postern/devices.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "pjrt/client.h"
+#include "platform/platform.h"
+
+namespace postern::internal::run {
+
+struct Backend {
+  std::string name;  // what users call it
+  platforms::Used used;
+  const pjrt::Plugin* plugin;
+  int number = 0;  // among those of the process
+  int first_device = 0, device_count = 0;
+  std::int64_t run_state_type = 0;  // of the plug-in's, where it calls back
+  static constexpr std::size_t most_clients = 64;
+  pjrt::Client clients[most_clients];  // the main one, and spare ones
+  std::size_t client_count = 1, single_clients = 0;
+  /// Spare lanes come by so many, so many times at most; runs that are not nested leave some of the
+  /// last ones to those that are.
+  struct SpareLanes {
+    std::size_t at_a_time, times, for_nested;
+  } spare{};
+
+  const platforms::Platform& platform() const { return *used.platform; }
+  bool has(int device) const {
+    return device >= first_device && device < first_device + device_count;
+  }
+  /// Returns the number that lanes have alike which see the memory of this one of its devices.
+  int memory_of(int device) const {
+    if (platform().on_host && platform().shares_memory) return 0;  // that of every such platform
+    return 1 + queue_of(device);
+  }
+  /// Likewise of lanes of which one may do for another.
+  int queue_of(int device) const {
+    if (platform().shares_memory) return first_device;
+    return first_device + device;
+  }
+};
+
+/// Loads the plug-ins that the configuration asks for, in its order, and makes their clients, whose
+/// devices are numbered on. Throws Error where one cannot be used.
+std::vector<std::unique_ptr<Backend>> open_backends(const Config& config);
+
+/// The configuration with what the environment says, from now on in use.
+Config settled_config();
+/// Makes place for another one.
+void forget_config();
+
+/// Whether the process has more than one: until then nobody asks on which one anything is.
+inline std::atomic<bool> several_platforms{false};
+
+}  // namespace postern::internal::run

@@ -1,0 +1,45 @@
+// A function of one device, called with what lies anywhere.
+#include <postern/shard.h>
+
+#include "run/array.h"
+#include "run/evaluator.h"
+
+namespace postern::internal::run {
+
+using detail::Access, detail::Value;
+
+namespace {
+
+/// The tensor for a program of that lane: nothing says any more that it was put elsewhere.
+Tensor on(const Lane& lane, const Tensor& tensor) {
+  const std::shared_ptr<const Value>& value = Access::pointer(tensor);
+  if (value->kind == Value::Kind::sharded)
+    return Access::make(std::make_shared<detail::HostValue>(
+        value->type, host_bytes(tensor, "an operand of a call on another device")));
+  if (value->kind != Value::Kind::device) return tensor;
+  const auto& array = static_cast<const DeviceValue&>(*value);
+  if (array.device == lane.device && !array.placed) return tensor;
+  return Access::make(std::make_shared<DeviceValue>(value->type, seen_on(value, lane), lane.index,
+                                                    lane.device, nullptr));
+}
+
+}  // namespace
+
+// Memory goes by the plug-ins' transfers: within a client nobody waits for it, between platforms
+// that compute in the host's memory nothing is copied.
+Tensors call_on_device(int device, const detail::TensorFunction& f, TensorSpan x) {
+  check_device(device);
+  const Lane& lane = Runtime::get().lane(device);
+  Tensors operands;
+  for (const Tensor& t : x) operands.push_back(on(lane, t));
+  const DeviceScope scope(device, Place{});
+  return f(operands);
+}
+
+void trace_for_device(int device, const std::function<void()>& act) {
+  check_device(device);
+  const AtDevice there(Runtime::get().backend_of(device), device);
+  act();
+}
+
+}  // namespace postern::internal::run

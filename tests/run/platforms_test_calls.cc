@@ -1,0 +1,219 @@
+// Programs of one platform in the middle of programs of another.
+#include "platforms_test.h"
+
+#include <cmath>
+#include <thread>
+
+namespace postern::test {
+namespace {
+
+TEST_F(Platforms, AFunctionOfTheOtherPlatformIsCalled) {
+  for (const Side& s : sides()) {
+    std::atomic<int> where = -1, outer = -1;
+    const auto inner = jit([&](Tensor x) { return seen_at(where)(sin(x)); });
+    for (const Mode mode : {Mode::automatic, Mode::staged, Mode::evaluate}) {
+      const auto f = jit(
+          [&](Tensor x) {
+            const Tensor y = call({.name = "over", .device = other(s)}, x, inner, x * 2.0f);
+            return seen_at(outer)(y) + 1.0f;
+          },
+          {.mode = mode});
+      const Tensor x = device_put(counting(3), s.device);
+      for (int i = 0; i < 3; ++i) {
+        EXPECT_FLOAT_EQ(f(x).to_vector<float>()[1], std::sin(4.0f) + 1) << s.name;
+        EXPECT_EQ(where, other(s));
+        EXPECT_EQ(outer, s.device);
+      }
+    }
+    // At once, outside of every program.
+    const Tensor y =
+        call({.device = other(s)}, type<float>({3}), inner, device_put(counting(3), s.device));
+    EXPECT_FLOAT_EQ((y + device_put(counting(3), s.device)).to_vector<float>()[0],
+                    std::sin(1.0f) + 1);
+  }
+}
+
+TEST_F(Platforms, CallsNestAcrossThem) {
+  const auto third = jit([](Tensor x) { return x * x; });
+  const auto second = jit([&](Tensor x) { return call({.device = 1}, x, third, x + 1.0f); });
+  const auto first = jit([&](Tensor x) { return call({.device = there}, x, second, x * 2.0f); });
+  EXPECT_EQ(first(Tensor(3.0f)).item<float>(), 49);
+  EXPECT_EQ(jit(grad(first))(Tensor(3.0f)).item<float>(), 28);
+  // In a loop, with a call of its own in each step.
+  std::atomic<int> calls = 0;
+  const auto step = jit([&](Tensor x) {
+    return call(
+        {.effect = Effect::unordered}, x.type(),
+        [&](float v) {
+          ++calls;
+          return v + 1;
+        },
+        x);
+  });
+  const auto loop = jit([&](Tensor x) {
+    return fori_loop(
+        0, 5, [&](Tensor, Tensor v) { return call({.device = there}, v, step, v); }, x);
+  });
+  EXPECT_EQ(loop(Tensor(0.0f)).item<float>(), 5);
+  EXPECT_EQ(calls, 5);
+}
+
+/// f on x there, as part of a program elsewhere.
+auto called(const auto& f, int device) {
+  return [f = jit(f), device](Tensor x) { return call({.device = device}, x, f, x); };
+}
+
+TEST_F(Platforms, CallsHaveDerivativesAndBatches) {
+  const auto f = [](Tensor x) { return sin(x) * x * x; };
+  for (const Side& s : sides()) {
+    const auto g = called(f, other(s));
+    const auto scalar = [&](Tensor x) { return sum(g(x)); };
+    const auto plain = [&](Tensor x) { return sum(f(x)); };
+    const Tensor x = device_put(counting(4) * 0.3f, s.device);
+    const auto expect_alike = [&](const Tensor& got, const Tensor& want, const char* what) {
+      EXPECT_TRUE(allclose(device_put(got, 0), device_put(want, 0), 1e-5, 1e-5).item<bool>())
+          << what << " from " << s.name;
+    };
+    expect_alike(jit(g)(x), jit(f)(x), "value");
+    expect_alike(jit(grad(scalar))(x), jit(grad(plain))(x), "grad");
+    expect_alike(grad(scalar)(x), grad(plain)(x), "grad at once");
+    expect_alike(jit(hessian(scalar))(x), jit(hessian(plain))(x), "hessian");
+    expect_alike(jit(jacrev(g))(x), jit(jacrev(f))(x), "jacrev");
+    expect_alike(jit(jacfwd(g))(x), jit(jacfwd(f))(x), "jacfwd");
+    expect_alike(jit(vmap(g))(x), jit(vmap(f))(x), "vmap");
+    expect_alike(jit(vmap(grad(scalar)))(reshape(x, {4, 1})),
+                 jit(vmap(grad(plain)))(reshape(x, {4, 1})), "vmap of grad");
+    const auto third = [](const auto& h) { return grad(grad(grad(h))); };
+    const Tensor one = device_put(Tensor(0.7f), s.device);
+    expect_alike(jit(third(g))(one), jit(third(f))(one), "third derivative");
+    const auto forward = [](const auto& h) {
+      return [h](Tensor v) { return jvp(h, std::tuple{v}, std::tuple{v * 0.5f}); };
+    };
+    const auto [y, dy] = jit(forward(g))(x);
+    const auto [want, dwant] = jit(forward(f))(x);
+    expect_alike(dy, dwant, "jvp");
+    expect_alike(jit(grad(scalar), {.mode = Mode::staged})(x), jit(grad(plain))(x), "staged");
+    const auto rematerialised = checkpoint(scalar);
+    expect_alike(jit(grad(rematerialised))(x), jit(grad(plain))(x), "checkpoint");
+  }
+}
+
+TEST_F(Platforms, ContainersAndNothingGoAcross) {
+  using Map = std::map<std::string, Tensor>;
+  const auto f = jit([](Map m) {
+    return std::vector<Tensor>{2.0f * m.at("a"), sum(m.at("a") * m.at("b"))};
+  });
+  const auto loss = [&](Map m) {
+    const auto parts =
+        call({.device = there}, std::vector<Type>{type<float>({2}), type<float>()}, f, m);
+    return sum(parts[0]) + 4.0f * parts[1];
+  };
+  const Map x{{"a", tensor<float>({5, 1})}, {"b", tensor<float>({6, 2})}};
+  EXPECT_FLOAT_EQ(jit(loss)(x).item<float>(), 12 + 4 * 32);
+  EXPECT_EQ(jit(grad(loss))(x).at("b").to_vector<float>(), (std::vector<float>{20, 4}));
+  std::atomic<int> seen = 0;
+  const auto tells =
+      jit([&](Tensor v) { tap(v, [&](float got) { seen = static_cast<int>(got); }); });
+  for (const Mode mode : {Mode::automatic, Mode::staged}) {
+    jit(
+        [&](Tensor v) {
+          call({.device = there}, std::tuple<>(), tells, v * 2.0f);
+          return v;
+        },
+        {.mode = mode})(Tensor(21.0f))
+        .block_until_ready();
+    EXPECT_EQ(seen.exchange(0), 42);
+  }
+}
+
+TEST_F(Platforms, FailuresSayWhere) {
+  for (const Side& s : sides()) {
+    const auto fails = jit([](Tensor x) {
+      return call(
+          {.name = "bad"}, x.type(), [](float) -> float { throw std::out_of_range("too far"); }, x);
+    });
+    const std::string place = fmt::format("device {} ({})", s.device, s.name);
+    const auto alone =
+        error_of<CallbackError>([&] { fails(device_put(Tensor(1.0f), s.device)).item<float>(); });
+    ASSERT_TRUE(alone);
+    EXPECT_TRUE(has(alone->what(), "call 'bad'") && has(alone->what(), place)) << alone->what();
+    EXPECT_EQ(alone->device(), s.device);
+    EXPECT_TRUE(cause_of<std::out_of_range>(*alone));
+    for (const Mode mode : {Mode::automatic, Mode::staged, Mode::evaluate}) {
+      const auto calls = jit(
+          [&](Tensor x) { return call({.name = "over", .device = s.device}, x, fails, x) * 2.0f; },
+          {.mode = mode});
+      expect_error<CallbackError>([&] { calls(device_put(Tensor(1.0f), other(s))).item<float>(); },
+                                  {"call 'bad'", place, "too far"});
+    }
+    EXPECT_EQ(
+        jit([](Tensor x) { return x + 1.0f; })(device_put(Tensor(1.0f), s.device)).item<float>(),
+        2);
+  }
+  barrier();
+}
+
+TEST_F(Platforms, LimitsAndCancellingReachAcross) {
+  for (const Side& s : sides()) {
+    std::atomic<bool> entered = false, stopped = false;
+    const auto waits = jit([&](Tensor x) {
+      return call(
+          {.name = "waits", .effect = Effect::unordered}, x.type(),
+          [&](const CallInfo& info, float v) {
+            entered = true;
+            stopped = wait_until([&] { return info.stop.stop_requested(); }, 300ms);
+            return v;
+          },
+          x);
+    });
+    const auto f = jit([&](Tensor x) {
+      const Tensor y = call({.device = other(s)}, x, waits, x);
+      return call(
+          {.name = "after", .effect = Effect::unordered}, x.type(), [](float v) { return v; }, y);
+    });
+    const Tensor x = device_put(Tensor(1.0f), s.device);
+    const auto run = f.start(x);
+    EXPECT_TRUE(wait_until([&] { return entered.load(); }));
+    run.cancel();
+    expect_error<CallbackError>([&] { run.wait(); }, {"cancel"}, ErrorCode::cancelled);
+    barrier();
+    expect_error<TimeoutError>([&] { f.run({.deadline = 20ms}, x); }, {});
+    barrier();
+    EXPECT_EQ(f(x).item<float>(), 1) << "and the next one runs";
+  }
+}
+
+TEST_F(Platforms, SixteenThreadsOnBoth) {
+  std::atomic<int> wrong = 0, entered = 0;
+  const auto inner = jit([&](Tensor x) {
+    return call(
+        {.name = "counted", .effect = Effect::unordered}, x.type(),
+        [&](View<const float> in, View<float> out) {
+          ++entered;
+          for (std::int64_t i = 0; i < in.size(); ++i) out[i] = in[i] + 1;
+        },
+        x * 2.0f);
+  });
+  const auto here = jit([&](Tensor x) { return call({.device = there}, x, inner, x) * 3.0f; });
+  const auto over = jit([&](Tensor x) { return call({.device = 1}, x, inner, x) * 3.0f; });
+  constexpr int threads = 16, rounds = 12;
+  std::vector<std::thread> all;
+  for (int t = 0; t < threads; ++t)
+    all.emplace_back([&, t] {
+      for (int i = 0; i < rounds; ++i) {
+        const Tensor x = full(type<float>({700}), static_cast<float>(t + i));
+        const Tensor a = here(device_put(x, 0)), b = over(device_put(x, there + 1));
+        const Tensor c = inner(device_put(b, 0)) + device_put(a, 0);
+        const float want = 3 * (2 * static_cast<float>(t + i) + 1);
+        wrong += a.to_vector<float>()[699] != want;
+        wrong += b.to_vector<float>()[0] != want;
+        wrong += c.to_vector<float>()[1] != 2 * want + 1 + want;
+      }
+    });
+  for (std::thread& t : all) t.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(entered, threads * rounds * 3);
+}
+
+}  // namespace
+}  // namespace postern::test
