@@ -23,11 +23,9 @@ struct Config {
   /// Path of a PJRT plug-in; default: the one for the platform, see docs/devices.md.
   std::string plugin = {};
   /// In place of both, all platforms that the process uses, the default one first: names, or
-  /// "name=file" with a plug-in, whose devices then are of that name. POSTERN_PLATFORM may be such
-  /// a list too, with commas; POSTERN_PLUGIN is that of the first. `devices` numbers their devices
-  /// on.
-  ///
-  ///   pn::configure({.platforms = {"cuda", "cpu", "newer=/opt/xla/cpu_plugin.so"}});
+  /// "name=file" with a plug-in, whose devices then are of that name, as in {"cuda",
+  /// "newer=/opt/xla/cpu_plugin.so"}. POSTERN_PLATFORM may be such a list too, with commas;
+  /// POSTERN_PLUGIN is that of the first. `devices` numbers their devices on.
   std::vector<std::string> platforms = {};
   /// Where compiled programs are kept on disk; default: nowhere.
   std::string cache_dir = {};

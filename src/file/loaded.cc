@@ -165,7 +165,7 @@ const std::shared_ptr<const run::CompiledProgram>& compiled(const detail::Loaded
     std::shared_ptr<const run::ProgramModule> module = program.module;
     int device = 0;
     if (!module->devices.empty()) device = module->devices.front();
-    const run::AtDevice there(run::Runtime::get().backend_of(device));
+    const run::AtDevice there(device);
     const platforms::Platform& platform = platforms::current();
     for (const std::string& handler : program.handlers) run::require_handler(handler, platform);
     if (!program.blocks.empty()) {

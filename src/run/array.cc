@@ -216,10 +216,9 @@ pjrt::Buffer seen_on(std::shared_ptr<const Value> array, const Lane& lane) {
   }
   await(from);
   if (from.type.size() == 0 || is_packed(from.type.dtype) || !shared) {
-    std::shared_ptr<void> bytes = detail::aligned_bytes(from.type.byte_size());
-    copy_out(from, bytes.get());
-    return lane.made_by().buffer_from_host(bytes.get(), from.type.dtype, from.type.dims,
-                                           lane.handle);
+    std::shared_ptr<const void> keep;
+    const void* const bytes = host_view(Access::make(array), keep);
+    return lane.made_by().buffer_from_host(bytes, from.type.dtype, from.type.dims, lane.handle);
   }
   auto keep = std::make_unique<Held>(std::move(array));
   pjrt::Buffer view = view_on(

@@ -124,11 +124,11 @@ Home home_of(std::span<const Tensor* const> tensors);
 /// lie on one or several.
 int device_for(std::span<const Tensor* const> tensors);
 int default_device();
-/// Has the thread trace, lower and run for a platform, as if a DeviceScope of its first device, or
-/// of the one that is given, were there, unless what the thread does is for that one.
+/// Has the thread trace, lower and run for the platform of a device, as if a DeviceScope of it were
+/// there, unless what the thread does is for that platform.
 class AtDevice {
  public:
-  explicit AtDevice(const Backend& backend, int device = -1);
+  explicit AtDevice(int device);
   /// Does so for that of these tensors.
   explicit AtDevice(std::span<const Tensor* const> tensors);
 

@@ -93,7 +93,7 @@ std::shared_ptr<const ProgramModule> lower(const Lowerable& program) {
       if (s) meshes.push_back(s->mesh());
   options.devices = devices_of(meshes);
   const Backend& backend = backend_for(options.devices);
-  const AtDevice there(backend);
+  const AtDevice there(backend.first_device);
   platforms::lower_for(options, &backend.platform());
   options.gather_limit = program.gather_limit;
   if (options.gather_limit == 0) options.gather_limit = Runtime::get().config().gather_limit;

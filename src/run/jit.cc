@@ -51,8 +51,7 @@ struct Entry : std::enable_shared_from_this<Entry> {
       shardings;  // of arguments that lie on several devices; empty when none does
   std::vector<std::optional<Sharding>> arguments_on;
   const std::shared_ptr<const JitOptions> options;
-  const run::Backend* backend = nullptr;  // the platform of its arguments
-  int device = 0;                         // one of its devices
+  int device = 0;  // one of the platform of its arguments
 
   // Made once, by the first thread that asks; the others wait. Of what is traced see Tracing.
   Tracing tracing;
@@ -89,7 +88,7 @@ struct Entry : std::enable_shared_from_this<Entry> {
 
   bool fits(const Key& key) const {
     if (run::several_platforms.load(std::memory_order_relaxed) &&
-        !backend->has(device_of(*options, key))) [[unlikely]]
+        !run::Runtime::get().backend_of(device).has(device_of(*options, key))) [[unlikely]]
       return false;
     if (overrides != blocks::generation() && has_blocks.load(std::memory_order_relaxed))
       return false;
@@ -162,8 +161,7 @@ class JitCore {
             path_of(tracer, e->types.size()), to_string(t->type())));
       e->types.push_back(t->type());
     }
-    e->device = Entry::device_of(*options, key);
-    e->backend = &run::Runtime::get().backend_of(e->device);
+    if (run::several_platforms) e->device = Entry::device_of(*options, key);
     e->pack = &key.pack();
     e->structure = key.structure();
     const auto leaves = key.leaves();
@@ -329,7 +327,8 @@ Mode chosen_mode(const Entry& e) {
   const JitOptions& o = *e.options;
   if (o.mode != Mode::automatic) return o.mode;
   if (o.cut || o.stage_device) return Mode::staged;
-  const bool reaches = e.backend->used.calls_back || !has_site(*e.program);
+  const bool reaches =
+      run::Runtime::get().backend_of(e.device).used.calls_back || !has_site(*e.program);
   if (reaches) return Mode::compiled;
   return Mode::staged;
 }
@@ -362,7 +361,7 @@ const Entry& find(JitCore& core, const Key& key, const Tracer& tracer, bool comp
   Entry& e = core.entry(key, tracer);
   if (e.ready.load(std::memory_order_acquire)) [[likely]]
     return e;
-  const run::AtDevice there(*e.backend, e.device);
+  const run::AtDevice there(e.device);
   trace_entry(e, core, tracer);
   if (!compile) return e;
   const Mode mode = mode_of(e);
@@ -467,19 +466,19 @@ std::shared_ptr<StartedRun> start(const Entry& e, const Key& key, const RunOptio
 
 Lowered lowered(const Entry& entry) {
   Entry& e = const_cast<Entry&>(entry);  // made once, under its flag
-  const run::AtDevice there(*e.backend, e.device);
+  const run::AtDevice there(e.device);
   lower_entry(e);
   return Lowered(e.module, e.program, e.captures);
 }
 Executable compiled(const Entry& entry) {
   Entry& e = const_cast<Entry&>(entry);
-  const run::AtDevice there(*e.backend, e.device);
+  const run::AtDevice there(e.device);
   compile_entry(e);
   return Executable(e.compiled);
 }
 std::vector<StageInfo> stages(const Entry& entry) {
   Entry& e = const_cast<Entry&>(entry);  // makes its own, under its lock
-  const run::AtDevice there(*e.backend, e.device);
+  const run::AtDevice there(e.device);
   return e.staged.of(e.program).stages();
 }
 TracedProgram traced(const Entry& e) { return TracedProgram(e.program); }

@@ -38,7 +38,7 @@ Tensors call_on_device(int device, const detail::TensorFunction& f, TensorSpan x
 
 void trace_for_device(int device, const std::function<void()>& act) {
   check_device(device);
-  const AtDevice there(Runtime::get().backend_of(device), device);
+  const AtDevice there(device);
   act();
 }
 

@@ -278,16 +278,13 @@ int default_device() { return device_of_scope; }
 
 Backend& Runtime::here() { return backend_of(device_of_scope); }
 
-AtDevice::AtDevice(const Backend& backend, int device) {
-  if (!several_platforms.load(std::memory_order_relaxed) || backend.has(device_of_scope)) return;
-  scope_.emplace(std::max(device, backend.first_device), Place{});
-}
-
-AtDevice::AtDevice(std::span<const Tensor* const> tensors) {
+AtDevice::AtDevice(int device) {
   if (!several_platforms.load(std::memory_order_relaxed)) return;
-  const int device = device_for(tensors);
   if (!Runtime::get().backend_of(device).has(device_of_scope)) scope_.emplace(device, Place{});
 }
+
+AtDevice::AtDevice(std::span<const Tensor* const> tensors)
+    : AtDevice(several_platforms.load(std::memory_order_relaxed) ? device_for(tensors) : 0) {}
 
 static void use(int device) {
   device_of_scope = device;

@@ -232,8 +232,7 @@ std::shared_ptr<const CompiledProgram> StagedProgram::compiled(std::size_t step)
 std::shared_ptr<const CompiledProgram> StagedProgram::make(std::size_t step) const {
   const Device& device = steps_[step].device;
   std::optional<AtDevice> there;
-  if (const int place = steps_[step].place; place >= 0)
-    there.emplace(Runtime::get().backend_of(place), place);
+  if (const int place = steps_[step].place; place >= 0) there.emplace(place);
   // Equal parts of different programs have equal texts, which are compiled once: simplify numbers
   // the values anew.
   Program part{"stage", program_.types, device.inputs, {}, device.outputs};

@@ -161,6 +161,7 @@ TEST_F(Platforms, SeveralDevicesOfOnePlatform) {
 }
 
 TEST_F(Platforms, StagesOnBoth) {
+  RecordProperty("covers", "STAGE-08");
   const auto model = [](Tensor w, Tensor x) { return tanh(matmul(w, x) + 1.0f); };
   const auto cut = [](const StageNode& n) {
     return n.operation == "dot_general" ? Cut::both : Cut::none;

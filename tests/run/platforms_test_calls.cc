@@ -8,6 +8,7 @@ namespace postern::test {
 namespace {
 
 TEST_F(Platforms, AFunctionOfTheOtherPlatformIsCalled) {
+  RecordProperty("covers", "FOREIGN-04");
   for (const Side& s : sides()) {
     std::atomic<int> where = -1, outer = -1;
     const auto inner = jit([&](Tensor x) { return seen_at(where)(sin(x)); });
@@ -64,6 +65,7 @@ auto called(const auto& f, int device) {
 }
 
 TEST_F(Platforms, CallsHaveDerivativesAndBatches) {
+  RecordProperty("covers", "FOREIGN-04");
   const auto f = [](Tensor x) { return sin(x) * x * x; };
   for (const Side& s : sides()) {
     const auto g = called(f, other(s));
