@@ -2,6 +2,8 @@
 // calls between them.
 #include "platforms_test.h"
 
+#include <postern/linalg.h>
+
 #include <cmath>
 #include <fstream>
 
@@ -176,6 +178,25 @@ TEST_F(Platforms, StagesOnBoth) {
   std::vector<int> where;
   for (const StageInfo& s : f.stages(w, x)) where.push_back(s.device);
   EXPECT_TRUE(std::ranges::count(where, there) == 1 && std::ranges::count(where, 0) >= 1);
+}
+
+TEST_F(Platforms, KernelsForTheCpuServeBoth) {
+  for (const Side& s : sides()) {
+    const Tensor a = device_put(eye(DType::f32, 3, 3) * 4.0f + 1.0f, s.device);
+    const auto check_on = [&](const auto& cholesky) {
+      const Tensor l = cholesky(a);
+      EXPECT_EQ(l.device(), s.device);
+      EXPECT_TRUE(allclose(matmul(l, transpose(l)), a, 1e-5, 1e-5).item<bool>()) << s.name;
+    };
+    const auto f = [](Tensor x) { return linalg::cholesky(x); };
+    check_on(f);
+    check_on(jit(f));
+    const auto over = [&](Tensor x) { return call({.device = other(s)}, x, jit(f), x); };
+    EXPECT_TRUE(allclose(jit(over)(a), f(a), 1e-5, 1e-5).item<bool>());
+    const auto trace_of = [](const auto& g) { return [g](Tensor x) { return sum(g(x)); }; };
+    EXPECT_TRUE(
+        allclose(jit(grad(trace_of(over)))(a), jit(grad(trace_of(f)))(a), 1e-4, 1e-4).item<bool>());
+  }
 }
 
 TEST_F(Platforms, SavedAndWrittenProgramsRunOnBoth) {
