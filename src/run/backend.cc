@@ -86,6 +86,9 @@ Config run::settled_config() {
   if (const char* list = platforms::environment("POSTERN_PLATFORM"); c.platforms.empty() && list)
     c.platforms = run::listed(list);
   if (c.platforms.empty()) c.platforms = {std::string(platforms::all().front()->name)};
+  check(c.plugin.empty() || c.platforms[0].find('=') == std::string::npos,
+        "{}: '{}' names a plug-in, and Config::plugin another one, '{}'", run::asks, c.platforms[0],
+        c.plugin);
   if (!c.plugin.empty()) c.platforms[0] += "=" + c.plugin;
   run::check_platforms(c.platforms, run::asks);
   if (const char* dir = std::getenv("POSTERN_CACHE_DIR"); c.cache_dir.empty() && dir)

@@ -183,14 +183,10 @@ TEST_F(Platforms, StagesOnBoth) {
 TEST_F(Platforms, KernelsForTheCpuServeBoth) {
   for (const Side& s : sides()) {
     const Tensor a = device_put(eye(DType::f32, 3, 3) * 4.0f + 1.0f, s.device);
-    const auto check_on = [&](const auto& cholesky) {
-      const Tensor l = cholesky(a);
-      EXPECT_EQ(l.device(), s.device);
-      EXPECT_TRUE(allclose(matmul(l, transpose(l)), a, 1e-5, 1e-5).item<bool>()) << s.name;
-    };
     const auto f = [](Tensor x) { return linalg::cholesky(x); };
-    check_on(f);
-    check_on(jit(f));
+    for (const Tensor& l : {f(a), jit(f)(a)})
+      EXPECT_TRUE(allclose(matmul(l, transpose(l)), a, 1e-5, 1e-5).item<bool>()) << s.name;
+    EXPECT_EQ(jit(f)(a).device(), s.device);
     const auto over = [&](Tensor x) { return call({.device = other(s)}, x, jit(f), x); };
     EXPECT_TRUE(allclose(jit(over)(a), f(a), 1e-5, 1e-5).item<bool>());
     const auto trace_of = [](const auto& g) { return [g](Tensor x) { return sum(g(x)); }; };
@@ -283,6 +279,8 @@ TEST(PlatformsAsked, ListsThatAreNone) {
   const Ended ended = run_with("cpu,newer=" + folder.path() + "/text.so");
   EXPECT_EQ(ended.code, 3);
   EXPECT_TRUE(has(ended.out, "PluginError") && has(ended.out, "text.so")) << ended.out;
+  EXPECT_TRUE(has(run_program("error_plugin", {"x.so"}, {{"POSTERN_PLATFORM", "newer=/y.so"}}).out,
+                  "'newer=/y.so' names a plug-in, and Config::plugin another one, 'x.so'"));
   expect_error<TypeError>([] { configure({.platform = "cpu", .platforms = {"cpu"}}); },
                           {"platform and plugin must be empty", "'cpu'"});
   expect_error<TypeError>(
