@@ -42,15 +42,19 @@ std::string_view entry_name() {
   return text.substr(0, text.find_first_of(";]"));
 }
 
-/// Returns the function behind an entry. A plug-in that is older than the header has a shorter
-/// table.
+/// Returns the function behind an entry; null where there is none. A plug-in that is older than the
+/// header has a shorter table.
 template <auto Entry>
-auto entry(const PJRT_Api* api, std::string_view what) {
+auto find_entry(const PJRT_Api* api) {
   const auto* place = &(api->*Entry);
   const auto end = reinterpret_cast<const char*>(place + 1) - reinterpret_cast<const char*>(api);
-  if (static_cast<std::size_t>(end) > api->struct_size || *place == nullptr)
-    throw_missing_entry(api, entry_name<Entry>(), what);
-  return *place;
+  return static_cast<std::size_t>(end) > api->struct_size ? nullptr : *place;
+}
+template <auto Entry>
+auto entry(const PJRT_Api* api, std::string_view what) {
+  const auto function = find_entry<Entry>(api);
+  if (!function) throw_missing_entry(api, entry_name<Entry>(), what);
+  return function;
 }
 
 /// Enters a function of the plug-in and returns what it reports.
@@ -75,8 +79,8 @@ void call(const PJRT_Api* api, Args& args, std::string_view what) {
 /// and forgotten.
 template <auto Entry, class Args>
 void call_quietly(const PJRT_Api* api, Args& args) noexcept {
-  const auto* place = &(api->*Entry);
-  if (PJRT_Error* error = *place ? (*place)(&args) : nullptr) take_failure(api, error);
+  const auto function = find_entry<Entry>(api);
+  if (PJRT_Error* error = function ? function(&args) : nullptr) take_failure(api, error);
 }
 
 }  // namespace postern::internal::pjrt

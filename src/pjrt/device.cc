@@ -47,9 +47,10 @@ std::vector<std::string> Device::memory_kinds() const {
   std::vector<std::string> out;
   auto memories = make_args<PJRT_Device_AddressableMemories_Args>();
   memories.device = handle_;
-  if (PJRT_Error* error = api_->PJRT_Device_AddressableMemories(&memories)) {
-    static_cast<void>(take_failure(api_, error));
-    return out;
+  try {
+    call<&PJRT_Api::PJRT_Device_AddressableMemories>(api_, memories, "to list a device's memories");
+  } catch (const Error&) {
+    return out;  // not every plug-in can say
   }
   for (std::size_t i = 0; i < memories.num_memories; ++i) {
     auto kind = make_args<PJRT_Memory_Kind_Args>();

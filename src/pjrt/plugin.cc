@@ -106,6 +106,10 @@ Plugin::Plugin(std::string path) : path_(std::move(path)), api_(open_api(path_))
 }
 
 void Plugin::initialize() {
+  constexpr std::string_view read_errors = "to offer what its errors are read by";
+  entry<&PJRT_Api::PJRT_Error_Destroy>(api_, read_errors);
+  entry<&PJRT_Api::PJRT_Error_Message>(api_, read_errors);
+  entry<&PJRT_Api::PJRT_Error_GetCode>(api_, read_errors);
   auto initialize = make_args<PJRT_Plugin_Initialize_Args>();
   call<&PJRT_Api::PJRT_Plugin_Initialize>(api_, initialize, "to initialise its plug-in");
   ffi_ = find_ffi(*this);

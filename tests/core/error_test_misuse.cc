@@ -233,6 +233,30 @@ TEST(Error, PluginsThatAreNone) {
       << ended.out;
 }
 
+TEST(Error, DamagedPlugIns) {
+  RecordProperty("covers", "ERR-20");
+  const std::string plugin = POSTERN_TEST_LIBRARIES "/damaged_plugin.so";
+  test::TemporaryFolder folder;
+  auto ended = run_program("damaged", {folder.path() + "/output"}, {{"POSTERN_PLUGIN", plugin}},
+                           std::chrono::seconds(300));
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  int well = 0, by_an_error = 0;
+  EXPECT_EQ(
+      std::sscanf(ended.out.c_str(), "%d went well, %d ended by an error\n", &well, &by_an_error),
+      2)
+      << ended.out;
+  EXPECT_GE(by_an_error, 50) << ended.out;
+  for (const char* version : {"1.0", "0.5"}) {
+    ended = run_program("error_plugin", {},
+                        {{"POSTERN_PLUGIN", plugin}, {"TEST_PLUGIN_VERSION", version}});
+    EXPECT_EQ(ended.code, 3) << ended.err;
+    for (const std::string& part :
+         {std::string("PluginError failed_precondition"), plugin,
+          "speaks PJRT API " + std::string(version), std::string("needs 0.")})
+      EXPECT_TRUE(has(ended.out, part)) << "no '" << part << "' in: " << ended.out;
+  }
+}
+
 TEST(Error, PlatformsWithoutAPlugIn) {
   RecordProperty("covers", "ERR-20");
   test::TemporaryFolder folder;  // where no wheels are
