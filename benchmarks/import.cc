@@ -2,7 +2,11 @@
 #include <postern/postern.h>
 
 #include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <string>
+#include <vector>
 
 #include "harness.h"
 
@@ -34,6 +38,45 @@ double ms_since(std::chrono::steady_clock::time_point begin) {
       .count();
 }
 
+/// The most memory that the process has had since it was last asked, less what it has now.
+double peak_above(double now) {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;)
+    if (double kib = 0; word == "VmHWM:" && status >> kib) return kib / 1024 - now;
+  return 0;
+}
+double memory_now() {
+  std::ofstream("/proc/self/clear_refs") << 5;  // VmHWM becomes what is there now
+  return peak_above(0);
+}
+
+/// What a command prints: numbers.
+std::vector<double> numbers_of(const std::string& command) {
+  std::vector<double> out;
+  FILE* const pipe = popen(command.c_str(), "r");
+  for (double n = 0; pipe && std::fscanf(pipe, "%lf", &n) == 1;) out.push_back(n);
+  if (pipe) pclose(pipe);
+  return out;
+}
+
+/// 50 MB of weights, as JAX exports them.
+void weights(Report& report) {
+  if (report.jax_python().empty()) return;
+  const std::string file = std::filesystem::temp_directory_path() / "postern_bench_weights.jax";
+  const std::string side = report.jax_python() + " " + POSTERN_BENCH_FOLDER "/jax_artifact.py ";
+  numbers_of(side + "write " + file);
+  const std::vector<double> jax = numbers_of(side + file);
+  const pn::Tensor x = pn::ones(pn::type<float>({4, 1024}));
+  const double before = memory_now();
+  const auto begin = std::chrono::steady_clock::now();
+  pn::load(file)(x)[0].block_until_ready();
+  report.add({"import/weights/first_run", ms_since(begin), "ms", "JAX", jax.at(0),
+              "an artifact of 50 MB, loaded, compiled and run"});
+  report.add({"import/weights/memory", peak_above(before), "MB", "JAX", jax.at(1),
+              "the most above the start; three times the file is the aim"});
+  std::filesystem::remove(file);
+}
+
 }  // namespace
 
 void import_programs(Report& report) {
@@ -61,6 +104,7 @@ void import_programs(Report& report) {
   const auto ns = race({jitted, loaded}, 25);
   report.add({"import/run", ns[0] / 1e3, "us", "loaded", ns[1] / 1e3,
               "the same program inside of a jitted function; 1.00 is the aim"});
+  weights(report);
 }
 
 }  // namespace bench

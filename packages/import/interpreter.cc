@@ -162,6 +162,22 @@ Frame Frame::called_by(const Node& node) const {
   return out;
 }
 
+Frame Frame::around(const Node& node) const {
+  Frame out(opened, path_);
+  out.applied_ = applied_;
+  for (const std::string& name : opened.module.uses(node)) {
+    const auto value = values_.find(name);
+    const auto made = makers_.find(name);
+    if (value != values_.end()) out.values_.insert(*value);
+    if (made != makers_.end()) out.makers_.insert(*made);
+  }
+  return out;
+}
+
+void Frame::set(const Node& node, const Values& operands) {
+  for (std::size_t i = 0; i < operands.size(); ++i) values_[node.operands.at(i)] = operands[i];
+}
+
 Values Frame::shown_step(const Node& node) {
   if (!opened.around || applied_) return checked_step(node);
   return opened.around(described(opened.module, node, path_, constants_.take(node)),
@@ -238,7 +254,26 @@ static std::string with_new_names(std::string body, const std::vector<std::strin
   return body;
 }
 
-Values as_written(const Step& step, std::vector<std::string> handlers, bool constant) {
+/// A sort's text with one operand more, `%places`, that goes along.
+static std::string with_places(std::string body, const std::string& type, const std::string& file) {
+  const auto insert = [&](std::size_t open, const std::string& text) {
+    body.insert(MlirText(body, file).bracket_end(open) - 1, text);
+  };
+  insert(body.find("(%"), ", %places");
+  insert(body.find('(', body.find("^")), ", %place_a: tensor<i32>, %place_b: tensor<i32>");
+  const std::size_t types = body.rfind(" : (");
+  const std::size_t arrow = body.find("->", types);
+  if (types == body.npos || arrow == body.npos) throw TypeError("sort: its text can't be read");
+  std::size_t results = body.find_first_not_of(' ', arrow + 2);
+  if (body[results] == '(')
+    insert(results, ", " + type);
+  else
+    body = fmt::format("{}({}, {})", body.substr(0, results), body.substr(results), type);
+  insert(types + 3, ", " + type);
+  return body;
+}
+
+Values as_written(const Step& step, const AsWritten& how) {
   const Module& module = step.module();
   const Node& node = step.node;
   std::vector<std::string_view> types = module.operand_types(node);
@@ -247,7 +282,7 @@ Values as_written(const Step& step, std::vector<std::string> handlers, bool cons
     throw Error(
         ErrorCode::unimplemented,
         fmt::format("{}: no such operation can be computed at sizes that are open", node.name));
-  WrittenOperation out{fmt::format("stablehlo.{}", node.name), {}, {}, std::move(handlers)};
+  WrittenOperation out{fmt::format("stablehlo.{}", node.name), {}, {}, how.handlers};
   std::string parameters, constants, results, returned;
   Values operands;
   Separator before_parameter, before_result, before_returned;
@@ -265,20 +300,27 @@ Values as_written(const Step& step, std::vector<std::string> handlers, bool cons
       throw Error(ErrorCode::unimplemented,
                   fmt::format("{}: a token can't be handed to such an operation", node.name));
     parameters += fmt::format("{}%operand_{}: {}", before_parameter(), i, mlir_text(value.type()));
-    operands.push_back(constant ? stop_gradient(value) : value);
+    operands.push_back(how.constant ? stop_gradient(value) : value);
   }
-  const bool one = node.results.size() == 1;
-  for (std::size_t i = 0; i < node.results.size(); ++i) {
-    out.results.push_back(step.result(i));
-    results += fmt::format("{}{}", before_result(), mlir_text(out.results.back()));
+  for (std::size_t i = 0; i < node.results.size(); ++i) out.results.push_back(step.result(i));
+  if (how.places_along) {
+    out.results.push_back({DType::s32, out.results.at(0).dims});
+    operands.push_back(iota(out.results.back(), *how.places_along));
+    parameters += fmt::format("{}%places: {}", before_parameter(), mlir_text(out.results.back()));
+  }
+  const bool one = out.results.size() == 1;
+  for (std::size_t i = 0; i < out.results.size(); ++i) {
+    results += fmt::format("{}{}", before_result(), mlir_text(out.results[i]));
     returned += fmt::format("{}%result{}", before_returned(), one ? "" : fmt::format("#{}", i));
   }
   std::string body = with_new_names(std::string(module.text_of(node)), uses, module.name());
+  if (how.places_along)
+    body = with_places(std::move(body), mlir_text(out.results.back()), module.name());
   const std::string others = module.functions_named(body, fmt::format("{}_", placeholder));
   out.function = fmt::format(
       "  func.func private @{}({}) -> ({}) {{\n    {}%result{} = {}\n    return {} : {}\n  }}\n{}",
       placeholder, parameters, results, constants,
-      one ? "" : fmt::format(":{}", node.results.size()), body, returned, results, others);
+      one ? "" : fmt::format(":{}", out.results.size()), body, returned, results, others);
   return written(out, operands);
 }
 

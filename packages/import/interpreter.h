@@ -2,6 +2,7 @@
 #pragma once
 #include <postern/arrange.h>
 #include <postern/compare.h>
+#include <postern/indexing.h>
 #include <postern/ops.h>
 
 #include <memory>
@@ -28,7 +29,7 @@ void require_match(const std::string& pattern, std::span<const LoadedOperation> 
 Around around_of(std::vector<Change> changes);
 
 /// The module that is interpreted.
-struct Opened {
+struct Opened : std::enable_shared_from_this<Opened> {
   Opened(const std::string& text, std::string name,
          std::vector<std::shared_ptr<const SiteSpec>> s = {}, Around a = {});
   Module module;
@@ -58,6 +59,10 @@ class Frame {
 
   /// Returns a frame for the body of a function that is called there.
   Frame called_by(const Node& node) const;
+  /// Returns a frame of the values alone that an operation and its bodies use.
+  Frame around(const Node& node) const;
+  /// Gives an operation other operands.
+  void set(const Node& node, const Values& operands);
 
   const Opened& opened;
 
@@ -114,8 +119,29 @@ const Rules& product_rules();  // and reductions, windows, transforms
 const Rules& control_rules();  // and calls
 const Rules& lapack_rules();   // linear algebra, also by target
 
-/// Writes the operation as it stands, by its text. `constant`: where its results count as constants
-/// for derivatives.
-Values as_written(const Step& step, std::vector<std::string> handlers = {}, bool constant = false);
+struct AsWritten {
+  std::vector<std::string> handlers = {};         // FFI handlers that it calls
+  bool constant = false;                          // its results are constants for derivatives
+  std::optional<std::int64_t> places_along = {};  // of a sort: one more result, where each was
+};
+/// Writes the operation as it stands, by its text.
+Values as_written(const Step& step, const AsWritten& how = {});
+
+/// What computes an operation's values of others that have a derivative; throws TypeError where
+/// there is no way.
+using BodyRule = Values (*)(const Step&);
+/// Runs an operation so, but `same` where a derivative of it is taken.
+Values differentiable(const Step& step, std::function<Values(const Step&)> run, BodyRule same);
+using Combine = std::function<Values(const Values& both)>;
+/// Returns what the body, of scalars, makes of the tensors over these axes, neighbours first.
+Values reduced_by_tree(const Combine& body, const Values& x, const Values& initial,
+                       const Dims& axes);
+Values windows_by_tree(const Step& s);
+Values selected_and_scattered(const Step& s);
+Values scattered_once(const Step& s);
+Values sorted_by_places(const Step& s);
+/// Returns how a scatter is to be read, its index vectors along the last axis.
+IndexAxes scatter_axes(const Step& s);
+Tensor scatter_indices(const Step& s);
 
 }  // namespace postern::internal::imported

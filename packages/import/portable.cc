@@ -40,7 +40,7 @@ class Writer {
         top[0].regions[0].size() != 1)
       refuse_damaged("this is no module");
     check_attributes(top[0]);
-    needed_ = prepare(code_, vhlo_, exported_);
+    prepared_ = prepare(code_, vhlo_, exported_, entry_);
     out_.text = "module {\n";
     for (const Operation& op : top[0].regions[0][0].operations) operation(op);
     out_.text += "}\n";
@@ -78,9 +78,12 @@ class Writer {
     const Named own = vhlo_.properties(op);
     if (name == "vhlo.func_v1") {
       const std::string function(vhlo_.attribute(Vhlo::find(own, "sym_name")).bytes);
-      check_body(op, vhlo_.type(vhlo_.attribute(Vhlo::find(own, "function_type")).type));
-      if (function == entry_) return main(op, own);
-      if (function == "main" || !needed_.contains(function)) return;
+      const auto found = prepared_.weights.added.find(function);
+      const std::size_t added = found == prepared_.weights.added.end() ? 0 : found->second;
+      check_body(op, vhlo_.type(vhlo_.attribute(Vhlo::find(own, "function_type")).type), added);
+      if (function == entry_) return main(op, own, added);
+      if (function == "main" || !prepared_.needed.contains(function)) return;
+      if (added) return taking_weights(op, own);
     } else if (name.starts_with("vhlo.custom_call_v")) {
       return custom_call(op, own);
     } else if (name == "vhlo.dot_general_v2") {
@@ -155,14 +158,19 @@ class Writer {
     std::vector<std::pair<std::string, std::string>> out;
     if (op.attributes)
       for (const auto& [key, value] : vhlo_.dictionary(*op.attributes))
-        out.emplace_back(key, vhlo_.attribute(value).text);
+        out.emplace_back(key, vhlo_.text(value));
     return out;
   }
 
   void write(const Operation& op, std::string_view name, const Named& own,
              const std::vector<std::pair<std::string, std::string>>& others) {
     std::vector<std::pair<std::string_view, std::string_view>> properties;
-    for (const auto& [key, value] : own) properties.emplace_back(key, vhlo_.attribute(value).text);
+    for (const auto& [key, value] : own) properties.emplace_back(key, vhlo_.text(value));
+    write_with(op, name, properties, others);
+  }
+  void write_with(const Operation& op, std::string_view name,
+                  const std::vector<std::pair<std::string_view, std::string_view>>& properties,
+                  const std::vector<std::pair<std::string, std::string>>& others) {
     write_head(op, name, properties);
     Separator comma(", ", " (");
     for (const auto& part : op.regions) {
@@ -214,16 +222,18 @@ class Writer {
   }
 
   /// A function takes and returns what its type says.
-  void check_body(const Operation& op, const VhloType& type) {
+  /// But for those of its arguments that are weights.
+  void check_body(const Operation& op, const VhloType& type, std::size_t added) {
     if (op.regions.size() != 1 || !type.text.starts_with("!vhlo.func_v1"))
       refuse_damaged("a function has not one body and type");
     const Block& body = only_block(op.regions[0]);
-    auto same = [&](const std::vector<std::size_t>& values, const std::vector<std::size_t>& types) {
+    auto same = [&](std::span<const std::size_t> values, const std::vector<std::size_t>& types) {
       return std::ranges::equal(values, types, [&](std::size_t value, std::size_t t) {
         return type_of(value).text == vhlo_.type(t).text;
       });
     };
-    if (!same(body.arguments, type.inputs) || !same(body.operations.back().operands, type.outputs))
+    if (!same(std::span(body.arguments).first(body.arguments.size() - added), type.inputs) ||
+        !same(body.operations.back().operands, type.outputs))
       refuse_damaged("a function's type is not that of its body");
   }
   /// One that ends with what it returns.
@@ -255,16 +265,33 @@ class Writer {
     out_.text += "):\n";
   }
 
+  /// A function of other arguments than its type says.
+  void taking_weights(const Operation& op, const Named& own) {
+    const Block& body = op.regions[0][0];
+    const std::string type =
+        fmt::format("#vhlo.type_v1<{}>",
+                    vhlo_function(types(body.arguments), types(body.operations.back().operands)));
+    std::vector<std::pair<std::string_view, std::string_view>> properties;
+    for (const auto& [key, value] : own) {
+      std::string_view text = vhlo_.text(value);
+      if (key == "function_type") text = type;
+      if (key == "arg_attrs") text = "#vhlo.array_v1<[]>";
+      properties.emplace_back(key, text);
+    }
+    write_with(op, name_of(op), properties, discardable(op));
+  }
+
   // Tokens of ordered effects begin and end with the program, and which platform it runs on is
-  // known: neither is an argument of ours.
-  void main(const Operation& op, const Named& own) {
+  // known: neither is an argument of ours. The last `added` are weights.
+  void main(const Operation& op, const Named& own, std::size_t added) {
     has_main_ = true;
     const Block& body = op.regions[0][0];
     const std::vector<std::size_t>& about =
         vhlo_.attribute(Vhlo::find(own, "arg_attrs"), Kind::array, "arg_attrs").items;
     std::vector<std::size_t> inputs, outputs;
     std::string hidden;
-    for (std::size_t i = 0; i < body.arguments.size(); ++i) {
+    const std::size_t given = body.arguments.size() - added;
+    for (std::size_t i = 0; i < given; ++i) {
       const VhloType& type = type_of(body.arguments[i]);
       if (type.is_token)
         hidden += fmt::format("%{} = \"vhlo.create_token_v1\"() : () -> {}\n", body.arguments[i],
@@ -281,6 +308,11 @@ class Writer {
     for (const std::size_t v : end.operands)
       if (!type_of(v).is_token) outputs.push_back(v);
     signature(inputs, outputs);
+    for (std::size_t i = given; i < body.arguments.size(); ++i) {
+      out_.parameters.push_back(static_cast<int>(out_.inputs.size() + i - given));
+      inputs.push_back(body.arguments[i]);
+    }
+    out_.weights = std::move(prepared_.weights.values);
     out_.text += fmt::format(
         "\"vhlo.func_v1\"() <{{arg_attrs = #vhlo.array_v1<[]>, function_type = #vhlo.type_v1<{}>, "
         "res_attrs = "
@@ -427,7 +459,7 @@ class Writer {
   };
   std::map<std::size_t, Instead> instead_;  // of values, in the operation that is written
   std::size_t steps_ = 0;                   // of ours
-  std::set<std::string> needed_;            // functions
+  Prepared prepared_;
   Imported out_;
 };
 

@@ -144,7 +144,7 @@ Values custom_call_rule(const Step& s) {
       }
   std::vector<std::string> handlers;
   if (has_handler(target)) handlers.push_back(target);
-  return as_written(s, std::move(handlers));
+  return as_written(s, {.handlers = std::move(handlers)});
 }
 
 }  // namespace

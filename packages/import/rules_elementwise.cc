@@ -48,7 +48,7 @@ Values bitcast_rule(const Step& s) {
 }
 Values barrier_rule(const Step& s) { return s.x; }
 /// Flat wherever it has a slope.
-Values flat_rule(const Step& s) { return as_written(s, {}, true); }
+Values flat_rule(const Step& s) { return as_written(s, {.constant = true}); }
 
 Values constant_rule(const Step& s) {
   const std::string_view text = s.module().text_of(s.node);

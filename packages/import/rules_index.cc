@@ -60,20 +60,16 @@ std::optional<Update> update_of(const Step& s) {
   if (name == "maximum") return Update::max;
   return {};
 }
+Values just_written(const Step& s) { return as_written(s); }
+
 Values scatter_rule(const Step& s) {
-  if (s.x.size() != 3) return {};
-  const std::optional<Update> how = update_of(s);
-  if (!how) return {};
-  const IndexAxes axes{.window = s.part("update_window_dims"),
-                       .dropped = s.part("inserted_window_dims"),
-                       .indexed = s.part("scatter_dims_to_operand_dims"),
-                       .batch_x = s.part("input_batching_dims"),
-                       .batch_indices = s.part("scatter_indices_batching_dims")};
-  const Dims axis = s.part("index_vector_dim");
+  std::optional<Update> how;
+  if (s.x.size() == 3) how = update_of(s);
+  if (!how) return differentiable(s, just_written, scattered_once);
   const ScatterOptions options{.mode = OutOfRange::fill,
                                .unique = s.node.attribute("unique_indices") == "true",
                                .sorted = s.node.attribute("indices_are_sorted") == "true"};
-  return {scatter(*how, s[0], vectors_last(s[1], axis.empty() ? 0 : axis[0]), s[2], axes, options)};
+  return {scatter(*how, s[0], scatter_indices(s), s[2], scatter_axes(s), options)};
 }
 
 /// Whether the body says that the first operand's elements go up, of integers: `compare LT` of the
@@ -114,11 +110,28 @@ bool goes_up_in_total_order(const Step& s) {
 }
 Values sort_rule(const Step& s) {
   const bool is_whole = s.x.at(0).dtype() == DType::pred || is_integer(s.x[0].dtype());
-  if (is_whole ? !goes_up(s) : !is_float(s.x[0].dtype()) || !goes_up_in_total_order(s)) return {};
+  if (is_whole ? !goes_up(s) : !is_float(s.x[0].dtype()) || !goes_up_in_total_order(s))
+    return differentiable(s, just_written, sorted_by_places);
   return sort_by(s.x, 1, s.integer({"dimension", "dim"}));
 }
 
+Values select_and_scatter_rule(const Step& s) {
+  return differentiable(s, just_written, selected_and_scattered);
+}
+
 }  // namespace
+
+IndexAxes scatter_axes(const Step& s) {
+  return {.window = s.part("update_window_dims"),
+          .dropped = s.part("inserted_window_dims"),
+          .indexed = s.part("scatter_dims_to_operand_dims"),
+          .batch_x = s.part("input_batching_dims"),
+          .batch_indices = s.part("scatter_indices_batching_dims")};
+}
+Tensor scatter_indices(const Step& s) {
+  const Dims axis = s.part("index_vector_dim");
+  return vectors_last(s[(s.x.size() - 1) / 2], axis.empty() ? 0 : axis[0]);
+}
 
 const Rules& index_rules() {
   static const Rules* const rules = new Rules{
@@ -127,6 +140,7 @@ const Rules& index_rules() {
       {"gather", gather_rule},
       {"dynamic_gather", dynamic_gather_rule},
       {"scatter", scatter_rule},
+      {"select_and_scatter", select_and_scatter_rule},
       {"sort", sort_rule},
   };
   return *rules;

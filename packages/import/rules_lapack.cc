@@ -92,7 +92,7 @@ Values gesdd(const Step& s) {
 /// Reflectors, of which no derivative is known, below the triangle r, which has one.
 Values geqrf(const Step& s) {
   if (s[0].dims().at(s[0].dims().size() - 2) < s[0].dims().back()) return {};
-  const Values packed = as_written(s, {s.node.symbol}, true);
+  const Values packed = as_written(s, {.handlers = {s.node.symbol}, .constant = true});
   const Tensor r = linalg::qr(s[0]).second;
   const std::int64_t rows =
       s[0].dims().at(s[0].dims().size() - 2) - r.dims().at(r.dims().size() - 2);

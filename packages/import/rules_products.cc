@@ -99,28 +99,52 @@ Values extreme(const Step& s, const Tensor& x, const std::string& index, const V
   return {min(x, over), convert(argmin(x, axes[0]), s.dtype(1))};
 }
 
-Values reduce_rule(const Step& s) {
-  const std::size_t n = s.x.size() / 2;
-  const bool in_pairs = s.module().at(s.node.at) != '"';
+/// The short form has each tensor beside its initial value.
+bool in_pairs(const Step& s) { return s.module().at(s.node.at) != '"'; }
+struct Reduction {
   Values x, initial;
+  Dims axes;
+};
+Reduction reduction_of(const Step& s) {
+  const std::size_t n = s.x.size() / 2;
+  Reduction out{{}, {}, s.integers({"dimensions"})};
   for (std::size_t i = 0; i < n; ++i) {
-    x.push_back(s[in_pairs ? 2 * i : i]);
-    initial.push_back(s[in_pairs ? 2 * i + 1 : n + i]);
+    out.x.push_back(s[in_pairs(s) ? 2 * i : i]);
+    out.initial.push_back(s[in_pairs(s) ? 2 * i + 1 : n + i]);
   }
-  const Dims axes = s.integers({"dimensions"});
+  return out;
+}
+/// What its body makes of scalars, or the operation that stands for one of arrays.
+Values combined_by(const Step& s, const Values& both) {
+  if (s.node.regions.empty()) return {combined(combines(s), both.at(0), both.at(1))};
+  return s.region(0, both);
+}
+Values reduce_by_body(const Step& s) {
+  const auto [x, initial, axes] = reduction_of(s);
+  const CombineFunction function = [&](const Values& a, const Values& b) {
+    Values both = a;
+    both.insert(both.end(), b.begin(), b.end());
+    return combined_by(s, both);
+  };
+  return reduce(function, x, {initial.begin(), initial.end()}, {.axes = axes});
+}
+Values reduce_by_tree(const Step& s) {
+  const auto [x, initial, axes] = reduction_of(s);
+  return reduced_by_tree([&s](const Values& both) { return combined_by(s, both); }, x, initial,
+                         axes);
+}
+
+Values reduce_rule(const Step& s) {
+  const auto [x, initial, axes] = reduction_of(s);
+  const std::size_t n = x.size();
   const std::string_view name = combines(s);
   if (n == 1 && !name.empty() && x[0].size() > 0)
     if (Tensor y = simple_reduction(name, x[0], initial[0], axes); y.has_value()) return {y};
   if (n == 2)
-    if (Values y = extreme(s, x[0], s.node.operands[in_pairs ? 2 : 1], initial, axes); !y.empty())
+    if (Values y = extreme(s, x[0], s.node.operands[in_pairs(s) ? 2 : 1], initial, axes);
+        !y.empty())
       return y;
-  const CombineFunction function = [&](const Values& a, const Values& b) -> Values {
-    if (s.node.regions.empty()) return {combined(name, a.at(0), b.at(0))};
-    Values both = a;
-    both.insert(both.end(), b.begin(), b.end());
-    return s.region(0, both);
-  };
-  return reduce(function, x, {initial.begin(), initial.end()}, {.axes = axes});
+  return differentiable(s, reduce_by_body, reduce_by_tree);
 }
 
 std::vector<std::pair<std::int64_t, std::int64_t>> pairs(const Dims& numbers) {
@@ -151,11 +175,15 @@ Values windows(const Step& s, std::string_view name, const Dims& window, const D
   return {reduce_window(*monoid, s[0], window, options)};
 }
 Values reduce_window_rule(const Step& s) {
-  if (s.x.size() != 2) return {};
-  return windows(s, combines(s), s.integers({"window_dimensions"}), s.integers({"base_dilations"}),
-                 s.integers({"padding"}),
-                 {.strides = s.integers({"window_strides"}),
-                  .window_dilation = s.integers({"window_dilations"})});
+  Values known;
+  if (s.x.size() == 2)
+    known = windows(s, combines(s), s.integers({"window_dimensions"}),
+                    s.integers({"base_dilations"}), s.integers({"padding"}),
+                    {.strides = s.integers({"window_strides"}),
+                     .window_dilation = s.integers({"window_dilations"})});
+  if (!known.empty()) return known;
+  return differentiable(
+      s, [](const Step& step) { return as_written(step); }, windows_by_tree);
 }
 /// A custom call: operand, initial value, window, strides, dilations, padding.
 Values dynamic_reduce_window_rule(const Step& s) {

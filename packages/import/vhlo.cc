@@ -108,6 +108,14 @@ const VhloAttribute& Vhlo::attribute(std::size_t index) {
   return *attributes_[index];
 }
 
+const std::string& Vhlo::text(std::size_t index) {
+  if (attribute(index).kind == Kind::tensor && attributes_[index]->text.empty()) {
+    spend(2 * attributes_[index]->bytes.size());
+    attributes_[index]->text = tensor_text(*attributes_[index]);
+  }
+  return attributes_[index]->text;
+}
+
 VhloAttribute Vhlo::read_attribute(std::size_t index) {
   const Bytecode::Entry& entry = code_.attributes[index];
   ByteReader in(entry.bytes);
@@ -241,7 +249,7 @@ void Vhlo::read_items(VhloAttribute& out, ByteReader& in) {
       out.text += " = ";
     else if (i > 0)
       out.text += ", ";
-    out.text += attribute(out.items[i]).text;
+    out.text += text(out.items[i]);
     if (out.text.size() > budget_) spend(out.text.size());
   }
   if (named)
@@ -321,25 +329,36 @@ void Vhlo::read_tensor(VhloAttribute& out, ByteReader& in) {
     if (!type.builtin.empty()) what = type.builtin;
     refuse_damaged(fmt::format("a constant's {} bytes are not of {}", out.bytes.size(), what));
   }
+  if (out.bytes.size() < large_constant) out.text = tensor_text(out);
+}
+
+/// Its bytes are found to be of its type.
+std::string Vhlo::tensor_text(const VhloAttribute& tensor) {
+  const VhloType& type = this->type(tensor.type);
+  std::size_t count = 1;
+  for (const std::int64_t extent : type.dims) count *= static_cast<std::size_t>(extent);
+  const std::string_view bytes = tensor.bytes;
+  const bool boolean = type.builtin.ends_with("i1>");
   std::string text;
   if (count == 0) {
-  } else if (boolean && one) {
-    text = bool_text(out.bytes[0] != 0);
+  } else if (boolean && (bytes == "\xff" || bytes == std::string_view("\0", 1))) {
+    text = bool_text(bytes[0] != 0);
   } else if (boolean) {
+    const bool packed = bytes.size() != count;
     std::size_t i = 0;
     append_booleans(text, type.dims, [&] {
       const auto at = i++;
-      if (packed) return (out.bytes[at / 8] >> (at % 8) & 1) != 0;
-      return out.bytes[at] != 0;
+      if (packed) return (bytes[at / 8] >> (at % 8) & 1) != 0;
+      return bytes[at] != 0;
     });
   } else {
     text = "\"0x";
-    text.reserve(2 * out.bytes.size() + 4);
-    for (const char c : out.bytes)
+    text.reserve(2 * bytes.size() + 4);
+    for (const char c : bytes)
       text += {hexadecimal[static_cast<unsigned char>(c) >> 4], hexadecimal[c & 15]};
     text += '"';
   }
-  out.text = fmt::format("#vhlo.tensor_v1<dense<{}> : {}>", text, type.builtin);
+  return fmt::format("#vhlo.tensor_v1<dense<{}> : {}>", text, type.builtin);
 }
 
 const VhloAttribute& Vhlo::attribute(std::size_t index, Kind kind, std::string_view what) {
@@ -426,11 +445,11 @@ Attribute Vhlo::host_attribute(std::size_t index) {
       for (const std::int64_t extent : t.dims) count *= static_cast<std::size_t>(extent);
       const std::string_view element =
           std::string_view(t.builtin).substr(t.builtin.find_last_of("<x") + 1);
-      if (element == "i1>" || !is_listed(count, a.bytes.size())) return a.text;
+      if (element == "i1>" || !is_listed(count, a.bytes.size())) return text(index);
       return numbers_of_bytes(element.substr(0, element.size() - 1), a.bytes, t.element_size, count)
-          .value_or(a.text);
+          .value_or(text(index));
     }
-    default: return a.text;
+    default: return text(index);
   }
 }
 

@@ -38,7 +38,7 @@ struct VhloType {
 struct VhloAttribute {
   enum class Kind { other, boolean, integer, real, string, array, dictionary, tensor, type, word };
   Kind kind = Kind::other;
-  std::string text;
+  std::string text;  // none of a large constant, see Vhlo::text
   std::string_view
       bytes;  // of strings and tensors; of words (an attribute of StableHLO's own) which it is
   std::size_t type = 0;      // of tensors, numbers and types
@@ -58,12 +58,17 @@ struct VhloExpected {
 };
 const VhloExpected& vhlo_expected(std::string_view attribute);
 
+/// From so many bytes on XLA is handed a constant's memory: see take_weights.
+inline constexpr std::size_t large_constant = 1 << 16;
+
 class Vhlo {
  public:
   Vhlo(const Bytecode& code, std::size_t file_size);
 
   const VhloType& type(std::size_t index);
   const VhloAttribute& attribute(std::size_t index);
+  /// Returns its text. That of a large constant is made when it is asked for.
+  const std::string& text(std::size_t index);
 
   /// Returns one of that kind; anything else is refused.
   const VhloAttribute& attribute(std::size_t index, VhloAttribute::Kind kind,
@@ -94,6 +99,7 @@ class Vhlo {
   void read_items(VhloAttribute& out, ByteReader& in);
   void read_number(VhloAttribute& out, ByteReader& in, bool real);
   void read_tensor(VhloAttribute& out, ByteReader& in);
+  std::string tensor_text(const VhloAttribute& tensor);
   const VhloType& next_type(ByteReader& in) { return type(in.index(code_.types.size(), "type")); }
   std::string_view next_string(ByteReader& in) {
     return code_.strings[in.index(code_.strings.size(), "string")];

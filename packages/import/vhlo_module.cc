@@ -17,7 +17,7 @@ class Preparation {
   Preparation(Bytecode& code, Vhlo& vhlo, const Exported* exported)
       : code_(code), vhlo_(vhlo), exported_(exported) {}
 
-  std::set<std::string> prepare(std::vector<Operation>& top) {
+  Prepared prepare(std::vector<Operation>& top, const std::string& entry) {
     keep_needed(top);
     for (Operation& op : top) {
       if (name_of(op) != "vhlo.func_v1" || !is_whole(op)) continue;
@@ -28,9 +28,9 @@ class Preparation {
       survey(op, false);
     }
     const std::vector<std::string> order = callers_first(calls_);
-    const std::set<std::string> needed = needed_functions();
     if (const auto refused = bodies_.refused(calls_))
       throw Error(ErrorCode::unimplemented, refused->why);
+    Prepared out{needed_functions(), take_weights(code_, vhlo_, functions_, order, entry)};
     barrier_ = code_.operations.size();
     code_.operations.emplace_back("vhlo.optimization_barrier_v1");
     for (const std::string& function : order) {
@@ -40,7 +40,7 @@ class Preparation {
         if (i < body.arguments.size()) constants_.insert(body.arguments[i]);
       hide(body.operations, true);
     }
-    return needed;
+    return out;
   }
 
  private:
@@ -285,8 +285,9 @@ std::size_t platform_number(const Exported* exported) {
   return platform_position(exported->platforms).value();
 }
 
-std::set<std::string> prepare(Bytecode& code, Vhlo& vhlo, const Exported* exported) {
-  return Preparation(code, vhlo, exported).prepare(code.top.operations[0].regions[0][0].operations);
+Prepared prepare(Bytecode& code, Vhlo& vhlo, const Exported* exported, const std::string& entry) {
+  return Preparation(code, vhlo, exported)
+      .prepare(code.top.operations[0].regions[0][0].operations, entry);
 }
 
 }  // namespace postern::internal::imported

@@ -5,6 +5,7 @@
 
 #include "portable.h"
 #include "vhlo.h"
+#include "weights.h"
 
 namespace postern::internal::imported {
 
@@ -13,9 +14,12 @@ bool is_platform(Vhlo& vhlo, std::size_t attributes);
 /// Returns that number. Throws Error where nobody says which platforms there are.
 std::size_t platform_number(const Exported* exported);
 
+struct Prepared {
+  std::set<std::string> needed;  // functions of @main's, all that there are if it has no @main
+  Weights weights;
+};
 /// Prepares the operations of `code`. Of a branch by platform the one for this platform stays.
-/// Returns the functions that @main needs, all that there are if it has no @main. Throws Error for
-/// what XLA must not be given.
-std::set<std::string> prepare(Bytecode& code, Vhlo& vhlo, const Exported* exported);
+/// Throws Error for what XLA must not be given.
+Prepared prepare(Bytecode& code, Vhlo& vhlo, const Exported* exported, const std::string& entry);
 
 }  // namespace postern::internal::imported

@@ -24,10 +24,11 @@ namespace postern::internal::imported {
 struct Imported {
   std::vector<Type> inputs, outputs;
   std::vector<std::string> input_names, output_names;  // "" for what has none
-  std::vector<int> parameters;                         // the inputs that the module takes
+  std::vector<int> parameters;  // the inputs that the module takes; behind the last, its weights
   std::vector<std::shared_ptr<const SiteSpec>> sites;
   std::vector<std::string> handlers;  // FFI handlers that it calls
   std::string text;                   // with the custom calls that are sites made calls of ours
+  std::vector<Tensor> weights;        // large constants: what the module takes last
   bool open = false;  // in sizes, -1 in `inputs` and `outputs`: XLA can't have the text
   // Of the arguments and a cotangent for each result the arguments' cotangents, where the file has
   // that program.

@@ -77,7 +77,11 @@ Tensors written(const detail::LoadedProgram& program, std::span<const Tensor> ar
                            .open(module.text, module.sites, program.name, program.changes);
   });
   Tensors taken;
-  for (const int i : module.parameters) taken.push_back(arguments[static_cast<std::size_t>(i)]);
+  for (const int i : module.parameters) {
+    const auto at = static_cast<std::size_t>(i);
+    const bool given = at < arguments.size();
+    taken.push_back(given ? arguments[at] : program.weights.at(at - arguments.size()));
+  }
   return program.function(taken);
 }
 
@@ -173,8 +177,8 @@ const std::shared_ptr<const run::CompiledProgram>& compiled(const detail::Loaded
       static_cast<Module&>(chosen) = file::with_overrides(*module, program.blocks, platform);
       module = std::make_shared<const run::ProgramModule>(std::move(chosen));
     }
-    auto compiled =
-        std::make_shared<const run::CompiledProgram>(std::move(module), wanted.size(), Tensors());
+    auto compiled = std::make_shared<const run::CompiledProgram>(std::move(module), wanted.size(),
+                                                                 program.weights);
     std::vector<Dims> dims;
     std::vector<DType> dtypes;
     for (const Type& t : results) {

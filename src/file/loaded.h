@@ -20,6 +20,7 @@ struct LoadedFile {
   std::vector<SavedSite> sites;
   std::vector<internal::file::SavedBlock> blocks;
   std::vector<std::string> handlers;                // FFI handlers that it calls
+  std::vector<Tensor> weights;                      // what the module takes behind its inputs
   std::string name;                                 // for errors
   Place place;                                      // where it was loaded
   bool open = false;                                // in sizes: compiled for those that come

@@ -230,6 +230,7 @@ static std::shared_ptr<detail::LoadedProgram> loaded(imported::Imported imported
   module.parameters = std::move(imported.parameters);
   auto program = loaded(std::move(imported.inputs), std::move(module), {}, name, place);
   program->handlers = std::move(imported.handlers);
+  program->weights = std::move(imported.weights);
   program->input_names = std::move(imported.input_names);
   program->output_names = std::move(imported.output_names);
   program->open = imported.open;

@@ -52,7 +52,7 @@ TEST_F(Foreign, JaxProgramsGiveWhatJaxComputes) {  // IR: programs of other fram
     }
     EXPECT_EQ(result, results.size());
   }
-  EXPECT_EQ(seen, 21);
+  EXPECT_EQ(seen, 22);
 }
 
 TEST_F(Foreign, CustomCallsAreListedAndServedByName) {

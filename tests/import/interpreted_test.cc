@@ -58,7 +58,7 @@ TEST_F(Interpreted, GivesWhatTheProgramGivesAlone) {
         EXPECT_EQ(bytes_of(inside[i]), bytes_of(alone[i])) << i;
     }
   }
-  EXPECT_EQ(seen, 21);
+  EXPECT_EQ(seen, 22);
 }
 
 /// A function of tests/data/stablehlo/functions.txt: "//// name", value, a gradient for each
@@ -122,7 +122,7 @@ TEST_F(Interpreted, DerivativesAreJaxs) {
       expect_near(gradient[i], f.numbers[1 + i], fmt::format("gradient {}", i));
     ++seen;
   }
-  EXPECT_EQ(seen, 105);
+  EXPECT_EQ(seen, 115);
 }
 
 TEST_F(Interpreted, UnderVmapEachElementGivesWhatItGivesAlone) {
@@ -269,7 +269,7 @@ func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
   return %0 : tensor<4xf32>
 })";
 
-TEST_F(Interpreted, WhatIsKnownByItsTextRunsAndHasNoDerivative) {
+TEST_F(Interpreted, ABodyOfItsOwnRunsBatchedAndHasADerivative) {
   const Loaded program = load_text(windows, "windows.mlir");
   const Tensor x = tensor<float>({1, 2, 3, 4});
   const std::vector<float> wanted = program(x)[0].to_vector<float>();
@@ -279,8 +279,95 @@ TEST_F(Interpreted, WhatIsKnownByItsTextRunsAndHasNoDerivative) {
             program(program(x)[0])[0].to_vector<float>());
   EXPECT_EQ(vmap(f)(stack({x, x * 2.0f}))[1].to_vector<float>(),
             program(x * 2.0f)[0].to_vector<float>());
-  expect_error<TypeError>([&] { grad([&](Tensor v) { return sum(f(v)); })(x); },
-                          {"stablehlo.reduce_window", "no derivative", "windows.mlir:4"});
+  const auto slope = grad([&](Tensor v) { return sum(f(v)); });
+  EXPECT_EQ(slope(x).to_vector<float>(), (std::vector<float>{4, 8, 12, 8}));
+  EXPECT_EQ(vmap(slope)(stack({x, x * 2.0f}))[1].to_vector<float>(),
+            (std::vector<float>{8, 16, 24, 16}));
+  const auto second = grad([&](Tensor v) { return sum(slope(v)); });
+  EXPECT_EQ(second(x).to_vector<float>(), (std::vector<float>{4, 4, 4, 2}));
+}
+
+// In @main, in functions that are called twice, in a loop and in a branch.
+TEST_F(Interpreted, LargeConstantsAreHandedOnAsMemory) {
+  const Loaded program = load(folder + "weights.jax");
+  ASSERT_EQ(to_string(program.inputs()), "(f32[2,128])");
+  EXPECT_LT(program.stablehlo().size(), 20'000u);
+  const Tensors x = waves(program);
+  const std::vector<float> wanted = program.run(x)[0].to_vector<float>();
+  EXPECT_EQ(program.run(x, RunOptions())[0].to_vector<float>(), wanted);
+  EXPECT_EQ(program.start(x).result()[0].to_vector<float>(), wanted);
+  std::vector<float> here(8), kept(3);
+  const std::vector<float> given = x[0].to_vector<float>();
+  const void* const in[] = {given.data()};
+  void* const out[] = {here.data(), kept.data()};
+  native(program)(in, out);
+  EXPECT_EQ(here, wanted);
+  const auto f = [&](Tensor v) { return sum(program(v)[0]); };
+  const auto [y, dy] = jvp(f, x[0], ones_like(x[0]));
+  const auto [z, pull_back] = vjp(f, x[0]);
+  EXPECT_NEAR(sum(std::get<0>(pull_back(Tensor(1.0f)))).item<float>(), dy.item<float>(), 1e-3);
+  const Tensor both = vmap([&](Tensor v) { return program(v)[0]; })(stack({x[0], x[0] * 2.0f}));
+  EXPECT_LT(difference(both[0], program.run(x)[0]), 1e-5);
+  const Loaded saved = load_text(saved_text(jit(f).lower(x[0])));
+  EXPECT_NEAR(saved.run(x)[0].item<float>(), f(x[0]).item<float>(), 1e-4);
+}
+
+// The interpretation is over, and the program gone, when the rule is asked.
+TEST_F(Interpreted, ADerivativeOutlivesItsProgram) {
+  const auto pull_back = [] {
+    const Loaded program = load_text(windows, "windows.mlir");
+    const auto f = [program](Tensor v) { return sum(program(v)[0]); };
+    return vjp(f, tensor<float>({1, 2, 3, 4})).second;
+  }();
+  EXPECT_EQ(std::get<0>(pull_back(Tensor(1.0f))).to_vector<float>(),
+            (std::vector<float>{4, 8, 12, 8}));
+}
+
+std::string with_body(const std::string& operation, const std::string& body,
+                      const std::string& types) {
+  return "func.func @main(%x: tensor<4xf32>, %u: tensor<2xf32>) -> tensor<4xf32> {\n"
+         "  %i = stablehlo.constant dense<[[1], [3]]> : tensor<2x1xi32>\n"
+         "  %c = stablehlo.constant dense<0.0> : tensor<f32>\n"
+         "  %0 = " +
+         operation + " ({\n  ^bb0(%a: tensor<f32>, %b: tensor<f32>):\n" + body + "  }) : " + types +
+         " -> tensor<4xf32>\n  return %0 : tensor<4xf32>\n}\n";
+}
+
+TEST_F(Interpreted, WhatHasNoDerivativeIsNamedWithItsLine) {
+  const auto refused = [](const std::string& text, std::string_view operation,
+                          std::string_view why) {
+    const Loaded program = load_text(text, "bodies.mlir");
+    const Tensor x = tensor<float>({1, 2, 3, 4}), u = tensor<float>({5, 6});
+    const auto f = [&](Tensor a, Tensor b) { return sum(program(a, b)[0]); };
+    EXPECT_EQ(jit(f)(x, u).item<float>(), sum(program(x, u)[0]).item<float>());
+    expect_error<TypeError>([&] { grad(f)(x, u); },
+                            {operation, why, "no derivative", "bodies.mlir:4"});
+  };
+  const std::string halves =
+      "    %h = stablehlo.multiply %a, %b : tensor<f32>\n"
+      "    %s = stablehlo.add %h, %b : tensor<f32>\n"
+      "    stablehlo.return %s : tensor<f32>\n";
+  const std::string scatter =
+      "\"stablehlo.scatter\"(%x, %i, %u) <{scatter_dimension_numbers = #stablehlo.scatter<"
+      "inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}>";
+  const std::string types = "(tensor<4xf32>, tensor<2x1xi32>, tensor<2xf32>)";
+  refused(with_body(scatter, halves, types), "scatter", "unique");
+  std::string once = with_body(scatter, halves, types);
+  once.replace(once.find("1>}>"), 4, "1>, unique_indices = true}>");
+  const Loaded unique = load_text(once);
+  const auto [dx, du] = grad<0, 1>([&](Tensor a, Tensor b) { return sum(unique(a, b)[0]); })(
+      tensor<float>({1, 2, 3, 4}), tensor<float>({5, 6}));
+  EXPECT_EQ(dx.to_vector<float>(), (std::vector<float>{1, 5, 1, 6}));
+  EXPECT_EQ(du.to_vector<float>(), (std::vector<float>{3, 5}));
+  refused(
+      "func.func @main(%x: tensor<4xf32>, %u: tensor<2xf32>) -> tensor<4x1xf32> {\n"
+      "  %0 = stablehlo.reshape %x : (tensor<4xf32>) -> tensor<4x1xf32>\n"
+      "  %c = stablehlo.constant dense<1.0> : tensor<1xf32>\n"
+      "  %1 = \"stablehlo.batch_norm_inference\"(%0, %c, %c, %c, %c) <{epsilon = 0.5 : f32, "
+      "feature_index = 1 : i64}> : (tensor<4x1xf32>, tensor<1xf32>, tensor<1xf32>, "
+      "tensor<1xf32>, tensor<1xf32>) -> tensor<4x1xf32>\n"
+      "  return %1 : tensor<4x1xf32>\n}\n",
+      "stablehlo.batch_norm_inference", "by its text alone");
 }
 
 TEST_F(Interpreted, AFileWithOneFunctionNeedsNoMain) {
