@@ -127,12 +127,12 @@ struct Branches {
     auto held_f = [f = std::move(f)](B&... arguments) { return call_held(f, arguments...); };
     functions.push_back([flat = Flat<decltype(held_f), B...>(
                              Shared<decltype(held_f)>(std::move(held_f)), operands...),
-                         like = like, what, place](std::span<const Tensor> leaves) {
+                         first = like, what, place](std::span<const Tensor> leaves) {
       Tensors out = flat(leaves);
-      if (*like)
-        require_structure(what, structure_of(**like), structure_of(flat.like()), place);
+      if (*first)
+        require_structure(what, structure_of(**first), structure_of(flat.like()), place);
       else
-        *like = flat.like();
+        *first = flat.like();
       return out;
     });
   }
