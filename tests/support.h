@@ -16,12 +16,22 @@ namespace postern::test {
 
 using namespace std::chrono_literals;
 
-inline constexpr Mode both_modes[] = {Mode::compiled, Mode::evaluate};
-inline constexpr Mode all_modes[] = {Mode::compiled, Mode::staged, Mode::evaluate};
+/// Modes in which programs with calls run: Mode::compiled, the first, where the plug-in calls back.
+template <std::size_t N>
+struct Modes {
+  Mode list[N];
+  const Mode* begin() const { return list + (plugin_info().calls_back ? 0 : 1); }
+  const Mode* end() const { return list + N; }
+};
+inline constexpr Modes<2> both_modes{{Mode::compiled, Mode::evaluate}};
+inline constexpr Modes<3> all_modes{{Mode::compiled, Mode::staged, Mode::evaluate}};
 
 inline bool has(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
+
+/// Returns the step through the cases of a sweep: ./test --all takes all of them.
+std::size_t stride(std::size_t usual);
 
 /// The exception that `act` throws, which must be exactly of this type.
 template <class Exception, class Act>

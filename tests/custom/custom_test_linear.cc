@@ -35,7 +35,7 @@ TEST(CustomLinear, TransposeGivesWhatJaxGives) {
                                          {"none", tensor<float>({7, 7})}};
   const Floats want{-3 + 10 + 2 + 1 + 4, -3 + 3 + 2 + 5, -3 + 101 + 4 + 3 + 6};
   EXPECT_EQ(std::get<0>(back(ct)).to_vector<float>(), want);
-  for (const Mode mode : {Mode::compiled, Mode::evaluate}) {
+  for (const Mode mode : test::both_modes) {
     auto all =
         jit([&](std::map<std::string, Tensor> c) { return std::get<0>(back(c)); }, {.mode = mode});
     EXPECT_EQ(all(ct).to_vector<float>(), want);

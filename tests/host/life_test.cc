@@ -200,7 +200,7 @@ void drop_while_called(Mode mode, bool fails, const std::function<R(Tensor)>& re
 
 TEST(Life, AFunctionDropsTheProgramThatCallsIt) {
   RecordProperty("covers", "LIFE-01");
-  for (const Mode mode : {Mode::compiled, Mode::staged, Mode::evaluate})
+  for (const Mode mode : test::all_modes)
     for (const bool fails : {false, true}) {
       drop_while_called<Tensor>(mode, fails, [](Tensor y) { return y * 2.0f; });
       drop_while_called<std::tuple<Tensor, Tensor>>(mode, fails, [](Tensor y) {

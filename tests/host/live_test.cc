@@ -35,7 +35,7 @@ struct Seen {
 const Tensor zero(0.0f);
 
 TEST(Live, ListenersComeAndGoInEveryMode) {
-  for (const Mode mode : {Mode::compiled, Mode::staged, Mode::evaluate}) {
+  for (const Mode mode : test::all_modes) {
     Steps steps;
     const auto f = counting(steps, 12, {.mode = mode});
     const auto run = f.start(zero);
@@ -232,7 +232,7 @@ TEST(Live, OneThatWaitsForARunInWhichItIsTurnedOffGoesOn) {
 }
 
 TEST(Live, EndsThatAreAskedForSpeakOfTheRunThatPasses) {
-  for (const Mode mode : {Mode::compiled, Mode::staged, Mode::evaluate}) {
+  for (const Mode mode : test::all_modes) {
     const auto f =
         jit([](Tensor x) { return hook("end", x, {.live = true}) + 1.0f; }, {.mode = mode});
     f(zero).block_until_ready();

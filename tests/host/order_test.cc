@@ -52,7 +52,7 @@ TEST(Order, ACallMayWaitForTheTapBeforeIt) {
 
 TEST(Order, IndependentEffectsFireInProgramOrder) {
   RecordProperty("covers", "ORDER-02");
-  for (Mode mode : {Mode::compiled, Mode::evaluate}) {
+  for (Mode mode : test::both_modes) {
     Ints order;
     auto f = jit(
         [&](Tensor x) {

@@ -39,7 +39,7 @@ TEST(Waits, ExitInACallWhileOthersCompute) {
 
 TEST(Waits, ADeadlineOutsideOfACallIsATimeout) {
   RecordProperty("covers", "TIME-02");
-  for (const Mode mode : {Mode::compiled, Mode::evaluate}) {
+  for (const Mode mode : test::both_modes) {
     auto heavy = jit(
         [](Tensor x) {
           return fori_loop(

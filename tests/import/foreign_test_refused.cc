@@ -213,7 +213,7 @@ TEST_F(Foreign, DamagedArtifactsNeverCrashTheReader) {
   for (const char* file :
        {"calls.jax", "portable.mlirbc", "control.jax", "platforms.jax", "sizes.jax"}) {
     const std::string whole = text_in(file);
-    for (std::size_t at = 0; at < whole.size(); ++at) {
+    for (std::size_t at = 0; at < whole.size(); at += test::stride(5)) {
       std::string bytes = whole;
       for (const int change : {0x01, 0xff}) {
         bytes[at] = static_cast<char>(whole[at] ^ change);
@@ -223,8 +223,8 @@ TEST_F(Foreign, DamagedArtifactsNeverCrashTheReader) {
       if (at % 7 == 0) try_to_load(bytes);
     }
   }
-  EXPECT_GT(read, 1000);
-  EXPECT_GT(refused, 1000);
+  EXPECT_GT(read, 300);
+  EXPECT_GT(refused, 300);
 }
 
 TEST_F(Foreign, DamagedTextNeverCrashesTheReader) {

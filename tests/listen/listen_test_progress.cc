@@ -38,7 +38,7 @@ TEST(Listen, ProgressIsABarAtTheEndOfItsLine) {
 }
 
 TEST(Listen, ProgressBehindEveryEndsWithTheRun) {
-  for (const Mode mode : {Mode::compiled, Mode::staged, Mode::evaluate})
+  for (const Mode mode : test::all_modes)
     for (const TapMode how : {TapMode::sync, TapMode::async})
       for (const std::int64_t steps : {100, 40}) {
         std::ostringstream out;

@@ -201,7 +201,7 @@ TEST(Jit, DonatedArguments) {
 
 TEST(Jit, DonatedArgumentsInEveryMode) {
   auto add = [](Tensor v) { return v + call(type<float>(), [] { return 1.0f; }); };
-  for (const Mode mode : {Mode::compiled, Mode::staged, Mode::evaluate}) {
+  for (const Mode mode : test::all_modes) {
     SCOPED_TRACE(static_cast<int>(mode));
     auto f = jit(add, {.mode = mode, .donate = {0}});
     const Tensor x = tensor<float>({1, 2}), y = tensor<float>({3, 4});

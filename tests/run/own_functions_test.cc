@@ -20,7 +20,7 @@ Jitted<std::function<Tensor(Tensor)>> of(Mode mode) {
 }
 
 TEST(OwnFunctions, AreEnteredInEveryMode) {
-  for (const Mode mode : {Mode::compiled, Mode::staged, Mode::evaluate}) {
+  for (const Mode mode : test::all_modes) {
     const auto f = of(mode);
     float shown = 0, live = 0;
     RunOptions options;

@@ -110,7 +110,7 @@ TEST(Threads, AJittedFunctionIsCalledTracedAndShown) {
 }
 
 TEST(Threads, JittedFunctionsOfEachModeAndTransformation) {
-  for (const Mode mode : {Mode::compiled, Mode::staged, Mode::evaluate}) {
+  for (const Mode mode : test::all_modes) {
     const auto f =
         jit(grad([](Tensor x) { return sum(tap(x * x, [](AnyView) {})); }), {.mode = mode});
     const auto g = jit(vmap([](Tensor x) { return test::host_plus_one(x); }), {.mode = mode});

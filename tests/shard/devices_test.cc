@@ -313,7 +313,7 @@ TEST_F(Devices, OneDeviceOfSeveral) {
   }
   EXPECT_EQ(f(counting({4})).device(), 0);
   const auto named = shard_map(g, Mesh({{"x", 1}}, {6}), {.in = {P()}, .out = {P()}});
-  for (const Mode mode : {Mode::compiled, Mode::staged, Mode::evaluate}) {
+  for (const Mode mode : test::all_modes) {
     EXPECT_EQ(jit(named, {.mode = mode})(counting({4})).device(), 6) << "a mesh that names it";
     EXPECT_EQ(device, 6);
   }
@@ -334,7 +334,7 @@ TEST_F(Devices, WhatWasPutSomewhereStaysThereInAScope) {
       const Tensor second = call(ordered, type<float>(), where, first * 2.0f);
       return v * 0.0f + first + second;
     };
-    for (const Mode mode : {Mode::compiled, Mode::staged, Mode::evaluate}) {
+    for (const Mode mode : test::all_modes) {
       const Tensor moved = jit(with_iota, {.mode = mode})(x);
       EXPECT_EQ(moved.device(), device) << static_cast<int>(mode);
       EXPECT_EQ(moved.to_vector<float>()[2], 4);

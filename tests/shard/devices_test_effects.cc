@@ -106,7 +106,7 @@ TEST_F(DevicesEffects, AtOnceComeAfterThoseOfProgramsBefore) {
       entries.add("tap");
     });
   });
-  for (const Mode mode : {Mode::compiled, Mode::evaluate}) {
+  for (const Mode mode : test::both_modes) {
     const Tensor x = taps(Tensor(1.0f));
     auto after = [&](Tensor v) { return tap(v, [](float) { entries.add("after"); }); };
     mode == Mode::compiled ? after(Tensor(2.0f)) : jit(after, {.mode = mode})(Tensor(2.0f));
@@ -169,7 +169,7 @@ TEST_F(DevicesEffects, NonFiniteNamesOperationDeviceAndPart) {
   const std::string operation =
       fmt::format("operation 'divide' at devices_test_effects.cc:{} on device 2", line);
   auto f = shard_map(inverse, mesh, {.in = {P("d")}, .out = {P("d")}});
-  for (const Mode mode : {Mode::compiled, Mode::evaluate})
+  for (const Mode mode : test::both_modes)
     expect_error<CallbackError>(
         [&] { jit(trace::non_finite(f), {.mode = mode})(x).block_until_ready(); },
         {operation, "result at [1] of type f32[2] (part [4:6] of its whole) is infinite"});

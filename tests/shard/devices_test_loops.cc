@@ -154,7 +154,7 @@ TEST_F(DevicesShardMap, LoopsInReverseRememberWhatEachDeviceHad) {
     return sum(vmap([one, v](Tensor) { return one(v); }, {.axis_name = "d"})(iota<float>(2)));
   };
   const float want = jit(outer(batch))(Tensor(1.1f)).item<float>();
-  for (const Mode mode : {Mode::compiled, Mode::staged, Mode::evaluate}) {
+  for (const Mode mode : test::all_modes) {
     for (const bool calls : {false, true}) {
       const auto parts = [mesh, one = steps(calls)](Tensor v) {
         const auto row = [one](Tensor part) { return expand_dims(one(part), 0); };

@@ -26,7 +26,7 @@ TEST(Hook, FiresWithItsDefaultInEveryMode) {
   auto f = [&](Tensor a, Tensor b) {
     return hook("sum", a + b, [&](float v) { seen.push_back(v); });
   };
-  for (Mode mode : {Mode::compiled, Mode::evaluate})
+  for (Mode mode : test::both_modes)
     EXPECT_EQ(jit(f, {.mode = mode})(Tensor(1.0f), Tensor(2.0f)).item<float>(), 3);
   EXPECT_EQ(f(Tensor(1.0f), Tensor(2.0f)).item<float>(), 3);
   EXPECT_EQ(seen, (Floats{3, 3, 3}));

@@ -67,7 +67,7 @@ TEST(Tap, PassesItsValueThroughInEveryMode) {
     tap(x + 1.0f, [&](float v) { seen.push_back(v); });
     return tap(x * 2.0f, [&](float v) { seen.push_back(v); }) + 0.0f;
   };
-  for (Mode mode : {Mode::compiled, Mode::evaluate}) {
+  for (Mode mode : test::both_modes) {
     auto g = jit(f, {.mode = mode});
     for (float x : {1.0f, 10.0f}) EXPECT_EQ(g(Tensor(x)).item<float>(), 2 * x);
     EXPECT_EQ(std::exchange(seen, {}), (Floats{1, 2, 2, 10, 11, 20}));

@@ -223,7 +223,7 @@ TEST(TapAsync, AListenerMayRunProgramsButNotWaitForItsOwnQueue) {
 }
 
 TEST(TapAsync, AListenerMayWaitForARunWhoseTapsItDelivers) {
-  for (const Mode mode : {Mode::compiled, Mode::staged, Mode::evaluate}) {
+  for (const Mode mode : test::all_modes) {
     Limit scope(1000);
     float sum = 0;
     auto inner = jit(
@@ -270,7 +270,7 @@ TEST(TapAsync, AListenerMayEndTheRun) {
 }
 
 TEST(TapAsync, AListenerIsToldThatItsRunStops) {
-  for (const Mode mode : {Mode::compiled, Mode::evaluate}) {
+  for (const Mode mode : test::both_modes) {
     std::atomic<bool> inside = false, told = false, to_stop = true;
     auto f = jit(
         [&](Tensor x) {

@@ -32,7 +32,7 @@ TEST(Tap, ATapInABlockUnderCheckpointIsToldThatItIsRecomputed) {
     })(x);
   };
   const Words want{"first", "again"};
-  for (const Mode mode : {Mode::compiled, Mode::staged, Mode::evaluate}) {
+  for (const Mode mode : test::all_modes) {
     jit(grad(f), {.mode = mode})(Tensor(2.0f)).item<float>();
     EXPECT_EQ(std::exchange(seen, {}), want) << "mode " << int(mode);
   }
@@ -89,7 +89,7 @@ TEST(Tap, LeavesWithoutDerivativesShowZerosOfTheirShape) {
     return jvp([&](Tensor v) { return f(v, b); }, std::tuple{a}, std::tuple{a}).second;
   };
   auto gradient = [&](Tensor a, Tensor b) { return grad([&](Tensor v) { return f(v, b); })(a); };
-  for (const Mode mode : {Mode::compiled, Mode::evaluate}) {
+  for (const Mode mode : test::both_modes) {
     SCOPED_TRACE(int(mode));
     auto run = [&](auto g, const Tensor& a, const Tensor& b) {
       jit(g, {.mode = mode})(a, b).block_until_ready();

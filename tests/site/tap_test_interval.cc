@@ -14,7 +14,7 @@ using test::expect_error, test::has;
 using Ints = std::vector<std::int32_t>;
 
 TEST(TapInterval, ShowsTheFirstAndThenWhoeverComesWhenTheTimeHasPassed) {
-  for (const Mode mode : {Mode::compiled, Mode::staged, Mode::evaluate})
+  for (const Mode mode : test::all_modes)
     for (const TapMode tap_mode : {TapMode::sync, TapMode::async}) {
       Ints seen, seldom;
       auto f = jit(

@@ -1,6 +1,8 @@
 // 500 random programs with calls, control flow and transformations: compiled against evaluated
 // against JAX (scripts/golden_programs), and saved ones. Then random nests of batches and control
 // flow, which JAX need not know.
+#include "support.h"
+
 #include <gtest/gtest.h>
 #include <postern/control.h>
 #include <postern/file.h>
@@ -248,7 +250,7 @@ TEST_P(RandomPrograms, AgreeWithJax) {
   constexpr std::size_t step = 40;  // ten times slower
 #else
   // All take ten minutes of a core; ./test --all asks for them.
-  const std::size_t step = std::getenv("POSTERN_TEST_ALL") ? 4 : 24;
+  const std::size_t step = 4 * pn::test::stride(12);
 #endif
   for (std::size_t i = static_cast<std::size_t>(GetParam()); i < all.size(); i += step) {
     SCOPED_TRACE("program " + std::to_string(i + 1) + " of tests/data/programs.txt");
