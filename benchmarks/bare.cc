@@ -15,7 +15,6 @@
 namespace bench {
 
 namespace pjrt = postern::internal::pjrt;
-namespace platforms = postern::internal::platforms;
 
 namespace {
 
@@ -38,11 +37,12 @@ XLA_FFI_Error* look(XLA_FFI_CallFrame* frame) {
 
 const pjrt::Client& client() {
   static const pjrt::Client* const made = [] {
-    const pjrt::Plugin& plugin = pjrt::Plugin::load(platforms::plugin_path(platforms::cpu));
+    const auto& cpu = postern::internal::platforms::cpu;
+    const pjrt::Plugin& plugin = pjrt::Plugin::load(plugin_path(cpu));
     pjrt::register_handler(plugin, "bench_identity", identity, "Host");
     pjrt::register_handler(plugin, "bench_look", look, "Host");
     const auto devices = static_cast<int>(postern::devices().size());
-    return new pjrt::Client(platforms::cpu.make_client(plugin, devices));
+    return new pjrt::Client(cpu.make_client(plugin, devices));
   }();
   return *made;
 }
