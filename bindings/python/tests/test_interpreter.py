@@ -1,5 +1,6 @@
 """The interpreter: its end with runs in flight, and those that are not supported."""
 
+import concurrent.futures
 import subprocess
 import sys
 import textwrap
@@ -25,8 +26,14 @@ def ended(programs, code, limit=60):
     return done.returncode, done.stdout, done.stderr, time.monotonic() - began
 
 
-def test_a_function_that_does_not_end_is_left_behind(programs):
-    code, out, err, seconds = ended(
+def each_ended(programs, *codes):
+    """How processes that do little end that run at the same time."""
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        return list(pool.map(lambda code: ended(programs, code), codes))
+
+
+def test_what_does_not_end_is_left_behind(programs):
+    endless, waiting = each_ended(
         programs,
         """
         postern.register("demo.scale", lambda x, factor: \
@@ -35,15 +42,6 @@ def test_a_function_that_does_not_end_is_left_behind(programs):
         time.sleep(0.1)
         print("leaving", flush=True)
     """,
-    )
-    assert (code, out) == (0, "leaving\n"), err
-    assert "have not ended after 10 s" in err
-    assert seconds < 30
-
-
-def test_threads_that_wait_for_runs_are_left_behind(programs):
-    code, out, err, seconds = ended(
-        programs,
         """
         postern.register("demo.scale", lambda x, factor: time.sleep(60) or x)
         run, bridge = program.start(x), postern.Bridge()
@@ -54,8 +52,10 @@ lambda: run.wait(50), lambda: postern.barrier(50)):
         print("leaving", flush=True)
     """,
     )
-    assert (code, out) == (0, "leaving\n"), err
-    assert seconds < 30
+    for code, out, err, seconds in (endless, waiting):
+        assert (code, out) == (0, "leaving\n"), err
+        assert seconds < 30
+    assert "have not ended after 10 s" in endless[2]
 
 
 def test_threads_that_run_programs_while_the_interpreter_ends(programs):
