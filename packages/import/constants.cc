@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <utility>
+#include <vector>
 
 #include "mlir_text.h"
 
@@ -35,13 +37,14 @@ std::string bytes_of(std::string_view hex) {
   return out;
 }
 
-/// The tensor of so many bytes; of pred, of bits. Those of one element alone make a scalar.
-Tensor tensor_of(const std::string& bytes, const Type& type) {
+/// The tensor of so many bytes; of pred, where they are `packed`, of bits. Those of one element
+/// alone make a scalar.
+Tensor tensor_of(const std::string& bytes, const Type& type, bool packed = false) {
   const auto count = static_cast<std::size_t>(type.size());
   const std::size_t width = byte_width(type.dtype);
   if (bytes.size() == count * width) return {type, bytes.data()};
   const Type one{type.dtype, {}};
-  if (type.dtype == DType::pred && bytes.size() == (count + 7) / 8) {
+  if (packed && type.dtype == DType::pred && bytes.size() == (count + 7) / 8) {
     std::string bits(count, '\0');
     for (std::size_t i = 0; i < count; ++i)
       bits[i] = static_cast<char>(static_cast<unsigned char>(bytes[i / 8]) >> (i % 8) & 1);
@@ -116,24 +119,37 @@ void each_word(std::string_view text, F&& f) {
   }
 }
 
+/// Numbers by way of a wider type, or bits.
+Tensor small_floats(std::string_view inside, const Type& type) {
+  const AtOnce now;
+  std::string wide, bytes;
+  std::vector<std::pair<std::size_t, char>> bits;
+  each_word(inside, [&](std::string_view word) {
+    float number = 0;
+    if (word.starts_with("0x"))
+      bits.emplace_back(wide.size() / sizeof number, static_cast<char>(read<std::uint8_t>(word)));
+    else
+      number = static_cast<float>(read<double>(word));
+    put(wide, number);
+  });
+  const auto count = static_cast<std::int64_t>(wide.size() / sizeof(float));
+  const Tensor numbers = convert(Tensor({DType::f32, {count}}, wide.data()), type.dtype);
+  bytes.resize(static_cast<std::size_t>(count));
+  numbers.read(bytes.data());
+  for (const auto& [at, bit] : bits) bytes[at] = bit;
+  return tensor_of(bytes, type);
+}
+
 }  // namespace
 
 Tensor constant_of(std::string_view text, const Type& type) {
   constexpr std::string_view open = "dense<";
   if (!text.starts_with(open)) refuse(text);
-  const std::size_t close =
-      text.rfind('>', text.rfind("> :") == text.npos ? text.size() : text.rfind("> :"));
+  const std::size_t close = text.rfind('>', text.rfind(':'));  // in front of its type
   std::string_view inside = text.substr(open.size(), close - open.size());
   if (inside.starts_with("\"0x"))
-    return tensor_of(bytes_of(inside.substr(3, inside.size() - 4)), type);
-  if (is_small_float(type.dtype)) {  // few: by way of a wider one
-    std::string wide;
-    each_word(inside, [&](std::string_view word) {
-      if (word.starts_with("0x")) refuse(text);
-      put(wide, static_cast<float>(read<double>(word)));
-    });
-    return convert(tensor_of(wide, {DType::f32, type.dims}), type.dtype);
-  }
+    return tensor_of(bytes_of(inside.substr(3, inside.size() - 4)), type, true);
+  if (is_small_float(type.dtype)) return small_floats(inside, type);
   std::string bytes;
   each_word(inside, [&](std::string_view word) { put_element(bytes, type.dtype, word); });
   return tensor_of(bytes, type);

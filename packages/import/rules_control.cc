@@ -147,15 +147,43 @@ Values custom_call_rule(const Step& s) {
   return as_written(s, {.handlers = std::move(handlers)});
 }
 
+/// A tuple has no value of its own: who takes an element asks what it was made of.
+Values tuple_rule(const Step&) { return {Tensor()}; }
+std::size_t element_number(const Node& node) {
+  Dims index = integers_of(fmt::format("[{}]", node.range));
+  if (node.range.empty()) index = integers_of(node.attribute("index"));
+  return static_cast<std::size_t>(index.at(0));
+}
+/// Returns what the tuple of that name was made of.
+const std::vector<std::string>& elements_of(const Frame& frame, const std::string& tuple) {
+  const Node* const made = frame.maker(tuple);
+  if (made && made->name == "tuple") return made->operands;
+  if (!made || made->name != "get_tuple_element")
+    throw Error(ErrorCode::unimplemented,
+                "get_tuple_element: its tuple is not made by an operation 'tuple'");
+  const auto& outer = elements_of(frame, made->operands.at(0));
+  return elements_of(frame, outer.at(element_number(*made)));
+}
+Values tuple_element_rule(const Step& s) {
+  const auto& elements = elements_of(s.frame, s.node.operands.at(0));
+  return {s.frame.value(elements.at(element_number(s.node)))};
+}
+
 }  // namespace
 
 const Rules& control_rules() {
   static const Rules* const rules = new Rules{
-      {"call", call_rule},       {"composite", call_rule},
-      {"while", while_rule},     {"case", case_rule},
-      {"if", if_rule},           {"create_token", token_rule},
-      {"after_all", token_rule}, {"custom_call", custom_call_rule},
+      {"call", call_rule},
+      {"composite", call_rule},
+      {"while", while_rule},
+      {"case", case_rule},
+      {"if", if_rule},
+      {"create_token", token_rule},
+      {"after_all", token_rule},
+      {"custom_call", custom_call_rule},
       {"top_k", top_k_rule},
+      {"tuple", tuple_rule},
+      {"get_tuple_element", tuple_element_rule},
   };
   return *rules;
 }

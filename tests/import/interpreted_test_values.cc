@@ -1,0 +1,61 @@
+// What values are, however the text writes them: inside of other programs as alone.
+#include "foreign_test.h"
+
+namespace postern::test {
+namespace {
+
+/// The program's results, alone and inside of another, which must be of one kind and bytes.
+Tensors both(const std::string& text) {
+  const Loaded program = load_text(text, "values.mlir");
+  const Tensors alone = program.run({});
+  const Tensors inside = jit([&] { return program.run({}); })();
+  EXPECT_EQ(alone.size(), inside.size());
+  for (std::size_t i = 0; i < std::min(alone.size(), inside.size()); ++i) {
+    EXPECT_EQ(to_string(alone[i].type()), to_string(inside[i].type()));
+    std::string a(alone[i].type().byte_size(), '\0'), b = a;
+    alone[i].read(a.data());
+    inside[i].read(b.data());
+    EXPECT_EQ(a, b) << i << ": " << alone[i] << " " << inside[i];
+  }
+  return inside;
+}
+
+std::string constant(const std::string& dense, const std::string& type) {
+  return "func.func @main() -> " + type + " {\n  %c = stablehlo.constant " + dense + "  :  " +
+         type + "\n  return %c : " + type + "\n}\n";
+}
+
+// One number for all elements, of so few that their bits would fill no more than its byte.
+TEST(InterpretedValues, OneBooleanIsNoRowOfBits) {
+  EXPECT_EQ(both(constant("dense<true>", "tensor<3xi1>"))[0].to_vector<bool>(),
+            (std::vector<bool>{true, true, true}));
+  EXPECT_EQ(both(constant("dense<[true, false, true]>", "tensor<3xi1>"))[0].to_vector<bool>(),
+            (std::vector<bool>{true, false, true}));
+  both(constant("dense<true>", "tensor<2x8xi1>"));
+}
+
+TEST(InterpretedValues, FloatsAreNumbersOrBits) {
+  both(constant("dense<[0xFF80, -2.5, 0x0001, 2.5, 0x7FC0]>", "tensor<5xbf16>"));
+  both(constant("dense<[0.0, -0.0, 0.125, 3.1415, 0x07, 0xFF]>", "tensor<6xf8E4M3FN>"));
+  both(constant("dense<0x81>", "tensor<4xf8E5M2>"));
+  both(constant("dense<[1.5, 0x7FC00000]>", "tensor<2xf32>"));
+}
+
+TEST(InterpretedValues, TuplesAreTheirElements) {
+  const Tensors y = both(R"(func.func @main() -> (tensor<2xf32>, tensor<i64>) {
+  %a = stablehlo.constant dense<[1.0, 2.0]> : tensor<2xf32>
+  %b = stablehlo.constant dense<3> : tensor<i64>
+  %c = stablehlo.tuple %b : tuple<tensor<i64>>
+  %d = stablehlo.tuple %a, %c : tuple<tensor<2xf32>, tuple<tensor<i64>>>
+  %0 = stablehlo.get_tuple_element %d[0]
+    : (tuple<tensor<2xf32>, tuple<tensor<i64>>>) -> tensor<2xf32>
+  %1 = stablehlo.get_tuple_element %d[1]
+    : (tuple<tensor<2xf32>, tuple<tensor<i64>>>) -> tuple<tensor<i64>>
+  %2 = stablehlo.get_tuple_element %1[0] : (tuple<tensor<i64>>) -> tensor<i64>
+  return %0, %2 : tensor<2xf32>, tensor<i64>
+})");
+  EXPECT_EQ(y.at(1).item<std::int64_t>(), 3);
+}
+
+}  // namespace
+}  // namespace postern::test
