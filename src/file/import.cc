@@ -4,6 +4,7 @@
 #include "core/check.h"
 #include "core/site_spec.h"
 #include "guest/call_attributes.h"
+#include "host/run_state.h"
 #include "lower/lowering.h"
 #include "platform/package.h"
 #include "platform/platform.h"
