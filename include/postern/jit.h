@@ -68,13 +68,11 @@ class Jitted : public detail::BraceCall<Jitted<F>, F> {
   // operator(): runs. Results are ready or on their way; an error of the program is thrown here if
   // it is known, else where a result is waited for.
 
-  /// Returns the StableHLO text, without compiling or running anything.
+  /// Returns the StableHLO text, without compiling or running anything. Abstract arguments may have
+  /// extents of `any`, for `save`.
   template <class... A>
   Lowered lower(A&&... args) const {
-    return with(
-        std::index_sequence_for<A...>(),
-        [](const detail::Entry& e, const detail::Key&) { return detail::lowered(e); }, false,
-        std::forward<A>(args)...);
+    return lower_boxed(std::index_sequence_for<A...>(), std::forward<A>(args)...);
   }
   /// Compiles without running. Throws CompileError.
   template <class... A>
@@ -214,6 +212,28 @@ class Jitted : public detail::BraceCall<Jitted<F>, F> {
       const auto tracer = this->tracer(kept, boxed...);
       return use(detail::find(*core_, key, tracer, compile), key);
     }(detail::boxed<F, i>(args)...);
+  }
+  template <std::size_t... i, class... A>
+  Lowered lower_boxed(std::index_sequence<i...>, A&&... args) const {
+    return [this](const auto&... boxed) {
+      auto extents = detail::open_extents(detail::Key(boxed...));
+      if (extents.empty()) return lower_at(boxed...);
+      auto at = [self = *this, extents,
+                 held = std::tuple<std::decay_t<decltype(boxed)>...>(boxed...)](
+                    const std::vector<std::int64_t>& sizes) {
+        return std::apply(
+            [&](const auto&... b) { return self.lower_at(detail::at_sizes(b, extents, sizes)...); },
+            held);
+      };
+      return detail::lowered_open({std::move(extents), std::move(at)});
+    }(detail::boxed<F, i>(args)...);
+  }
+  template <class... B>
+  Lowered lower_at(const B&... boxed) const {
+    const detail::Key key(boxed...);
+    std::shared_ptr<detail::JitCore> kept;
+    const auto tracer = this->tracer(kept, boxed...);
+    return detail::lowered(detail::find(*core_, key, tracer, false));
   }
   /// Returns how to trace `f` for arguments like these; used only when the cache has no entry. `f`
   /// may drop this function, so `kept` keeps the cache from then on.

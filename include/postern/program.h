@@ -81,8 +81,12 @@ class TracedProgram {
 POSTERN_API std::string to_string(const TracedProgram& program);
 POSTERN_API std::ostream& operator<<(std::ostream& out, const TracedProgram& program);
 
-/// A program as StableHLO text, ready for XLA. May be read by several threads at once. No member
-/// throws.
+namespace detail {
+struct OpenProgram;
+}
+
+/// A program as StableHLO text, ready for XLA; of open sizes that of some sizes. May be read by
+/// several threads at once. No member throws.
 class Lowered {
  public:
   Lowered(std::shared_ptr<const internal::Module> module,
@@ -96,8 +100,16 @@ class Lowered {
     return captures_;
   }  // values of the program's last inputs
   TracedProgram program() const { return TracedProgram(program_); }
+  /// Returns how it is made at other sizes, where some are open (see `any`); else null.
+  const std::shared_ptr<const detail::OpenProgram>& open() const { return open_; }
+  Lowered with_open(std::shared_ptr<const detail::OpenProgram> open) const {
+    Lowered out = *this;
+    out.open_ = std::move(open);
+    return out;
+  }
 
  private:
+  std::shared_ptr<const detail::OpenProgram> open_;
   std::shared_ptr<const internal::Module> module_;
   std::shared_ptr<const internal::Program> program_;
   std::vector<Tensor> captures_;

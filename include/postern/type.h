@@ -34,12 +34,25 @@ struct Type {
   bool operator==(const Type&) const = default;
 };
 
-/// Returns `type<float>({2, 3})` is f32[2,3]. Throws TypeError for a negative extent, for more axes
+/// Returns `type<float>({2, 3})` is f32[2,3]. Throws TypeError for a negative extent, but for those
+/// of `any`, for more axes
 /// than max_rank, for more bytes than 63 bits count (extents of 0 left out), and for DType::token.
 POSTERN_API Type make_type(DType dtype, Dims dims, Place place = Place::current());
 template <Element T>
 Type type(Dims dims = {}, Place place = Place::current()) {
   return make_type(dtype_v<T>, std::move(dims), place);
+}
+
+/// Returns an extent that is left open, by name, for `save` alone: any other use of a type that has
+/// one is a TypeError. Equal names are one size. Throws TypeError for a name that is no identifier.
+///
+///   auto f = pn::jit([](pn::Tensor x) { return pn::mean(x, 0); });
+///   const auto rows = pn::type<float>({pn::any("n"), 3});
+///   const pn::Loaded g = pn::load_text(pn::saved_text(f.lower(pn::abstract(rows))));
+///   const pn::Tensor y = g(pn::ones(pn::type<float>({5, 3}))).at(0);  // [1 1 1]
+[[nodiscard]] POSTERN_API std::int64_t any(const char* name, Place place = Place::current());
+[[nodiscard]] inline std::int64_t any(const std::string& name, Place place = Place::current()) {
+  return any(name.c_str(), place);
 }
 
 /// Writes them as types, lists of them and extents are written in errors and prints. They throw

@@ -3,8 +3,13 @@
 #include <postern/view.h>
 
 #include <algorithm>
+#include <cctype>
+#include <limits>
+#include <mutex>
 
+#include "core/check.h"
 #include "core/enum.h"
+#include "core/mutex.h"
 #include "core/text.h"
 #include "core/value.h"
 
@@ -75,6 +80,17 @@ DType real_dtype(DType dtype) {
 
 namespace {
 
+/// Extents that are open, and their names in order.
+constexpr std::int64_t first_open = std::numeric_limits<std::int64_t>::min() / 2;
+struct OpenNames {
+  Mutex guard;
+  std::vector<std::string> all;
+};
+OpenNames& open_names() {
+  static auto* const names = new OpenNames;
+  return *names;
+}
+
 /// `each` times the extents. Beside an extent of 0 the others count all the same: XLA multiplies
 /// them in any order.
 std::int64_t counted(const Type& type, std::size_t each, const char* what, Place place) {
@@ -82,6 +98,11 @@ std::int64_t counted(const Type& type, std::size_t each, const char* what, Place
   bool empty = false;
   for (std::int64_t d : type.dims) {
     empty = empty || d == 0;
+    if (d < 0) [[unlikely]] {
+      PlaceScope at(place);
+      throw_type_error(fmt::format("a tensor of type {} has no number of {}: an extent is open",
+                                   to_string(type), what));
+    }
     if (d != 0 && __builtin_mul_overflow(n, d, &n)) [[unlikely]] {
       PlaceScope at(place);
       throw_type_error(
@@ -101,11 +122,26 @@ std::size_t Type::byte_size(Place place) const {
 
 namespace internal {
 
+bool is_open(std::int64_t extent) {
+  OpenNames& names = open_names();
+  std::scoped_lock lock(names.guard);
+  return extent >= first_open && extent < first_open + static_cast<std::int64_t>(names.all.size());
+}
+
+std::string open_name(std::int64_t extent) {
+  OpenNames& names = open_names();
+  std::scoped_lock lock(names.guard);
+  return names.all.at(static_cast<std::size_t>(extent - first_open));
+}
+
 void check_type(const Type& type) {
   check_enum("DType", type.dtype, last_dtype);
   check(type.dtype != DType::token, "type: a token holds no data");
   check(type.rank() <= max_rank, "type: a tensor has at most {} axes, got {}", max_rank,
         type.rank());
+  check(std::ranges::none_of(type.dims, is_open),
+        "type: {} has a size that is open, which `lower` alone takes, of abstract arguments",
+        to_string(type));
   if (std::ranges::any_of(type.dims, [](std::int64_t d) { return d < 0; }))
     throw_type_error(fmt::format("type: every extent must be 0 or more, got {}", to_string(type)));
   static_cast<void>(type.byte_size());  // throws where it cannot be counted
@@ -116,12 +152,38 @@ void check_type(const Type& type) {
 Type make_type(DType dtype, Dims dims, Place place) {
   PlaceScope at(place);
   Type type{dtype, std::move(dims), false};
-  check_type(type);
+  Type closed = type;
+  std::ranges::replace_if(closed.dims, is_open, 1);
+  check_type(closed);
   return type;
 }
 
+std::int64_t any(const char* name, Place place) {
+  PlaceScope at(place);
+  const std::string_view text = name;
+  const auto is_word = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
+  };
+  check(!text.empty() && !std::isdigit(static_cast<unsigned char>(text[0])) &&
+            std::ranges::all_of(text, is_word),
+        "any: a size's name must be letters, digits and '_', no digit first; got '{}'", text);
+  OpenNames& names = open_names();
+  std::scoped_lock lock(names.guard);
+  const auto found = std::ranges::find(names.all, text);
+  const auto index = found - names.all.begin();
+  if (found == names.all.end()) names.all.emplace_back(text);
+  return first_open + index;
+}
+
 std::string dims_to_string(std::span<const std::int64_t> dims) {
-  return fmt::format("[{}]", fmt::join(dims, ","));
+  if (std::ranges::none_of(dims, [](std::int64_t d) { return d < 0 && is_open(d); }))
+    return fmt::format("[{}]", fmt::join(dims, ","));
+  std::vector<std::string> words;
+  for (const std::int64_t d : dims) {
+    words.push_back(std::to_string(d));
+    if (is_open(d)) words.back() = open_name(d);
+  }
+  return fmt::format("[{}]", fmt::join(words, ","));
 }
 std::string to_string(const Type& type) {
   return std::string(to_string(type.dtype)) + dims_to_string(type.dims);

@@ -95,8 +95,11 @@ Tensor map_value(const Tensor& x, F&& f) {
 /// Returns whether several elements share a byte on a device.
 inline bool is_packed(DType dtype) { return bit_width(dtype) < 8; }
 
-/// Throws TypeError for what make_type would not make.
+/// Throws TypeError for what make_type would not make, and for open extents.
 void check_type(const Type& type);
+/// Returns whether `any` made it, and its name.
+bool is_open(std::int64_t extent);
+std::string open_name(std::int64_t extent);
 
 /// Returns whether they are of one dtype and shape; whether they are weak does not count.
 inline bool alike(const Type& a, const Type& b) { return a.dtype == b.dtype && a.dims == b.dims; }

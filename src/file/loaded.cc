@@ -220,6 +220,7 @@ std::vector<Tensor> run_loaded(const detail::LoadedProgram& program,
 
 std::vector<Tensor> Loaded::run(const std::vector<Tensor>& arguments, Place place) const {
   PlaceScope at(place.known() ? place : program_->place);
+  if (program_->open_file) return Loaded(file::instance_for(*program_, arguments)).run(arguments);
   if (is_traced(*program_, arguments)) return traced(*program_, arguments);
   if (is_jitted(*program_, arguments)) return jitted(*program_)(arguments);
   return run_loaded(*program_, arguments, nullptr);
@@ -228,6 +229,8 @@ std::vector<Tensor> Loaded::run(const std::vector<Tensor>& arguments, Place plac
 std::vector<Tensor> Loaded::run(const std::vector<Tensor>& arguments, const RunOptions& options,
                                 Place place) const {
   PlaceScope at(place);
+  if (program_->open_file)
+    return Loaded(file::instance_for(*program_, arguments)).run(arguments, options, place);
   if (is_jitted(*program_, arguments)) return jitted(*program_).run(options, arguments);
   std::vector<Tensor> results = run_loaded(*program_, arguments, &options);
   for (const Tensor& t : results) t.block_until_ready();
@@ -236,7 +239,7 @@ std::vector<Tensor> Loaded::run(const std::vector<Tensor>& arguments, const RunO
 
 void Loaded::compile(Place place) const {
   PlaceScope at(place);
-  if (!program_->is_traced()) static_cast<void>(compiled(*program_));
+  if (!program_->is_traced() && !program_->open_file) static_cast<void>(compiled(*program_));
 }
 
 Native native(const Loaded& program, const std::vector<Type>& types, Place place) {
@@ -244,6 +247,7 @@ Native native(const Loaded& program, const std::vector<Type>& types, Place place
   const detail::LoadedProgram& loaded = *program.internal();
   Tensors given;
   for (const Type& t : types.empty() ? loaded.inputs : types) given.push_back(abstract(t));
+  if (loaded.open_file) return native(Loaded(file::instance_for(loaded, given)), types, place);
   require_fit(loaded, given);
   if (loaded.is_traced()) return native(jitted(loaded).lower(given));
   return Native(std::make_shared<const detail::NativeProgram>(compiled(loaded), loaded.inputs));
@@ -252,6 +256,8 @@ Native native(const Loaded& program, const std::vector<Type>& types, Place place
 Run<std::vector<Tensor>> Loaded::start(const std::vector<Tensor>& arguments,
                                        const RunOptions& options, Place place) const {
   PlaceScope at(place);
+  if (program_->open_file)
+    return Loaded(file::instance_for(*program_, arguments)).start(arguments, options, place);
   if (is_jitted(*program_, arguments)) return jitted(*program_).start_with(options, arguments);
   return {detail::start_run(ready(*program_, arguments), arguments, options),
           std::vector<Tensor>(outputs().size())};

@@ -33,7 +33,7 @@ namespace {
 
 using file::Json;
 
-constexpr int format = 1;
+constexpr int format = 1, open_format = 2;  // of open sizes
 constexpr const char* version = POSTERN_VERSION;
 constexpr std::string_view first_words = "// postern program ", checksum_words = "// checksum ",
                            about_words = "// about ", site_words = "// site ",
@@ -157,10 +157,39 @@ void shorten_places(Json& json, const SaveOptions& options, const std::filesyste
 
 }  // namespace
 
-std::string saved_text(const Lowered& program, const SaveOptions& options, Place place) {
-  PlaceScope here(place);
+namespace {
+
+/// The module with marks where blocks begin and end, and at its own beginning.
+std::string marked_text(const Module& module) {
+  std::string out = "${=m}";
+  std::size_t at = 0, number = 0;
+  const auto mark = [&](std::size_t to) {
+    out += file::Template::escaped(std::string_view(module.text).substr(at, to - at));
+    out += fmt::format("${{={}}}", number++);
+    at = to;
+  };
+  for (const Module::Kept& k : module.kept) {
+    mark(k.begin);
+    mark(k.end);
+  }
+  return out + file::Template::escaped(std::string_view(module.text).substr(at));
+}
+/// A block whose places are these marks.
+std::string marked_places(std::string line, std::size_t block) {
+  for (const std::string_view key : {"\"begin\":", "\"end\":"}) {
+    const std::size_t from = line.find(key) + key.size();
+    const std::size_t to = line.find_first_not_of("0123456789", from);
+    line.replace(from, to - from, fmt::format("${{@{}}}", 2 * block + (key == "\"end\":")));
+  }
+  return line;
+}
+
+/// What stands behind the checksum; as part of a Template where sizes are open.
+std::string body_of(const Lowered& program, const SaveOptions& options, bool open) {
   const auto module = run::lower_for_file(program);
   refuse_closures(*module);
+  check(!open || (!module->partitioned() && module->global_inputs.empty()),
+        "save: a program over several devices or processes cannot leave sizes open");
   Json about = {{"name", program.program().internal()->name},
                 {"inputs", Json::array()},
                 {"outputs", Json::array()}};
@@ -178,15 +207,38 @@ std::string saved_text(const Lowered& program, const SaveOptions& options, Place
   std::error_code none;  // a working directory that is gone is no folder of files
   const std::filesystem::path root =
       std::filesystem::absolute(options.root.empty() ? "." : options.root, none).lexically_normal();
-  const auto add = [&](const auto& words, Json json) {
+  const auto line_of = [&](const auto& words, Json json) {
     shorten_places(json, options, root);
-    body += fmt::format("{}{}\n", words, file::text_of(json, "save: a name or attribute"));
+    const std::string line =
+        fmt::format("{}{}\n", words, file::text_of(json, "save: a name or attribute"));
+    if (open) return file::Template::escaped(line);
+    return line;
   };
+  const auto add = [&](const auto& words, Json json) { body += line_of(words, std::move(json)); };
   add(about_words, about);
   for (const SitePtr& s : module->sites) add(site_words, site_to_json(*s, module->any_number));
-  for (const Module::Kept& k : module->kept) add(block_words, file::to_json(k));
-  body += module->text;
-  return fmt::format("{}{}, postern {}\n{}{}\n{}", first_words, format, version, checksum_words,
+  for (std::size_t i = 0; i < module->kept.size(); ++i) {
+    std::string line = line_of(block_words, file::to_json(module->kept[i]));
+    if (open) line = marked_places(std::move(line), i);
+    body += line;
+  }
+  if (open) return body + marked_text(*module);
+  return body + module->text;
+}
+
+}  // namespace
+
+std::string saved_text(const Lowered& program, const SaveOptions& options, Place place) {
+  PlaceScope here(place);
+  int own = format;
+  std::string body;
+  if (const auto& open = program.open()) {
+    own = open_format;
+    body = file::open_text(*open, [&](const Lowered& one) { return body_of(one, options, true); });
+  } else {
+    body = body_of(program, options, false);
+  }
+  return fmt::format("{}{}, postern {}\n{}{}\n{}", first_words, own, version, checksum_words,
                      digest(body), body);
 }
 
@@ -238,17 +290,61 @@ static std::shared_ptr<detail::LoadedProgram> loaded(imported::Imported imported
   return program;
 }
 
-/// `first`: the first line's format and who wrote it.
-static void check_format(std::string_view first, const std::string& name) {
+/// Returns the format. `first`: the first line's format and who wrote it.
+static int format_of(std::string_view first, const std::string& name) {
   const int found = std::atoi(std::string(first.substr(0, 9)).c_str());
   if (found < 1) refuse(ErrorCode::invalid_argument, name, "its first line names no format");
-  if (found <= format) return;
+  if (found <= open_format) return found;
   const auto writer = first.find("postern");
   refuse(ErrorCode::unimplemented, name,
          fmt::format(
              "it has format {}, written by {}; this is postern {}, which reads formats up to {}",
              found, writer == std::string_view::npos ? "a later version" : first.substr(writer),
-             version, format));
+             version, open_format));
+}
+
+static std::shared_ptr<detail::LoadedProgram> loaded_body(std::string_view rest,
+                                                          const std::string& name,
+                                                          const Place& place);
+
+/// As the program of some sizes, but for its types.
+static std::shared_ptr<detail::LoadedProgram> loaded_open(std::string_view body,
+                                                          const std::string& name,
+                                                          const Place& place) {
+  const auto reading = [&](const auto& f) {
+    try {
+      return f();
+    } catch (const nlohmann::json::exception& e) {
+      refuse(ErrorCode::invalid_argument, name, e.what());
+    } catch (const TypeError& e) {
+      refuse(ErrorCode::invalid_argument, name, e.what());
+    } catch (const Error& e) {
+      refuse(e.code(), name, e.what());
+    }
+  };
+  auto open =
+      reading([&] { return std::make_shared<const file::OpenFile>(file::OpenFile::read(body)); });
+  file::Sizes some = open->least;
+  for (std::size_t i = 0; i < some.size(); ++i)
+    some[i] = std::max(some[i], 67 + static_cast<std::int64_t>(i));
+  auto program = loaded_body(reading([&] { return open->text.at(some); }), name, place);
+  if (program->inputs.size() != open->inputs.size() ||
+      program->outputs.size() != open->outputs.size())
+    refuse(ErrorCode::invalid_argument, name, "its types are not those of its text");
+  for (std::size_t i = 0; i < open->inputs.size(); ++i) program->inputs[i] = open->inputs[i].type;
+  program->outputs = open->outputs;
+  program->open_file = std::move(open);
+  return program;
+}
+
+std::shared_ptr<const detail::LoadedProgram> file::instance_for(
+    const detail::LoadedProgram& program, std::span<const Tensor> arguments) {
+  const Sizes sizes = program.open_file->sizes_of(arguments);
+  return program.instances.find(fmt::format("{}", fmt::join(sizes, ",")), [&] {
+    auto out = loaded_body(program.open_file->text.at(sizes), program.name, program.place);
+    out->changes = program.changes;
+    return out;
+  });
 }
 
 // `text`: a file that postern saved, or else a program of another library. Reads of the former, in
@@ -265,10 +361,18 @@ Loaded load_text(std::string_view text, const std::string& name, const LoadOptio
     refuse(ErrorCode::not_found, name,
            fmt::format("it has no function '{}': what is saved is one function", options.entry));
   std::string_view rest = text;
-  check_format(take_line(rest).substr(first_words.size()), name);
+  const int found = format_of(take_line(rest).substr(first_words.size()), name);
   const std::string_view sum = after(take_line(rest), checksum_words, name);
   if (digest(rest) != sum)
     refuse(ErrorCode::data_loss, name, "its checksum does not fit: it was changed or cut short");
+  if (found == open_format) return Loaded(loaded_open(rest, name, place));
+  return Loaded(loaded_body(rest, name, place));
+}
+
+/// Reads what stands behind the checksum.
+static std::shared_ptr<detail::LoadedProgram> loaded_body(std::string_view rest,
+                                                          const std::string& name,
+                                                          const Place& place) {
   std::vector<Type> inputs;
   run::ProgramModule module;
   std::vector<file::SavedBlock> blocks;
@@ -297,7 +401,7 @@ Loaded load_text(std::string_view text, const std::string& name, const LoadOptio
   }
   module.text = rest;
   for (std::size_t i = 0; i < inputs.size(); ++i) module.parameters.push_back(static_cast<int>(i));
-  return Loaded(loaded(std::move(inputs), std::move(module), std::move(blocks), name, place));
+  return loaded(std::move(inputs), std::move(module), std::move(blocks), name, place);
 }
 
 Loaded load_text(std::string_view text, const std::string& name, Place place) {

@@ -256,6 +256,7 @@ struct Traced {
 Traced trace_for(const Entry& e, const JitCore& core, const Tracer& tracer) {
   Outputs out;
   const std::uint64_t met = blocks::met();
+  for (const Type& t : e.types) check_type(t);
   HookScope hooks(core.listeners, true, core.options->live_hooks);
   Closed closed = trace_program("jit", e.types, [&](TensorSpan leaves) {
     tracer(Tensors(leaves.begin(), leaves.end()), out);

@@ -175,6 +175,7 @@ void Native::operator()(const void* const* in, void* const* out) const { program
 
 Native native(const Lowered& program, Place place) {
   PlaceScope at(place);
+  check(!program.open(), "native: the program's sizes are open; lower it for types that have all");
   std::vector<Type> inputs = program.program().inputs();
   inputs.resize(inputs.size() - program.captures().size());
   auto compiled = std::make_shared<const run::CompiledProgram>(

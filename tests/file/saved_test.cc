@@ -306,8 +306,8 @@ TEST_F(Saved, DamagedFilesSaySo) {
                       {"it.mlir", "checksum"}, ErrorCode::data_loss);
   expect_error<Error>([&] { load_text("module @main {}"); },
                       {"neither a saved program nor StableHLO text"}, ErrorCode::invalid_argument);
-  expect_error<Error>([&] { load_text(replaced(text, "program 1", "program 2")); },
-                      {"format 2", "up to 1"}, ErrorCode::unimplemented);
+  expect_error<Error>([&] { load_text(replaced(text, "program 1", "program 3")); },
+                      {"format 3", "up to 2"}, ErrorCode::unimplemented);
   expect_error<Error>([&] { load("/no/such/file.mlir"); }, {"/no/such/file.mlir", "No such file"},
                       ErrorCode::not_found);
   expect_error<Error>([&] { save("/no/such/folder/file.mlir", simple.lower(x)); },

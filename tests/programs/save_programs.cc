@@ -187,6 +187,10 @@ int main(int, char** arguments) {
                                      pn::print("sum {:.1f}", pn::sum(v));
                                      return v + 1.0f;
                                    }).lower(x));
+  // Of every number of rows.
+  pn::save(folder / "open.mlir", pn::jit([](pn::Tensor v) {
+                                   return std::pair{pn::mean(v, 0), pn::cumsum(v, 0)};
+                                 }).lower(pn::abstract(pn::type<float>({pn::any("n"), 3}))));
   // Several results of several types, a number, and nothing at all.
   pn::save(
       folder / "mixed.mlir",

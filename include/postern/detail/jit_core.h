@@ -10,6 +10,7 @@
 #include <postern/tree.h>
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -107,6 +108,25 @@ POSTERN_API void run(const Entry& entry, const Key& key, const RunOptions& optio
 POSTERN_API std::shared_ptr<StartedRun> start(const Entry& entry, const Key& key,
                                               const RunOptions& options);
 POSTERN_API Lowered lowered(const Entry& entry);
+
+/// A function of open sizes: the extents that `any` gave, and the program at some.
+struct OpenProgram {
+  std::vector<std::int64_t> extents;
+  std::function<Lowered(const std::vector<std::int64_t>& sizes)> at;
+};
+/// Returns the open extents among the arguments, each once.
+POSTERN_API std::vector<std::int64_t> open_extents(const Key& key);
+POSTERN_API Tensor leaf_at(const Tensor& leaf, const std::vector<std::int64_t>& extents,
+                           const std::vector<std::int64_t>& sizes);
+POSTERN_API Lowered lowered_open(OpenProgram open);
+template <class B>
+B at_sizes(const B& boxed, const std::vector<std::int64_t>& extents,
+           const std::vector<std::int64_t>& sizes) {
+  std::vector<Tensor> leaves = leaves_of(boxed);
+  for (Tensor& leaf : leaves) leaf = leaf_at(leaf, extents, sizes);
+  [[maybe_unused]] const Tensor* next = leaves.data();
+  return with_leaves(boxed, next);
+}
 POSTERN_API Executable compiled(const Entry& entry);
 POSTERN_API TracedProgram traced(const Entry& entry);
 POSTERN_API std::vector<StageInfo> stages(const Entry& entry);

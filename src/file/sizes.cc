@@ -1,0 +1,382 @@
+// Expressions of sizes: computed, written, read, and found for numbers at some sizes. Numbers of a
+// program are fitted by all monomials up to a degree at as many samples, and what was found must
+// give the numbers of the other samples too.
+#include "file/sizes.h"
+
+#include <Eigen/Core>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+
+#include "core/check.h"
+#include "core/text.h"
+
+namespace postern::internal::file {
+
+namespace {
+
+using Form = Expression::Form;
+
+constexpr std::string_view dtypes[] = {"f64", "f32", "bf16", "f16"};
+
+double rounded(double x, std::string_view dtype) {
+  if (dtype == "f64") return x;
+  const auto single = static_cast<float>(x);
+  if (dtype == "bf16") return static_cast<double>(static_cast<float>(Eigen::bfloat16(single)));
+  if (dtype == "f16") return static_cast<double>(static_cast<float>(Eigen::half(single)));
+  return single;
+}
+
+double formed(double x, Form form) {
+  switch (form) {
+    case Form::inverse: return 1 / x;
+    case Form::root: return std::sqrt(x);
+    case Form::inverse_root: return 1 / std::sqrt(x);
+    default: return x;
+  }
+}
+double unformed(double y, Form form) {
+  switch (form) {
+    case Form::inverse: return 1 / y;
+    case Form::root: return y * y;
+    case Form::inverse_root: return 1 / (y * y);
+    default: return y;
+  }
+}
+
+[[noreturn]] void refuse(std::string_view text) {
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("'{}' is no number made of the sizes that are open", text));
+}
+
+std::int64_t number_in(std::string_view text) {
+  std::int64_t out = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+  if (error != std::errc() || end != text.data() + text.size()) refuse(text);
+  return out;
+}
+
+/// Takes `open ... close` off; nothing unless all of the text stands between them.
+bool take_around(std::string_view& text, std::string_view open, std::string_view close) {
+  if (!text.starts_with(open) || !text.ends_with(close) || text.size() < open.size() + close.size())
+    return false;
+  text = text.substr(open.size(), text.size() - open.size() - close.size());
+  return true;
+}
+
+}  // namespace
+
+std::optional<std::int64_t> Expression::whole(const Sizes& sizes) const {
+  __extension__ using Wide = __int128;
+  constexpr Wide most = Wide{1} << 62;
+  Wide sum = 0;
+  for (const Term& term : terms) {
+    Wide product = term.factor;
+    for (std::size_t i = 0; i < term.powers.size(); ++i)
+      for (int p = 0; p < term.powers[i]; ++p) {
+        product *= sizes.at(i);
+        if (product > most || product < -most) return std::nullopt;
+      }
+    sum += product;
+  }
+  Wide quotient = sum / divisor;
+  if (sum % divisor != 0 && sum < 0) --quotient;
+  if (quotient > most || quotient < -most) return std::nullopt;
+  return static_cast<std::int64_t>(quotient);
+}
+
+std::string Expression::at(const Sizes& sizes) const {
+  const auto value = whole(sizes);
+  if (!value)
+    throw Error(ErrorCode::invalid_argument,
+                "the sizes of the arguments make a number that is too large for the program");
+  if (form == Form::whole) return std::to_string(*value);
+  const double y = rounded(formed(static_cast<double>(*value), form), dtype);
+  if (!std::isfinite(y))
+    throw Error(ErrorCode::invalid_argument,
+                "the sizes of the arguments make a number of the program infinite");
+  if (dtype == "f64") return fmt::format("{:.17e}", y);
+  return fmt::format("{:.9e}", y);
+}
+
+std::optional<std::size_t> Expression::only() const {
+  if (form != Form::whole || divisor != 1 || terms.size() != 1 || terms[0].factor != 1)
+    return std::nullopt;
+  std::optional<std::size_t> out;
+  for (std::size_t i = 0; i < terms[0].powers.size(); ++i) {
+    if (terms[0].powers[i] == 0) continue;
+    if (out || terms[0].powers[i] != 1) return std::nullopt;
+    out = i;
+  }
+  return out;
+}
+
+std::string Expression::text(std::span<const std::string> names) const {
+  std::string out;
+  for (const Term& term : terms) {
+    std::string word;
+    for (std::size_t i = 0; i < term.powers.size(); ++i)
+      for (int p = 0; p < term.powers[i]; ++p) word += "*" + names[i];
+    const std::int64_t size = std::abs(term.factor);
+    if (word.empty() || size != 1)
+      word = std::to_string(size) + word;
+    else
+      word.erase(0, 1);
+    if (term.factor < 0)
+      out += "-";
+    else if (!out.empty())
+      out += "+";
+    out += word;
+  }
+  if (out.empty()) out = "0";
+  if (divisor != 1) out = fmt::format("({})/{}", out, divisor);
+  switch (form) {
+    case Form::whole: return out;
+    case Form::itself: return fmt::format("{} ({})", dtype, out);
+    case Form::inverse: return fmt::format("{} 1/({})", dtype, out);
+    case Form::root: return fmt::format("{} sqrt({})", dtype, out);
+    case Form::inverse_root: return fmt::format("{} 1/sqrt({})", dtype, out);
+  }
+  return out;
+}
+
+Expression Expression::read(std::string_view text, std::span<const std::string> names) {
+  const std::string_view all = text;
+  Expression out;
+  if (const std::size_t space = text.find(' '); space != text.npos) {
+    out.dtype = text.substr(0, space);
+    if (std::ranges::find(dtypes, out.dtype) == std::end(dtypes)) refuse(all);
+    text.remove_prefix(space + 1);
+    if (take_around(text, "1/sqrt(", ")"))
+      out.form = Form::inverse_root;
+    else if (take_around(text, "1/(", ")"))
+      out.form = Form::inverse;
+    else if (take_around(text, "sqrt(", ")"))
+      out.form = Form::root;
+    else if (take_around(text, "(", ")"))
+      out.form = Form::itself;
+    else
+      refuse(all);
+  }
+  if (const std::size_t slash = text.find(")/"); slash != text.npos) {
+    out.divisor = number_in(text.substr(slash + 2));
+    if (out.divisor < 1 || !text.starts_with("(")) refuse(all);
+    text = text.substr(1, slash - 1);
+  }
+  while (!text.empty()) {
+    Term term{1, std::vector<int>(names.size())};
+    if (text[0] == '-') term.factor = -1;
+    if (text[0] == '-' || text[0] == '+') text.remove_prefix(1);
+    const std::size_t end = std::min(text.find_first_of("+-"), text.size());
+    for (std::string_view rest = text.substr(0, end);;) {
+      const std::size_t star = std::min(rest.find('*'), rest.size());
+      const std::string_view word = rest.substr(0, star);
+      if (const auto name = std::ranges::find(names, word); name != names.end())
+        ++term.powers[static_cast<std::size_t>(name - names.begin())];
+      else if (__builtin_mul_overflow(term.factor, number_in(word), &term.factor))
+        refuse(all);
+      if (star == rest.size()) break;
+      rest.remove_prefix(star + 1);
+    }
+    out.terms.push_back(std::move(term));
+    text.remove_prefix(end);
+  }
+  return out;
+}
+
+namespace {
+
+/// All products of powers up to a degree, the constant first.
+std::vector<std::vector<int>> monomials(std::size_t count) {
+  int degree = 3;
+  if (count > 2) degree = 2;
+  std::vector<std::vector<int>> out = {std::vector<int>(count)};
+  for (std::size_t begin = 0, round = 0; static_cast<int>(round) < degree; ++round) {
+    const std::size_t end = out.size();
+    for (std::size_t i = begin; i < end; ++i)
+      for (std::size_t j = 0; j < count; ++j) {
+        std::vector<int> next = out[i];
+        ++next[j];
+        if (std::ranges::find(out, next) == out.end()) out.push_back(std::move(next));
+      }
+    begin = end;
+  }
+  return out;
+}
+
+long double value_of(const std::vector<int>& powers, const Sizes& sizes) {
+  long double out = 1;
+  for (std::size_t i = 0; i < powers.size(); ++i)
+    for (int p = 0; p < powers[i]; ++p) out *= static_cast<long double>(sizes[i]);
+  return out;
+}
+
+using Rows = std::vector<std::vector<long double>>;
+
+/// Returns the inverse, empty where there is none.
+Rows inverted(Rows a) {
+  const std::size_t n = a.size();
+  for (std::size_t i = 0; i < n; ++i) {
+    a[i].resize(2 * n);
+    a[i][n + i] = 1;
+  }
+  for (std::size_t i = 0; i < n; ++i) {
+    std::size_t best = i;
+    for (std::size_t r = i; r < n; ++r)
+      if (std::abs(a[r][i]) > std::abs(a[best][i])) best = r;
+    if (std::abs(a[best][i]) < 1e-6L) return {};
+    std::swap(a[i], a[best]);
+    const long double pivot = a[i][i];
+    for (long double& v : a[i]) v /= pivot;
+    for (std::size_t r = 0; r < n; ++r)
+      if (const long double factor = a[r][i]; r != i && factor != 0)
+        for (std::size_t c = 0; c < 2 * n; ++c) a[r][c] -= factor * a[i][c];
+  }
+  for (auto& row : a) row.erase(row.begin(), row.begin() + static_cast<std::ptrdiff_t>(n));
+  return a;
+}
+
+Rows inverted_at(const std::vector<std::vector<int>>& monomials,
+                 const std::vector<Sizes>& samples) {
+  Rows a;
+  for (std::size_t s = 0; s < monomials.size(); ++s) {
+    a.emplace_back();
+    for (const auto& powers : monomials) a.back().push_back(value_of(powers, samples[s]));
+  }
+  return inverted(std::move(a));
+}
+
+}  // namespace
+
+// The first are as many as monomials and tell them apart; then each size takes all remainders by
+// small numbers, and last all are large. They differ from each other, and from the numbers that
+// stand in most programs.
+std::vector<Sizes> Fitting::samples(std::size_t count) {
+  const auto all = monomials(count);
+  std::uint64_t state = 1;
+  const auto next = [&] {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return static_cast<std::int64_t>(state >> 33);
+  };
+  std::vector<Sizes> out;
+  do {
+    out.clear();
+    while (out.size() < all.size()) {
+      Sizes one;
+      while (one.size() < count)
+        if (const std::int64_t n = 67 + next() % 60; std::ranges::find(one, n) == one.end())
+          one.push_back(n);
+      if (std::ranges::find(out, one) == out.end()) out.push_back(std::move(one));
+    }
+  } while (inverted_at(all, out).empty());
+  for (std::int64_t i = 0; i < 8; ++i) {
+    Sizes one;
+    for (std::size_t j = 0; j < count; ++j)
+      one.push_back(96 + i + 17 * static_cast<std::int64_t>(j));
+    out.push_back(std::move(one));
+  }
+  Sizes large;
+  for (std::size_t j = 0; j < count; ++j) large.push_back(523 + 18 * static_cast<std::int64_t>(j));
+  out.push_back(std::move(large));
+  return out;
+}
+
+Fitting::Fitting(std::vector<Sizes> samples)
+    : samples_(std::move(samples)),
+      monomials_(monomials(samples_.at(0).size())),
+      inverse_(inverted_at(monomials_, samples_)) {}
+
+bool Fitting::gives(const Expression& e, const std::vector<std::int64_t>& values) const {
+  for (std::size_t s = 0; s < values.size(); ++s)
+    if (e.whole(samples_[s]) != values[s]) return false;
+  return true;
+}
+
+std::optional<Expression> Fitting::whole(const std::vector<std::int64_t>& values) const {
+  std::vector<long double> factors;
+  for (const auto& row : inverse_) {
+    factors.push_back(0);
+    for (std::size_t s = 0; s < row.size(); ++s)
+      factors.back() += row[s] * static_cast<long double>(values[s]);
+  }
+  for (const std::int64_t divisor : {1, 2, 3, 4, 6}) {
+    Expression out;
+    out.divisor = divisor;
+    for (std::size_t i = factors.size(); i-- > 0;)
+      if (const std::int64_t n = std::llroundl(factors[i] * static_cast<long double>(divisor)))
+        out.terms.push_back({n, monomials_[i]});
+    if (gives(out, values)) return out;
+  }
+  return rounded_down(values);
+}
+
+/// (a n + b) / c, as strides make of a size.
+std::optional<Expression> Fitting::rounded_down(const std::vector<std::int64_t>& values) const {
+  const std::size_t count = samples_[0].size(), last = samples_.size() - 1;
+  for (std::size_t j = 0; j < count; ++j)
+    for (std::int64_t c = 2; c <= 8; ++c) {
+      const std::int64_t n = samples_[last][j] - samples_[0][j], y = values[last] - values[0],
+                         slope = c * y / std::max(n, std::int64_t{1});
+      for (std::int64_t a = slope - 1; a <= slope + 1; ++a) {
+        std::int64_t low = std::numeric_limits<std::int64_t>::min(), high = -(low + 1);
+        for (std::size_t s = 0; s < values.size(); ++s) {
+          const std::int64_t least = c * values[s] - a * samples_[s][j];
+          low = std::max(low, least);
+          high = std::min(high, least + c - 1);
+        }
+        if (low != high || a == 0) continue;
+        Expression out;
+        out.divisor = c;
+        out.terms = {{a, std::vector<int>(count)}, {low, std::vector<int>(count)}};
+        out.terms[0].powers[j] = 1;
+        if (low == 0) out.terms.pop_back();
+        return out;
+      }
+    }
+  return std::nullopt;
+}
+
+std::optional<Expression> Fitting::real(std::span<const std::string_view> numbers) const {
+  std::vector<double> values;
+  for (const std::string_view text : numbers) {
+    const std::string word(text);
+    char* end = nullptr;
+    values.push_back(std::strtod(word.c_str(), &end));
+    if (end != word.c_str() + word.size() || !std::isfinite(values.back())) return std::nullopt;
+  }
+  const bool wide = numbers[0].find('e') - numbers[0].find('.') > 10;  // f64 is written with 17
+  constexpr double most = 1e15;
+  for (const Form form : {Form::itself, Form::inverse, Form::root, Form::inverse_root}) {
+    std::vector<std::int64_t> wholes;
+    for (const double v : values)
+      if (const double x = unformed(v, form); std::abs(x) < most) wholes.push_back(std::llround(x));
+    if (wholes.size() != values.size()) continue;
+    std::optional<Expression> out = whole(wholes);
+    if (!out) continue;
+    out->form = form;
+    for (const std::string_view dtype : dtypes) {
+      bool same = wide == (dtype == "f64");
+      for (std::size_t s = 0; s < values.size() && same; ++s)
+        same = rounded(formed(static_cast<double>(wholes[s]), form), dtype) ==
+               rounded(values[s], dtype);
+      out->dtype = dtype;
+      if (same) return out;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Expression> Fitting::of(std::span<const std::string_view> numbers) const {
+  std::vector<std::int64_t> values;
+  for (const std::string_view text : numbers) {
+    std::int64_t n = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
+    if (error != std::errc() || end != text.data() + text.size()) return real(numbers);
+    values.push_back(n);
+  }
+  return whole(values);
+}
+
+}  // namespace postern::internal::file
