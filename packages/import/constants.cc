@@ -130,6 +130,8 @@ Tensor small_floats(std::string_view inside, const Type& type) {
       bits.emplace_back(wide.size() / sizeof number, static_cast<char>(read<std::uint8_t>(word)));
     else
       number = static_cast<float>(read<double>(word));
+    if (type.dtype == DType::f8e8m0fnu && number == 0 && !word.starts_with("0x"))
+      bits.emplace_back(wide.size() / sizeof number, '\0');  // it has no zero, but its least
     put(wide, number);
   });
   const auto count = static_cast<std::int64_t>(wide.size() / sizeof(float));

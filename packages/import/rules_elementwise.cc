@@ -40,7 +40,11 @@ Values compare_rule(const Step& s) {
 
 Values select_rule(const Step& s) { return {where(s[0], s[1], s[2])}; }
 Values clamp_rule(const Step& s) { return {clip(s[1], s[0], s[2])}; }
-Values convert_rule(const Step& s) { return {convert(s[0], s.dtype())}; }
+/// Of complex numbers the real parts, also to booleans.
+Values convert_rule(const Step& s) {
+  const bool loses = is_complex(s[0].dtype()) && !is_complex(s.dtype());
+  return {convert(loses ? real(s[0]) : s[0], s.dtype())};
+}
 Values bitcast_rule(const Step& s) {
   const DType to = s.dtype();
   if (bit_width(to) != bit_width(s[0].dtype())) return {};

@@ -41,6 +41,17 @@ TEST(InterpretedValues, FloatsAreNumbersOrBits) {
   both(constant("dense<[1.5, 0x7FC00000]>", "tensor<2xf32>"));
 }
 
+TEST(InterpretedValues, NumbersThatATypeLacksAreThoseOfTheProgramAlone) {
+  both(constant("dense<[0.0, 1.0, 0.1, 3.1415, 0x00, 0x80]>", "tensor<6xf8E8M0FNU>"));
+  EXPECT_EQ(both(R"(func.func @main() -> tensor<3xi1> {
+  %z = stablehlo.constant dense<[(-1.0, 0.0), (0.0, 1.0), (1.0, 0.0)]> : tensor<3xcomplex<f64>>
+  %0 = stablehlo.convert %z : (tensor<3xcomplex<f64>>) -> tensor<3xi1>
+  return %0 : tensor<3xi1>
+})")[0]
+                .to_vector<bool>(),
+            (std::vector<bool>{true, false, true}));
+}
+
 TEST(InterpretedValues, TuplesAreTheirElements) {
   const Tensors y = both(R"(func.func @main() -> (tensor<2xf32>, tensor<i64>) {
   %a = stablehlo.constant dense<[1.0, 2.0]> : tensor<2xf32>
