@@ -14,7 +14,7 @@ from jax import export
 
 
 def write(file):
-    w = [np.full((1024, 1024), 0.001 * i, np.float32) for i in range(12)]
+    w = [np.full((1024, 1024), 0.001 * i, np.float32) for i in range(1, 13)]
 
     def f(x):
         for i, one in enumerate(w):
