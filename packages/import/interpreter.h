@@ -136,6 +136,8 @@ using Combine = std::function<Values(const Values& both)>;
 /// Returns what the body, of scalars, makes of the tensors over these axes, neighbours first.
 Values reduced_by_tree(const Combine& body, const Values& x, const Values& initial,
                        const Dims& axes);
+/// Returns what a body of scalars makes of each element.
+Values mapped(const Step& s);
 Values windows_by_tree(const Step& s);
 Values selected_and_scattered(const Step& s);
 Values scattered_once(const Step& s);

@@ -185,6 +185,11 @@ Values reduced_by_tree(const Combine& body, const Values& x, const Values& initi
   return folded([&](const Values& both) { return on_elements(body, both); }, rows, initial);
 }
 
+Values mapped(const Step& s) {
+  if (s.x.empty() || s[0].size() == 0) return {};
+  return body_of(s)(s.x);
+}
+
 Values windows_by_tree(const Step& s) {
   const std::size_t n = s.x.size() / 2;
   const Windows windows(s, s.x.at(0).rank());

@@ -314,13 +314,10 @@ Values fft_rule(const Step& s) {
 
 const Rules& product_rules() {
   static const Rules* const rules = new Rules{
-      {"reduce", reduce_rule},
-      {"reduce_window", reduce_window_rule},
-      {"dot_general", dot_general_rule},
-      {"dot", dot_general_rule},
-      {"convolution", convolution_rule},
-      {"fft", fft_rule},
-      {"stablehlo.dynamic_reduce_window", dynamic_reduce_window_rule},
+      {"reduce", reduce_rule},   {"reduce_window", reduce_window_rule},
+      {"map", mapped},           {"dot_general", dot_general_rule},
+      {"dot", dot_general_rule}, {"convolution", convolution_rule},
+      {"fft", fft_rule},         {"stablehlo.dynamic_reduce_window", dynamic_reduce_window_rule},
   };
   return *rules;
 }

@@ -52,6 +52,26 @@ TEST(InterpretedValues, NumbersThatATypeLacksAreThoseOfTheProgramAlone) {
             (std::vector<bool>{true, false, true}));
 }
 
+TEST(InterpretedValues, AMappedBodyIsOfAllElements) {
+  const Loaded program = load_text(R"(
+func.func @main(%x: tensor<2x2xf32>, %y: tensor<2x2xf32>) -> tensor<2x2xf32> {
+  %0 = "stablehlo.map"(%x, %y) <{dimensions = array<i64: 0, 1>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %1 = stablehlo.multiply %a, %b : tensor<f32>
+    %2 = stablehlo.sine %1 : tensor<f32>
+    stablehlo.return %2 : tensor<f32>
+  }) : (tensor<2x2xf32>, tensor<2x2xf32>) -> tensor<2x2xf32>
+  return %0 : tensor<2x2xf32>
+})");
+  const Tensors x = waves(program);
+  const Tensors inside = jit([&](const Tensors& v) { return program.run(v); })(x);
+  EXPECT_EQ(inside[0].to_vector<float>(), program.run(x)[0].to_vector<float>());
+  const Tensor g = grad([&](Tensor v) { return sum(program(v, x[1])[0]); })(x[0]);
+  const std::vector<float> wanted = (cos(x[0] * x[1]) * x[1]).to_vector<float>();
+  for (std::size_t i = 0; i < wanted.size(); ++i)
+    EXPECT_NEAR(g.to_vector<float>()[i], wanted[i], 1e-6);
+}
+
 TEST(InterpretedValues, TuplesAreTheirElements) {
   const Tensors y = both(R"(func.func @main() -> (tensor<2xf32>, tensor<i64>) {
   %a = stablehlo.constant dense<[1.0, 2.0]> : tensor<2xf32>
