@@ -223,6 +223,7 @@ Values Frame::step(const Node& node) {
     Values results = (*rule)(step);
     if (!results.empty() && as_declared(step, results)) return results;
   } catch (const TypeError&) {  // it takes less than the operation
+    if (std::ranges::any_of(opened.module.operand_types(node), is_open)) throw;  // it has no text
   }
   now.reset();
   return as_written(step);

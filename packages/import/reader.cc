@@ -276,6 +276,19 @@ class TextReader : MlirText {
     return call;
   }
 
+  /// XLA dies of names of functions that there are not, where nobody but itself calls them.
+  void require_functions(std::string_view names) const {
+    const std::size_t begin = position(names);
+    for (std::size_t i = names.find('@'); i != npos; i = names.find('@', i + 1)) {
+      const MlirText::Symbol named = symbol(begin + i);
+      const auto is_it = [&](const TextOperation& op) {
+        return op.name == "func.func" && !op.symbols.empty() && op.symbols[0].name == named.name;
+      };
+      if (std::ranges::none_of(operations_.all, is_it))
+        refuse(begin + i, fmt::format("there is no function @{}", named.name));
+    }
+  }
+
   void operation_attribute(Call& call, std::size_t from, std::size_t to) const {
     const auto equal = find_outside(from, "=", to);
     const std::string_view name = trimmed(from, equal);
@@ -287,6 +300,7 @@ class TextReader : MlirText {
     } else if (name == "called_computations") {
       if (value != "[]" && call.server == Server::host)
         refuse(from, brings_computations(call.target), ErrorCode::unimplemented);
+      require_functions(value);
       return;
     } else if (name == "backend_config" || name == "mhlo.backend_config") {
       const std::size_t start = skip_space(equal + 1);

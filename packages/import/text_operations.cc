@@ -19,7 +19,8 @@ namespace {
 constexpr auto npos = MlirText::npos;
 
 bool is_dialect(std::string_view word) {
-  return word.starts_with("stablehlo.") || word.starts_with("chlo.") || word.starts_with("func.");
+  return word.starts_with("stablehlo.") || word.starts_with("chlo.") || word.starts_with("func.") ||
+         word == "arith.constant";
 }
 
 class Scan {

@@ -27,6 +27,9 @@ class Preparation {
       functions_[function_] = &op;
       survey(op, false);
     }
+    for (const std::string& name : brought_)  // XLA dies of those that there are not
+      if (!functions_.contains(name))
+        refuse_damaged(fmt::format("there is no function @{}, which a custom call names", name));
     const std::vector<std::string> order = callers_first(calls_);
     if (const auto refused = bodies_.refused(calls_))
       throw Error(ErrorCode::unimplemented, refused->why);
@@ -178,8 +181,10 @@ class Preparation {
   }
   std::string_view custom_target(const Operation& op, bool applied) {
     const Vhlo::Named own = vhlo_.properties(op);
-    for (const std::size_t f : vhlo_.attribute(Vhlo::find(own, "called_computations")).items)
+    for (const std::size_t f : vhlo_.attribute(Vhlo::find(own, "called_computations")).items) {
       calls(applied, vhlo_.attribute(f).bytes);
+      brought_.emplace(vhlo_.attribute(f).bytes);
+    }
     return vhlo_.attribute(Vhlo::find(own, "call_target_name")).bytes;
   }
   std::vector<std::string_view> types(const std::vector<std::size_t>& values) {
@@ -261,6 +266,7 @@ class Preparation {
   std::map<std::string, Operation*> functions_;
   CallGraph calls_;
   AppliedBodies bodies_;
+  std::set<std::string> brought_;                                    // by custom calls
   std::set<std::size_t> constants_;                                  // values
   std::map<std::string, std::set<std::size_t>> constant_arguments_;  // by function
   bool shapes_ = false;      // whether there are operations that take some

@@ -45,6 +45,11 @@ TEST_F(Foreign, TextThatCannotBeRunIsRefusedWithItsLine) {
        "%0 = \"stablehlo.collective_permute\"(%a) {source_target_pairs = dense<[[0, 1]]> : "
        "tensor<1x2xi64>} : (tensor<2xf32>) -> tensor<2xf32>\n return %0 : tensor<2xf32> }",
        "name:2: it is for several devices", ErrorCode::unimplemented},
+      {"func.func @main(%a: tensor<4xf32>) -> tensor<2xf32> {\n"
+       "%0 = stablehlo.custom_call @ApproxTopK(%a) {backend_config = \"\", "
+       "called_computations = [@compare]} : (tensor<4xf32>) -> tensor<2xf32>\n"
+       "return %0 : tensor<2xf32> }",
+       "name:2: there is no function @compare", ErrorCode::invalid_argument},
       {"ML\xefR\x01", "bytecode of version 0", ErrorCode::unimplemented},
   };
   for (const Case& c : cases) {

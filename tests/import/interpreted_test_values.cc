@@ -34,6 +34,16 @@ TEST(InterpretedValues, OneBooleanIsNoRowOfBits) {
   both(constant("dense<true>", "tensor<2x8xi1>"));
 }
 
+TEST(InterpretedValues, ConstantsOfMlirsOwnAreValues) {
+  EXPECT_EQ(both(R"(func.func @main() -> tensor<2xi32> {
+  %c = arith.constant dense<[1, 2]> : tensor<2xi32>
+  %0 = stablehlo.add %c, %c : tensor<2xi32>
+  return %0 : tensor<2xi32>
+})")[0]
+                .to_vector<std::int32_t>(),
+            (std::vector<std::int32_t>{2, 4}));
+}
+
 TEST(InterpretedValues, FloatsAreNumbersOrBits) {
   both(constant("dense<[0xFF80, -2.5, 0x0001, 2.5, 0x7FC0]>", "tensor<5xbf16>"));
   both(constant("dense<[0.0, -0.0, 0.125, 3.1415, 0x07, 0xFF]>", "tensor<6xf8E4M3FN>"));
