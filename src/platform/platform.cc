@@ -44,7 +44,7 @@ const Platform* found(std::string_view name) {
 }
 
 constexpr Used first_row{table[0], true};
-std::atomic<const Used*> by_default{&first_row};
+std::atomic<const Used*> default_used{&first_row};
 constinit thread_local const Used* of_thread = nullptr;
 std::atomic<bool> may_round{false};
 
@@ -92,9 +92,9 @@ Opened open(const Platform& asked, const pjrt::Plugin& plugin, int devices) {
 
 const Used& used_here() {
   if (of_thread) return *of_thread;
-  return *by_default.load();
+  return *default_used.load();
 }
-void set_default(const Used& used) { by_default = &used; }
+void set_default(const Used& used) { default_used = &used; }
 void use_here(const Used* used) { of_thread = used; }
 void let_products_be_rounded(bool may) { may_round = may; }
 
