@@ -210,11 +210,14 @@ std::vector<std::unique_ptr<Backend>> open_backends(const Config& config) {
 
 namespace postern {
 
+static void add_devices(const run::Backend& backend, std::vector<DeviceInfo>& out) {
+  for (int i = 0; i < backend.device_count; ++i)
+    out.push_back({backend.first_device + i, backend.name});
+}
+
 std::vector<DeviceInfo> devices() {
   std::vector<DeviceInfo> out;
-  for (const auto& backend : run::Runtime::get().backends())
-    for (int i = 0; i < backend->device_count; ++i)
-      out.push_back({backend->first_device + i, backend->name});
+  for (const auto& backend : run::Runtime::get().backends()) add_devices(*backend, out);
   return out;
 }
 
@@ -230,10 +233,8 @@ static const run::Backend& backend_named(const std::string& name, const char* wh
 
 std::vector<DeviceInfo> devices(const std::string& platform, Place place) {
   PlaceScope at(place);
-  const run::Backend& backend = backend_named(platform, "devices");
   std::vector<DeviceInfo> out;
-  for (int i = 0; i < backend.device_count; ++i)
-    out.push_back({backend.first_device + i, backend.name});
+  add_devices(backend_named(platform, "devices"), out);
   return out;
 }
 
