@@ -123,6 +123,8 @@ std::size_t Type::byte_size(Place place) const {
 namespace internal {
 
 bool is_open(std::int64_t extent) {
+  if (extent >= 0) [[likely]]  // every type is asked: no lock for those that have none
+    return false;
   OpenNames& names = open_names();
   std::scoped_lock lock(names.guard);
   return extent >= first_open && extent < first_open + static_cast<std::int64_t>(names.all.size());
@@ -176,8 +178,7 @@ std::int64_t any(const char* name, Place place) {
 }
 
 std::string dims_to_string(std::span<const std::int64_t> dims) {
-  if (std::ranges::none_of(dims, [](std::int64_t d) { return d < 0 && is_open(d); }))
-    return fmt::format("[{}]", fmt::join(dims, ","));
+  if (std::ranges::none_of(dims, is_open)) return fmt::format("[{}]", fmt::join(dims, ","));
   std::vector<std::string> words;
   for (const std::int64_t d : dims) {
     words.push_back(std::to_string(d));
