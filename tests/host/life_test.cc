@@ -423,6 +423,22 @@ TEST(Life, APayloadIsHeldOnce) {
   EXPECT_EQ(ended.code, 0) << ended.out << ended.err;
 }
 
+TEST(Life, ResultsTakeMemoryThatIsThere) {
+  if (sanitized) GTEST_SKIP() << "the sanitizer's own malloc";
+#ifndef __GLIBC__
+  GTEST_SKIP() << "glibc's malloc";
+#endif
+  constexpr long pages = 3 * 1024;  // of a step's results
+  const auto ended = run_program("kept_memory", {}, {{"LD_PRELOAD", ""}});
+  ASSERT_EQ(ended.code, 0) << ended.out << ended.err;
+  EXPECT_LT(std::stol(ended.out), pages / 10);
+  const std::map<std::string, std::string> asked{{"LD_PRELOAD", ""},
+                                                 {"MALLOC_MMAP_THRESHOLD_", "131072"}};
+  const auto given_back = run_program("kept_memory", {}, asked);
+  ASSERT_EQ(given_back.code, 0) << given_back.out << given_back.err;
+  EXPECT_GE(std::stol(given_back.out), pages) << "what the user asks of malloc stands";
+}
+
 TEST(Life, AClosureWithATimeLimitIsGoneWhenItsRunIs) {
   RecordProperty("covers", "LIFE-01");
   const auto ended = run_program("life_limited");
