@@ -5,6 +5,13 @@ include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/postern)
 install(TARGETS postern EXPORT postern)
+set(pkg_config_listen)
+if(TARGET postern_listen)
+  install(TARGETS postern_listen EXPORT postern)
+  set(pkg_config_listen " -Wl,--push-state,--as-needed -lpostern_listen -Wl,--pop-state")
+elseif(NOT POSTERN_LISTEN)
+  set(left_out PATTERN listen.h EXCLUDE PATTERN metrics.h EXCLUDE)
+endif()
 if(POSTERN_COMMAND)
   install(TARGETS postern_command)
 endif()
@@ -18,7 +25,7 @@ if(TARGET postern_nif)  # an application as the BEAM looks for it, in /usr or wh
   install(TARGETS postern_nif LIBRARY DESTINATION ${application}/priv)
   install(DIRECTORY ${PROJECT_BINARY_DIR}/bindings/elixir/ebin DESTINATION ${application})
 endif()
-install(DIRECTORY include/postern DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(DIRECTORY include/postern DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} ${left_out})
 # The library looks in the folder `postern` beside itself for the plug-in, which goes there without
 # the symbols that are for debuggers, and for its packages.
 set(installed_plugin ${plugin})

@@ -1,7 +1,20 @@
-# add_package(NAME SOURCE...): libpostern_NAME, a shared object that Postern opens when something
-# first needs it and that finds Postern in the process; where Postern itself is static, a part of
-# it. Its files are compiled as postern_NAME_objects, which tests of its own may link.
-function(add_package name)
+# Shared libraries: the library's own parts, and its packages.
+
+# Gives a shared library its version; it shows what is Postern's, and nothing of other libraries'
+# templates.
+function(export_postern_alone target)
+  if(NOT SKBUILD)  # a wheel has no links, and is replaced as a whole
+    set_target_properties(
+      ${target} PROPERTIES VERSION ${PROJECT_VERSION}
+                           SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+  endif()
+  set(exports ${PROJECT_SOURCE_DIR}/src/exports.map)
+  target_link_options(${target} PRIVATE -Wl,--version-script=${exports})
+  set_target_properties(${target} PROPERTIES LINK_DEPENDS ${exports})
+endfunction()
+
+# Compiles the files of a package as postern_NAME_objects, which tests of its own may link.
+function(add_package_objects name)
   set(objects postern_${name}_objects)
   add_library(${objects} OBJECT ${ARGN})
   target_compile_features(${objects} PRIVATE cxx_std_20)
@@ -11,6 +24,20 @@ function(add_package name)
   set_target_properties(
     ${objects} PROPERTIES POSITION_INDEPENDENT_CODE ${BUILD_SHARED_LIBS}
                           CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+endfunction()
+
+# Puts a package into a static Postern, where all packages are.
+function(add_to_static_library name)
+  target_sources(postern PRIVATE $<TARGET_OBJECTS:postern_${name}_objects>)
+  target_sources(postern_objects INTERFACE $<TARGET_OBJECTS:postern_${name}_objects>)
+endfunction()
+
+# add_package(NAME SOURCE...): libpostern_NAME, a shared object that Postern opens when something
+# first needs it and that finds Postern in the process; where Postern itself is static, a part of
+# it. Its files are compiled as postern_NAME_objects, which tests of its own may link.
+function(add_package name)
+  add_package_objects(${name} ${ARGN})
+  set(objects postern_${name}_objects)
   # One program may link the objects of several.
   target_compile_definitions(${objects} PRIVATE postern_library=postern_${name}_library)
   if(BUILD_SHARED_LIBS)
@@ -24,9 +51,24 @@ function(add_package name)
       add_dependencies(postern postern_${name})
     endif()
   else()
-    target_sources(postern PRIVATE $<TARGET_OBJECTS:${objects}>)
-    target_sources(postern_objects INTERFACE $<TARGET_OBJECTS:${objects}>)
+    add_to_static_library(${name})
   endif()
+endfunction()
+
+# add_linked_package(NAME SOURCE...): libpostern_NAME, with which a program that is linked with
+# Postern is linked too where it uses it. It takes what it needs of Postern from the process.
+function(add_linked_package name)
+  add_package_objects(${name} ${ARGN})
+  if(NOT BUILD_SHARED_LIBS)
+    add_to_static_library(${name})
+    return()
+  endif()
+  target_sources(postern_objects INTERFACE $<TARGET_OBJECTS:postern_${name}_objects>)
+  add_library(postern_${name} SHARED $<TARGET_OBJECTS:postern_${name}_objects>)
+  set_target_properties(postern_${name} PROPERTIES LINKER_LANGUAGE CXX EXPORT_NAME ${name})
+  export_postern_alone(postern_${name})
+  target_link_libraries(postern INTERFACE -Wl,--push-state,--as-needed postern_${name}
+                                          -Wl,--pop-state)
 endfunction()
 
 # package_needs(NAME LIBRARY...): what the package is linked with.

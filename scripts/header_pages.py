@@ -14,7 +14,7 @@ GROUPS = {
     " initialize optimize",
     "Programs": "jit run program devices error file native record checkpoint",
     "Host functions": "call pending host registry library pool c guest",
-    "Seeing": "tap hook live print check listen metrics serve",
+    "Seeing": "tap hook live print check trace listen metrics serve",
     "Structure": "control transforms block",
     "Devices": "sharding shard cluster",
 }

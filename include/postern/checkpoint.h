@@ -6,9 +6,9 @@
 #pragma once
 #include <postern/detail/api.h>
 #include <postern/host.h>
-#include <postern/listen.h>
 #include <postern/npy.h>
 #include <postern/record.h>
+#include <postern/tap.h>
 #include <postern/tree.h>
 
 #include <chrono>

@@ -1,5 +1,5 @@
 // Postern: tensor programs that reach back into the process while they run. Includes the whole
-// library; each header is the manual of its concept.
+// library as it was installed; each header is the manual of its concept.
 #pragma once
 #include <postern/arrange.h>
 #include <postern/attributes.h>
@@ -22,9 +22,7 @@
 #include <postern/jit.h>
 #include <postern/library.h>
 #include <postern/linalg.h>
-#include <postern/listen.h>
 #include <postern/live.h>
-#include <postern/metrics.h>
 #include <postern/native.h>
 #include <postern/nn.h>
 #include <postern/npy.h>
@@ -45,7 +43,12 @@
 #include <postern/sort.h>
 #include <postern/tap.h>
 #include <postern/tensor.h>
+#include <postern/trace.h>
 #include <postern/transforms.h>
 #include <postern/tree.h>
 #include <postern/type.h>
 #include <postern/view.h>
+#if __has_include(<postern/listen.h>)  // a package that may be left out
+#include <postern/listen.h>
+#include <postern/metrics.h>
+#endif

@@ -14,6 +14,12 @@ namespace postern {
 /// kept for `barrier()`, and later firings are delivered all the same.
 enum class TapMode : std::uint8_t { sync, async };
 
+namespace listen {
+/// What a listener does that cannot write: `stop` throws, which ends the run; `go_on` says so in
+/// the log and lets the program go on.
+enum class OnError : std::uint8_t { stop, go_on };
+}  // namespace listen
+
 namespace detail {
 /// The leaves of a container, how they hang together, and their paths.
 struct Shown {

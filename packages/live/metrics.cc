@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "listen/shown.h"
 #include "news.h"
 #include "spi.h"
 

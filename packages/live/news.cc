@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "listen/shown.h"
 #include "process_now.h"
 #include "spi.h"
 #include "switches.h"

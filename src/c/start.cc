@@ -8,6 +8,7 @@
 #include "c/c_api.h"
 #include "core/check.h"
 #include "host/queue.h"
+#include "host/run_end.h"
 #include "host/run_state.h"
 #include "run/start.h"
 

@@ -1,5 +1,7 @@
 // What each process has, brought to process 0 outside of any program.
 #pragma once
+#include <postern/detail/api.h>
+
 #include <chrono>
 #include <string>
 #include <vector>
@@ -10,7 +12,8 @@ namespace postern::internal::clusters {
 /// run over processes, so all of them call it, at the same place among their runs. Throws Error:
 /// `who` did not come within the limit, another process failed, or another run of this one is not
 /// over.
-std::vector<std::string> gather_on_first(const std::string& who, const std::string& mine,
-                                         std::chrono::milliseconds limit);
+POSTERN_API std::vector<std::string> gather_on_first(const std::string& who,
+                                                     const std::string& mine,
+                                                     std::chrono::milliseconds limit);
 
 }  // namespace postern::internal::clusters

@@ -9,7 +9,7 @@ namespace postern::internal {
 
 /// The place that errors and equations get while a public function of ours calls others: the
 /// outermost one's, the user's.
-class PlaceScope {
+class POSTERN_API PlaceScope {
  public:
   explicit PlaceScope(const Place& place);
   ~PlaceScope();

@@ -1,5 +1,5 @@
 // Files of arrays: .npy and .npz of tensors.
-#include "listen/npy.h"
+#include "file/npy.h"
 
 #include <fmt/format.h>
 #include <postern/npy.h>
@@ -10,8 +10,8 @@
 #include "core/check.h"
 #include "core/text.h"
 #include "file/safetensors.h"
+#include "file/zip.h"
 #include "host/text_file.h"
-#include "host/zip.h"
 
 namespace postern {
 using namespace internal;

@@ -7,9 +7,9 @@
 
 #include "core/check.h"
 #include "core/text.h"
+#include "file/append_file.h"
 #include "file/recording.h"
 #include "host/text_file.h"
-#include "listen/append_file.h"
 
 namespace postern::internal::file {
 

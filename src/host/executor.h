@@ -31,7 +31,7 @@ class Helpers {
   Helpers(void* from, Schedule schedule);
   ~Helpers();
   Helpers(const Helpers&) = delete;
-  static bool near();  // whether the calling thread has some
+  POSTERN_API static bool near();  // whether the calling thread has some
 
  private:
   friend void compute_for(std::int64_t, const std::function<void(std::int64_t)>&);
@@ -43,7 +43,7 @@ class Helpers {
 /// Does as parallel_for on few threads, of the helpers where there are some. `body` must wait for
 /// nothing and must not throw. A helper that comes when all is done, perhaps after the run, finds
 /// that out in memory of its own.
-void compute_for(std::int64_t n, const std::function<void(std::int64_t)>& body);
+POSTERN_API void compute_for(std::int64_t n, const std::function<void(std::int64_t)>& body);
 
 /// Returns the cores that the process was allowed when somebody first asked.
 std::int64_t core_count();

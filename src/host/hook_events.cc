@@ -6,6 +6,7 @@
 #include "core/fork.h"
 #include "core/mutex.h"
 #include "host/queue.h"
+#include "host/run_end.h"
 
 namespace postern::detail {
 using namespace internal;

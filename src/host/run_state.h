@@ -257,8 +257,6 @@ struct Beginning : Nesting {
 };
 extern constinit thread_local const Nesting* current_nesting;
 inline const Nesting* nesting() { return current_nesting; }
-/// Returns whether the thread is inside a listener of an asynchronous tap.
-bool in_delivery();
 /// Makes `nesting` the thread's for a scope: for threads that work on behalf of an invocation.
 class NestingScope {
  public:

@@ -28,7 +28,7 @@ bool is_there(const std::filesystem::path& path) noexcept;
 
 /// Returns one name for a folder, whether it is there yet or not, and wherever the process goes.
 /// Throws Error(unavailable) where that cannot be told.
-std::filesystem::path settled(const std::filesystem::path& folder);
+POSTERN_API std::filesystem::path settled(const std::filesystem::path& folder);
 
 /// A file that is written beside and takes its place in finish(), when all of it is on disk. Until
 /// then, and if anything fails, what was there before is untouched. What is no regular file (a
@@ -40,8 +40,8 @@ class NewFile {
   POSTERN_API ~NewFile();
   NewFile(const NewFile&) = delete;
 
-  void write(std::string_view text);
-  void write_at(std::size_t offset, std::string_view text);
+  POSTERN_API void write(std::string_view text);
+  POSTERN_API void write_at(std::size_t offset, std::string_view text);
   /// Writes whole blocks past the kernel's cache where the file system and their place in memory
   /// and in the file allow; it saves a copy, and the time that the cache takes for long files.
   void write_past_cache(std::string_view bytes);
@@ -49,8 +49,8 @@ class NewFile {
   /// Has the disk begin with what has been written, and does not wait.
   void begin_sync();
   /// Takes the place; what is written from then on is there at once.
-  void settle();
-  void finish();
+  POSTERN_API void settle();
+  POSTERN_API void finish();
 
  private:
   [[noreturn]] void fail(int reason) const;
@@ -61,6 +61,6 @@ class NewFile {
 };
 
 /// Makes `file` hold `text`, all of it or, with an Error, what it held before: see NewFile.
-void write_text_file(const char* who, const std::string& file, std::string_view text);
+POSTERN_API void write_text_file(const char* who, const std::string& file, std::string_view text);
 
 }  // namespace postern::internal::host

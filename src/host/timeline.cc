@@ -6,7 +6,7 @@
 #include "host/timeline.h"
 
 #include <fmt/format.h>
-#include <postern/listen.h>
+#include <postern/trace.h>
 #include <unistd.h>
 
 #include <algorithm>

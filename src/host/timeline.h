@@ -91,8 +91,8 @@ struct Total {
   std::uint64_t count = 0;
   double seconds = 0, longest = 0;
 };
-std::vector<Total> totals();  // the longest first
-double seconds_recorded();    // from the first event to the last
+POSTERN_API std::vector<Total> totals();  // the longest first
+POSTERN_API double seconds_recorded();    // from the first event to the last
 
 /// The last events, for who watches; they are kept while somebody has asked for it.
 struct Event {

@@ -29,7 +29,7 @@ std::string text_of(const detail::PrintNode& node, std::span<const AnyView> leav
 /// Writes a text and flushes. Texts of several threads follow each other, also where two streams
 /// end in one place; who has waited for a second leaves its text to the thread that writes. Whether
 /// the stream is found bad for the first time.
-bool write_to(std::ostream& stream, std::string text);
+POSTERN_API bool write_to(std::ostream& stream, std::string text);
 
 /// A format string cut at its placeholders.
 struct FormatPiece {

@@ -17,6 +17,7 @@
 #include "host/background.h"
 #include "host/limit.h"
 #include "host/queue.h"
+#include "host/run_end.h"
 #include "host/run_state.h"
 #include "host/timeline.h"
 #include "host/unobserved.h"

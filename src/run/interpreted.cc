@@ -13,6 +13,7 @@
 #include "host/pending.h"
 #include "host/recording.h"
 #include "host/registry.h"
+#include "host/run_end.h"
 #include "host/timeline.h"
 #include "run/array.h"
 #include "run/compiled.h"

@@ -16,6 +16,7 @@
 #include "host/handler.h"
 #include "host/recording.h"
 #include "host/registry.h"
+#include "host/run_end.h"
 #include "host/sanitizer.h"
 #include "host/spin.h"
 #include "host/unobserved.h"

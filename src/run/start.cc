@@ -14,6 +14,7 @@
 #include "host/executor.h"
 #include "host/limit.h"
 #include "host/recording.h"
+#include "host/run_end.h"
 #include "host/spin.h"
 #include "host/timeline.h"
 #include "host/unobserved.h"

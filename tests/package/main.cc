@@ -21,6 +21,9 @@ struct Still {
 int main(int, char** argv) {
   auto twice = postern::jit([](postern::Tensor x) { return x * 2.0f; });
   if (twice(postern::Tensor(21.0f)).item<float>() != 42.0f) return 1;
+  const postern::listen::Stats stats;
+  postern::jit([&](postern::Tensor x) { return postern::tap({.name = "x"}, x, stats); })(1.0f);
+  if (stats.series().size() != 1) return 1;
   const postern::Tensor a = postern::tensor<float>({{4, 2}, {2, 5}});
   if (postern::linalg::cholesky(a).to_vector<float>()[3] != 2.0f) return 1;
 
@@ -32,12 +35,14 @@ int main(int, char** argv) {
   if (postern::sum(pool.reset()).item<float>() != 2) return 1;
 
   const std::string prefix = argv[1];
-  for (const char* file : {"xla_cpu_pjrt.so", "libpostern_lapack.so", "libpostern_live.so",
-                           "libpostern_import.so", "libpostern_pool.so"}) {
+  for (const std::string file :
+       {"/xla_cpu_pjrt.so", "/libpostern_lapack.so", "/libpostern_live.so", "/libpostern_listen.so",
+        "/libpostern_import.so", "/libpostern_pool.so"}) {
     bool there = false;
     std::ifstream maps("/proc/self/maps");
     for (std::string line; std::getline(maps, line);)
-      there = there || (line.find(prefix + "/") != std::string::npos && line.ends_with(file));
+      there = there || (line.find(prefix + "/") != std::string::npos &&
+                        line.find(file) != std::string::npos);
     if (there) continue;
     std::cerr << "the " << file << " in use is not beneath " << prefix << '\n';
     return 1;

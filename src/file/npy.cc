@@ -1,5 +1,5 @@
 // Headers of arrays, written and read.
-#include "listen/npy.h"
+#include "file/npy.h"
 
 #include <fmt/format.h>
 #include <postern/npy.h>

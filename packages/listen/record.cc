@@ -2,13 +2,9 @@
 #include <cstring>
 #include <memory>
 
-#include "core/check.h"
-#include "core/log.h"
-#include "core/mutex.h"
-#include "listen/metric.h"
-#include "listen/npy.h"
-#include "listen/summary.h"
-#include "print/number.h"
+#include "metric.h"
+#include "spi.h"
+#include "summary.h"
 
 namespace postern::listen {
 using namespace internal;

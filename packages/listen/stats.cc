@@ -1,16 +1,14 @@
 // Statistics and histograms of what taps show.
-#include "listen/stats.h"
+#include "shown.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "core/check.h"
-#include "core/instances.h"
-#include "core/mutex.h"
-#include "listen/merged.h"
-#include "listen/summary.h"
+#include "merged.h"
+#include "spi.h"
+#include "summary.h"
 
 namespace postern {
 using namespace internal;

@@ -1,5 +1,5 @@
 // Appending, and undoing what was appended in part.
-#include "listen/append_file.h"
+#include "file/append_file.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 // PNG: a signature, then chunks, each with its length, type, data and CRC-32. The listener that
 // writes such files.
-#include "listen/png.h"
+#include "png.h"
 
 #include <fmt/format.h>
 #include <postern/error.h>
@@ -10,12 +10,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/check.h"
-#include "core/mutex.h"
-#include "host/text_file.h"
-#include "listen/metric.h"
-#include "listen/summary.h"
-#include "print/number.h"
+#include "metric.h"
+#include "spi.h"
+#include "summary.h"
 
 namespace postern::internal::host {
 

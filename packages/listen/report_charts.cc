@@ -6,8 +6,8 @@
 #include <limits>
 #include <vector>
 
-#include "core/text.h"
-#include "listen/report.h"
+#include "report.h"
+#include "spi.h"
 
 namespace postern::internal::host {
 

@@ -1,5 +1,5 @@
 // Bytes of all processes are of one program, so they need no description.
-#include "listen/merged.h"
+#include "merged.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,9 +10,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "cluster/gather.h"
-#include "core/check.h"
-#include "listen/summary.h"
+#include "spi.h"
+#include "summary.h"
 
 namespace postern::internal::host {
 

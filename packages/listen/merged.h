@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "host/timeline.h"
-#include "listen/stats.h"
+#include "shown.h"
+#include "spi.h"
 
 namespace postern::internal::host {
 

@@ -4,18 +4,9 @@
 #include <cmath>
 #include <iostream>
 
-#include "cluster/cluster.h"
-#include "cluster/counts.h"
-#include "core/check.h"
-#include "core/digest.h"
-#include "core/instances.h"
-#include "core/mutex.h"
-#include "host/run_end.h"
-#include "host/run_state.h"
-#include "listen/stats.h"
-#include "listen/summary.h"
-#include "print/number.h"
-#include "print/print_text.h"
+#include "shown.h"
+#include "spi.h"
+#include "summary.h"
 
 namespace postern::listen {
 using namespace internal;

@@ -1,5 +1,5 @@
 // ZIP archives: headers, the directory, and inflating.
-#include "host/zip.h"
+#include "file/zip.h"
 
 #include <fmt/format.h>
 #include <postern/error.h>

@@ -5,14 +5,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "core/check.h"
-#include "core/mutex.h"
-#include "core/text.h"
-#include "listen/append_file.h"
-#include "listen/metric.h"
-#include "listen/summary.h"
-#include "print/number.h"
-#include "print/print_text.h"
+#include "metric.h"
+#include "spi.h"
+#include "summary.h"
 
 namespace postern::listen {
 using namespace internal;

@@ -9,7 +9,7 @@
 #include <span>
 #include <string>
 
-#include "core/log.h"
+#include "spi.h"
 
 namespace postern::internal::host {
 

@@ -1,7 +1,7 @@
 // The protocol buffers of event.proto, summary.proto, tensor.proto (all of TensorFlow) and of
 // TensorBoard's plug-in for hyperparameters, by the field numbers that Postern uses. Each struct of
 // numbers below is a message.
-#include "listen/event_file.h"
+#include "event_file.h"
 
 #include <array>
 #include <protozero/pbf_writer.hpp>

@@ -1,5 +1,5 @@
 // Statistics of a leaf in one pass over its memory.
-#include "listen/summary.h"
+#include "summary.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,9 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "core/versions.h"
-#include "host/executor.h"
-#include "print/number.h"
+#include "spi.h"
 
 namespace postern {
 using namespace internal;
@@ -237,33 +235,6 @@ void count_bins(const AnyView& view, std::span<const bool> mask, double from, do
       if (std::isfinite(x)) ++bins[at > 0 ? static_cast<std::size_t>(std::min(at, last)) : 0];
     }
   });
-}
-
-NonFinite non_finite_in(const AnyView& view, std::span<const bool> mask) {
-  NonFinite out;
-  if (!is_differentiable(view.dtype())) return out;
-  each_live(view, mask, [&](const AnyView& part, std::int64_t first) {
-    if (part.dtype() == DType::f32 || part.dtype() == DType::f64) {
-      // Usually all are finite, and then the fast pass says so.
-      const listen::Summary s = listen::summarize(part);
-      if (s.nan + s.inf == 0) return;
-    }
-    for (std::int64_t i = 0; i < part.size() && (out.nan < 0 || out.inf < 0); ++i) {
-      const auto [re, im] = complex_at(part.dtype(), part.data(), i);
-      const bool nan = std::isnan(re) || std::isnan(im);
-      if (nan && out.nan < 0) out.nan = first + i;
-      if (!nan && out.inf < 0 && (std::isinf(re) || std::isinf(im))) out.inf = first + i;
-    }
-  });
-  return out;
-}
-
-std::string index_text(std::int64_t flat, std::span<const std::int64_t> dims) {
-  if (dims.empty()) return "";
-  Dims index(dims.size());
-  for (std::size_t axis = dims.size(); axis-- > 0; flat /= dims[axis])
-    index[axis] = flat % dims[axis];
-  return dims_to_string(index);
 }
 
 }  // namespace internal::host

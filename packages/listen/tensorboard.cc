@@ -7,18 +7,11 @@
 #include <charconv>
 #include <cmath>
 
-#include "core/check.h"
-#include "core/mutex.h"
-#include "core/text.h"
-#include "core/weak_cache.h"
-#include "host/text_file.h"
-#include "host/this_process.h"
-#include "listen/append_file.h"
-#include "listen/event_file.h"
-#include "listen/metric.h"
-#include "listen/png.h"
-#include "listen/summary.h"
-#include "print/number.h"
+#include "event_file.h"
+#include "metric.h"
+#include "png.h"
+#include "spi.h"
+#include "summary.h"
 
 namespace postern::listen {
 using namespace internal;

@@ -1,9 +1,13 @@
-// What standard listeners share: reading leaves fast, naming them, knowing where they were seen.
+// Elements of what a tap shows: walked as far as they are alive, looked through, named.
 #pragma once
-#include <postern/listen.h>
+#include <postern/detail/api.h>
+#include <postern/host.h>
+#include <postern/view.h>
 
+#include <cstdint>
+#include <span>
 #include <string>
-#include <vector>
+#include <string_view>
 
 #include "core/text.h"
 
@@ -31,28 +35,6 @@ void each_live(const AnyView& view, std::span<const bool> mask, const F& f) {
   }
 }
 
-/// Adds the elements of another summary.
-void add(listen::Summary& to, const listen::Summary& from);
-listen::Summary summarize_live(const AnyView& view, std::span<const bool> mask);
-
-/// Returns an element as summaries count it: of a complex one the absolute value.
-double magnitude(const AnyView& view, std::int64_t i);
-
-/// Adds the finite elements that are alive to `bins` of equal width between `from` and `to`, within
-/// which they lie.
-void count_bins(const AnyView& view, std::span<const bool> mask, double from, double to,
-                std::span<std::uint64_t> bins);
-
-/// Indices of the first nan and the first infinite element that is alive, or -1.
-struct NonFinite {
-  std::int64_t nan = -1, inf = -1;
-  std::int64_t first() const { return nan < 0 || (inf >= 0 && inf < nan) ? inf : nan; }
-};
-NonFinite non_finite_in(const AnyView& view, std::span<const bool> mask);
-
-/// Returns "[3,1]" for a flat index; empty for rank 0.
-std::string index_text(std::int64_t flat, std::span<const std::int64_t> dims);
-
 /// Returns whether an invocation comes from the same place as another.
 inline bool same_place(const Place& a, const Place& b) {
   return a.line == b.line && a.file == b.file;
@@ -75,23 +57,14 @@ inline std::string leaf_label(std::string_view name, std::string_view path) {
   return label.empty() || label[0] == ' ' ? internal::quoted(label) : one_line(label);
 }
 
-/// Returns the entry of this leaf among those of a listener, made when it is new.
-template <class Entry>
-Entry& entry_of(std::vector<Entry>& entries, const TapInfo& info, std::size_t leaf) {
-  const std::string_view path = path_of(info, leaf);
-  const std::string transforms =
-      info.transforms.empty() ? std::string() : postern::to_string(info.transforms);
-  for (Entry& e : entries)
-    if (same_place(e.place, info.place) && e.device == info.device && e.name == info.name &&
-        e.path == path && e.transforms == transforms)
-      return e;
-  Entry& e = entries.emplace_back();
-  e.name = info.name;
-  e.path = path;
-  e.place = info.place;
-  e.device = info.device;
-  e.transforms = transforms;
-  return e;
-}
+/// Indices of the first nan and the first infinite element that is alive, or -1.
+struct NonFinite {
+  std::int64_t nan = -1, inf = -1;
+  std::int64_t first() const { return nan < 0 || (inf >= 0 && inf < nan) ? inf : nan; }
+};
+POSTERN_API NonFinite non_finite_in(const AnyView& view, std::span<const bool> mask);
+
+/// Returns "[3,1]" for a flat index; empty for rank 0.
+POSTERN_API std::string index_text(std::int64_t flat, std::span<const std::int64_t> dims);
 
 }  // namespace postern::internal::host

@@ -1,14 +1,13 @@
 // Steps, names and times of what is written.
-#include "listen/metric.h"
+#include "metric.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
 
-#include "core/check.h"
-#include "listen/summary.h"
-#include "print/number.h"
+#include "spi.h"
+#include "summary.h"
 
 namespace postern::internal::host {
 

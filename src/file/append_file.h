@@ -1,5 +1,7 @@
 // Files that grow while a program runs, by pieces that are there as a whole or not at all.
 #pragma once
+#include <postern/detail/api.h>
+
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -17,25 +19,25 @@ class AppendFile {
   /// its reader; `fresh`: throws Error(already_exists) when anything is, and what nothing was
   /// written to goes again. Makes the folders in which the file lies. `cure`: what errors of
   /// writing add.
-  AppendFile(const char* who, std::filesystem::path file, Open open,
-             const char* cure = ", or have the program go on without (OnError::go_on)");
-  ~AppendFile();
+  POSTERN_API AppendFile(const char* who, std::filesystem::path file, Open open,
+                         const char* cure = ", or have the program go on without (OnError::go_on)");
+  POSTERN_API ~AppendFile();
   AppendFile(const AppendFile&) = delete;
 
   /// Appends all of it, or with an error none.
-  void append(std::string_view piece);
+  POSTERN_API void append(std::string_view piece);
   /// Takes away what is behind so many bytes.
   void cut_to(std::size_t size);
   /// Takes what follows the last newline away; how many bytes.
-  std::size_t cut_half_line();
+  POSTERN_API std::size_t cut_half_line();
   /// Returns whether somebody has removed it: what is written goes nowhere.
-  bool is_gone() const;
+  POSTERN_API bool is_gone() const;
   bool is_empty() const { return size_ == 0; }
   /// Returns its first line, without the newline; empty when it has none.
-  std::string first_line() const;
+  POSTERN_API std::string first_line() const;
 
   /// Returns whether another holder has this file open for appending.
-  static bool is_held(const std::filesystem::path& file);
+  POSTERN_API static bool is_held(const std::filesystem::path& file);
 
  private:
   [[noreturn]] void fail(int reason) const;

@@ -1,11 +1,11 @@
 // trace::non_finite: a tap behind every operation of a program, and of those inside it.
 #include <fmt/format.h>
-#include <postern/listen.h>
+#include <postern/trace.h>
 
 #include "analysis/rewrite.h"
 #include "core/check.h"
 #include "core/site_spec.h"
-#include "listen/summary.h"
+#include "print/elements.h"
 #include "shard/shard_map.h"
 #include "site/site.h"
 #include "transform/walk.h"

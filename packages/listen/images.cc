@@ -2,11 +2,10 @@
 #include <algorithm>
 #include <map>
 
-#include "core/instances.h"
-#include "core/mutex.h"
-#include "listen/png.h"
-#include "listen/stats.h"
-#include "listen/summary.h"
+#include "png.h"
+#include "shown.h"
+#include "spi.h"
+#include "summary.h"
 
 namespace postern {
 using namespace internal;

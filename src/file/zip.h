@@ -1,5 +1,7 @@
 // ZIP archives, written and read.
 #pragma once
+#include <postern/detail/api.h>
+
 #include <cstddef>
 #include <functional>
 #include <span>
@@ -19,7 +21,7 @@ struct ZipFile {
 };
 /// Writes an archive of these, stored as they are. The caller keeps it below 4 GiB and 65536 files.
 /// Throws what writing to `to` does.
-void write_zip(NewFile& to, const std::vector<ZipFile>& files);
+POSTERN_API void write_zip(NewFile& to, const std::vector<ZipFile>& files);
 
 /// Calls `with` for each file of the archive, in the order of its directory: files that are stored
 /// or deflated, also with 64-bit sizes. Nothing in the archive is believed: it takes no more memory

@@ -1,5 +1,5 @@
 // report: one page of HTML with what listeners saw and where the time went.
-#include "listen/report.h"
+#include "report.h"
 
 #include <fmt/format.h>
 
@@ -10,14 +10,11 @@
 #include <map>
 #include <string_view>
 
-#include "cluster/cluster.h"
-#include "host/text_file.h"
-#include "host/this_process.h"
-#include "host/timeline.h"
-#include "listen/merged.h"
-#include "listen/png.h"
-#include "listen/stats.h"
-#include "listen/summary.h"
+#include "merged.h"
+#include "png.h"
+#include "shown.h"
+#include "spi.h"
+#include "summary.h"
 
 namespace postern {
 using namespace internal;
@@ -122,7 +119,7 @@ std::string images() {
   return "<h2>Images</h2><div class=\"grid2\">\n" + out + "</div>\n";
 }
 
-std::string texts() {
+std::string shown() {
   std::string out;
   for (const host::ShownText& t : host::shown_texts())
     out += fmt::format("<h3>{}</h3><pre>{}</pre>\n", host::html_text(t.name),
@@ -250,7 +247,7 @@ void report(const std::string& file, const ReportOptions& options) {
       "content=\"width=device-width, initial-scale=1\">"
       "<title>{}</title><style>{}</style></head><body>\n<h1>{}</h1>\n{}<p class=\"soft\">{} "
       "series, {} histograms{}</p>\n{}{}{}{}{}</body></html>\n",
-      title, style, title, origin(), seen.series.size(), seen.histograms.size(), whose, texts(),
+      title, style, title, origin(), seen.series.size(), seen.histograms.size(), whose, shown(),
       curves(seen.series), histograms(seen.histograms), images(), time_spent(seen.times));
   host::write_text_file("report", file, page);
 }
