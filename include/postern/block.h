@@ -53,6 +53,21 @@ auto block_like(const Out& out, const Config& config, F default_fn, const Operan
   }(detail::held(operands)...);
 }
 
+// A sharding rule says how a kernel may be cut into parts, as `"i j, j k -> i k; whole j"`: a name
+// for each axis of each operand and result. Axes of one name, a factor, have one extent and are cut
+// together. A factor that every result has may be cut: each part of the results is computed of
+// those parts of the operands, and whatever has not that factor is there as a whole.
+//
+//   ...        any number of axes, counted from the last; the same wherever it stands
+//   _          an axis that is never cut
+//   whole a b  factors that are never cut
+//   sum a b    factors that no result has, of numbers: cut all the same, and the results of the
+//              parts summed up
+//
+// In a program over several devices the kernel runs on each part of its operands, as in shard_map,
+// along the factors by which they are cut; nothing is gathered. Where they are not cut along any it
+// works on the whole.
+
 /// An XLA FFI handler by name: already registered, see `register_ffi_handler` and `load_library`.
 struct FfiTarget {
   std::string name;
@@ -62,6 +77,13 @@ struct FfiTarget {
   std::vector<Dims> operand_layouts = {}, result_layouts = {};
   // Result, operand: the result, of the operand's type, may be written over the operand.
   std::vector<std::pair<int, int>> aliases = {};
+  // In which it computes, one for each operand or result; empty: as they come. Operands are
+  // converted to these where they are wider (of integers, any float from f32 on), and results,
+  // which are of these, to what they shall be.
+  std::vector<DType> operand_dtypes = {}, result_dtypes = {};
+  // How it may be cut in programs over several devices, see ShardingRule; empty: not at all, it
+  // then works on the whole.
+  std::string sharding = {};
   // It is called each time the program passes, in no order with others, also when nobody uses its
   // results or there are none; else it may be left out, or called once where it stands twice.
   bool side_effect = false;
@@ -93,6 +115,30 @@ class BlockKernel {
   Place place_;
 };
 
+/// How an override may be cut: a sharding rule, or a function of config and operand types, of one
+/// element under vmap, that returns one.
+template <class Config>
+class BlockSharding {
+ public:
+  BlockSharding() = default;
+  /// Takes a rule, or the function. Throw nothing: what is no rule is found by override_block, or
+  /// where the override is used.
+  BlockSharding(const char* rule) : text_(rule) {}
+  BlockSharding(std::string rule) : text_(std::move(rule)) {}
+  template <class F>
+  requires(std::is_invocable_r_v<std::string, F&, const Config&, std::span<const Type>>)
+      BlockSharding(F f)
+      : function_([f = std::move(f)](const void* config, std::span<const Type> operands) {
+          return std::string(f(*static_cast<const Config*>(config), operands));
+        }) {}
+  const std::string& text() const { return text_; }
+  const detail::ErasedSharding& function() const { return function_; }
+
+ private:
+  std::string text_;
+  detail::ErasedSharding function_;
+};
+
 /// A derivative in reverse mode that comes with an override, on leaves, in ordinary operations,
 /// calls, other blocks and `ffi_call`. `forward` gives the results and what is kept, `backward` the
 /// cotangents of the operands (an empty Tensor: zero) from what was kept and the cotangents of the
@@ -122,6 +168,9 @@ struct BlockOverride {
   /// How vmap treats a kernel or target (a target: not parallel). None: a batched block becomes its
   /// batched default.
   std::optional<VmapMethod> batch = {};
+  // As of an FfiTarget. What `operand_dtypes` cannot be made of its operands, it declines.
+  std::vector<DType> operand_dtypes = {}, result_dtypes = {};
+  BlockSharding<Config> sharding = {};
 };
 
 /// What `override_block` returns. Dropping it changes nothing. No member throws.
@@ -142,8 +191,8 @@ class OverrideHandle {
 /// Uses something better for blocks of type Config, from now on; what is jitted already notices.
 /// Where several overrides apply, the latest that accepts is used. An override computes what the
 /// default does: effects of the default (taps) are not repeated by it. Throws TypeError where not
-/// exactly one of kernel, target and program is given, half a vjp, a platform that there is not, or
-/// with a target VmapMethod::parallel.
+/// exactly one of kernel, target and program is given, half a vjp, a platform that there is not,
+/// with a target VmapMethod::parallel, or a sharding rule that is none.
 ///
 ///   struct Double {};
 ///   auto handle = pn::override_block<Double>(
@@ -181,6 +230,10 @@ OverrideHandle override_block(BlockOverride<Config> o) {
       return f(as_config(c), kept, ct);
     };
   e.batch = o.batch;
+  e.operand_dtypes = std::move(o.operand_dtypes);
+  e.result_dtypes = std::move(o.result_dtypes);
+  e.sharding = o.sharding.text();
+  e.sharding_of = o.sharding.function();
   e.place = o.kernel.place();
   return OverrideHandle(detail::add_override(std::move(e)));
 }
@@ -225,8 +278,8 @@ POSTERN_API Tensors ffi_call(const FfiTarget& target, const std::vector<Type>& o
 /// own (TypeError). Attributes are numbers, bools, strings and lists of numbers: XLA carries no
 /// others. `vmap`: sequential (element by element, in a loop), expand_dims or broadcast_all; none:
 /// a TypeError under vmap. Throws TypeError for other attributes, for a target without name, or
-/// without results and side effect, and for layouts and aliases that do not fit; an error that the
-/// handler returns is an Error of its code at whoever waits for the run.
+/// without results and side effect, and for layouts, aliases, dtypes and sharding rules that do not
+/// fit; an error that the handler returns is an Error of its code at whoever waits for the run.
 ///
 ///   auto scaled = [](pn::Tensor x) {
 ///     const pn::FfiTarget target("my_scale", {{"factor", 2.0}});

@@ -31,7 +31,7 @@ extern "C" struct PosternLibrary {
 namespace postern {
 
 /// Changes whenever a library built before could not work any more.
-inline constexpr std::uint32_t library_interface_version = 1;
+inline constexpr std::uint32_t library_interface_version = 2;
 
 /// An XLA FFI handler, as the macros of <xla/ffi/api/ffi.h> define one.
 using FfiHandler = XLA_FFI_Error*(XLA_FFI_CallFrame*);

@@ -367,9 +367,10 @@ void eigvals(In in, Out out) {
   }
 }
 
-/// A kernel that exists for f32, f64, c64 and c128, where the leading axes are its own loop.
+/// A kernel that exists for f32, f64, c64 and c128, where the leading axes are its own loop: along
+/// them it may be cut, unless it is to name the place in the batch of what fails.
 template <class Config, class Kernel>
-void add(const char* platform, Kernel kernel) {
+void add(const char* platform, std::function<const char*(const Config&)> rule, Kernel kernel) {
   override_block<Config>({.platform = platform,
                           .when =
                               [](const Config&, std::span<const Type> x) {
@@ -378,33 +379,54 @@ void add(const char* platform, Kernel kernel) {
                                        d == DType::c128;
                               },
                           .kernel = BlockKernel<Config>(std::move(kernel), Place{}),
-                          .batch = VmapMethod::broadcast_all});
+                          .batch = VmapMethod::broadcast_all,
+                          .sharding =
+                              [rule](const Config& c, std::span<const Type>) {
+                                if constexpr (requires { c.failure; })
+                                  if (c.failure == linalg::Failure::error) return "";
+                                return rule(c);
+                              }});
 }
 
 }  // namespace
 
 void add_kernels() {
-  add<linalg::Cholesky>("cpu", [](const linalg::Cholesky& c, In in, Out out) {
-    by_dtype(in[0].dtype(), [&]<class T>() { cholesky<T>(c, in, out); });
-  });
-  add<linalg::Lu>("cpu", [](const linalg::Lu&, In in, Out out) {
-    by_dtype(in[0].dtype(), [&]<class T>() { lu<T>(in, out); });
-  });
-  add<linalg::Qr>("cpu", [](const linalg::Qr& c, In in, Out out) {
-    by_dtype(in[0].dtype(), [&]<class T>() { qr<T>(c, in, out); });
-  });
-  add<linalg::Eigh>("cpu", [](const linalg::Eigh& c, In in, Out out) {
-    by_dtype(in[0].dtype(), [&]<class T>() { eigh<T>(c, in, out); });
-  });
-  add<linalg::Svd>("cpu", [](const linalg::Svd& c, In in, Out out) {
-    by_dtype(in[0].dtype(), [&]<class T>() { svd<T>(c, in, out); });
-  });
-  add<linalg::Triangular>("cpu", [](const linalg::Triangular& c, In in, Out out) {
-    by_dtype(in[0].dtype(), [&]<class T>() { triangular<T>(c, in, out); });
-  });
-  add<linalg::Eigvals>("", [](const linalg::Eigvals&, In in, Out out) {  // on any
-    by_dtype(in[0].dtype(), [&]<class T>() { eigvals<T>(in, out); });
-  });
+  add<linalg::Cholesky>(
+      "cpu", [](auto&) { return "... _ _ -> ... _ _"; },
+      [](const linalg::Cholesky& c, In in, Out out) {
+        by_dtype(in[0].dtype(), [&]<class T>() { cholesky<T>(c, in, out); });
+      });
+  add<linalg::Lu>(
+      "cpu", [](auto&) { return "... _ _ -> ... _ _, ... _, ... _"; },
+      [](const linalg::Lu&, In in, Out out) {
+        by_dtype(in[0].dtype(), [&]<class T>() { lu<T>(in, out); });
+      });
+  add<linalg::Qr>(
+      "cpu", [](auto&) { return "... _ _ -> ... _ _, ... _ _"; },
+      [](const linalg::Qr& c, In in, Out out) {
+        by_dtype(in[0].dtype(), [&]<class T>() { qr<T>(c, in, out); });
+      });
+  add<linalg::Eigh>(
+      "cpu", [](auto& c) { return c.vectors ? "... _ _ -> ... _, ... _ _" : "... _ _ -> ... _"; },
+      [](const linalg::Eigh& c, In in, Out out) {
+        by_dtype(in[0].dtype(), [&]<class T>() { eigh<T>(c, in, out); });
+      });
+  add<linalg::Svd>(
+      "cpu",
+      [](auto& c) { return c.vectors ? "... _ _ -> ... _ _, ... _, ... _ _" : "... _ _ -> ... _"; },
+      [](const linalg::Svd& c, In in, Out out) {
+        by_dtype(in[0].dtype(), [&]<class T>() { svd<T>(c, in, out); });
+      });
+  add<linalg::Triangular>(
+      "cpu", [](auto&) { return "... _ _, ... _ _ -> ... _ _"; },
+      [](const linalg::Triangular& c, In in, Out out) {
+        by_dtype(in[0].dtype(), [&]<class T>() { triangular<T>(c, in, out); });
+      });
+  add<linalg::Eigvals>(
+      "", [](auto&) { return "... _ _ -> ... _"; },
+      [](const linalg::Eigvals&, In in, Out out) {  // on any
+        by_dtype(in[0].dtype(), [&]<class T>() { eigvals<T>(in, out); });
+      });
 }
 
 }  // namespace postern_lapack

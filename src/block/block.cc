@@ -246,8 +246,24 @@ void block_lower(Lowering& out, const Equation& e) {
   for (int i = 0; i < own; ++i) out.define(e, i, results[at(i)]);
 }
 
+/// Whether it is to be compiled with its operands' shardings, for an override on their parts.
+bool runs_on_parts(const BlockParams& p, TensorSpan x) {
+  if (std::ranges::none_of(x, [](const Tensor& t) {
+        return detail::Access::value(t)->kind == detail::Value::Kind::sharded;
+      }))
+    return false;
+  const OverridePtr o = choose(question(p, &platforms::current()));
+  return o && (!p.levels.empty() || sharding_of(p, *o));
+}
+
 Tensors block_evaluate(const Op& op, TensorSpan x) {
   const auto& p = op.as<BlockParams>();
+  if (runs_on_parts(p, x)) {
+    const Closed closed = trace_program(p.config->name, types_of(x), [&](TensorSpan in) {
+      return bind_n(op.primitive, op.params, in);
+    });
+    return bind_n(part_p, make_params(PartParams{closed.program}), x);
+  }
   const ProgramPtr native = native_program(p, &platforms::current());
   if (!native) return bind_n(part_p, make_params(PartParams{p.body}), x);
   Tensors y = internal::apply(*native, first_of(x, p.leading()));

@@ -1,6 +1,7 @@
 // The primitives behind blocks, and what built-in blocks add to them.
 #pragma once
 #include "block/overrides.h"
+#include "block/sharding_rule.h"
 #include "core/primitive.h"
 #include "core/site_spec.h"
 #include "lower/lowering.h"
@@ -72,9 +73,15 @@ extern const Primitive target_p, effect_target_p;  // the latter with an effect
 /// Returns what an override is chosen by.
 Question question(const BlockParams& params, const platforms::Platform* platform);
 
+/// Returns how the override may be cut, for one element; none where it does not say. Throws
+/// TypeError for a rule that is none or does not fit.
+std::optional<ShardingRule> sharding_of(const BlockParams& params, const Override& override);
+
 /// Returns what an override puts in the place of the block: from its operands and masks to its
 /// results. Null: the default is used.
 ProgramPtr native_program(const BlockParams& params, const platforms::Platform* platform);
+/// Returns what this one puts there.
+ProgramPtr program_of(const BlockParams& params, const Override& override);
 
 /// Returns the text of a kept function that does what an override does here, with sites from number
 /// `first_site` on; none: it stays as it is.

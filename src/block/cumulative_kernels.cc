@@ -240,6 +240,14 @@ void of_kind(const Cumulative& c, const AnyView& in, const AnyMutableView& out) 
 
 }  // namespace
 
+/// Each row for itself.
+static std::string by_rows(const Cumulative& c, std::span<const Type> x) {
+  std::string axes;
+  for (std::int64_t d = 0; d < x[0].rank(); ++d)
+    axes += d == x[0].rank() + c.axis ? " _" : fmt::format(" axis{}", d);
+  return fmt::format("{} -> {}", axes, axes);
+}
+
 void add_cumulative_overrides() {
   override_block<Cumulative>({.platform = std::string(platforms::cpu.name),
                               .when =
@@ -271,7 +279,8 @@ void add_cumulative_overrides() {
                                         return of_kind<std::complex<double>>(c, in[0], out[0]);
                                     }
                                   },
-                                  Place{})});
+                                  Place{}),
+                              .sharding = by_rows});
 }
 
 }  // namespace postern::internal::blocks

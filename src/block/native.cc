@@ -2,6 +2,7 @@
 #include "block/block.h"
 #include "core/check.h"
 #include "core/lists.h"
+#include "core/mutex.h"
 #include "custom/custom.h"
 #include "transform/batch.h"
 #include "transform/jvp.h"
@@ -47,16 +48,29 @@ FfiTarget full_target(const BlockParams& p, const FfiTarget& target) {
   return full;
 }
 
-Tensors run_override(const BlockParams& p, const Override& o, TensorSpan in) {
-  const Tensors x(in.begin(), in.end());
+Tensors run_as_it_is(const BlockParams& p, const Override& o, const Tensors& x,
+                     const Types& results) {
   if (o.program) return o.program(p.config->object.get(), x);
-  if (o.target) return detail::ffi_call(full_target(p, *o.target), p.results, x, o.batch);
+  if (o.target) return detail::ffi_call(full_target(p, *o.target), results, x, o.batch);
   CallOptions options{.name = p.config->name, .vmap = o.batch.value_or(VmapMethod::sequential)};
-  const std::size_t count = p.results.size();
+  const std::size_t count = results.size();
   std::string structure = "*";
   if (count != 1) structure = fmt::format("({})", fmt::join(std::vector<char>(count, '*'), ","));
-  return detail::call(options, p.results, structure, std::vector<std::string>(count),
+  return detail::call(options, results, structure, std::vector<std::string>(count),
                       o.kernel(p.config->object), x);
+}
+
+/// In the dtypes that the override says.
+Tensors run_override(const BlockParams& p, const Override& o, TensorSpan in) {
+  if (o.operand_dtypes.empty() && o.result_dtypes.empty())
+    return run_as_it_is(p, o, Tensors(in.begin(), in.end()), p.results);
+  check_dtypes(described(p, o), o.operand_dtypes, p.operands, o.result_dtypes, p.results);
+  return in_dtypes(o.operand_dtypes, in, p.results, [&](TensorSpan x) {
+    const Types types = with_dtypes(p.results, o.result_dtypes);
+    Tensors y = run_as_it_is(p, o, Tensors(x.begin(), x.end()), types);
+    require_types(described(p, o), y, types);
+    return y;
+  });
 }
 
 }  // namespace
@@ -82,15 +96,28 @@ ProgramPtr batched(const Program& p, const Level& level) {
   return without_captures(p.name, closed);
 }
 
+std::optional<ShardingRule> sharding_of(const BlockParams& p, const Override& o) {
+  std::string text = o.sharding;
+  enters_users_code();
+  if (o.sharding_of) text = o.sharding_of(p.config->object.get(), p.operands);
+  if (text.empty()) return std::nullopt;
+  return fitted(described(p, o), parse_sharding(described(p, o), text), p.operands, p.results);
+}
+
 ProgramPtr native_program(const BlockParams& p, const platforms::Platform* platform) {
   const OverridePtr o = choose(question(p, platform));
   if (!o) return nullptr;
+  static_cast<void>(sharding_of(p, *o));  // one that does not fit is said wherever it runs
+  return program_of(p, *o);
+}
+
+ProgramPtr program_of(const BlockParams& p, const Override& o) {
   const Closed closed = trace_program(p.config->name, p.operands, [&](TensorSpan in) {
-    Tensors y = run_override(p, *o, in);
-    require_types(described(p, *o), y, p.results);
+    Tensors y = run_override(p, o, in);
+    require_types(described(p, o), y, p.results);
     return y;
   });
-  ProgramPtr native = without_captures(described(p, *o), closed);
+  ProgramPtr native = without_captures(described(p, o), closed);
   for (const Level& level : p.levels) native = batched(*native, level);
   return native;
 }

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "block/sharding_rule.h"
 #include "core/check.h"
 #include "core/mutex.h"
 #include "core/once.h"
@@ -50,23 +51,32 @@ std::vector<OverridePtr> overrides_of(const std::type_info& type) {
   return found->second;
 }
 
+/// Why its operands do not become what it computes in; empty if they do.
+std::string refused_conversion(const Override& o, const Question& q) {
+  for (std::size_t i = 0; i < std::min(o.operand_dtypes.size(), q.operands.size()); ++i)
+    if (!converts(q.operands[i].dtype, o.operand_dtypes[i]))
+      return fmt::format("it takes {} for operand {}, to which {} is not converted",
+                         to_string(o.operand_dtypes[i]), i, to_string(q.operands[i]));
+  return "";
+}
+
 /// Why the kernel's parameters do not take these leaves; empty if they do.
-std::string dtype_mismatch(const Callee& kernel, const Question& q) {
+std::string dtype_mismatch(const Callee& kernel, const Types& operands, const Types& results) {
   using Kind = detail::Parameter::Kind;
   if (!kernel.function()) return "";
   const auto& parameters = kernel.function()->parameters;
   const bool all_in = !parameters.empty() && parameters[0].kind == Kind::all_operands;
-  std::size_t first = 0, for_operands = q.operands.size();
+  std::size_t first = 0, for_operands = operands.size();
   if (all_in) first = for_operands = 1;
   for (std::size_t i = first; i < parameters.size(); ++i) {
     const auto& p = parameters[i];
     if (p.kind != Kind::view && p.kind != Kind::mutable_view && p.kind != Kind::number) continue;
     std::size_t leaf = i;
-    const auto* types = &q.operands;
+    const auto* types = &operands;
     const char* role = "operand";
     if (p.kind == Kind::mutable_view) {
       leaf -= for_operands;
-      types = &q.results;
+      types = &results;
       role = "result";
     }
     if (leaf < types->size() && (*types)[leaf].dtype != p.dtype)
@@ -89,8 +99,10 @@ std::string refusal(const Override& o, const Question& q) {
     return "the block is batched and it has no batching method";
   if (q.batched && o.target && *o.batch == VmapMethod::parallel)
     return "a target cannot run for elements of a batch at the same time";
-  if (o.kernel) return dtype_mismatch(o.kernel(q.config.object), q);
-  return "";
+  if (std::string refused = refused_conversion(o, q); !refused.empty() || !o.kernel) return refused;
+  return dtype_mismatch(o.kernel(q.config.object),
+                        with_dtypes(Types(q.operands.begin(), q.operands.end()), o.operand_dtypes),
+                        with_dtypes(Types(q.results.begin(), q.results.end()), o.result_dtypes));
 }
 
 }  // namespace
@@ -206,6 +218,13 @@ std::uint64_t detail::add_override(ErasedOverride o) {
         "override_block '{}': the batching method of a target is sequential, expand_dims or "
         "broadcast_all",
         o.block);
+  if (o.target) {
+    if (o.operand_dtypes.empty()) o.operand_dtypes = o.target->operand_dtypes;
+    if (o.result_dtypes.empty()) o.result_dtypes = o.target->result_dtypes;
+    if (o.sharding.empty() && !o.sharding_of) o.sharding = o.target->sharding;
+  }
+  if (!o.sharding.empty())
+    blocks::parse_sharding(fmt::format("override_block '{}'", o.block), o.sharding);
   blocks::ensure_cumulative();
   auto& all = overrides();
   std::scoped_lock lock(all.guard);

@@ -7,10 +7,14 @@
 #include <numeric>
 
 #include "block/block.h"
+#include "block/sharding_rule.h"
 #include "core/enum.h"
+#include "core/lists.h"
 #include "core/text.h"
 #include "ops/family.h"
+#include "ops/shape.h"
 #include "transform/batch.h"
+#include "transform/walk.h"
 
 namespace postern::internal::blocks {
 
@@ -20,14 +24,17 @@ FieldChain<3> TargetParams::fields(Fields sink) const {
     if (!target->attributes.items().empty()) s("attributes", target->attributes);
   };
   const auto tell_rest = [&](FieldSink& s) {
-    const auto& [name, attributes, operand_layouts, result_layouts, aliases, side_effect, place] =
-        *target;
+    const auto& [name, attributes, operand_layouts, result_layouts, aliases, operand_dtypes,
+                 result_dtypes, sharding, side_effect, place] = *target;
+    static_cast<void>(operand_dtypes);  // what is bound is of these
+    static_cast<void>(result_dtypes);
     static_cast<void>(place);  // says nothing of what it does
     for (const Dims& d : operand_layouts) s("operand_layout", d);
     for (const Dims& d : result_layouts) s("result_layout", d);
     if (side_effect) s("side_effect", true);
     for (const auto& [result, operand] : aliases)
       s("alias", fmt::format("{}<-{}", result, operand));
+    if (!sharding.empty()) s("sharding", sharding);
     if (vmap) s("vmap", text_of(*vmap));
   };
   return sink.by(tell_target).field("results", results).by(tell_rest);
@@ -113,6 +120,24 @@ Tensors one_by_one(const Op& op, TensorSpan x, std::span<const int> axes, std::i
       mapped, {}, PlaceScope::current());
 }
 
+/// The same, whose rule has a factor for the batch, which operands of one element have not.
+std::shared_ptr<const FfiTarget> with_batch_axis(const TargetParams& p, TensorSpan operands,
+                                                 std::int64_t size) {
+  const FfiTarget& target = *p.target;
+  auto out = std::make_shared<FfiTarget>(target);
+  ShardingRule rule = parse_sharding(target.name, target.sharding);
+  if (p.results.empty()) rule.results.clear();
+  std::string factor = "batch";
+  while (target.sharding.find(factor) != std::string::npos) factor += '_';
+  std::vector<bool> mapped;
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    mapped.push_back(operands[i].dims()[0] == size);
+    if (!mapped[i]) rule.operands[i].insert(rule.operands[i].begin(), "_");
+  }
+  out->sharding = to_string(with_axis_in_front(std::move(rule), factor, mapped));
+  return out;
+}
+
 Batched target_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
                      const Tensor& mask) {
   TargetParams p = op.as<TargetParams>();
@@ -141,6 +166,7 @@ Batched target_batch(const Op& op, TensorSpan x, std::span<const int> axes, std:
       moved.push_back(batch_front(x[i], axes[i], size));
   }
   for (Type& t : p.results) t.dims.insert(t.dims.begin(), size);
+  if (!target.sharding.empty()) p.target = with_batch_axis(p, moved, size);
   const std::size_t results = p.results.size();
   return {bind_n(op.primitive, make_params(std::move(p)), moved), std::vector<int>(results, 0)};
 }
@@ -176,7 +202,8 @@ void target_lower(Lowering& out, const Equation& e) {
   out.write("    {}\"stablehlo.custom_call\"({}) {{call_target_name = {}, api_version = 4 : i32",
             Lowering::assigned(outs), Lowering::list(ins), Lowering::string(target.name));
   out.write(", backend_config = {{{}}}", attributes);
-  if (target.side_effect) out.write(", has_side_effect = true");
+  if (target.side_effect)
+    out.write(", has_side_effect = true{}", out.where_it_runs(outs.size(), -1));
   out.write(", operand_layouts = [{}], result_layouts = [{}]",
             layouts_text(target.operand_layouts, in_ranks),
             layouts_text(target.result_layouts, out_ranks));
@@ -199,6 +226,19 @@ void require_layout(const std::string& target, const char* what, std::size_t i, 
 }
 
 Effect target_effect(const Params*) { return Effect::unordered; }
+
+/// What the target says of its operands' and results' dtypes, and how it may be cut.
+void check_operands(const FfiTarget& target, const Tensors& operands, const Types& results) {
+  const std::string what = fmt::format("ffi_call '{}'", target.name);
+  check_dtypes(what, target.operand_dtypes, types_of(operands), target.result_dtypes, results);
+  if (target.sharding.empty()) return;
+  const ShardingRule rule = parse_sharding(what, target.sharding);
+  static_cast<void>(fitted(what, rule, types_of(operands), results));
+  for (const auto& [result, operand] : target.aliases)
+    check(rule.results[size_of(result)] == rule.operands[size_of(operand)],
+          "{}: result {} is written over operand {}, and its sharding rule cuts them differently",
+          what, result, operand);
+}
 
 /// XLA's FFI carries numbers, bools and strings, and lists of numbers.
 void check_attributes(const FfiTarget& target) {
@@ -271,11 +311,15 @@ Tensors ffi_call(const FfiTarget& target, const std::vector<Type>& out, const Te
   if (vmap) check_enum("ffi_call: VmapMethod", *vmap, VmapMethod::broadcast_all);
   check(vmap != VmapMethod::parallel,
         "ffi_call '{}': vmap is sequential, expand_dims or broadcast_all", target.name);
+  blocks::check_operands(target, operands, out);
   blocks::TargetParams p{std::make_shared<const FfiTarget>(target), {}, vmap};
-  for (const Type& t : out) p.results.push_back({t.dtype, t.dims});
+  for (const Type& t : blocks::with_dtypes(out, target.result_dtypes))
+    p.results.push_back({t.dtype, t.dims});
   const Primitive* primitive = &blocks::target_p;
   if (target.side_effect) primitive = &blocks::effect_target_p;
-  return bind_n(*primitive, make_params(std::move(p)), operands);
+  return blocks::in_dtypes(target.operand_dtypes, operands, out, [&](TensorSpan x) {
+    return bind_n(*primitive, make_params(std::move(p)), x);
+  });
 }
 
 }  // namespace postern::detail

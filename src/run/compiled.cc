@@ -7,7 +7,7 @@
 #include <cstring>
 #include <limits>
 
-#include "block/overrides.h"
+#include "block/kernel_parts.h"
 #include "control/residual_store.h"
 #include "core/check.h"
 #include "core/fork.h"
@@ -95,6 +95,8 @@ std::shared_ptr<const ProgramModule> lower(const Lowerable& program) {
   const Backend& backend = backend_for(options.devices);
   const AtDevice there(backend.first_device);
   platforms::lower_for(options, &backend.platform());
+  if (options.devices.size() > 1)
+    here.program = blocks::with_kernels_on_parts(here.program, here.inputs);
   options.gather_limit = program.gather_limit;
   if (options.gather_limit == 0) options.gather_limit = Runtime::get().config().gather_limit;
   if (!meshes.empty()) options.mesh = meshes.front();

@@ -81,7 +81,7 @@ TEST(Library, WithoutEntryPoint) {
 
 TEST(Library, BuiltForAnotherVersion) {
   expect_error<PluginError>([] { load_library(library("wrong_version")); },
-                            {"version 999", "this is version 1", "build it again"});
+                            {"version 999", "this is version 2", "build it again"});
 }
 
 TEST(Library, ThatThrowsWhileLoadingLeavesNothingBehind) {

@@ -153,7 +153,7 @@ TEST_F(DevicesGivenParts, ThatDoNotFitAreRefused) {
   expect_refused("shard 2 is NULL");
 }
 
-const char* const text = R"(
+const char* const plain_text = R"(
 func.func @main(%x: tensor<4x2xf32>) -> (tensor<4x2xf32>, tensor<f32>) {
   %c = stablehlo.constant dense<0.0> : tensor<f32>
   %0 = stablehlo.add %x, %x : tensor<4x2xf32>
@@ -164,7 +164,7 @@ func.func @main(%x: tensor<4x2xf32>) -> (tensor<4x2xf32>, tensor<f32>) {
 
 TEST_F(DevicesGivenParts, ProgramsOfOneDeviceRunOnTheirDevices) {
   pn_program* program = nullptr;
-  ASSERT_EQ(pn_load_text(text, std::strlen(text), &program), PN_OK) << pn_last_error();
+  ASSERT_EQ(pn_load_text(plain_text, std::strlen(plain_text), &program), PN_OK) << pn_last_error();
   const CTensor x = made();
   const pn_tensor* const argument = x.get();
   pn_tensor* out[2] = {};
@@ -178,7 +178,7 @@ TEST_F(DevicesGivenParts, ProgramsOfOneDeviceRunOnTheirDevices) {
 }
 
 TEST_F(DevicesGivenParts, LoadedProgramsAreCutAsTheirArgumentsLie) {
-  const Loaded program = load_text(text);
+  const Loaded program = load_text(plain_text);
   const Mesh mesh({{"x", 4}});
   const Tensor x = counting({4, 2});
   const auto spread = program(device_put(x, Sharding(mesh, P("x"))));
@@ -192,7 +192,7 @@ TEST_F(DevicesGivenParts, LoadedProgramsAreCutAsTheirArgumentsLie) {
     EXPECT_EQ(results[0].to_vector<float>(), here[0].to_vector<float>());
 }
 
-const char* const calls = R"(
+const char* const calling_text = R"(
 func.func @main(%x: tensor<4x2xf32>) -> tensor<4x2xf32> {
   %0 = stablehlo.custom_call @given_parts.scale(%x) : (tensor<4x2xf32>) -> tensor<4x2xf32>
   return %0 : tensor<4x2xf32>
@@ -205,7 +205,7 @@ TEST_F(DevicesGivenParts, WhatSuchAProgramCallsSeesTheWholeOnceAndMayFail) {
     if (x[0] < 0) throw std::runtime_error("less than nothing");
     for (std::int64_t i = 0; i < x.size(); ++i) y[i] = x[i] * 10;
   });
-  const Loaded program = load_text(calls);
+  const Loaded program = load_text(calling_text);
   const Sharding spread(Mesh({{"x", 2}, {"y", 2}}), P("x", "y"));
   const auto y = program.run({device_put(counting({4, 2}), spread)}, RunOptions());
   EXPECT_EQ(y[0].to_vector<float>(), (Floats{0, 10, 20, 30, 40, 50, 60, 70}));

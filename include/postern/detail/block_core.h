@@ -188,6 +188,9 @@ BoundKernel bind_kernel(F&& f, const Place& place) {
   };
 }
 
+using ErasedSharding =
+    std::function<std::string(const void* config, std::span<const Type> operands)>;
+
 /// An override with its types erased.
 struct ErasedOverride {
   const std::type_info* type = nullptr;
@@ -204,6 +207,9 @@ struct ErasedOverride {
                         std::span<const Tensor> cotangents)>
       vjp_backward;
   std::optional<VmapMethod> batch;
+  std::vector<DType> operand_dtypes = {}, result_dtypes = {};
+  std::string sharding;
+  ErasedSharding sharding_of;
   bool keeps_default = false;  // instead of another form
   Place place;
 };
