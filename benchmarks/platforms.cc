@@ -2,6 +2,7 @@
 // as a stage, and arrays that go across.
 #include <postern/postern.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -47,7 +48,8 @@ void on_both(Report& report) {
                                 const pn::Tensor b = inner(a).block_until_ready();
                                 return one(b);
                               },
-                              x)});
+                              x),
+                          runs_of(with_call(there, pn::Mode::automatic), x)});
     const std::string size = bytes == 64 ? "64B" : "1MiB";
     report.add({"platforms/site/" + size, (ns[0] - ns[2]) / 1e3, "us", "a device of the same one",
                 (ns[1] - ns[2]) / 1e3, "the other platform's program and back, in a program"});
@@ -55,6 +57,8 @@ void on_both(Report& report) {
                 "what each of three stages on both adds to its run; at most 5 is the aim"});
     report.add({"platforms/stages/" + size, ns[3] / 1e3, "us", "as a site", ns[0] / 1e3,
                 "the whole program"});
+    report.add({"platforms/chosen/" + size, ns[5] / 1e3, "us", "the better one",
+                std::min(ns[0], ns[3]) / 1e3, "site or stage, as Mode::automatic has it"});
   }
   const pn::Tensor x = pn::device_put(pn::ones(pn::type<float>({1 << 20})), 0);
   std::vector<float> from(1 << 20), to(1 << 20);

@@ -14,7 +14,9 @@ namespace postern {
 /// compiled: as one XLA program; throws Error(unimplemented) for one that calls back where the
 /// plug-in knows no host functions. staged: cut at its host calls into XLA programs, the functions
 /// called between them; loops and branches that call are driven from the host. evaluate: operation
-/// by operation. automatic: compiled, or staged where the plug-in leaves no choice.
+/// by operation. automatic: compiled; staged where the plug-in leaves no choice, and where
+/// functions called on another device (`call` with a jitted function) cost less between programs
+/// than inside of one, see `costs`.
 enum class Mode : std::uint8_t { automatic, compiled, staged, evaluate };
 
 struct JitOptions {
@@ -82,7 +84,8 @@ class Jitted : public detail::BraceCall<Jitted<F>, F> {
         [](const detail::Entry& e, const detail::Key&) { return detail::compiled(e); }, true,
         std::forward<A>(args)...);
   }
-  /// Returns the parts into which Mode::staged cuts the program.
+  /// Returns the parts into which the program is cut, with the reason for each: where it runs as
+  /// one (Mode::compiled) that one, where the host evaluates it those of Mode::staged.
   template <class... A>
   std::vector<StageInfo> stages(A&&... args) const {
     return with(

@@ -29,17 +29,22 @@ struct EffectInfo {
   bool in_loop;  // may fire any number of times
 };
 
-/// A part of a staged program (Mode::staged), in the order in which they run.
+/// A part of a program that is cut into stages, in the order in which they run.
 struct StageInfo {
   std::string kind;  // "xla": one compiled program; "call", "tap", "hook", "print", "operation": a
-                     // host function; "while", "scan", "cond": driven from the host, the programs
-                     // inside staged in their turn
+                     // host function; "call_on_device": a function called on another device;
+                     // "while", "scan", "cond": driven from the host, the programs inside staged
+                     // in their turn
   std::string name;  // of a host function
   Place place;
   int equations;  // that it does
   std::vector<Type> inputs, outputs;
-  int device = -1;  // of an XLA stage, where JitOptions::stage_device says; -1: the program's
+  int device = -1;  // of an XLA stage, where JitOptions::stage_device says, and of such a call; -1:
+                    // the program's
+  std::string reason = {};  // why it is a stage of its own, or why there is but one
 };
+/// Returns a line for each: number, kind, what it does, and the reason. Throws nothing.
+POSTERN_API std::string to_string(const std::vector<StageInfo>& stages);
 
 /// An operation of a program that is cut into stages.
 struct StageNode {

@@ -130,6 +130,9 @@ struct Primitive {
 
   /// The host function's site, for calls and taps.
   const SiteSpec* (*site)(const Params* params) = nullptr;
+
+  /// How many operations on numbers it takes; null: one for each element of its results.
+  double (*flops)(const Params* params, TypeSpan operands) = nullptr;
 };
 
 /// Returns the place of the call or tap that an equation is; null for all others.
@@ -145,6 +148,10 @@ constexpr Primitive keeping_axes(Primitive p) {
 }
 
 /// Returns the same primitive with that rule.
+constexpr Primitive with_flops(Primitive p, decltype(p.flops) rule) {
+  p.flops = rule;
+  return p;
+}
 constexpr Primitive with_on_host(Primitive p, decltype(p.on_host) rule) {
   p.on_host = rule;
   return p;

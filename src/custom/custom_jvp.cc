@@ -108,7 +108,8 @@ constexpr Primitive custom_jvp_p{.name = "custom_jvp",
 
 Program without_rules(const Program& program) {
   return flattened(program, [](const Equation& e) {
-    return e.primitive->transpose == nullptr || e.primitive == &custom_jvp_p;
+    return e.primitive->transparent &&
+           (e.primitive->transpose == nullptr || e.primitive == &custom_jvp_p);
   });
 }
 

@@ -211,8 +211,16 @@ void conv_lower(Lowering& out, const Equation& e) {
                   array_text(p.kernel_dilation), out.precision_of(e)));
 }
 
-constexpr Primitive conv_p =
-    multilinear("conv", nullptr, conv_type, conv_transpose, conv_batch, conv_lower);
+/// A product and a sum for each place of the kernel.
+double conv_flops(const Params* params, TypeSpan operands) {
+  const Type& kernel = operands[1];
+  const double each = static_cast<double>(kernel.size()) /
+                      static_cast<double>(std::max<std::int64_t>(kernel.dims[0], 1));
+  return 2 * each * static_cast<double>(conv_type(params, operands)[0].size());
+}
+
+constexpr Primitive conv_p = with_flops(
+    multilinear("conv", nullptr, conv_type, conv_transpose, conv_batch, conv_lower), conv_flops);
 
 constexpr const Primitive* conv_family[] = {&conv_p};
 static_assert(complete(conv_family));

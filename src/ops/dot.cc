@@ -141,8 +141,18 @@ void dot_lower(Lowering& out, const Equation& e) {
                          out.precision_of(e)));
 }
 
-constexpr Primitive dot_general_p = keeping_axes(
-    multilinear("dot_general", nullptr, dot_type, dot_transpose, dot_batch, dot_lower));
+/// A product and a sum for each pair that meets.
+double dot_flops(const Params* params, TypeSpan operands) {
+  double each = 2;
+  for (const std::int64_t axis : as<DotParams>(*params).axes.contract_x)
+    each *= static_cast<double>(operands[0].dims[static_cast<std::size_t>(axis)]);
+  return each * static_cast<double>(dot_type(params, operands)[0].size());
+}
+
+constexpr Primitive dot_general_p =
+    with_flops(keeping_axes(multilinear("dot_general", nullptr, dot_type, dot_transpose, dot_batch,
+                                        dot_lower)),
+               dot_flops);
 
 constexpr const Primitive* dot_family[] = {&dot_general_p};
 static_assert(complete(dot_family));

@@ -16,7 +16,8 @@ void tell_shardings(const Lowerable& of, const Module& module) {
         e, [](const Equation& inner) { return inner.primitive == &inspect_sharding_p; });
   };
   if (!uses(*of.program, inspect_sharding_p)) return;
-  Program program = flattened(*of.program, inspects);
+  Program program = flattened(
+      *of.program, [&](const Equation& e) { return e.primitive->transparent && inspects(e); });
   std::vector<const Equation*> inspected;
   for (const Equation& e : program.equations) {
     if (!inspects(e)) continue;

@@ -9,7 +9,6 @@
 #include <postern/jit.h>
 #include <postern/shard.h>
 
-#include <atomic>
 #include <ostream>
 
 #include "block/overrides.h"
@@ -17,18 +16,12 @@
 #include "core/fork.h"
 #include "core/known_programs.h"
 #include "core/mutex.h"
-#include "core/once.h"
-#include "core/value.h"
 #include "platform/platform.h"
-#include "run/array.h"
-#include "run/compiled.h"
+#include "run/entry.h"
 #include "run/inspect.h"
-#include "run/interpreted.h"
 #include "run/misses.h"
-#include "run/sharded.h"
-#include "run/stages.h"
 #include "run/start.h"
-#include "run/tracing.h"
+#include "shard/shard_map.h"
 #include "site/hook.h"
 #include "trace/trace.h"
 #include "transform/simplify.h"
@@ -38,73 +31,6 @@ namespace postern {
 using namespace internal;
 
 namespace detail {
-
-struct Entry : std::enable_shared_from_this<Entry> {
-  explicit Entry(std::shared_ptr<const JitOptions> o) : options(std::move(o)), staged(*options) {}
-
-  // What it is for.
-  const std::type_info* pack = nullptr;  // C++ types of the arguments
-  std::vector<Type> types;
-  std::string structure;
-  std::vector<bool> donated;
-  std::vector<std::optional<Sharding>>
-      shardings;  // of arguments that lie on several devices; empty when none does
-  std::vector<std::optional<Sharding>> arguments_on;
-  const std::shared_ptr<const JitOptions> options;
-  int device = 0;  // one of the platform of its arguments
-
-  // Made once, by the first thread that asks; the others wait. Of what is traced see Tracing.
-  Tracing tracing;
-  Once lowered_once, compiled_once, staged_once, sites_once;
-  ProgramPtr program;
-  std::vector<HookInfo> hooks;
-  Tensors captures;
-  std::shared_ptr<const void> like;
-  std::shared_ptr<const run::ProgramModule> module;
-  std::shared_ptr<const run::CompiledProgram> compiled;
-  run::StagedPrograms staged;
-  const run::StagedProgram* stages = nullptr;          // where the program runs so
-  std::shared_ptr<const run::InterpretedSites> sites;  // of a program that the host drives
-  std::atomic<bool> ready{false};
-  std::atomic<bool> has_blocks{false};
-  const std::uint64_t overrides = blocks::generation();  // those that its blocks were decided by
-
-  /// As one XLA program. `compile` makes that of other modes too, which only show it.
-  bool runs_whole() const { return options->mode != Mode::evaluate && !stages; }
-
-  bool lies_as_before(const Tensor& leaf, std::size_t i) const {
-    const Sharding *now = run::sharding_of(leaf), *before = nullptr;
-    if (!shardings.empty() && shardings[i]) before = &*shardings[i];
-    if (now && before) return *now == *before;
-    return now == before;
-  }
-
-  /// Where arguments lie, or the options say that they shall, or results.
-  static int device_of(const JitOptions& o, const Key& key) {
-    for (const auto* list : {&o.in_shardings, &o.out_shardings})
-      if (!list->empty()) return list->front().mesh().devices().front();
-    return run::device_for(key.leaves());
-  }
-
-  bool fits(const Key& key) const {
-    if (run::several_platforms.load(std::memory_order_relaxed) &&
-        !run::Runtime::get().backend_of(device).has(device_of(*options, key))) [[unlikely]]
-      return false;
-    if (overrides != blocks::generation() && has_blocks.load(std::memory_order_relaxed))
-      return false;
-    const auto leaves = key.leaves();
-    if (key.pack() != *pack || leaves.size() != types.size() || key.structure() != structure)
-      return false;
-    for (std::size_t i = 0; i < leaves.size(); ++i) {
-      const Value* v = Access::value(*leaves[i]);
-      if (!v || v->type != types[i]) return false;
-      if ((v->kind == Value::Kind::sharded || !shardings.empty()) && !lies_as_before(*leaves[i], i))
-          [[unlikely]]
-        return false;
-    }
-    return true;
-  }
-};
 
 class JitCore {
  public:
@@ -250,10 +176,11 @@ struct Traced {
   std::vector<HookInfo> hooks;
   Tensors captures;
   std::shared_ptr<const void> like;
-  bool has_blocks;
+  bool has_blocks, stays_home;
+  int home;
 };
 
-Traced trace_for(const Entry& e, const JitCore& core, const Tracer& tracer) {
+Traced trace_for(const Entry& e, const JitCore& core, const Key& key, const Tracer& tracer) {
   Outputs out;
   const std::uint64_t met = blocks::met();
   for (const Type& t : e.types) check_type(t);
@@ -267,23 +194,33 @@ Traced trace_for(const Entry& e, const JitCore& core, const Tracer& tracer) {
   named.name = e.options->name;
   named.captures = closed.captures.size();
   ProgramPtr program = simplify(named);
+  const bool stays_home = run::calls_devices(*program);
+  const int home = stays_home ? Entry::device_of(*e.options, key) : e.device;
+  if (stays_home) program = simplify(*run::with_own_calls_inlined(program, home));
   PlaceScope at(e.options->place);
   check(!out.nothing || !program->equations.empty() || !hooks.met().empty(),
         "jit: the function returns nothing, and has no calls, taps and prints: is a `return` "
         "missing?");
-  return {std::move(program), hooks.met(), std::move(closed.captures), std::move(out.like),
-          blocks::met() != met};
+  return {std::move(program),
+          hooks.met(),
+          std::move(closed.captures),
+          std::move(out.like),
+          blocks::met() != met,
+          stays_home,
+          home};
 }
 
-void trace_entry(Entry& e, const JitCore& core, const Tracer& tracer) {
+void trace_entry(Entry& e, const JitCore& core, const Key& key, const Tracer& tracer) {
   e.tracing(
-      e.options->name, [&] { return trace_for(e, core, tracer); },
+      e.options->name, [&] { return trace_for(e, core, key, tracer); },
       [&](Traced made) {
         e.program = std::move(made.program);
         e.hooks = std::move(made.hooks);
         e.captures = std::move(made.captures);
         e.like = std::move(made.like);
         e.has_blocks = made.has_blocks;
+        e.home = made.home;
+        e.stays_home = made.stays_home;
         run::tell_captures(core.words(), e.captures, core.told_captures);
       });
 }
@@ -323,26 +260,39 @@ void compile_entry(Entry& e) {
   });
 }
 
-/// The mode that was asked for; else staged where the user places cuts or XLA cannot call back.
-Mode chosen_mode(const Entry& e) {
+/// The mode that was asked for; else staged where the user places cuts or XLA cannot call back, or
+/// where that is how functions called on other devices cost less.
+Mode chosen_mode(Entry& e) {
   const JitOptions& o = *e.options;
   if (o.mode != Mode::automatic) return o.mode;
   if (o.cut || o.stage_device) return Mode::staged;
-  const bool reaches =
-      run::Runtime::get().backend_of(e.device).used.calls_back || !has_site(*e.program);
-  if (reaches) return Mode::compiled;
-  return Mode::staged;
+  const bool calls = run::calls_devices(*e.program);
+  if (!calls && !has_site(*e.program)) return Mode::compiled;
+  if (!run::Runtime::get().backend_of(e.device).used.calls_back) return Mode::staged;
+  const bool on_one = e.shardings.empty() && e.arguments_on.empty() && o.out_shardings.empty() &&
+                      meshes_of(*e.program).empty() &&
+                      std::ranges::none_of(e.captures, [](const Tensor& t) {
+                        return run::sharding_of(t) != nullptr;
+                      });
+  if (!calls || !on_one) return Mode::compiled;
+  run::StageChoices choices = run::choose_stages(*e.program, e.home);
+  const bool cut = choices.any_stage();
+  e.staged.choose(std::move(choices));
+  return cut ? Mode::staged : Mode::compiled;
 }
 
-Mode mode_of(const Entry& e) {
-  const JitOptions& o = *e.options;
-  const Mode mode = chosen_mode(e);
-  PlaceScope at(o.place);
-  check(mode == Mode::compiled || (o.in_shardings.empty() && o.out_shardings.empty()),
-        "jit: in_shardings and out_shardings are for a program that runs as one (Mode::compiled); "
-        "the mode is {}",
-        word_of(mode));
-  return mode;
+Mode mode_of(Entry& e) {
+  e.mode_once([&] {
+    const JitOptions& o = *e.options;
+    const Mode mode = chosen_mode(e);
+    PlaceScope at(o.place);
+    check(mode == Mode::compiled || (o.in_shardings.empty() && o.out_shardings.empty()),
+          "jit: in_shardings and out_shardings are for a program that runs as one "
+          "(Mode::compiled); the mode is {}",
+          word_of(mode));
+    e.mode = mode;
+  });
+  return e.mode;
 }
 
 void stage_entry(Entry& e) {
@@ -363,7 +313,8 @@ const Entry& find(JitCore& core, const Key& key, const Tracer& tracer, bool comp
   if (e.ready.load(std::memory_order_acquire)) [[likely]]
     return e;
   const run::AtDevice there(e.device);
-  trace_entry(e, core, tracer);
+  trace_entry(e, core, key, tracer);
+  if (!e.fits_home(key)) return find(core, key, tracer, compile);  // others have traced it
   if (!compile) return e;
   const Mode mode = mode_of(e);
   if (mode == Mode::staged) stage_entry(e);
@@ -480,7 +431,23 @@ Executable compiled(const Entry& entry) {
 std::vector<StageInfo> stages(const Entry& entry) {
   Entry& e = const_cast<Entry&>(entry);  // makes its own, under its lock
   const run::AtDevice there(e.device);
-  return e.staged.of(e.program).stages();
+  if (mode_of(e) != Mode::compiled) return e.staged.of(e.program).stages();
+  const Program& p = *e.program;
+  std::string reason = "one program; it calls nothing";
+  if (e.staged.choices())
+    reason = "one program; " + run::reasons(*e.staged.choices());
+  else if (has_site(p))
+    reason = "one program; its host functions are called from inside of it";
+  std::vector<Type> inputs(e.types);
+  for (const Tensor& t : e.captures) inputs.push_back(t.type());
+  return {{"xla",
+           "",
+           {},
+           static_cast<int>(p.equations.size()),
+           inputs,
+           p.output_types(),
+           -1,
+           std::move(reason)}};
 }
 TracedProgram traced(const Entry& e) { return TracedProgram(e.program); }
 

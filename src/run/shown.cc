@@ -4,6 +4,9 @@
 #include <ostream>
 
 #include "core/enum.h"
+#include "core/lists.h"
+#include "core/result_types.h"
+#include "core/text.h"
 #include "platform/platform.h"
 #include "run/compiled.h"
 #include "transform/walk.h"
@@ -27,6 +30,19 @@ void collect_effects(const Program& program, bool in_loop, std::vector<EffectInf
 }
 
 }  // namespace
+
+std::string to_string(const std::vector<StageInfo>& stages) {
+  std::string out;
+  for (std::size_t i = 0; i < stages.size(); ++i) {
+    const StageInfo& s = stages[i];
+    out += fmt::format("{} {}", i, s.kind);
+    if (!s.name.empty()) out += fmt::format(" '{}'", s.name);
+    if (s.kind == "xla") out += fmt::format(" of {}", plural(size_of(s.equations), "operation"));
+    if (s.device >= 0) out += fmt::format(" on device {}", s.device);
+    out += fmt::format(": {} -> {}\n    {}\n", to_string(s.inputs), to_string(s.outputs), s.reason);
+  }
+  return out;
+}
 
 std::string TracedProgram::text(const std::string& platform, Place place) const {
   PlaceScope at(place);

@@ -8,6 +8,7 @@
 #include "core/mutex.h"
 #include "core/once.h"
 #include "run/compiled.h"
+#include "run/stage_choice.h"
 
 namespace postern::internal::run {
 
@@ -19,9 +20,13 @@ class StagedPrograms {
   explicit StagedPrograms(const JitOptions& options) : options_(options) {}
   const StagedProgram& of(const ProgramPtr& program);
   const JitOptions& options() const { return options_; }
+  /// Has only calls of devices be cut that were chosen so. Before the first program.
+  void choose(StageChoices choices) { choices_ = std::move(choices); }
+  const std::optional<StageChoices>& choices() const { return choices_; }
 
  private:
   const JitOptions& options_;
+  std::optional<StageChoices> choices_;  // none: all calls are between programs
   Mutex guard_;
   std::map<ProgramPtr, std::unique_ptr<StagedProgram>> programs_;
 };
@@ -53,9 +58,13 @@ class StagedProgram {
     std::vector<std::vector<std::size_t>>
         host;  // then these, round after round; those of a round may run at once
     std::vector<ValueId> last_used;  // by this step
+    std::string reason;              // of the XLA program
   };
 
   void cut();
+  void part_what_runs_beside();
+  std::optional<std::vector<std::size_t>> needed_by_host(const Step& step) const;
+  std::string host_reason(const Equation& equation) const;
   bool on_host(const Equation& equation) const;
   void add_constants();
   Cut asked(const StageNode& node) const;

@@ -1,5 +1,7 @@
 // A compiled function called on another device: an equation that means its program, lowered as a
 // call whose function runs it there.
+#include "site/device_call.h"
+
 #include <postern/devices.h>
 #include <postern/jit.h>
 #include <postern/shard.h>
@@ -171,6 +173,14 @@ constexpr Primitive device_call_p{.name = "call_on_device",
                                   .calls = true};
 
 }  // namespace
+
+int internal::device_of_call(const Equation& equation) {
+  if (equation.primitive != &device_call_p) return -1;
+  return as<DeviceCallParams>(*equation.params).device;
+}
+const std::string& internal::name_of_call(const Equation& equation) {
+  return as<DeviceCallParams>(*equation.params).name;
+}
 
 detail::Tensors detail::call_on_device(const CallOptions& options, const std::vector<Type>& out,
                                        const TensorFunction& f, const Tensors& x) {

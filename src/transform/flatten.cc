@@ -21,7 +21,7 @@ std::vector<ValueId> append_equations(const Program& from, const std::vector<Val
   };
   for (std::size_t i = 0; i < inputs.size(); ++i) renamed[at(from.inputs[i])] = inputs[i];
   for (const Equation& e : from.equations) {
-    if (e.primitive->transparent && which(e)) {
+    if (which(e)) {
       const std::vector<ValueId> results =
           append_equations(*programs_of(*e.params)[0], map(e.operands), which, to);
       for (int r = 0; r < e.results; ++r) renamed[at(e.first + r)] = results[at(r)];

@@ -4,8 +4,8 @@
 
 namespace postern::internal {
 
-/// Returns the program with transparent equations that `which` holds of replaced by what they
-/// apply, recursively.
+/// Returns the program with equations that `which` holds of, which mean the program that they hold,
+/// replaced by what they apply, recursively.
 Program flattened(const Program& program, const std::function<bool(const Equation&)>& which);
 
 }  // namespace postern::internal

@@ -301,6 +301,7 @@ TEST(Places, OfTensorsAndTypes) {
                     WRONG(a.get<double>("m")),
                     WRONG(shards_of(traced)),
                     WRONG(DeviceScope(99)),
+                    WRONG(costs(99)),
                     WRONG(device_put(x, 99)),
                     WRONG(collect(none))});
 }

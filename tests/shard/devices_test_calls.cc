@@ -84,13 +84,16 @@ TEST_F(DevicesCall, InLoopsWithCallsOfTheirOwnAndOnTheSameDevice) {
   }
 }
 
-TEST_F(DevicesCall, WithoutADeviceNothingIsCalled) {
+TEST_F(DevicesCall, WithoutADeviceOrOnItsOwnNothingIsCalled) {
   RecordProperty("covers", "STAGE-10");
   const auto f = jit([](Tensor x) { return sin(x); });
   auto inlined = jit([&](Tensor x) { return call(CallOptions{}, x, f, x); });
   EXPECT_EQ(inlined.lower(Tensor(1.0f)).stablehlo().find("custom_call"), std::string::npos);
   EXPECT_FLOAT_EQ(inlined(Tensor(1.0f)).item<float>(), std::sin(1.0f));
-  auto called = jit([&](Tensor x) { return call({.device = 0}, x, f, x); });
+  auto here = jit([&](Tensor x) { return call({.device = 0}, x, f, x); });
+  EXPECT_EQ(here.lower(Tensor(1.0f)).stablehlo().find("custom_call"), std::string::npos);
+  EXPECT_FLOAT_EQ(here(Tensor(1.0f)).item<float>(), std::sin(1.0f));
+  auto called = jit([&](Tensor x) { return call({.device = 1}, x, f, x); });
   EXPECT_NE(called.lower(Tensor(1.0f)).stablehlo().find("custom_call"), std::string::npos);
 }
 
@@ -101,7 +104,8 @@ TEST_F(DevicesCall, EvaluatedAndStagedAlike) {
         jit([&](Tensor x) { return sine(x * 2.0f) + 1.0f; }, {.mode = mode})(Tensor(1.0f))
             .item<float>(),
         std::sin(2.0f) + 1);
-  const auto stages = jit([&](Tensor x) { return sine(x * 2.0f) + 1.0f; }).stages(Tensor(1.0f));
+  const auto stages = jit([&](Tensor x) { return sine(x * 2.0f) + 1.0f; }, {.mode = Mode::staged})
+                          .stages(Tensor(1.0f));
   ASSERT_EQ(stages.size(), 3u) << "it is cut there";
   EXPECT_EQ(stages[1].kind, "call_on_device");
 }
