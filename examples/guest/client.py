@@ -103,7 +103,8 @@ class Firing(c.Structure):  # pn_firing, as far as it is needed
                 ("operands", c.POINTER(Array)), ("results", c.POINTER(Array))]  # fmt: skip
 
 
-def main(plugin, postern):
+def serve_roots(postern):
+    """Makes the function of PROGRAM known to Postern; what comes back must be kept."""
     pn = c.CDLL(postern)
     pn.pn_guest_handler.restype = WORD
     entry = c.CFUNCTYPE(c.c_int, c.c_void_p, c.POINTER(Firing))
@@ -119,6 +120,11 @@ def main(plugin, postern):
         return 0
 
     pn.pn_register(b"demo.roots", roots, None, None, 0)
+    return pn, roots
+
+
+def main(plugin, postern):
+    pn, kept = serve_roots(postern)
     client = Client(plugin)
     client.register("postern_guest", pn.pn_guest_handler())
     program = client.compile(PROGRAM)
