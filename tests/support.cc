@@ -54,6 +54,16 @@ std::vector<std::string> merged_environment(const std::map<std::string, std::str
 
 }  // namespace
 
+bool skipped_in_stages(std::string_view why) {
+  if (plugin_info().calls_back) return false;
+  const auto* const test = testing::UnitTest::GetInstance()->current_test_info();
+  [&] {
+    GTEST_SKIP() << test->test_suite_name() << '.' << test->name()
+                 << " needs a plug-in that calls functions: " << why;
+  }();
+  return true;
+}
+
 std::size_t stride(std::size_t usual) { return std::getenv("POSTERN_TEST_ALL") ? 1 : usual; }
 
 Ended run_program(const std::string& name, const std::vector<std::string>& arguments,

@@ -26,6 +26,10 @@ struct Modes {
 inline constexpr Modes<2> both_modes{{Mode::compiled, Mode::evaluate}};
 inline constexpr Modes<3> all_modes{{Mode::compiled, Mode::staged, Mode::evaluate}};
 
+/// Whether this test, which needs that a compiled program can enter functions, ends here because
+/// the plug-in's cannot (`./test --staged`): it is skipped then, and says why it needs that.
+bool skipped_in_stages(std::string_view why);
+
 inline bool has(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }

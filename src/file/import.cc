@@ -83,7 +83,7 @@ std::vector<Tensor> at_site_of(const SiteSpec& site, std::span<const Tensor> ope
   if (site.role != SiteSpec::Role::whole || own_functions.of_residuals(site.named.name))
     throw Error(ErrorCode::unimplemented,
                 fmt::format("{}: what a saved program starts, or keeps for its way back, cannot be "
-                            "part of another program",
+                            "part of another program, nor run in stages",
                             host::describe(site)));
   return at_site(site, operands);
 }

@@ -75,6 +75,7 @@ class RunState : public detail::StopState {
   }
 
   std::shared_ptr<const void> owner;     // of `sites`
+  std::shared_ptr<const void> kept;      // what its prints and end look at, of who started it
   bool outside = false;                  // of one invocation, outside of any run that outlives it:
   std::shared_ptr<void> under_way;       // let go when what that started has returned
   std::atomic<bool> never_waits{false};  // for room in a tap queue: a listener waits for this run

@@ -125,8 +125,8 @@ std::string json_of(const Book& b) {
 }  // namespace
 
 const char* to_string(Kind kind) {
-  static constexpr const char* names[] = {"compile", "execute",  "transfer", "call",
-                                          "tap",     "delivery", "wait",     "meet"};
+  static constexpr const char* names[] = {"compile", "execute",  "stage", "transfer", "call",
+                                          "tap",     "delivery", "wait",  "meet"};
   return names[static_cast<int>(kind)];
 }
 

@@ -18,6 +18,7 @@
 #include "host/unobserved.h"
 #include "run/array.h"
 #include "run/failures.h"
+#include "run/interpreted.h"
 #include "run/partitioned.h"
 #include "run/sharded.h"
 #include "run/unwatched.h"
@@ -351,9 +352,10 @@ void CompiledProgram::run_plain(std::span<const Tensor* const> arguments,
     buffers.donation.stands();
     ready = complete.is_ready();
     buffers.staged.settle(lane, complete, ready);
+    using host::timeline::Kind;
     if (timed || !ready)
-      follow(complete, host::timeline::Kind::execute, host::timeline::module_name(module_->text),
-             home.device, start, buffers.views());
+      follow(complete, InterpretedRun::current() ? Kind::stage : Kind::execute,
+             host::timeline::module_name(module_->text), home.device, start, buffers.views());
     ready = ready && !complete.error();
   } catch (const Error& e) {
     buffers.rethrow(*this, arguments);

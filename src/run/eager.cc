@@ -169,6 +169,9 @@ Tensors run::evaluate_equation(const Primitive& primitive, const ParamsPtr& para
   for (const Tensor& t : operands) arguments.push_back(&t);
   const run::AtDevice there(arguments);
   if (primitive.evaluate) return primitive.evaluate({primitive, params}, operands);
+  if (primitive.transparent && !platforms::used_here().calls_back)
+    if (const ProgramPtr body = programs_of(*params)[0]; has_site(*body))
+      return internal::apply(*body, operands);
   const OnHost on_host(primitive, params, operands);
   const bool is_small = on_host.elements() <= few;
   Tensors results;

@@ -2,12 +2,15 @@
 #include "run/interpreted.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "cluster/cluster.h"
 #include "core/check.h"
+#include "core/known_programs.h"
 #include "core/lists.h"
 #include "core/result_types.h"
+#include "core/thread_end.h"
 #include "host/enter.h"
 #include "host/live.h"
 #include "host/pending.h"
@@ -32,20 +35,24 @@ void add(InterpretedSites& to, const SitePtr& site) {
   if (!to.index.emplace(site.get(), to.list.size()).second) return;
   to.list.emplace_back(site, site->function);
   to.named |= !site->function && site->enters();
-  to.text += host::describe(*site) + "\n";
 }
 
 }  // namespace
 
 InterpretedSites::InterpretedSites(const SitePtr& site) { add(*this, site); }
-InterpretedSites::InterpretedSites(const Program& program)
-    : of_processes(std::ranges::any_of(meshes_of(program), spans_processes)),
-      text(program.name + "\n") {
-  any_equation(program, [&](const Equation& e) {
+InterpretedSites::InterpretedSites(ProgramPtr of)
+    : of_processes(std::ranges::any_of(meshes_of(*of), spans_processes)), program(std::move(of)) {
+  any_equation(*program, [&](const Equation& e) {
     if (e.primitive->site) add(*this, as<SiteParams>(*e.params).site);
     return false;
   });
-  host::add_live_hooks(program.name, specs());
+  host::add_live_hooks(program->name, specs());
+  add_known_program(program->name, program);
+}
+
+std::string InterpretedSites::text() const {
+  if (!program) return host::describe(*list.at(0).spec);
+  return to_string(*program, std::string(platforms::current().name));
 }
 
 std::vector<SitePtr> InterpretedSites::specs() const {
@@ -67,7 +74,7 @@ void InterpretedRun::begin() {
   set_of_processes(sites_->of_processes);
   if (host::in_delivery()) never_waits = true;
   if (!recording) recording = host::current_recording();
-  if (recording) recorded_run = recording->begin_run(sites_->text);
+  if (recording) recorded_run = recording->begin_run(sites_->text());
   if ((sites_->named || own_functions) && host::enters_functions(recording)) {
     auto served = std::make_shared<InterpretedSites>(*sites_);
     served->list = host::resolve_names(sites_->list, own_functions.get());
@@ -102,6 +109,10 @@ Tensors InterpretedRun::interpret(const std::function<Tensors()>& body) {
   } ends{*this};
   begin();
   const Scope scope(this);
+  const ProgramPtr program = sites_->program;
+  std::optional<host::timeline::Span> span;
+  if (program) span.emplace(host::timeline::Kind::execute, program->name, default_device(), number);
+  const Uncancelled here;  // as while a compiled program runs: the thread ends behind the run
   try {
     Tensors results = body();
     if (stop.load()) rethrow();

@@ -17,16 +17,18 @@ class StagedPrograms;
 
 /// The sites of a program and of those inside it.
 struct InterpretedSites {
-  explicit InterpretedSites(const Program& program);
+  explicit InterpretedSites(ProgramPtr program);
   explicit InterpretedSites(const SitePtr& site);
 
   std::vector<SitePtr> specs() const;
+  /// Returns what tells programs apart, the same in every process: of which a recording is.
+  std::string text() const;
 
   std::vector<host::HostSite> list;
   std::map<const SiteSpec*, std::size_t> index;
   bool named = false;  // some are found by name
   bool of_processes = false;
-  std::string text;  // the same in every process: which program a recording is of
+  ProgramPtr program;  // null: of one site
 };
 
 class InterpretedRun : public host::RunState, public std::enable_shared_from_this<InterpretedRun> {

@@ -321,7 +321,7 @@ const Entry& find(JitCore& core, const Key& key, const Tracer& tracer, bool comp
   if (mode == Mode::compiled)
     compile_entry(e);
   else
-    e.sites_once([&] { e.sites = std::make_shared<const run::InterpretedSites>(*e.program); });
+    e.sites_once([&] { e.sites = std::make_shared<const run::InterpretedSites>(e.program); });
   e.ready.store(true, std::memory_order_release);
   core.remember(e);
   return e;

@@ -219,9 +219,10 @@ RunRecord::Left RunRecord::end() noexcept {
   finish_calls();
   host::run_is_over(static_cast<host::RunState*>(this));
   const bool seen_by_none = close();
+  const auto kind = part_of ? host::timeline::Kind::stage : host::timeline::Kind::execute;
   if (owner && began_ != host::timeline::Clock::time_point() && host::timeline::on())
-    host::timeline::add(host::timeline::Kind::execute, host::timeline::module_name(module_->text),
-                        std::exchange(began_, {}), host::timeline::Clock::now(), device, number);
+    host::timeline::add(kind, host::timeline::module_name(module_->text), std::exchange(began_, {}),
+                        host::timeline::Clock::now(), device, number);
   views.reset();
   return {std::exchange(lane_, nullptr), std::exchange(group_, {}), seen_by_none,
           std::exchange(trails_, false) ? lane_run : 0, std::move(owner)};

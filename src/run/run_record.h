@@ -77,8 +77,6 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
 
   /// What it was given for itself; null: nothing. Until its functions have been found.
   std::shared_ptr<const host::RunFunctions> own_functions;
-  /// What the run's prints and end look at, of those who started it; see keep_with.
-  std::shared_ptr<const void> kept;
   /// What its devices may still read of other clients.
   std::shared_ptr<const void> views;
 

@@ -249,7 +249,7 @@ void at_end_of(StartedRun& run, std::function<void()> act) {
 }
 
 void keep_with(StartedRun& run, std::shared_ptr<const void> thing) {
-  static_cast<run::RunRecord&>(*run.record).kept = std::move(thing);
+  run.record->kept = std::move(thing);
 }
 
 std::vector<LiveHook> live_hooks_of(const StartedRun& run) {

@@ -99,6 +99,7 @@ TEST(Error, ExceptionsOfAnyType) {
 
 TEST(Error, EachOutputGivesTheErrorAndBarrierIsCleanThen) {
   RecordProperty("covers", "ERR-03");
+  if (test::skipped_in_stages("in stages a run returns behind its functions")) return;
   auto f = behind_work();
   auto [a, b] = f(ones(heavy));  // nothing is known yet
   const Listening on = throws_late(3);
@@ -113,6 +114,7 @@ TEST(Error, EachOutputGivesTheErrorAndBarrierIsCleanThen) {
 }
 
 TEST(Error, AFailedResultFailsWhatUsesIt) {
+  if (test::skipped_in_stages("in stages a run returns behind its functions")) return;
   auto f = behind_work();
   auto [a, b] = f(ones(heavy));
   const Listening on = throws_late(4);
@@ -134,6 +136,7 @@ TEST(Error, AFailedResultFailsWhatUsesIt) {
 
 TEST(Error, BarrierReportsWhatNobodyWaitedFor) {
   RecordProperty("covers", "ERR-03 ERR-12");
+  if (test::skipped_in_stages("in stages a run returns behind its functions")) return;
   auto f = behind_work();
   static_cast<void>(f(ones(heavy)));  // dropped
   const Listening on = throws_late(5);

@@ -99,7 +99,7 @@ class Names : public testing::TestWithParam<HostileName> {
 };
 
 TEST_P(Names, ProgramsRunAndReadWell) {
-  const auto f = program(Mode::compiled);
+  const auto f = program(Mode::automatic);
   EXPECT_EQ(f(x).to_vector<float>(), (Floats{2, 4}));
   EXPECT_EQ(program(Mode::evaluate)(x).to_vector<float>(), (Floats{2, 4}));
   EXPECT_EQ(f.start(x).result().to_vector<float>(), (Floats{2, 4}));
@@ -128,13 +128,13 @@ TEST_P(Names, FailuresReadWell) {
   });
   if (refused) expect_readable(refused->what());
   unregister_function(function);
-  const auto missing = error_of<CallbackError>([&] { program(Mode::compiled)(x); });
+  const auto missing = error_of<CallbackError>([&] { program(Mode::automatic)(x); });
   if (missing) expect_readable(missing->what());
 }
 
 TEST_P(Names, TimelineIsJson) {
   const TemporaryFolder folder;
-  program(Mode::compiled)(x);
+  program(Mode::automatic)(x);
   barrier();
   write_timeline(folder.path() + "/t.json");
   const Json json = Json::parse(contents(folder.path() + "/t.json"));
@@ -143,7 +143,7 @@ TEST_P(Names, TimelineIsJson) {
 
 TEST_P(Names, ReportIsOnePageOfText) {
   const TemporaryFolder folder;
-  program(Mode::compiled)(x);
+  program(Mode::automatic)(x);
   barrier();
   report(folder.path() + "/r.html", {.title = name});
   const std::string page = contents(folder.path() + "/r.html");
@@ -154,7 +154,7 @@ TEST_P(Names, ReportIsOnePageOfText) {
 
 TEST_P(Names, RecordingsReplay) {
   const TemporaryFolder folder;
-  const auto f = program(Mode::compiled);
+  const auto f = program(Mode::automatic);
   {
     Taping recording = record(folder.path() + "/tape");
     f(x).block_until_ready();

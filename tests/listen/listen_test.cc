@@ -87,7 +87,8 @@ TEST(Listen, SummaryOfALargeArray) {
     EXPECT_EQ(inside.max, alone.max);
     EXPECT_EQ(inside.mean, alone.mean);  // parts are added in order
   }
-  EXPECT_EQ(has_helpers, !std::getenv("POSTERN_TEST_STAND_IN"));
+  const bool on_xlas_thread = plugin_info().calls_back && !std::getenv("POSTERN_TEST_STAND_IN");
+  EXPECT_EQ(has_helpers, on_xlas_thread);
   const Tensor bad = dynamic_update_slice(x, tensor<float>({nan, inf, -inf}), {Tensor(size - 7)});
   tap(bad, [&](AnyView v) { alone = listen::summarize(v); });
   f(bad).block_until_ready();

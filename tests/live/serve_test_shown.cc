@@ -86,9 +86,10 @@ TEST(Serve, WhatIsCompiledAndWhatIsGoneIsTold) {
   ASSERT_TRUE(stream.wait_for([](Stream& s) { return s.compiling.empty(); }));
 
   std::atomic<bool> seen = false, over = false;
+  const char* const compiled = plugin_info().calls_back ? "soon_gone" : "stage";
   std::thread looks([&] {
     while (!seen && !over)
-      host::timeline::each_compiling([&](const auto& c) { seen = seen || c.name == "soon_gone"; });
+      host::timeline::each_compiling([&](const auto& c) { seen = seen || c.name == compiled; });
   });
   {
     const auto f = jit(

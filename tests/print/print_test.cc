@@ -19,7 +19,7 @@ struct Named {
 
 /// What `body`, traced with `x` or run at once, printed.
 template <class Body>
-std::string printed(Body body, const Tensor& x, Mode mode = Mode::compiled) {
+std::string printed(Body body, const Tensor& x, Mode mode = Mode::automatic) {
   std::ostringstream out;
   auto f = jit(
       [&](Tensor v) {

@@ -62,7 +62,7 @@ int main(int count, char** arguments) try {
   if (!world.empty()) recording.emplace(pn::record(arguments[4], {.resumable = true}));
   const auto kept = recording ? pn::resume(folder, state, *recording) : pn::resume(folder, state);
   if (kept) state = *kept;
-  train.compile(state);
+  if (pn::plugin_info().calls_back) train.compile(state);
   if (count > 3 && world.empty())
     std::thread([after = std::atoi(arguments[3])] {
       ::usleep(static_cast<useconds_t>(after));

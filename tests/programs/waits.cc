@@ -196,12 +196,12 @@ int main(int argc, char** argv) {
   if (how == "three runs") return three_runs();
   if (how == "through start") return through_start({});
   if (how == "through start limited") return through_start({.timeout = 50s});
-  if (how == "own run") return own_run(pn::Mode::compiled, {});
-  if (how == "own run limited") return own_run(pn::Mode::compiled, {.timeout = 50s});
+  if (how == "own run") return own_run(pn::Mode::automatic, {});
+  if (how == "own run limited") return own_run(pn::Mode::automatic, {.timeout = 50s});
   if (how == "own run staged") return own_run(pn::Mode::staged, {});
   if (how == "own run evaluated") return own_run(pn::Mode::evaluate, {});
   if (how == "own result") return own_result();
-  if (how == "drop") return drop(pn::Mode::compiled);
+  if (how == "drop") return drop(pn::Mode::automatic);
   if (how == "drop staged") return drop(pn::Mode::staged);
   if (how == "drop evaluated") return drop(pn::Mode::evaluate);
   if (how == "exit inside") return exit_inside();

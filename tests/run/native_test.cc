@@ -206,6 +206,7 @@ TEST(Native, ThreadsCallItAtOnce) {
 /// A program with host functions is a run like any other: they are entered, and what they throw
 /// arrives.
 TEST(Native, CallsHostFunctions) {
+  if (pn::test::skipped_in_stages("it is one program")) return;
   std::atomic<int> calls = 0;
   const pn::Native f = pn::native(
       [&](pn::Tensor x) {

@@ -101,7 +101,7 @@ TEST(Returned, AllItsFunctionsHave) {
         EXPECT_EQ(y.to_vector<float>()[0], 1);
         elsewhere = elsewhere || (slow.elsewhere && mode == Mode::compiled);
       }
-  EXPECT_TRUE(elsewhere) << "XLA thinks none of them heavy";
+  EXPECT_TRUE(elsewhere || !plugin_info().calls_back) << "XLA thinks none of them heavy";
 }
 
 TEST(Returned, LinesOfPrintsAreThere) {
@@ -175,6 +175,7 @@ struct Gate {
 };
 
 TEST(Returned, AsynchronousTapsAndStartedFunctionsGoOn) {
+  if (test::skipped_in_stages("a run in stages ends behind what it starts")) return;
   for (const std::int64_t size : sizes) {
     Gate gate;
     const auto f = jit([&](Tensor w) {
@@ -193,6 +194,7 @@ TEST(Returned, AsynchronousTapsAndStartedFunctionsGoOn) {
 }
 
 TEST(Returned, ProgramsWithoutFunctionsOfTheUsersGoOn) {
+  if (test::skipped_in_stages("a run in stages is driven by its caller")) return;
   const auto far = [](Tensor w) {  // with loop tapes, in reverse
     return std::get<1>(while_loop([](Tensor i, Tensor) { return i < 300; },
                                   [&](Tensor i, Tensor v) {

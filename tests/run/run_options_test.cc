@@ -65,7 +65,7 @@ TEST(RunOptions, ADeadlineTellsTheFunctionAndFailsTheRun) {
           return x;
         },
         {.mode = mode});
-    f.compile(abstract(type<float>()));
+    if (plugin_info().calls_back) f.compile(abstract(type<float>()));
     const auto start = Clock::now();
     expect_error<TimeoutError>([&] { f.run({.deadline = 50ms}, 1.0f); }, {"slow", "deadline"},
                                ErrorCode::timeout);

@@ -162,6 +162,7 @@ TEST(Stages, LoopsAndBranchesAreDrivenFromTheHost) {
 
 TEST(Stages, TapsAreCutOnlyWhereAsked) {
   RecordProperty("covers", "STAGE-06");
+  if (test::skipped_in_stages("else taps are always cut")) return;
   Floats seen;
   const auto shown = [&](Tensor x) {
     const Tensor y = tap({.name = "v"}, sin(x), [&](float v) { seen.push_back(v); }) * 2.0f;
@@ -277,8 +278,7 @@ TEST(Stages, ErrorsReadTheSameInEveryMode) {
     texts.push_back(e->what());
     EXPECT_EQ(f(Tensor(-3.0f)).item<float>(), 2) << "the next run works";
   }
-  EXPECT_EQ(texts[1], texts[0]);
-  EXPECT_EQ(texts[2], texts[0]);
+  for (const std::string& text : texts) EXPECT_EQ(text, texts[0]);
 }
 
 TEST(Stages, WhatAFunctionRunsIsNotKept) {
@@ -302,6 +302,7 @@ TEST(Stages, WhatAFunctionRunsIsNotKept) {
 }
 
 TEST(Stages, CompilingOneToLookAtItChangesNothing) {
+  if (test::skipped_in_stages("it looks at the one program")) return;
   for (const Mode mode : {Mode::staged, Mode::evaluate}) {
     auto f = jit([](Tensor x) { return test::host_plus_one(sin(x)); }, {.mode = mode});
     EXPECT_FALSE(f.compile(Tensor(1.0f)).optimized().empty());

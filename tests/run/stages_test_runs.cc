@@ -309,9 +309,9 @@ TEST_P(StagesRuns, ManyThreadsStartAndCancel) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, StagesRuns,
-                         testing::Values(Mode::compiled, Mode::staged, Mode::evaluate),
+                         testing::Values(Mode::automatic, Mode::staged, Mode::evaluate),
                          [](const auto& mode) {
-                           if (mode.param == Mode::compiled) return std::string("compiled");
+                           if (mode.param == Mode::automatic) return std::string("automatic");
                            return std::string(mode.param == Mode::staged ? "staged" : "evaluate");
                          });
 

@@ -26,7 +26,7 @@ TEST(Hook, FiresWithItsDefaultInEveryMode) {
   auto f = [&](Tensor a, Tensor b) {
     return hook("sum", a + b, [&](float v) { seen.push_back(v); });
   };
-  for (Mode mode : test::both_modes)
+  for (Mode mode : {Mode::automatic, Mode::evaluate})
     EXPECT_EQ(jit(f, {.mode = mode})(Tensor(1.0f), Tensor(2.0f)).item<float>(), 3);
   EXPECT_EQ(f(Tensor(1.0f), Tensor(2.0f)).item<float>(), 3);
   EXPECT_EQ(seen, (Floats{3, 3, 3}));
@@ -48,7 +48,9 @@ TEST(Hook, AReplacementHoldsForThatFunctionOnly) {
   barrier();
   EXPECT_EQ(seen, (Words{"one2", "two2", "default2", "one2"}));
   EXPECT_EQ(g1.lower(x).stablehlo(), f.lower(x).stablehlo()) << "one text is compiled once";
-  EXPECT_EQ(&g1.compile(x).internal()->executable(), &g2.compile(x).internal()->executable());
+  if (plugin_info().calls_back) {
+    EXPECT_EQ(&g1.compile(x).internal()->executable(), &g2.compile(x).internal()->executable());
+  }
   auto g3 = g1.with_hooks({{"sum", note("three")}});
   EXPECT_EQ(g3(x).item<float>(), 2);
   EXPECT_EQ(seen.back(), "three2") << "the last one given";

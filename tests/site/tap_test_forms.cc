@@ -122,7 +122,7 @@ void expect_same_in_all_modes(const std::string& what, bool in_order, G make, co
     auto f = make(Callee(show));
     const std::string m = mode;
     if (m == "at once") f(x).block_until_ready();
-    if (m == "compiled") jit(f, {.mode = Mode::compiled})(x).block_until_ready();
+    if (m == "compiled") jit(f)(x).block_until_ready();
     if (m == "staged") jit(f, {.mode = Mode::staged})(x).block_until_ready();
     if (m == "evaluate") jit(f, {.mode = Mode::evaluate})(x).block_until_ready();
     barrier();
