@@ -1,6 +1,8 @@
 // Turning PJRT's errors into Postern's.
 #include "pjrt/call.h"
 
+#include <cxxabi.h>
+
 #include <new>
 
 namespace postern::internal::pjrt {
@@ -43,7 +45,11 @@ void throw_thrown(std::string_view what) {
     throw Error(ErrorCode::resource_exhausted, failed + "there is no memory for it");
   } catch (const std::exception& e) {
     throw Error(ErrorCode::internal, failed + e.what());
-  }  // others are no errors: a thread that is ended unwinds so
+  } catch (const abi::__forced_unwind&) {  // no error: a thread that is ended unwinds so
+    throw;
+  } catch (...) {
+    throw Error(ErrorCode::internal, failed + "it threw what is no std::exception");
+  }
 }
 
 void throw_missing_entry(const PJRT_Api* api, std::string_view entry, std::string_view what) {

@@ -12,6 +12,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "core/thread_end.h"
+
 namespace postern::internal::pjrt {
 namespace {
 
@@ -139,12 +141,21 @@ Executable Client::compile(std::string_view stablehlo, const CompileOptions& opt
   args.compile_options_size = proto.size();
   const auto function = entry<&PJRT_Api::PJRT_Client_Compile>(api(), what);
   PJRT_Error* error = nullptr;
-  with_stack_for(nesting_of(stablehlo), [&] { error = enter(function, args, what); });
-  if (error) {
-    Failure failure = take_failure(api(), error);
+  Failure failure{ErrorCode::internal, "it gave neither a program nor an error"};
+  with_stack_for(nesting_of(stablehlo), [&] {
+    try {
+      error = enter(function, args, what);
+    } catch (const Error& e) {
+      throw CompileError(e.code(), e.what());
+    } catch (const abi::__forced_unwind&) {  // the thread is not cancelled here
+      keep_thread_alive();
+      failure.text = "the plug-in tried to end the thread";
+    }
+  });
+  if (error) failure = take_failure(api(), error);
+  if (error || !args.executable)
     throw CompileError(failure.code, "XLA failed " + std::string(what) + " for " + platform_name() +
                                          ": " + failure.text);
-  }
   return Executable(api(), args.executable, true);
 }
 

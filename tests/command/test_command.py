@@ -651,6 +651,22 @@ def test_doctor(tmp_path):
     assert "POSTERN_CACHE_DIR" in text
 
 
+@pytest.mark.parametrize(
+    "how, told",
+    [("aborts", "was ended by signal 6"), ("ends the process", "ended with exit code 7")],
+)
+def test_doctor_of_a_plug_in_that_dies(how, told):
+    build = pathlib.Path(os.environ["POSTERN_COMMAND"]).parents[1]
+    damaged = {
+        "POSTERN_PLUGIN": str(build / "tests" / "libraries" / "damaged_plugin.so"),
+        "TEST_COMPILE": how,
+        "TEST_DOOMED": "module",
+    }
+    text = postern("doctor", code=1, env=damaged)
+    assert f"a process that compiled and ran a program {told}" in text
+    assert "PJRT       ok" in text and "cache" in text and "name another" in text
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs a folder of another user")
 def test_doctor_of_a_folder_of_another_user():
     with tempfile.TemporaryDirectory() as folder:

@@ -257,6 +257,45 @@ TEST(Error, DamagedPlugIns) {
   }
 }
 
+TEST(Error, PlugInsThatDoNotCompile) {
+  RecordProperty("covers", "ERR-20");
+  const auto compiles = [](const char* how, const std::vector<std::string>& arguments = {},
+                           std::chrono::seconds limit = std::chrono::seconds(60)) {
+    return run_program("compile_dies", arguments,
+                       {{"POSTERN_PLUGIN", POSTERN_TEST_LIBRARIES "/damaged_plugin.so"},
+                        {"POSTERN_LOG", "compiles"},
+                        {"TEST_COMPILE", how}},
+                       limit);
+  };
+  const std::string doomed = "doomed: CompileError internal: XLA failed to compile a program";
+  for (const auto& [how, told] :
+       {std::pair<const char*, std::string>{"throws", doomed + ": a pass failed"},
+        {"throws a number", doomed + ": it threw what is no std::exception"},
+        {"has no memory",
+         "doomed: CompileError resource_exhausted: XLA failed to compile a "
+         "program: there is no memory for it"},
+        {"fails", "doomed: CompileError unavailable: XLA failed to compile a program for cpu"},
+        {"gives nothing", doomed + " for cpu: it gave neither a program nor an error"},
+        {"ends the thread", doomed + " for cpu: the plug-in tried to end the thread"}}) {
+    const auto ended = compiles(how, {"two threads"});
+    EXPECT_EQ(ended.code, 0) << how << ": " << ended.err;
+    const std::size_t at = ended.out.find(told);
+    EXPECT_TRUE(at != std::string::npos && ended.out.find(told, at + 1) != std::string::npos)
+        << "not twice '" << told << "' in: " << ended.out;
+    EXPECT_TRUE(has(ended.out, "first: 0\n") && has(ended.out, "last: 0\n")) << ended.out;
+  }
+  // What ends the process is the plug-in's, and the log has said at what.
+  for (const auto& [how, code] :
+       {std::pair{"ends the process", 7}, {"aborts", 1006}, {"does not return", -1}}) {
+    auto limit = std::chrono::seconds(60);
+    if (code < 0) limit = std::chrono::seconds(2);
+    const auto ended = compiles(how, {}, limit);
+    EXPECT_EQ(ended.code, code) << how << ": " << ended.err;
+    EXPECT_TRUE(has(ended.out, "first: 0\n") && !has(ended.out, "last")) << ended.out;
+    EXPECT_TRUE(has(ended.err, "jit 'doomed' at compile_dies.cc:")) << ended.err;
+  }
+}
+
 TEST(Error, PlatformsWithoutAPlugIn) {
   RecordProperty("covers", "ERR-20");
   test::TemporaryFolder folder;  // where no wheels are

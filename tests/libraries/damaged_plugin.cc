@@ -1,7 +1,10 @@
 // The plug-in, of which one function can be made to be missing or to fail: programs/damaged.cc.
-// TEST_PLUGIN_VERSION=MAJOR.MINOR: it says that it speaks that version of PJRT.
+// TEST_PLUGIN_VERSION=MAJOR.MINOR: it says that it speaks that version of PJRT. TEST_COMPILE=HOW:
+// what it does in place of compiling a program whose text has the word TEST_DOOMED ("doomed").
 #include <dlfcn.h>
 #include <pjrt_c_api.h>
+#include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -10,6 +13,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <new>
+#include <stdexcept>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -51,6 +57,23 @@ PJRT_Error* code_of(PJRT_Error_GetCode_Args* args) {
   return nullptr;
 }
 
+PJRT_Error* compile(PJRT_Client_Compile_Args* args) {
+  const std::string_view how = std::getenv("TEST_COMPILE");
+  const char* const word = std::getenv("TEST_DOOMED");
+  const std::string_view text(args->program->code, args->program->code_size);
+  if (text.find(word ? word : "doomed") == std::string_view::npos)
+    return real_api->PJRT_Client_Compile(args);
+  if (how == "throws") throw std::logic_error("a pass failed");
+  if (how == "throws a number") throw 42;
+  if (how == "has no memory") throw std::bad_alloc();
+  if (how == "fails") return ours;
+  if (how == "ends the thread") pthread_exit(nullptr);
+  if (how == "ends the process") std::exit(7);
+  if (how == "aborts") std::abort();
+  if (how == "does not return") pause();
+  return nullptr;  // and no program
+}
+
 std::size_t count() { return (real_api->struct_size - header) / sizeof(void*); }
 
 template <std::size_t... N>
@@ -76,6 +99,7 @@ extern "C" const PJRT_Api* GetPjrtApi() {
     table()->PJRT_Error_Destroy = destroy_error;
     table()->PJRT_Error_Message = message_of;
     table()->PJRT_Error_GetCode = code_of;
+    if (std::getenv("TEST_COMPILE")) table()->PJRT_Client_Compile = compile;
     if (const char* version = std::getenv("TEST_PLUGIN_VERSION"))
       std::sscanf(version, "%d.%d", &table()->pjrt_api_version.major_version,
                   &table()->pjrt_api_version.minor_version);
