@@ -37,6 +37,10 @@ struct Platform {
   /// What another XLA registers for its programs on this platform. Throws PluginError. Null as the
   /// one before.
   guest::Handlers (*guest_handlers)();
+  /// Readies what a program's calls need on a device, before it first runs there: within an
+  /// invocation the device may wait for another. What it cannot get then comes later. Null:
+  /// nothing.
+  void (*reserve)(const pjrt::Device& device, std::span<const host::HostSite> sites) noexcept;
 };
 
 /// What is right on whatever platform.

@@ -248,6 +248,14 @@ struct ResultBuffers {
 
 }  // namespace
 
+void CompiledProgram::ready_on(const Lane& lane) const {
+  const auto reserve = lane.platform().reserve;
+  const std::uint64_t bit = std::uint64_t{1} << (lane.device % 64);
+  if (!reserve || (readied_.load(std::memory_order_relaxed) & bit)) return;
+  reserve(lane.handle, sites_);
+  readied_.fetch_or(bit);
+}
+
 bool CompiledProgram::takes(std::size_t parameter) const {
   return !module_->donated.empty() &&
          std::ranges::find(module_->donated, module_->parameters[parameter]) !=

@@ -106,6 +106,8 @@ class CompiledProgram : public std::enable_shared_from_this<CompiledProgram> {
   /// Where it runs with these arguments. Throws TypeError where that is on another platform.
   Home home(std::span<const Tensor* const> arguments) const;
   const Tensor& parameter(std::size_t i, std::span<const Tensor* const> arguments) const;
+  /// Has the platform ready what the calls need on the lane's device, once.
+  void ready_on(const Lane& lane) const;
   /// Throws TypeError where what it takes is given to it once more.
   void refuse_twice(std::span<const Tensor* const> arguments) const;
   struct Arguments;
@@ -115,14 +117,15 @@ class CompiledProgram : public std::enable_shared_from_this<CompiledProgram> {
   std::size_t arguments_;
   Tensors captures_;
   std::vector<host::HostSite> sites_;
-  bool named_ = false;                            // some sites are found by name
-  bool of_processes_ = false;                     // some meet other processes
-  Reach reach_ = Reach::none;                     // of its ordered effects
-  bool queues_work_ = false;                      // its functions may, on the device
-  std::shared_ptr<CompiledText> code_;            // either this
-  std::shared_ptr<PartitionedCode> partitioned_;  // or that
-  std::vector<SitePtr> placed_;                   // calls that name a device
-  std::shared_ptr<const std::string> targets_;    // of FFI that it calls, in words; null for none
+  bool named_ = false;                             // some sites are found by name
+  bool of_processes_ = false;                      // some meet other processes
+  Reach reach_ = Reach::none;                      // of its ordered effects
+  bool queues_work_ = false;                       // its functions may, on the device
+  mutable std::atomic<std::uint64_t> readied_{0};  // devices, a bit each (ready_on)
+  std::shared_ptr<CompiledText> code_;             // either this
+  std::shared_ptr<PartitionedCode> partitioned_;   // or that
+  std::vector<SitePtr> placed_;                    // calls that name a device
+  std::shared_ptr<const std::string> targets_;     // of FFI that it calls, in words; null for none
 };
 
 /// What is lowered: a program, and what is known of its arguments and results.

@@ -49,6 +49,7 @@ RunRequest::RunRequest(const RunOptions& o, std::span<const SitePtr> sites)
 
 void RunRecord::begin(std::shared_ptr<const CompiledProgram> program, Lane& lane) {
   lane_ = &lane;
+  program->ready_on(lane);
   lane_run = lane.run.load(std::memory_order_relaxed);
   {
     const auto lock = hold();
@@ -63,7 +64,10 @@ void RunRecord::begin(std::shared_ptr<const CompiledProgram> program, LaneGroup 
   lane_run = group_.front()->run.load(std::memory_order_relaxed);
   ordinals.clear();
   std::vector<int> order;
-  for (const Lane* lane : group_) order.push_back(lane->device);
+  for (const Lane* lane : group_) {
+    program->ready_on(*lane);
+    order.push_back(lane->device);
+  }
   {
     const auto lock = hold();
     device = -1;

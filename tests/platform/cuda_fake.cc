@@ -153,6 +153,10 @@ struct FakeFunctions {
     *context = &fake();
     return fake().call("context_of");
   }
+  static int context_of_device(int, void** context) {
+    *context = &fake();
+    return fake().call("context_of_device");
+  }
   static int enter(void*) { return fake().call("enter"); }
   static int leave() { return fake().call("leave"); }
   static std::string describe(int) { return "an illegal address was met"; }
@@ -162,10 +166,12 @@ bool leaves_are_in_place() { return devices().at(0).kind == "cpu" && !gpu::stood
 
 const gpu::Driver& FakeCuda::driver() {
   using F = FakeFunctions;
-  static const gpu::Driver table{"CUDA",          F::allocate,       F::free,     F::on_host,
-                                 F::copy_to_host, F::copy_to_device, F::fill,     F::synchronize,
-                                 F::create_event, F::record,         F::is_ready, F::wait,
-                                 F::context_of,   F::enter,          F::leave,    F::describe};
+  static const gpu::Driver table{"CUDA",        F::allocate,          F::free,
+                                 F::on_host,    F::copy_to_host,      F::copy_to_device,
+                                 F::fill,       F::synchronize,       F::create_event,
+                                 F::record,     F::is_ready,          F::wait,
+                                 F::context_of, F::context_of_device, F::enter,
+                                 F::leave,      F::describe};
   return table;
 }
 

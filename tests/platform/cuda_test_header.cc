@@ -44,6 +44,8 @@ TEST(CudaHeader, FunctionsAreDeclaredAsTheToolkitDoes) {
   EXPECT_TRUE(same(ours.fill, decltype(&cuMemsetD8Async){}));
   EXPECT_TRUE(same(ours.synchronize, decltype(&cuStreamSynchronize){}));
   EXPECT_TRUE(same(ours.context_of, decltype(&cuStreamGetCtx){}));
+  EXPECT_TRUE(same(ours.device, decltype(&cuDeviceGet){}));
+  EXPECT_TRUE(same(ours.primary_context, decltype(&cuDevicePrimaryCtxRetain){}));
   EXPECT_TRUE(same(ours.create_event, decltype(&cuEventCreate){}));
   EXPECT_TRUE(same(ours.record, decltype(&cuEventRecord){}));
   EXPECT_TRUE(same(ours.query, decltype(&cuEventQuery){}));

@@ -40,6 +40,14 @@ int cuStreamGetCtx(void*, void** of) {
   *of = &context;
   return 0;
 }
+int cuDeviceGet(int* device, int ordinal) {
+  *device = ordinal;
+  return 0;
+}
+int cuDevicePrimaryCtxRetain(void** of, int) {
+  *of = &context;
+  return 0;
+}
 int cuEventCreate(void** made, unsigned) {
   *made = &event;
   return 0;

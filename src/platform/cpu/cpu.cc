@@ -12,6 +12,7 @@
 #include "host/handler.h"
 #include "pjrt/ffi.h"
 #include "platform/find_plugin.h"
+#include "platform/gpu/enter.h"
 #include "platform/gpu/handler.h"
 
 namespace postern::internal::platforms {
@@ -110,6 +111,10 @@ void register_cpu_handlers(const pjrt::Plugin& plugin, int number) {
   const host::Targets targets = host::targets_of(number);
   pjrt::register_handler(plugin, host::call_target, targets.call, cpu.xla_name);
   pjrt::register_handler(plugin, host::ask_target, targets.ask, cpu.xla_name);
+}
+
+void cpu_reserve(const pjrt::Device&, std::span<const host::HostSite> sites) noexcept {
+  if (const gpu::Driver* driver = gpu::stood_in()) gpu::reserve(*driver, 0, sites);
 }
 
 guest::Handlers cpu_guest_handlers() {

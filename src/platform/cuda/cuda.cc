@@ -10,6 +10,7 @@
 #include "core/check.h"
 #include "core/text.h"
 #include "platform/find_plugin.h"
+#include "platform/gpu/enter.h"
 #include "platform/gpu/handler.h"
 #include "platform/nodes.h"
 
@@ -64,6 +65,10 @@ pjrt::Client cuda_client(const pjrt::Plugin& plugin, int) {
 
 void register_cuda_handlers(const pjrt::Plugin& plugin, int number) {
   gpu::register_handlers(plugin, number, load_cuda_driver(), cuda.xla_name);
+}
+
+void cuda_reserve(const pjrt::Device& device, std::span<const host::HostSite> sites) noexcept {
+  gpu::reserve(load_cuda_driver(), device.local_hardware_id(), sites);
 }
 
 guest::Handlers cuda_guest_handlers() { return gpu::guest_handlers(load_cuda_driver(), cuda.name); }

@@ -13,6 +13,7 @@ std::string cuda_plugin(const Platform& platform);
 pjrt::Client cuda_client(const pjrt::Plugin& plugin, int devices);
 void register_cuda_handlers(const pjrt::Plugin& plugin, int number);
 guest::Handlers cuda_guest_handlers();
+void cuda_reserve(const pjrt::Device& device, std::span<const host::HostSite> sites) noexcept;
 
 inline constexpr Platform cuda{.name = "cuda",
                                .xla_name = "CUDA",
@@ -28,6 +29,7 @@ inline constexpr Platform cuda{.name = "cuda",
                                .find_plugin = cuda_plugin,
                                .make_client = cuda_client,
                                .register_handlers = register_cuda_handlers,
-                               .guest_handlers = cuda_guest_handlers};
+                               .guest_handlers = cuda_guest_handlers,
+                               .reserve = cuda_reserve};
 
 }  // namespace postern::internal::platforms

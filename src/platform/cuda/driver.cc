@@ -50,6 +50,8 @@ void open_driver() {
   find(library, "cuMemsetD8Async", api.fill);
   find(library, "cuStreamSynchronize", api.synchronize);
   find(library, "cuStreamGetCtx", api.context_of);
+  find(library, "cuDeviceGet", api.device);
+  find(library, "cuDevicePrimaryCtxRetain", api.primary_context);
   find(library, "cuEventCreate", api.create_event);
   find(library, "cuEventRecord", api.record);
   find(library, "cuEventQuery", api.query);
@@ -60,6 +62,12 @@ void open_driver() {
   if (const int error = api.init(0); error != 0)
     throw PluginError(ErrorCode::unavailable,
                       "the NVIDIA driver cannot be used: " + describe(error));
+}
+
+int context_of_device(int ordinal, void** context) {
+  int device = 0;
+  if (const int error = api.device(&device, ordinal); error != 0) return error;
+  return api.primary_context(context, device);
 }
 
 gpu::Driver loaded() {
@@ -99,6 +107,7 @@ gpu::Driver loaded() {
           },
       .wait = api.wait,
       .context_of = api.context_of,
+      .context_of_device = context_of_device,
       .enter = api.enter,
       .leave =
           [] {

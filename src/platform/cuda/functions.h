@@ -17,6 +17,8 @@ struct CudaFunctions {
   int (*fill)(Address to, unsigned char value, std::size_t count, void* stream);
   int (*synchronize)(void* stream);
   int (*context_of)(void* stream, void** context);
+  int (*device)(int* device, int ordinal);
+  int (*primary_context)(void** context, int device);
   int (*create_event)(void** event, unsigned flags);
   int (*record)(void* event, void* stream);
   int (*query)(void* event);

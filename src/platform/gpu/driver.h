@@ -25,7 +25,8 @@ struct Driver {
   int (*is_ready)(void* event, bool* ready);
   int (*wait)(void* event);
   int (*context_of)(void* stream, void** context);
-  int (*enter)(void* context);  // makes it the thread's, until leave()
+  int (*context_of_device)(int ordinal, void** context);  // that XLA uses too
+  int (*enter)(void* context);                            // makes it the thread's, until leave()
   int (*leave)();
   std::string (*describe)(int error);
 

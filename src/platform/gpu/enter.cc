@@ -3,6 +3,7 @@
 
 #include <exception>
 
+#include "core/log.h"
 #include "host/enter.h"
 #include "host/queue.h"
 
@@ -25,15 +26,20 @@ std::size_t bytes_of(const HostSite& site, std::size_t buffer) {
   return site.buffer_bytes[leaf];
 }
 
+/// Returns the bytes of pinned memory that the first `count` buffers take, and where each begins.
+std::size_t lay_out(const HostSite& site, std::size_t count, std::vector<std::size_t>& offsets) {
+  std::size_t total = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    offsets.push_back(total);
+    total += (bytes_of(site, i) + 63) / 64 * 64;
+  }
+  return total;
+}
+
 /// A place in pinned memory for each of the first `count` buffers.
 struct Places {
   Places(Staging& staging, const HostSite& site, std::size_t count) {
-    std::size_t total = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-      offsets.push_back(total);
-      total += (bytes_of(site, i) + 63) / 64 * 64;
-    }
-    block = Staging::Block(staging, total);
+    block = Staging::Block(staging, lay_out(site, count, offsets));
     for (const std::size_t offset : offsets) data.push_back(block.data() + offset);
   }
   /// Queues the copies of the operands and the mask; how many will be there when the stream has
@@ -141,6 +147,22 @@ bool fetch_later(Staging& staging, RunState& run, const HostSite& site, void* co
 }
 
 }  // namespace
+
+void reserve(const Driver& driver, int ordinal, std::span<const HostSite> sites) noexcept try {
+  std::vector<std::size_t> sizes;
+  for (const HostSite& site : sites) {
+    if (site.spec->memory == Memory::device) continue;
+    std::vector<std::size_t> offsets;
+    sizes.push_back(lay_out(site, site.fetched ? site.inputs : site.buffers, offsets));
+  }
+  if (sizes.empty()) return;
+  void* context = nullptr;
+  driver.check(driver.context_of_device(ordinal, &context), "to find the context of a device");
+  const ContextScope scope(driver, context);
+  staging_in(driver, context).reserve(sizes);
+} catch (const std::exception& e) {
+  log(LogLevel::info, "memory for a program's calls is taken as they come: {}", e.what());
+}
 
 bool enter_site(const Driver& driver, RunState& run, const HostSite& site, void* const* buffers,
                 int device, void* stream) noexcept {

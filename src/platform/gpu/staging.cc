@@ -1,6 +1,7 @@
 // Pinned memory, given out again when the device has done with it.
 #include "platform/gpu/staging.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -45,10 +46,21 @@ void Staging::reclaim() {
   }
 }
 
+void Staging::reserve(std::span<const std::size_t> sizes) {
+  std::vector<Block> held;
+  std::size_t total = 0;
+  for (const std::size_t size : sizes) {
+    held.emplace_back(*this, size);
+    total += host::MemoryPool::size_for(size);
+  }
+  const std::scoped_lock lock(guard_);
+  kept_ = std::max(kept_, total);
+}
+
 void Staging::give_back(void* block, std::size_t size) noexcept {
   const std::scoped_lock lock(guard_);
   pool_.give_back(block, size);
-  pool_.trim(retained);
+  pool_.trim(kept_);
 }
 
 void Staging::give_back_after(void* stream, void* block, std::size_t size) noexcept {
@@ -114,9 +126,7 @@ Staging::Block::~Block() {
     staging_->give_back(data_, size_);
 }
 
-Staging& staging_of(const Driver& driver, void* stream) {
-  void* context = nullptr;
-  driver.check(driver.context_of(stream, &context), "to find the context of a stream");
+Staging& staging_in(const Driver& driver, void* context) {
   static Mutex guard;
   static auto& all =
       *new std::map<std::pair<const Driver*, void*>,
@@ -125,6 +135,12 @@ Staging& staging_of(const Driver& driver, void* stream) {
   auto& staging = all[{&driver, context}];
   if (!staging) staging = std::make_unique<Staging>(driver, context);
   return *staging;
+}
+
+Staging& staging_of(const Driver& driver, void* stream) {
+  void* context = nullptr;
+  driver.check(driver.context_of(stream, &context), "to find the context of a stream");
+  return staging_in(driver, context);
 }
 
 }  // namespace postern::internal::gpu

@@ -3,6 +3,7 @@
 #pragma once
 #include <deque>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "core/mutex.h"
@@ -13,12 +14,16 @@ namespace postern::internal::gpu {
 
 /// Thread-safe. Blocks are recycled; a block that the device may still read or write is given out
 /// again when an event behind that has passed. So there is as much memory as invocations need at a
-/// time, and `retained` bytes more at most.
+/// time, and `retained` bytes more at most, or what reserve() was asked for.
 class Staging {
  public:
   static constexpr std::size_t retained = std::size_t{256} << 20;
 
   Staging(const Driver& driver, void* context);
+  /// Has blocks of these sizes ready, all at a time. To pin memory a vendor's interface waits for
+  /// the device, which within an invocation may wait for another one of a collective. Throws
+  /// Error(resource_exhausted).
+  void reserve(std::span<const std::size_t> sizes);
   const Driver& driver() const { return driver_; }
   void* context() const { return context_; }
 
@@ -68,13 +73,14 @@ class Staging {
   const Driver& driver_;
   void* const context_;
   mutable Mutex guard_;
-  std::size_t bytes_ = 0;
+  std::size_t bytes_ = 0, kept_ = retained;
   host::MemoryPool pool_;
   std::deque<InFlight> in_flight_;
   std::vector<void*> events_;  // to be used again
 };
 
-/// Returns that of the GPU of a stream; it lives as long as the process.
+/// Returns that of a context, or of the GPU of a stream; it lives as long as the process.
+Staging& staging_in(const Driver& driver, void* context);
 Staging& staging_of(const Driver& driver, void* stream);
 
 }  // namespace postern::internal::gpu

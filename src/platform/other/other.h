@@ -25,7 +25,8 @@ constexpr Platform other(std::string_view name) {
           .find_plugin = other_plugin,
           .make_client = other_client,
           .register_handlers = nullptr,
-          .guest_handlers = nullptr};
+          .guest_handlers = nullptr,
+          .reserve = nullptr};
 }
 
 inline constexpr Platform rocm = other("rocm"), oneapi = other("oneapi"), tpu = other("tpu"),
