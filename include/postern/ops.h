@@ -202,7 +202,8 @@ template <Element T>
 /// clamped.
 [[nodiscard]] POSTERN_API Tensor slice(const Operand& x, const Dims& start, const Dims& limit,
                                        const Dims& strides = {});
-/// Returns x[start:limit] along one axis; negative numbers count from the end.
+/// Returns x[start:limit:stride] along one axis; negative numbers count from the end. Bounds are
+/// checked, not clamped: TypeError.
 [[nodiscard]] POSTERN_API Tensor slice_axis(const Operand& x, std::int64_t axis, std::int64_t start,
                                             std::int64_t limit, std::int64_t stride = 1);
 /// Returns `low` and `high` elements of `value` at both ends of each axis (negative: removed),

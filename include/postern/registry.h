@@ -27,7 +27,7 @@ POSTERN_API void register_function(const std::string& name, Callee fn,
                                    const RegisterOptions& options = {});
 /// Takes the name away for runs that start from now on. Whether there was one. Throws nothing.
 POSTERN_API bool unregister_function(const std::string& name);
-/// Returns Their names, sorted. Throws nothing.
+/// Returns their names, sorted. Throws nothing.
 POSTERN_API std::vector<std::string> registered_functions();
 
 /// Writes them as JSON, each with its type: {"factor": {"double": "3"}}. For functions in other

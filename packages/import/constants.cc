@@ -71,7 +71,7 @@ T read(std::string_view word) {
   } else {
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
     if (error == std::errc::result_out_of_range)  // underflow or overflow, as the C library rounds
-      return static_cast<T>(std::strtod(std::string(word).c_str(), nullptr));
+      return static_cast<T>(parse_number(std::string(word)));
     if (error != std::errc() || end != word.data() + word.size()) refuse(word);
   }
   return value;

@@ -23,9 +23,8 @@ ProcessNow process_now() {
   timespec now{};
   ::clock_gettime(CLOCK_BOOTTIME, &now);
   out.threads = std::atoi(fields[threads].c_str());
-  out.seconds =
-      static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9 -
-      std::strtod(fields[begin].c_str(), nullptr) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+  out.seconds = static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9 -
+                parse_number(fields[begin]) / static_cast<double>(::sysconf(_SC_CLK_TCK));
   out.memory = std::strtoull(fields[pages].c_str(), nullptr, 10) *
                static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   return out;

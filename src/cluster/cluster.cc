@@ -183,12 +183,14 @@ void Cluster::over(std::uint64_t run) {
   if (active_.load(std::memory_order_relaxed) == run) active_.store(0, std::memory_order_release);
 }
 
-/// Of a run that lives. Who watches it is to be told when the lock has been left.
+/// Ends a run that lives, or, where memory is short, changes nothing. Who watches it is to be told,
+/// and let go of, when the lock has been left.
 Cluster::Ended Cluster::fail(std::uint64_t run, const std::string& text) {
   constexpr std::size_t remembered = 64;
+  Ended out{nullptr, text};
   whys_.emplace_back(run, text);
   if (whys_.size() > remembered) whys_.pop_front();
-  Ended out{std::move(runs_.at(run).watched), text};
+  out.watched = std::move(runs_.at(run).watched);
   over(run);
   return out;
 }
@@ -254,18 +256,21 @@ void Cluster::end_all(const std::string& why) noexcept {
     std::vector<Ended> ended;
     {
       const std::scoped_lock lock(guard_);
+      ended.reserve(runs_.size());  // so that what has failed is told of
       while (!runs_.empty()) ended.push_back(fail(runs_.begin()->first, why));
     }
     tell_watched(ended);
   } catch (...) {
+    log_line("runs over processes failed, and there was no memory to tell them:");
     log_line(why);
   }
 }
 
 void Cluster::end_for_good(const std::string& why) noexcept {
-  {
+  try {
     const std::scoped_lock lock(guard_);
     dead_ = why;
+  } catch (...) {  // later runs find out by themselves
   }
   end_all(why);
 }
@@ -319,10 +324,11 @@ bool Cluster::has_left(int peer) {
 
 void Cluster::run_failed(std::uint64_t run, const std::string& why) noexcept {
   try {
+    Ended ended;  // destroyed unlocked
     const std::scoped_lock lock(guard_);
     if (!runs_.contains(run)) return;
     const std::string text = fmt::format("the run has failed on process {}: {}", rank(), why);
-    fail(run, text);
+    ended = fail(run, text);
     tell(run, text);
   } catch (...) {
     log_line("a run over processes failed, and there was no memory to tell the others");

@@ -131,13 +131,13 @@ class Cluster {
     std::shared_ptr<Watched> watched;
     std::size_t devices_at_end = 0;
   };
-  struct Ended {  // by the notice of another process
+  struct Ended {  // otherwise than by coming to its end
     std::shared_ptr<Watched> watched;
     std::string why;
   };
   void read_notices(std::vector<Ended>& ended);
   void heed(int from, const Notice& notice, std::vector<Ended>& ended);
-  Ended fail(std::uint64_t run, const std::string& why);
+  [[nodiscard]] Ended fail(std::uint64_t run, const std::string& why);
   void over(std::uint64_t run);
   const std::string* failure_of(std::uint64_t run) const;  // null: none is remembered
   std::string why(std::uint64_t run) const;

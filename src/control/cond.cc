@@ -51,6 +51,16 @@ ParamsPtr cond_with_programs(const Params*, std::span<const ProgramPtr> programs
   return make_params(CondParams{{programs.begin(), programs.end()}});
 }
 
+/// Traces a branch once more, with `f` behind what it returns.
+Closed followed_by(const Closed& branch, const Types& inputs,
+                   const std::function<Tensors(Tensors)>& f) {
+  return trace_inner("branch", inputs, [&](TensorSpan in) {
+    Tensors all = branch.captures;
+    append(all, in);
+    return f(internal::apply(*branch.program, all));
+  });
+}
+
 /// What branches have among their results is not the same for all. `make(branch, own)` traces one
 /// and says what it has; `widen(results, own)` makes of these what all give: `mask`, what any has.
 /// A rule runs once for a branch: twice would be twice for each that is nested there.
@@ -66,12 +76,7 @@ std::vector<Closed> agreeing(
   }
   for (std::size_t b = 0; b < branches; ++b) {
     if (own[b] == mask) continue;
-    const Closed narrow = std::move(out[b]);
-    out[b] = trace_inner("branch", inputs, [&](TensorSpan in) {
-      Tensors all = narrow.captures;
-      append(all, in);
-      return widen(internal::apply(*narrow.program, all), own[b]);
-    });
+    out[b] = followed_by(out[b], inputs, [&](TensorSpan y) { return widen(y, own[b]); });
   }
   return out;
 }
@@ -332,9 +337,11 @@ using namespace internal;
 
 namespace {
 
-/// Branches must agree; a weakly typed result gives way to the others' dtype.
-void agree(const char* what, std::vector<Closed>& branches, const Types& inputs) {
+/// Gives all branches one type for each result: where dtypes differ and one is weak, what they
+/// promote to.
+void unify_results(const char* what, std::vector<Closed>& branches, const Types& inputs) {
   Types common = branches[0].program->output_types();
+  std::vector<std::size_t> stated(common.size());  // the branch that a type in `common` is of
   for (std::size_t b = 1; b < branches.size(); ++b) {
     const Types types = branches[b].program->output_types();
     check(types.size() == common.size(), "{}: branch 0 returns {} leaves, branch {} {}", what,
@@ -342,25 +349,22 @@ void agree(const char* what, std::vector<Closed>& branches, const Types& inputs)
     for (std::size_t i = 0; i < types.size(); ++i) {
       const bool same = types[i].dtype == common[i].dtype || types[i].weak || common[i].weak;
       check(same && types[i].dims == common[i].dims,
-            "{}: result {} is {} in branch 0 and {} in branch {}; branches must return the same "
+            "{}: result {} is {} in branch {} and {} in branch {}; branches must return the same "
             "types",
-            what, i, to_string(common[i]), to_string(types[i]), b);
+            what, i, to_string(common[i]), stated[i], to_string(types[i]), b);
+      const DType before = common[i].dtype;
       common[i].dtype = promote(what, common[i], types[i]).dtype;
+      if (common[i].dtype != before) stated[i] = b;
       common[i].weak = common[i].weak && types[i].weak;
     }
   }
   for (Closed& c : branches) {
-    const Types types = c.program->output_types();
-    bool same = true;
-    for (std::size_t i = 0; i < types.size(); ++i) same = same && types[i].dtype == common[i].dtype;
-    if (same) continue;
-    Types all = types_of(c.captures);
-    append(all, inputs);
-    c.program = trace_inner("branch", all, [&](TensorSpan in) {
-                  Tensors y = internal::apply(*c.program, in);
-                  for (std::size_t i = 0; i < y.size(); ++i) y[i] = fit(y[i], common[i]);
-                  return y;
-                }).program;
+    const auto of_one_dtype = [](const Type& a, const Type& b) { return a.dtype == b.dtype; };
+    if (std::ranges::equal(c.program->output_types(), common, of_one_dtype)) continue;
+    c = followed_by(c, inputs, [&](Tensors y) {
+      for (std::size_t i = 0; i < y.size(); ++i) y[i] = fit(y[i], common[i]);
+      return y;
+    });
   }
 }
 
@@ -392,7 +396,7 @@ detail::Tensors detail::cond(const char* what, const Tensor& choice,
   std::vector<Closed> branches;
   for (const TensorFunction& f : functions)
     branches.push_back(trace_user_inner("branch", types_of(operands), f));
-  agree(what, branches, types_of(operands));
+  unify_results(what, branches, types_of(operands));
   return bind_cond(index, std::move(branches), operands);
 }
 

@@ -1,9 +1,11 @@
-// Escaping.
+// Escaping; numbers as text.
 #include "core/text.h"
 
 #include <fmt/format.h>
+#include <locale.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace postern::internal {
 
@@ -82,6 +84,14 @@ std::string word_or_quoted(std::string_view text) {
   };
   if (!text.empty() && std::ranges::all_of(text, in_word)) return std::string(text);
   return internal::quoted(text);
+}
+
+double parse_number(const std::string& text, std::size_t* size) {
+  static const locale_t c_locale = ::newlocale(LC_ALL_MASK, "C", nullptr);
+  char* end = nullptr;
+  const double value = ::strtod_l(text.c_str(), &end, c_locale);
+  if (size) *size = static_cast<std::size_t>(end - text.c_str());
+  return value;
 }
 
 std::string plural(std::size_t n, std::string_view word) {

@@ -41,6 +41,10 @@ class Separator {
   std::string_view next_, between_;
 };
 
+/// Reads the number with which `text` begins, as strtod does in the C locale whatever the process's
+/// is; `size`: of how many characters it is, 0 where there is none.
+POSTERN_API double parse_number(const std::string& text, std::size_t* size = nullptr);
+
 /// Returns "1 value", "2 values".
 std::string plural(std::size_t n, std::string_view word);
 

@@ -8,6 +8,7 @@
 
 #include "cluster/cluster.h"
 #include "core/sharding.h"
+#include "core/text.h"
 #include "file/described_json.h"
 #include "host/process_call.h"
 #include "host/residual_store.h"
@@ -91,9 +92,9 @@ Attributes attributes_from(const Json& json) {
 
 std::string number_text(double value) { return fmt::format("{}", value); }
 double number_from(const std::string& text) {
-  char* end = nullptr;
-  const double value = std::strtod(text.c_str(), &end);
-  check(!text.empty() && *end == '\0', "'{}' is no number", text);
+  std::size_t size = 0;
+  const double value = parse_number(text, &size);
+  check(!text.empty() && size == text.size(), "'{}' is no number", text);
   return value;
 }
 

@@ -342,9 +342,9 @@ std::optional<Expression> Fitting::real(std::span<const std::string_view> number
   std::vector<double> values;
   for (const std::string_view text : numbers) {
     const std::string word(text);
-    char* end = nullptr;
-    values.push_back(std::strtod(word.c_str(), &end));
-    if (end != word.c_str() + word.size() || !std::isfinite(values.back())) return std::nullopt;
+    std::size_t size = 0;
+    values.push_back(parse_number(word, &size));
+    if (size != word.size() || !std::isfinite(values.back())) return std::nullopt;
   }
   const bool wide = numbers[0].find('e') - numbers[0].find('.') > 10;  // f64 is written with 17
   constexpr double most = 1e15;

@@ -39,7 +39,10 @@ struct Pool {
     FloatState floats;
   };
   std::deque<Job> jobs;
-  int idle = 0, sleeping = 0, threads = 0;
+  // Without a job, those that sleep and those that have been woken among them: as many as `jobs`
+  // at least, or a thread is started.
+  int idle = 0;
+  int sleeping = 0, threads = 0;
   std::atomic<std::size_t> waiting{0};  // jobs, for who looks without the lock
   Spin spin;
 
@@ -82,19 +85,19 @@ void run_on_host_thread(std::function<void()> job) {
   p.jobs.push_back({std::move(job), FloatState::now()});
   p.waiting.store(p.jobs.size(), std::memory_order_release);
   if (size_of(p.idle) >= p.jobs.size()) {
-    const int looking = p.idle - p.sleeping;
-    if (size_of(looking) < p.jobs.size()) p.wake.notify_one();
+    const int spinning = p.idle - p.sleeping;
+    if (size_of(spinning) < p.jobs.size()) p.wake.notify_one();
     return;
   }
   try {
     std::thread([&p] { p.work(); }).detach();
     ++p.threads;
-  } catch (const std::system_error& e) {
+  } catch (const std::exception& e) {  // the caller keeps the job
     const Pool::Job gone = std::move(p.jobs.back());
     p.jobs.pop_back();
     p.waiting.store(p.jobs.size(), std::memory_order_release);
     const int threads = p.threads;
-    lock.unlock();  // what is gone may be the user's
+    lock.unlock();  // what is destroyed may run user code
     throw Error(ErrorCode::resource_exhausted,
                 fmt::format("a host thread was needed (there are {}), the system gave none: {}",
                             threads, e.what()));

@@ -132,8 +132,7 @@ void PendingCalls::enqueue(const Lock& lock, std::shared_ptr<Job> job) {
   try {
     launch(lock, job);
   } catch (...) {
-    jobs_.erase(job->at);
-    if (job->keeps_order) last_.erase(job->order);
+    forget_job(lock, *job);
     throw;
   }
 }
@@ -246,11 +245,13 @@ void PendingCalls::work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job
   }
 }
 
-/// Nobody enters behind the job any more.
-void PendingCalls::leave_list(const Lock&, const Job& job) {
-  if (job.keeps_order)
-    if (const auto last = last_.find(job.order); last != last_.end() && last->second.get() == &job)
-      last_.erase(last);
+/// Forgets a job: nobody enters behind it any more. The caller has a reference to it, whose `at` is
+/// of no use from here on.
+void PendingCalls::forget_job(const Lock&, const Job& job) {
+  if (job.keeps_order) {
+    const auto last = last_.find(job.order);
+    if (last != last_.end() && last->second.get() == &job) last_.erase(last);
+  }
   jobs_.erase(job.at);
 }
 
@@ -269,7 +270,7 @@ void PendingCalls::ended(const Lock& lock, Job& job) {
     tell_nobody(job);
   else if (tell && run_)
     failed_.push_back(*job.at);  // the run's end says so unless somebody waits
-  leave_list(lock, job);
+  forget_job(lock, job);
   job.under_way.reset();
   for (std::size_t i = 0; i < job.site->operands; ++i) job.memory[i].reset();
 }
@@ -291,7 +292,7 @@ void PendingCalls::abandon(const Lock& lock, Job& job, bool by_deadline) {
     if (job.next) job.next->before = job.before;
     job.before->next = std::move(job.next);
   }
-  leave_list(lock, job);
+  forget_job(lock, job);
   if (job.launched) --running_;
   job.under_way.reset();
   std::erase(ready_, keep);

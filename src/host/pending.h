@@ -74,7 +74,7 @@ class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
   /// Sleeps until the job is done or abandoned, or the run stops or is late.
   void sleep(Lock& lock, const Job& job, const RunState& run);
   static void work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job> job);
-  void leave_list(const Lock& lock, const Job& job);
+  void forget_job(const Lock& lock, const Job& job);
   void ended(const Lock& lock, Job& job);
   void tell_to_stop(const Lock& lock);
   void abandon(const Lock& lock, Job& job, bool by_deadline);

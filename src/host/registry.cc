@@ -33,8 +33,7 @@ void register_function(const std::string& name, Callee fn, const RegisterOptions
   check(!name.empty(), "register_function: the name is empty");
   check(fn.function() != nullptr, "register_function: '{}' must be a callable, not another name",
         name);
-  auto function =
-      fn.function();  // goes after the lock: what the one before lets go of may come back here
+  auto function = fn.function();  // what it replaces is destroyed unlocked: it may run user code
   std::unique_lock lock(functions().guard);
   ++functions().version;
   const auto [found, fresh] = functions().by_name.try_emplace(name, function);
@@ -52,7 +51,7 @@ void register_function(const std::string& name, Callee fn, const RegisterOptions
 bool unregister_function(const std::string& name) {
   std::unique_lock lock(functions().guard);
   ++functions().version;
-  const auto gone = functions().by_name.extract(name);  // after the lock
+  const auto gone = functions().by_name.extract(name);  // destroyed unlocked, as above
   lock.unlock();
   return !gone.empty();
 }

@@ -236,13 +236,17 @@ Tensor slice_axis(const Operand& operand, std::int64_t axis, std::int64_t start,
                   std::int64_t stride) {
   PlaceScope at(operand.place());
   const Tensor& x = operand.tensor();
-  const auto a = static_cast<std::size_t>(normal_axis("slice_axis", axis, x.rank()));
-  SliceParams p{Dims(x.dims().size(), 0), x.dims(), Dims(x.dims().size(), 1)};
-  const std::int64_t extent = x.dims()[a];
-  p.start[a] = from_front(start, extent);
-  p.limit[a] = from_front(limit, extent);
-  p.strides[a] = stride;
-  return slice(operand, p.start, p.limit, p.strides);
+  const auto index = static_cast<std::size_t>(normal_axis("slice_axis", axis, x.rank()));
+  const std::int64_t extent = x.dims()[index], first = from_front(start, extent),
+                     end = from_front(limit, extent);
+  check(0 <= first && first <= end && end <= extent && stride > 0,
+        "slice_axis: [{}:{}:{}] on axis {} does not fit {}", start, limit, stride, axis,
+        to_string(x.type()));
+  Dims starts(x.dims().size(), 0), limits = x.dims(), strides(x.dims().size(), 1);
+  starts[index] = first;
+  limits[index] = end;
+  strides[index] = stride;
+  return slice(operand, starts, limits, strides);
 }
 
 Tensor pad(const Operand& operand, const Operand& value, const Dims& low, const Dims& high,

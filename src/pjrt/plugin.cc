@@ -34,7 +34,7 @@ std::string to_text(const PJRT_NamedValue& value) {
   switch (value.type) {
     case PJRT_NamedValue_kString: return {value.string_value, value.value_size};
     case PJRT_NamedValue_kInt64: return std::to_string(value.int64_value);
-    case PJRT_NamedValue_kFloat: return std::to_string(value.float_value);
+    case PJRT_NamedValue_kFloat: return fmt::format("{}", value.float_value);
     case PJRT_NamedValue_kBool:
       if (value.bool_value) return "true";
       return "false";

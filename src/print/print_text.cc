@@ -11,6 +11,7 @@
 #include <cstring>
 #include <optional>
 
+#include "core/text.h"
 #include "print/number.h"
 
 namespace postern::internal::host {
@@ -24,16 +25,24 @@ std::string formatted(const std::string& spec, const T& value) {
   return fmt::format(fmt::runtime("{:" + spec + "}"), value);
 }
 
+/// Returns the fewest digits that tell an f16.
+std::string shortest_half(double x) {
+  constexpr int always_enough = 5;  // max_digits10 of f16
+  std::string text;
+  for (int digits = 1; digits <= always_enough; ++digits) {
+    text = fmt::format("{:.{}g}", x, digits);
+    if (static_cast<double>(Eigen::half(static_cast<float>(parse_number(text)))) == x) break;
+  }
+  return text;
+}
+
 std::string real_text(DType dtype, double x, const std::string& spec) {
   if (std::isnan(x)) x = std::abs(x);  // its sign says nothing
   if (dtype == DType::f64 || dtype == DType::c128) return formatted(spec, x);
   if (!spec.empty() || dtype == DType::f32 || dtype == DType::c64)
     return formatted(spec, static_cast<float>(x));
-  if (dtype != DType::f16) return fmt::format("{:.4g}", x);  // tells bf16 and smaller
-  for (int digits = 1;; ++digits)
-    if (std::string text = fmt::format("{:.{}g}", x, digits);
-        digits == 5 || static_cast<double>(Eigen::half(std::strtof(text.c_str(), nullptr))) == x)
-      return text;
+  if (dtype == DType::f16) return shortest_half(x);
+  return fmt::format("{:.4g}", x);  // tells all of bf16 and smaller, if not in the fewest digits
 }
 
 std::string element_text(const AnyView& v, std::int64_t i, const std::string& spec) {
@@ -163,7 +172,7 @@ class RealFormat {
     else if (dtype_ == DType::f32 || dtype_ == DType::c64)
       write(static_cast<float>(x));
     else if (precision < 0)  // the number that so many digits are
-      write(std::strtod(real_text(dtype_, x, "").c_str(), nullptr));
+      write(parse_number(real_text(dtype_, x, "")));
     else
       write(x);
     return std::string(text, end.ptr);

@@ -92,7 +92,7 @@ std::shared_ptr<const ProgramModule> lower(const Lowerable& program) {
   for (const auto* list : {&here.inputs, &here.outputs})
     for (const std::optional<Sharding>& s : *list)
       if (s) meshes.push_back(s->mesh());
-  options.devices = devices_of(meshes);
+  options.devices = common_devices(meshes);
   const Backend& backend = backend_for(options.devices);
   const AtDevice there(backend.first_device);
   platforms::lower_for(options, &backend.platform());

@@ -10,8 +10,9 @@ using detail::Access, detail::Value;
 
 namespace {
 
-/// The tensor for a program of that lane: nothing says any more that it was put elsewhere.
-Tensor on(const Lane& lane, const Tensor& tensor) {
+/// Returns the tensor where a program of that lane takes it, not `placed`: a program of one device
+/// refuses what was put on another. One over several devices is gathered on the host.
+Tensor unplaced_operand(const Lane& lane, const Tensor& tensor) {
   const std::shared_ptr<const Value>& value = Access::pointer(tensor);
   if (value->kind == Value::Kind::sharded)
     return Access::make(std::make_shared<detail::HostValue>(
@@ -25,13 +26,13 @@ Tensor on(const Lane& lane, const Tensor& tensor) {
 
 }  // namespace
 
-// Memory goes by the plug-ins' transfers: within a client nobody waits for it, between platforms
-// that compute in the host's memory nothing is copied.
+// Memory of one device goes by the plug-ins' transfers: within a client nobody waits for it,
+// between platforms that compute in the host's memory nothing is copied.
 Tensors call_on_device(int device, const detail::TensorFunction& f, TensorSpan x) {
   check_device(device);
   const Lane& lane = Runtime::get().lane(device);
   Tensors operands;
-  for (const Tensor& t : x) operands.push_back(on(lane, t));
+  for (const Tensor& t : x) operands.push_back(unplaced_operand(lane, t));
   const DeviceScope scope(device, Place{});
   return f(operands);
 }

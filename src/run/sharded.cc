@@ -170,7 +170,7 @@ std::shared_ptr<const ShardedValue> spread(const Tensor& tensor, const Sharding&
 }
 
 std::shared_ptr<const ShardedValue> spread_here(const Tensor& tensor, const Sharding& sharding) {
-  devices_of(std::span(&sharding.mesh(), 1));
+  check_devices(sharding.mesh());
   std::vector<Lane*> lanes;
   for (const int d : sharding.mesh().devices()) lanes.push_back(&Runtime::get().lane(d));
   return spread(tensor, sharding, lanes);
@@ -211,7 +211,7 @@ std::shared_ptr<const ShardedValue> of_parts(std::span<const Tensor> parts,
                                              const Sharding& sharding, bool compare) {
   refuse_processes(sharding.mesh(), "an array of given parts");
   const std::vector<int>& devices = sharding.mesh().devices();
-  devices_of(std::span(&sharding.mesh(), 1));
+  check_devices(sharding.mesh());
   for (std::size_t i = 0; i < parts.size(); ++i) {
     check(parts[i].has_value() && !parts[i].is_traced(), "part {} has no values", i);
     check(parts[i].type() == parts[0].type(), "part {} is {}, part 0 {}", i,
@@ -226,27 +226,39 @@ std::shared_ptr<const ShardedValue> of_parts(std::span<const Tensor> parts,
                                               nullptr);
 }
 
-std::vector<int> devices_of(std::span<const Mesh> meshes) {
-  std::vector<int> devices;
-  for (const Mesh& mesh : meshes) {
-    std::vector<int> these = mesh.devices();
-    std::ranges::sort(these);
-    check(devices.empty() || devices == these,
-          "a program runs on one set of devices: {} has others than {}", to_string(mesh),
-          to_string(meshes[0]));
-    devices = std::move(these);
-  }
-  if (devices.empty()) return devices;
+namespace {
+
+std::vector<int> sorted_devices(const Mesh& mesh) {
+  std::vector<int> out = mesh.devices();
+  std::ranges::sort(out);
+  return out;
+}
+
+}  // namespace
+
+void check_devices(const Mesh& mesh) {
+  const std::vector<int> devices = sorted_devices(mesh);
+  if (devices.empty()) return;
   const int have = Runtime::get().device_count();
   const char* are = "are";
   if (have == 1) are = "is only";
   check(devices.back() < have,
         "{} needs device {}, there {} {} (POSTERN_CPU_DEVICES, Config::cpu_devices)",
-        to_string(meshes[0]), devices.back(), are, have);
+        to_string(mesh), devices.back(), are, have);
   const Backend& backend = Runtime::get().backend_of(devices[0]);
   for (const int d : devices)
     check(backend.has(d), "{} has devices of two platforms, {} and {}; a program runs on one",
-          to_string(meshes[0]), host::device_name(devices[0]), host::device_name(d));
+          to_string(mesh), host::device_name(devices[0]), host::device_name(d));
+}
+
+std::vector<int> common_devices(std::span<const Mesh> meshes) {
+  if (meshes.empty()) return {};
+  const std::vector<int> devices = sorted_devices(meshes[0]);
+  for (const Mesh& mesh : meshes)
+    check(sorted_devices(mesh) == devices,
+          "a program runs on one set of devices: {} has others than {}", to_string(mesh),
+          to_string(meshes[0]));
+  check_devices(meshes[0]);
   return devices;
 }
 

@@ -46,9 +46,11 @@ Tensor part_here(const Tensor& tensor, const Sharding& over);
 /// Returns the tensor that lies so and of which this process has that part.
 Tensor over_processes(const Tensor& part, const Sharding& over);
 
-/// Returns the devices that meshes name, in order; throws TypeError when they are not the same ones
-/// for all, or there are no such devices.
-std::vector<int> devices_of(std::span<const Mesh> meshes);
+/// Throws TypeError when a mesh names devices that there are not, or of two platforms.
+void check_devices(const Mesh& mesh);
+/// Returns the devices that meshes name, ascending; throws TypeError when they are not the same for
+/// all, and what check_devices throws.
+std::vector<int> common_devices(std::span<const Mesh> meshes);
 
 /// Copies between a whole array and one of its parts, both row-major.
 void copy_part(const Dims& whole, const std::vector<IndexRange>& range, std::size_t width,

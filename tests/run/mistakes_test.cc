@@ -19,6 +19,27 @@ TEST(Mistakes, AMissingReturnIsSaid) {
   EXPECT_NO_THROW(jit([](Tensor) { return std::vector<Tensor>(); })(1.0f));
 }
 
+TEST(Mistakes, BranchesThatDifferAreNamed) {
+  const auto f = [](Tensor i, Tensor x) {
+    return switch_(
+        i,
+        std::tuple{[](Tensor) { return 1.5f; }, [](Tensor v) { return convert(v, DType::f64); },
+                   [](Tensor v) { return convert(v, DType::s32); }},
+        x);
+  };
+  expect_error<TypeError>([&] { jit(f)(1, Tensor(2.0f)); },
+                          {"switch_: result 0 is f64[] in branch 1 and s32[] in branch 2"});
+}
+
+TEST(Mistakes, SlicesThatDoNotFitAreSaidAsTheyWereAsked) {
+  const Tensor x = zeros(type<float>({2, 5}));
+  expect_error<TypeError>([&] { slice_axis(x, -1, -7, 3); },
+                          {"slice_axis: [-7:3:1] on axis -1 does not fit f32[2,5]"});
+  expect_error<TypeError>([&] { slice_axis(x, 1, 3, 2); }, {"[3:2:1] on axis 1"});
+  expect_error<TypeError>([&] { slice_axis(x, 1, 0, 6); }, {"[0:6:1]"});
+  expect_error<TypeError>([&] { slice_axis(x, 1, 0, 5, 0); }, {"[0:5:0]"});
+}
+
 struct Net {
   Tensor w, b;
 };
