@@ -27,7 +27,7 @@ std::vector<std::int64_t> minor_to_major(const PJRT_Api* api, PJRT_Buffer* buffe
   auto layout = ask<&PJRT_Api::PJRT_Buffer_GetMemoryLayout, PJRT_Buffer_GetMemoryLayout_Args>(
                     api, buffer, what)
                     .layout;
-  if (layout.type != PJRT_Buffer_MemoryLayout_Type_Tiled)
+  if (number_of(layout.type) != PJRT_Buffer_MemoryLayout_Type_Tiled)
     throw Error(
         ErrorCode::unimplemented,
         "XLA described a buffer's layout by strides; Postern can read only an order of dimensions");
@@ -98,9 +98,9 @@ Buffer::~Buffer() {
 PJRT_Buffer* Buffer::release() { return std::exchange(handle_, nullptr); }
 
 DType Buffer::dtype() const {
-  return from_buffer_type(ask<&PJRT_Api::PJRT_Buffer_ElementType, PJRT_Buffer_ElementType_Args>(
-                              api_, handle_, "to read a buffer's dtype")
-                              .type);
+  const auto args = ask<&PJRT_Api::PJRT_Buffer_ElementType, PJRT_Buffer_ElementType_Args>(
+      api_, handle_, "to read a buffer's dtype");
+  return from_buffer_type(number_of(args.type));
 }
 
 std::span<const std::int64_t> Buffer::dims() const {

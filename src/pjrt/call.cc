@@ -20,7 +20,7 @@ Failure take_failure(const PJRT_Api* api, PJRT_Error* error) {
     destroy.error = second;
     api->PJRT_Error_Destroy(&destroy);
   } else {
-    failure.code = static_cast<ErrorCode>(code.code);  // the same numbers
+    failure.code = static_cast<ErrorCode>(number_of(code.code));  // the same numbers
   }
   // XLA:CPU loses the code of an allocation that fails when a run has begun.
   if (failure.code == ErrorCode::internal &&

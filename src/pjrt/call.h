@@ -2,6 +2,7 @@
 // the C header.
 #pragma once
 #include "pjrt/failure.h"
+#include "pjrt/number_of.h"
 
 #include <cstring>
 #include <string>

@@ -168,7 +168,7 @@ std::vector<DType> Executable::output_dtypes() const {
           api_, description_, "to read an executable's output dtypes");
   std::vector<DType> dtypes;
   for (std::size_t i = 0; i < args.num_output_types; ++i)
-    dtypes.push_back(from_buffer_type(args.output_types[i]));
+    dtypes.push_back(from_buffer_type(number_of(args.output_types[i])));
   return dtypes;
 }
 

@@ -2,6 +2,7 @@
 // here allocates, except an error.
 #pragma once
 #include "pjrt/dtype_codes.h"
+#include "pjrt/number_of.h"
 
 #include <postern/error.h>
 
@@ -24,7 +25,7 @@ inline constexpr int ffi_api_minor = 1;
 inline bool answer_metadata(XLA_FFI_CallFrame* frame, XLA_FFI_Handler_Traits traits = 0,
                             XLA_FFI_TypeId state = XLA_FFI_UNKNOWN_TYPE_ID) {
   for (XLA_FFI_Extension_Base* at = frame->extension_start; at; at = at->next) {
-    if (at->type != XLA_FFI_Extension_Metadata) continue;
+    if (number_of(at->type) != XLA_FFI_Extension_Metadata) continue;
     XLA_FFI_Metadata* metadata = reinterpret_cast<XLA_FFI_Metadata_Extension*>(at)->metadata;
     metadata->api_version = {XLA_FFI_Api_Version_STRUCT_SIZE, nullptr, ffi_api_major,
                              ffi_api_minor};
@@ -92,13 +93,14 @@ inline int device_ordinal(const XLA_FFI_CallFrame* frame) {
 inline const std::int64_t* int_attribute(const XLA_FFI_CallFrame* frame, std::int64_t position,
                                          std::string_view name) {
   const XLA_FFI_Attrs& attrs = frame->attrs;
-  if (position >= attrs.size || attrs.types[position] != XLA_FFI_AttrType_SCALAR) [[unlikely]]
+  if (position >= attrs.size || number_of(attrs.types[position]) != XLA_FFI_AttrType_SCALAR)
+      [[unlikely]]
     return nullptr;
   const XLA_FFI_ByteSpan& has = *attrs.names[position];
   if (has.len != name.size() || std::memcmp(has.ptr, name.data(), name.size()) != 0) [[unlikely]]
     return nullptr;
   const auto* scalar = static_cast<const XLA_FFI_Scalar*>(attrs.attrs[position]);
-  if (scalar->dtype != XLA_FFI_DataType_S64) [[unlikely]]
+  if (number_of(scalar->dtype) != XLA_FFI_DataType_S64) [[unlikely]]
     return nullptr;
   return static_cast<const std::int64_t*>(scalar->value);
 }
@@ -121,7 +123,7 @@ inline std::span<const std::int64_t> dims_of(const XLA_FFI_Buffer* buffer) {
 
 /// Returns false for an element type that Postern has no dtype for.
 inline bool dtype_of(const XLA_FFI_Buffer* buffer, DType& dtype) {
-  const auto code = static_cast<std::size_t>(buffer->dtype);
+  const auto code = static_cast<std::size_t>(number_of(buffer->dtype));
   if (code >= by_ffi_type.size() || by_ffi_type[code] < 0) [[unlikely]]
     return false;
   dtype = static_cast<DType>(by_ffi_type[code]);

@@ -31,7 +31,7 @@ void quiet_xla() {
 }
 
 std::string to_text(const PJRT_NamedValue& value) {
-  switch (value.type) {
+  switch (number_of(value.type)) {
     case PJRT_NamedValue_kString: return {value.string_value, value.value_size};
     case PJRT_NamedValue_kInt64: return std::to_string(value.int64_value);
     case PJRT_NamedValue_kFloat: return fmt::format("{}", value.float_value);
@@ -39,6 +39,7 @@ std::string to_text(const PJRT_NamedValue& value) {
       if (value.bool_value) return "true";
       return "false";
     case PJRT_NamedValue_kInt64List: break;
+    default: return "?";  // of a newer plug-in
   }
   Separator point(".");
   std::string text;
@@ -134,7 +135,7 @@ int Plugin::api_minor() const { return api_->pjrt_api_version.minor_version; }
 
 const void* Plugin::extension(int type) const {
   for (const auto* at = api_->extension_start; at; at = at->next)
-    if (static_cast<int>(at->type) == type) return at;
+    if (number_of(at->type) == type) return at;
   return nullptr;
 }
 
@@ -157,7 +158,7 @@ std::vector<std::string> Plugin::extensions() const {
                                    "HostAllocator"};
   std::vector<std::string> out;
   for (const auto* at = api_->extension_start; at; at = at->next) {
-    const auto type = static_cast<std::size_t>(at->type);
+    const auto type = static_cast<std::size_t>(number_of(at->type));
     out.push_back(type < std::size(names) ? names[type] : "extension " + std::to_string(type));
   }
   std::ranges::sort(out);
