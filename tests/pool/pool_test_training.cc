@@ -126,7 +126,7 @@ TEST(Pool, ATrainingGoesOnBehindADeadline) {
   RecordProperty("covers", "POOL-05 POOL-06");
   expect_it_goes_on([](const auto& train, const auto& pool, Trouble& trouble) {
     const Training start = beginning(pool);
-    train.compile(start, Tensor(0));
+    if (plugin_info().calls_back) train.compile(start, Tensor(0));
     trouble.stalls_at = 22;
     trouble.stalls_until = std::chrono::steady_clock::now() + 6s;
     EXPECT_THROW(train.run({.deadline = 4s}, start, Tensor(2'000'000'000)).step.block_until_ready(),

@@ -31,6 +31,8 @@ void together(Act act) {
 class ThreadsTensor : public testing::TestWithParam<const char*> {};
 
 TEST_P(ThreadsTensor, IsAValue) {
+  const bool devices = std::string_view(GetParam()) == "devices_capture";
+  if (devices && test::skipped_in_stages("a program over several devices is not cut")) return;
   const auto ended =
       run_program("tensor_threads", {GetParam(), "100"}, {}, std::chrono::seconds(600));
   EXPECT_EQ(ended.code, 0) << ended.err;
@@ -123,6 +125,7 @@ TEST(Threads, JittedFunctionsOfEachModeAndTransformation) {
 }
 
 TEST(Threads, ATracedProgramALoweredOneAndAnExecutable) {
+  if (test::skipped_in_stages("it compiles one program that calls")) return;
   const auto f = jit([](Tensor x) { return tap(x + 1.0f, [](AnyView) {}); });
   const TracedProgram program = f.program(Tensor(1.0f));
   const Lowered lowered = f.lower(Tensor(1.0f));

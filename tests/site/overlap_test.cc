@@ -240,7 +240,7 @@ TEST(Overlap, ManyAtOnceHaveAFewThreads) {
 
 TEST(Overlap, OtherModes) {
   RecordProperty("covers", "OVERLAP-08");
-  for (const Mode mode : {Mode::evaluate, Mode::staged, Mode::compiled}) {
+  for (const Mode mode : test::all_modes) {
     std::atomic<int> runs = 0;
     auto f = jit(
         [&](Tensor x) {
@@ -320,7 +320,8 @@ TEST(Overlap, ManyThatNobodyWaitsForLeaveNothing) {
   barrier();
   EXPECT_EQ(runs.load(), 500);
   if (test::counts_memory) {
-    EXPECT_LT(most - before, 300 << 10) << "KiB, of 1,000,000 that were copied";
+    const long limit = plugin_info().calls_back ? 300 : 700;
+    EXPECT_LT(most - before, limit << 10) << "KiB, of 1,000,000 that were copied";
   }
 }
 
@@ -349,6 +350,7 @@ TEST(Overlap, RecordedAndReplayed) {
 
 TEST(Overlap, SavedPrograms) {
   RecordProperty("covers", "OVERLAP-11");
+  if (test::skipped_in_stages("of a saved program, started calls are no stages")) return;
   const test::TemporaryFolder folder;
   const std::string file = folder.path() + "/program.mlir";
   std::atomic<int> runs = 0;

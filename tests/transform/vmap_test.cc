@@ -188,7 +188,7 @@ TEST(Vmap, ParallelCallsFailAsSingleOnes) {
         << "the next run works";
     return std::string(e->what());
   };
-  const std::string text = text_of(VmapMethod::sequential, Mode::compiled);
+  const std::string text = text_of(VmapMethod::sequential, Mode::automatic);
   EXPECT_TRUE(test::has(text, "picky") && test::has(text, "not three")) << text;
   for (const Mode mode : both_modes) EXPECT_EQ(text_of(VmapMethod::parallel, mode), text);
 }
