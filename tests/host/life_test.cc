@@ -73,6 +73,7 @@ TEST(Life, AClosureLivesAsLongAsItsProgram) {
 
 TEST(Life, WhoeverCanCallItKeepsIt) {
   RecordProperty("covers", "LIFE-01");
+  if (test::skipped_in_stages("it compiles one program that calls")) return;
   const Live live;
   {
     std::optional<Executable> executable;
@@ -409,6 +410,7 @@ TEST(Life, AnExceptionThatLeavesMain) {
 
 TEST(Life, CallsAllocateNothing) {
   RecordProperty("covers", "CALL-14 CALL-21");
+  if (test::skipped_in_stages("stages make tensors of what a call sees")) return;
   if (sanitized)
     GTEST_SKIP()
         << "the program has an operator new of its own, which the sanitizer replaces in part";
@@ -418,6 +420,7 @@ TEST(Life, CallsAllocateNothing) {
 
 TEST(Life, APayloadIsHeldOnce) {
   RecordProperty("covers", "CALL-14 CALL-15");
+  if (test::skipped_in_stages("it looks at the one program")) return;
   if (sanitized) GTEST_SKIP() << "the sanitizer's own memory counts";
   const auto ended = run_program("life_memory");
   EXPECT_EQ(ended.code, 0) << ended.out << ended.err;

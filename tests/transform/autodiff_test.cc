@@ -104,18 +104,14 @@ TEST(Autodiff, TapsShowTangentsWhereAsked) {
   EXPECT_EQ(log.lines, (Strings{"10,0.2 jvp", "30,0.6 jvp"}));
   EXPECT_NEAR(y.item<float>(), 100, 1e-4);
   EXPECT_NEAR(dy.item<float>(), 4, 1e-4);
-  expect_error<TypeError>(
-      [&] {
-        jit([](Tensor a) {
-          return jvp(
-                     [](Tensor v) {
-                       return tap({.name = "one", .derivatives = true}, v, [](float) {});
-                     },
-                     a, a)
-              .second;
-        })(Tensor(1.0f));
-      },
-      {"one", "2 operands"});
+  const auto one = [](Tensor a) {
+    const auto tapped = [](Tensor v) {
+      return tap({.name = "one", .derivatives = true}, v, [](float) {});
+    };
+    return jvp(tapped, a, a).second;
+  };
+  for (const Mode mode : test::all_modes)
+    expect_error<TypeError>([&] { jit(one, {.mode = mode})(Tensor(1.0f)); }, {"one", "2 operands"});
 }
 
 TEST(Autodiff, TapsShowCotangentsInReverseOrder) {
