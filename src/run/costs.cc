@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <limits>
+#include <locale>
 #include <map>
 #include <sstream>
 #include <vector>
@@ -91,6 +92,7 @@ std::optional<Costs> said() {
   const char* const text = std::getenv("POSTERN_COSTS");
   if (!text || !*text) return std::nullopt;
   std::istringstream in(text);
+  in.imbue(std::locale::classic());
   Costs c{};
   std::string more;
   in >> c.launch >> c.latency >> c.bandwidth >> c.flops >> c.bytes;
