@@ -81,7 +81,7 @@ struct FfiTarget {
   // converted to these where they are wider (of integers, any float from f32 on), and results,
   // which are of these, to what they shall be.
   std::vector<DType> operand_dtypes = {}, result_dtypes = {};
-  // How it may be cut in programs over several devices, see ShardingRule; empty: not at all, it
+  // How it may be cut in programs over several devices, a sharding rule; empty: not at all, it
   // then works on the whole.
   std::string sharding = {};
   // It is called each time the program passes, in no order with others, also when nobody uses its

@@ -15,7 +15,7 @@
 namespace postern::internal::host::timeline {
 
 /// stage: what is executed as part of a run that the host drives, whose `execute` spans it.
-enum class Kind : char { compile, execute, stage, transfer, call, tap, delivery, wait, meet };
+enum class Kind { compile, execute, stage, transfer, call, tap, delivery, wait, meet };
 POSTERN_API const char* to_string(Kind kind);
 
 extern std::atomic<bool> recording;  // somebody has asked for it, to keep or to watch
