@@ -28,8 +28,11 @@ enum class VmapMethod : std::uint8_t { sequential, parallel, expand_dims, broadc
 /// them there and back. device: where they are: on a GPU the views then hold device pointers, to be
 /// used in work on CallInfo::stream and not read here; on a CPU there is no difference. Such a
 /// function fills its results in place, those of pred with 0 and 1 alone, takes no plain numbers
-/// and has no time limit, for that would need copies.
-enum class Memory : std::uint8_t { host, device };
+/// and has no time limit, for that would need copies. device_recorded: likewise, and all that the
+/// function does is to queue work on the stream, the same for the same operands' and results'
+/// addresses. XLA may then record that in a command buffer (a CUDA graph) and play it again, in
+/// later runs too, without entering the function; for pure calls.
+enum class Memory : std::uint8_t { host, device, device_recorded };
 
 struct CallOptions {
   std::string name = "call";

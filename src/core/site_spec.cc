@@ -79,7 +79,7 @@ void check_signature(const SiteSpec& site, const detail::HostFunction& f) {
     wanted += for_results;
     to_fill = fmt::format(" and {} {} to fill", plural(made.size(), "result"), to_string(made));
   }
-  if (site.memory == Memory::device) check_device_memory(site, f, who);
+  if (site.memory != Memory::host) check_device_memory(site, f, who);
   check(takes.size() == wanted, "{}: the function takes {}, the {} gives {} {}{}", who,
         plural(takes.size(), "parameter"), text_of(site.kind),
         plural(site.operands.size(), "operand"), to_string(site.operands), to_fill);

@@ -118,7 +118,7 @@ struct Words<VmapMethod> {
 };
 template <>
 struct Words<Memory> {
-  static constexpr const char* all[] = {"host", "device"};
+  static constexpr const char* all[] = {"host", "device", "device_recorded"};
 };
 
 template <>

@@ -145,6 +145,8 @@ SiteSpec site_from(const Json& from) {
   check(s.is_tap() || !s.async, "a call cannot be asynchronous");
   check(!s.is_tap() || s.results.empty(), "a tap has no results of its own");
   check(!s.one_order || s.effect == Effect::ordered, "a site has one order and is not ordered");
+  check(s.memory != Memory::device_recorded || (!s.is_tap() && s.effect == Effect::pure),
+        "a site's work is recorded and it is no pure call");
   check(s.is_tap() || s.options.items().empty(), "a call has options of a tap");
   host::check_stage_options(s.options);
   if (s.has_counts()) s.counts = std::make_shared<SiteCounts>();

@@ -8,6 +8,8 @@ struct XLA_FFI_Error;
 namespace postern::internal::host {
 
 inline constexpr const char* call_target = "postern_call";
+/// The same, of calls (Memory::device_recorded) whose work XLA may record in a command buffer.
+inline constexpr const char* recorded_target = "postern_recorded_call";
 inline constexpr const char* site_attribute = "id";
 /// Of a call with one more result, pred[]: whether the run goes on.
 inline constexpr const char* tells_attribute = "tells";

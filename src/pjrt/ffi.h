@@ -15,6 +15,9 @@ namespace postern::internal::pjrt {
 
 using Handler = XLA_FFI_Error*(XLA_FFI_CallFrame*);
 
+/// XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE: all that the handler does is to queue work.
+inline constexpr int command_buffer_compatible = 1;
+
 /// Makes `handler` the target `name` of custom calls with api_version 4. Again with the same
 /// handler is harmless; with another it throws Error already_exists. `platform` is XLA's
 /// name. Throws Error; unimplemented when the plug-in has no FFI extension.

@@ -162,7 +162,7 @@ CompiledProgram::CompiledProgram(std::shared_ptr<const ProgramModule> module, st
     named_ = named_ || (!s->function && s->enters());
     of_processes_ = of_processes_ || (s->function && host::is_of_processes(*s->function));
     reach_ = std::max(reach_, reach_of(*s));
-    queues_work_ = queues_work_ || s->memory == Memory::device;
+    queues_work_ = queues_work_ || s->memory != Memory::host;
     if (s->device >= 0) placed_.push_back(s);
   }
   for (std::size_t i = 0; i < captures_.size() && !module_->global_inputs.empty(); ++i)

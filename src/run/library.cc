@@ -66,8 +66,6 @@ std::vector<std::string> names_of(const Handlers& handlers, const Platform& on) 
   return out;
 }
 
-constexpr int command_buffer_compatible = 1;  // XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE
-
 [[noreturn]] void refuse(ErrorCode code, const std::string& path, const std::string& why) {
   throw PluginError(code, fmt::format("load_library: {}: {}", path, why));
 }
@@ -129,7 +127,7 @@ void register_ffi_handler(const std::string& name, FfiHandler* handler, const st
   Libraries& l = libraries();
   std::scoped_lock lock(l.guard);
   Handler added{handler, 0, blocks::OwnScope::here()};
-  if (command_buffer) added.traits = command_buffer_compatible;
+  if (command_buffer) added.traits = pjrt::command_buffer_compatible;
   auto [found, fresh] = l.handlers.try_emplace({&on, name}, added);
   Handler& there = found->second;
   if (!fresh && added.own) return;

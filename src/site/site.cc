@@ -203,9 +203,10 @@ void write_custom_call(Lowering& out, const SiteSpec& s, std::size_t index,
   write_ports(out, "    ", results, port_value, results.empty() ? "" : " = ");
   write_ports(out, "\"stablehlo.custom_call\"(", in, port_value, ") ");
   out.write(
-      "{{call_target_name = \"postern_call\", api_version = 4 : i32, backend_config = {{id = {} : "
-      "i64, label = {}{}}}",
-      index, Lowering::string(s.name), answers ? ", tells = 1 : i64" : "");
+      "{{call_target_name = \"{}\", api_version = 4 : i32, backend_config = {{id = {} : i64, "
+      "label = {}{}}}",
+      s.memory == Memory::device_recorded ? "postern_recorded_call" : "postern_call", index,
+      Lowering::string(s.name), answers ? ", tells = 1 : i64" : "");
   // XLA knows what an empty array holds and would leave out a call that makes nothing else.
   const bool empty = !s.results.empty() &&
                      std::ranges::all_of(s.results, [](const Type& t) { return t.size() == 0; });
@@ -366,7 +367,8 @@ SiteSpec call_site(const CallOptions& options, const std::vector<Type>& out,
   check_enum(fmt::format("call '{}': Effect", options.name), options.effect, Effect::ordered);
   check_enum(fmt::format("call '{}': VmapMethod", options.name), options.vmap,
              VmapMethod::broadcast_all);
-  check_enum(fmt::format("call '{}': Memory", options.name), options.memory, Memory::device);
+  check_enum(fmt::format("call '{}': Memory", options.name), options.memory,
+             Memory::device_recorded);
   check(options.timeout.count() >= 0,
         "call '{}': timeout must be positive, or 0 for none, got {} ns", options.name,
         options.timeout.count());
@@ -379,6 +381,10 @@ SiteSpec call_site(const CallOptions& options, const std::vector<Type>& out,
   check(options.memory == Memory::host || options.timeout.count() == 0,
         "call '{}': a time limit needs copies of the operands, which a call with Memory::device "
         "does not make",
+        options.name);
+  check(options.memory != Memory::device_recorded || options.effect == Effect::pure,
+        "call '{}': Memory::device_recorded is for pure calls: what is recorded is played again "
+        "without entering the function",
         options.name);
   check(options.device >= -1, "call '{}': device must be an ordinal, or -1 for the first, got {}",
         options.name, options.device);

@@ -47,6 +47,28 @@ TEST(CudaOptions, DeviceMemoryIsForFunctionsThatDoNotReadIt) {
           {"Memory::device", "expand_dims"});
 }
 
+TEST(CudaOptions, WorkThatMayBeRecordedIsAnotherTargetForXla) {
+  RecordProperty("covers", "GPU-04");
+  auto twice = [](View<const float> in, View<float> out) {
+    for (std::int64_t i = 0; i < in.size(); ++i) out[i] = 2 * in[i];
+  };
+  CallOptions recorded{.name = "graph", .memory = Memory::device_recorded};
+  const Tensor x = tensor<float>({1, 2});
+  auto f = jit([&](Tensor v) { return call(recorded, v, twice, v); });
+  EXPECT_EQ(f(x).to_vector<float>(), (Floats{2, 4}));
+  EXPECT_TRUE(has(f.lower(x).stablehlo(), "postern_recorded_call"));
+  recorded.memory = Memory::device;
+  const std::string text =
+      jit([&](Tensor v) { return call(recorded, v, twice, v); }).lower(x).stablehlo();
+  EXPECT_FALSE(has(text, "postern_recorded_call")) << text;
+  recorded.memory = Memory::device_recorded;
+  for (const Effect effect : {Effect::unordered, Effect::ordered}) {
+    recorded.effect = effect;
+    test::expect_error<TypeError>([&] { call(recorded, x, twice, x); },
+                                  {"call 'graph'", "device_recorded", "pure"});
+  }
+}
+
 TEST(CudaPlatform, AMissingDriverOrPlugInIsAnErrorAndTheCpuGoesOn) {
   RecordProperty("covers", "GPU-07");
   const auto result = run_program("cuda_missing", {}, {{"POSTERN_PLUGIN", ""}});

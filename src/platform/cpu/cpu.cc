@@ -109,7 +109,8 @@ void register_cpu_handlers(const pjrt::Plugin& plugin, int number) {
   if (const gpu::Driver* driver = gpu::stood_in())
     return gpu::register_handlers(plugin, number, *driver, cpu.xla_name);
   const host::Targets targets = host::targets_of(number);
-  pjrt::register_handler(plugin, host::call_target, targets.call, cpu.xla_name);
+  for (const char* name : {host::call_target, host::recorded_target})
+    pjrt::register_handler(plugin, name, targets.call, cpu.xla_name);
   pjrt::register_handler(plugin, host::ask_target, targets.ask, cpu.xla_name);
 }
 

@@ -151,7 +151,7 @@ bool fetch_later(Staging& staging, RunState& run, const HostSite& site, void* co
 void reserve(const Driver& driver, int ordinal, std::span<const HostSite> sites) noexcept try {
   std::vector<std::size_t> sizes;
   for (const HostSite& site : sites) {
-    if (site.spec->memory == Memory::device) continue;
+    if (site.spec->memory != Memory::host) continue;
     std::vector<std::size_t> offsets;
     sizes.push_back(lay_out(site, site.fetched ? site.inputs : site.buffers, offsets));
   }
@@ -170,7 +170,7 @@ bool enter_site(const Driver& driver, RunState& run, const HostSite& site, void*
   try {
     Staging& staging = staging_of(driver, stream);
     const ContextScope scope(driver, staging.context());
-    if (site.spec->memory == Memory::device)
+    if (site.spec->memory != Memory::host)
       ok = enter_in_place(run, site, buffers, device, stream);
     else if (site.fetched && !run.recording)
       ok = fetch_later(staging, run, site, buffers, device, stream);

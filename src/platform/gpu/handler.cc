@@ -64,6 +64,8 @@ void register_handlers(const pjrt::Plugin& plugin, int number, const Driver& fun
                        std::string_view xla_platform) {
   own_driver = &functions;
   pjrt::register_handler(plugin, host::call_target, targets[number].call, xla_platform);
+  pjrt::register_handler(plugin, host::recorded_target, targets[number].call, xla_platform,
+                         pjrt::command_buffer_compatible);
   pjrt::register_handler(plugin, host::ask_target, targets[number].ask, xla_platform);
 }
 
