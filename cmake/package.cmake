@@ -59,6 +59,9 @@ endfunction()
 # Postern is linked too where it uses it. It takes what it needs of Postern from the process.
 function(add_linked_package name)
   add_package_objects(${name} ${ARGN})
+  target_compile_definitions(postern_${name}_objects PRIVATE POSTERN_INSIDE)  # see Place::current
+  target_include_directories(postern_${name}_objects PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(postern_${name}_objects PRIVATE nlohmann_json::nlohmann_json)
   if(NOT BUILD_SHARED_LIBS)
     add_to_static_library(${name})
     return()

@@ -52,7 +52,7 @@ NOT_OBVIOUS = {
     "block.h": "block override_block ffi_call",
     "call.h": "call",
     "check.h": "check",
-    "checkpoint.h": "register_state resume",
+    "checkpoint.h": "resume",
     "control.h": "cond switch_ while_loop fori_loop scan map",
     "conv.h": "conv conv_general",
     "devices.h": "configure",
@@ -79,6 +79,7 @@ NOT_OBVIOUS = {
     "sharding.h": "Sharding",
     "signal.h": "reduce_window",
     "sort.h": "sort_by searchsorted",
+    "state.h": "register_state",
     "tap.h": "tap",
     "tensor.h": "borrow operator[]",
     "transforms.h": "jvp vjp linearize linear_transpose grad value_and_grad jacfwd vmap vectorize"

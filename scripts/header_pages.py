@@ -12,7 +12,7 @@ GROUPS = {
     "Values": "tensor type dtype tree view place attributes npy dlpack",
     "Operations": "ops arrange compare conv indexing linalg products random reduce signal sort nn"
     " initialize optimize",
-    "Programs": "jit run program devices error file native record checkpoint",
+    "Programs": "jit run program devices error file native record safetensors state checkpoint",
     "Host functions": "call pending host registry library pool c guest",
     "Seeing": "tap hook live print check trace listen metrics serve",
     "Structure": "control transforms block",

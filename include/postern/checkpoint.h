@@ -1,133 +1,29 @@
-// Checkpoints: containers as safetensors files, kept from inside a program while it runs, and taken
-// up again by another process. See docs/checkpoints.md.
+// Checkpoints: containers kept from inside a program while it runs, as safetensors files with the
+// registered states of host functions, and taken up again by another process. See
+// docs/checkpoints.md.
 //
 //   pn::tap({.name = "state"}, next, pn::listen::checkpoint("run", {.every = 100}));
 //   if (auto state = pn::resume<State>("run")) ...
 #pragma once
 #include <postern/detail/api.h>
 #include <postern/host.h>
-#include <postern/npy.h>
 #include <postern/record.h>
+#include <postern/safetensors.h>
+#include <postern/state.h>
 #include <postern/tap.h>
 #include <postern/tree.h>
 
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
-#include <functional>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
-#include <sstream>
 #include <string>
-#include <string_view>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 namespace postern {
-
-/// Makes `file` a safetensors file of these tensors, all of it or, with an error, what it held
-/// before. Waits for them. Dtypes that the format lacks (c128, s4, some floats of 8 and 4 bits) are
-/// bytes with a note that load_tensors understands. Throws TypeError for a name that is empty, no
-/// UTF-8 or there twice; Error(unavailable) when the file cannot be written.
-POSTERN_API void save_tensors(const std::filesystem::path& file, const NamedTensors& tensors,
-                              Place place = Place::current());
-
-/// Returns the tensors of a safetensors file, in the order of their bytes. Throws Error: not_found
-/// or unavailable when it cannot be read, invalid_argument when it is none, data_loss when it is
-/// cut, unimplemented for a dtype that Postern lacks.
-[[nodiscard]] POSTERN_API NamedTensors load_tensors(const std::filesystem::path& file);
-
-namespace detail {
-/// Returns what the leaf with this path is named in a file: "layers[0].w" for ".layers[0].w",
-/// "value" for a leaf alone.
-POSTERN_API std::string tensor_name(const std::string& path);
-
-template <class Tree>
-std::vector<std::string> tensor_names(const Tree& tree) {
-  std::vector<std::string> names;
-  leaf_paths(tree, "", names);
-  for (std::string& name : names) name = tensor_name(name);
-  return names;
-}
-}  // namespace detail
-
-/// Saves the leaves of a container, named by their paths. Throws the same errors.
-template <class Tree>
-void save_tensors(const std::filesystem::path& file, const Tree& tree,
-                  Place place = Place::current()) {
-  const std::vector<std::string> names = detail::tensor_names(tree);
-  const std::vector<Tensor> all = leaves(tree);
-  NamedTensors tensors;
-  for (std::size_t i = 0; i < all.size(); ++i) tensors.emplace_back(names[i], all[i]);
-  save_tensors(file, tensors, place);
-}
-
-namespace detail {
-POSTERN_API std::vector<Tensor> load_tensors(const std::filesystem::path& file,
-                                             const std::vector<std::string>& names,
-                                             const std::vector<Tensor>& like, const Place& place);
-}
-
-/// Returns a container like `like`, of whose leaves only the types count, with the tensors that
-/// have the names of its leaves, as save_tensors gives them; others in the file are left out.
-/// Throws the same errors, and Error(failed_precondition) with all leaves that the file lacks or
-/// has of another type.
-///
-///   const std::pair weights{pn::tensor<float>({1, 2}), pn::Tensor(3.0f)};
-///   pn::save_tensors("weights.safetensors", weights);
-///   const auto [w, b] = pn::load_tensors("weights.safetensors", weights);
-template <class Tree>
-[[nodiscard]] Tree load_tensors(const std::filesystem::path& file, const Tree& like,
-                                Place place = Place::current()) {
-  return detail::with_leaves(
-      like, detail::load_tensors(file, detail::tensor_names(like), leaves(like), place));
-}
-
-// --- state of host functions ---
-
-/// While it lives, checkpoints keep this state and resume() gives it back. No member throws.
-class RegisteredState {
- public:
-  /// Makes what register_state returns; moved from, it has nothing to keep.
-  explicit RegisteredState(std::string name) : name_(std::move(name)) {}
-  RegisteredState(RegisteredState&& other) noexcept : name_(std::exchange(other.name_, {})) {}
-  RegisteredState& operator=(RegisteredState&&) = delete;
-  POSTERN_API ~RegisteredState();
-
- private:
-  std::string name_;  // empty: moved from
-};
-
-/// Registers state of the process that belongs into checkpoints: what host functions count, where
-/// they are in their data, their random numbers. `save` gives it as bytes; it is called while the
-/// program that is kept waits, and by two threads at once where two programs are kept. `load` takes
-/// what `save` gave. Both may run programs. Throws TypeError for an empty name,
-/// Error(already_exists) for one that is taken.
-[[nodiscard]] POSTERN_API RegisteredState register_state(const std::string& name,
-                                                         std::function<std::string()> save,
-                                                         std::function<void(std::string_view)> load,
-                                                         Place place = Place::current());
-
-namespace detail {
-/// Written to a stream and read back. Not texts, of which >> reads a word.
-template <class T>
-concept Streamable = !std::is_convertible_v<T, std::string_view> &&
-                     requires(std::ostream & out, std::istream& in, T& object) {
-  out << object;
-  in >> object;
-};
-}  // namespace detail
-
-/// Registers an object with << and >>, such as a number or an engine of <random>, which must
-/// outlive what this returns. Reading it back throws Error(data_loss) when >> fails.
-///
-///   std::mt19937 engine;
-///   const pn::RegisteredState kept = pn::register_state("engine", engine);
-template <detail::Streamable T>
-[[nodiscard]] RegisteredState register_state(const std::string& name, T& object,
-                                             Place place = Place::current());
 
 // --- keeping ---
 
@@ -313,26 +209,6 @@ std::optional<T> resume(const std::filesystem::path& folder, const T& like,
   std::optional<T> out = found ? detail::restored<T>(*found, like) : std::nullopt;
   detail::resume_recording(found.get(), recording);
   return out;
-}
-
-namespace detail {
-[[noreturn]] POSTERN_API void unreadable_state(const std::string& name);
-}
-
-template <detail::Streamable T>
-RegisteredState register_state(const std::string& name, T& object, Place place) {
-  auto save = [&object] {
-    std::ostringstream text;
-    text.precision(std::numeric_limits<long double>::max_digits10);
-    text << object;
-    return std::move(text).str();
-  };
-  auto load = [name, &object](std::string_view text) {
-    std::istringstream in{std::string(text)};
-    in >> object;
-    if (!in || !(in >> std::ws).eof()) detail::unreadable_state(name);
-  };
-  return register_state(name, std::move(save), std::move(load), place);
 }
 
 }  // namespace postern

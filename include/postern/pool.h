@@ -14,9 +14,9 @@
 // copied nor moved. For checkpoints it has `std::string save() const` and `void
 // load(std::string_view)`, or << and >>.
 #pragma once
-#include <postern/checkpoint.h>
 #include <postern/detail/api.h>
 #include <postern/pending.h>
+#include <postern/state.h>
 
 #include <chrono>
 #include <concepts>

@@ -6,7 +6,6 @@
 #include <postern/block.h>
 #include <postern/call.h>
 #include <postern/check.h>
-#include <postern/checkpoint.h>
 #include <postern/cluster.h>
 #include <postern/compare.h>
 #include <postern/control.h>
@@ -36,11 +35,13 @@
 #include <postern/reduce.h>
 #include <postern/registry.h>
 #include <postern/run.h>
+#include <postern/safetensors.h>
 #include <postern/serve.h>
 #include <postern/shard.h>
 #include <postern/sharding.h>
 #include <postern/signal.h>
 #include <postern/sort.h>
+#include <postern/state.h>
 #include <postern/tap.h>
 #include <postern/tensor.h>
 #include <postern/trace.h>
@@ -48,7 +49,10 @@
 #include <postern/tree.h>
 #include <postern/type.h>
 #include <postern/view.h>
-#if __has_include(<postern/listen.h>)  // a package that may be left out
+#if __has_include(<postern/checkpoint.h>)  // packages that may be left out
+#include <postern/checkpoint.h>
+#endif
+#if __has_include(<postern/listen.h>)
 #include <postern/listen.h>
 #include <postern/metrics.h>
 #endif

@@ -102,6 +102,16 @@ int size_now() {
   return c ? c->size() : 1;
 }
 
+std::uint64_t job_now() {
+  const Cluster* const c = made.load(std::memory_order_acquire);
+  return c ? c->job() : 0;
+}
+
+bool has_failed(std::uint64_t run) {
+  Cluster* const c = made.load(std::memory_order_acquire);
+  return c && c->has_failed(run);
+}
+
 Cluster& Cluster::get() {
   // Never destroyed: runs may end after main.
   static Cluster* const cluster = [] {

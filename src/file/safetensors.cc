@@ -2,7 +2,7 @@
 #include "file/safetensors.h"
 
 #include <fmt/format.h>
-#include <postern/checkpoint.h>
+#include <postern/safetensors.h>
 
 #include <algorithm>
 #include <set>

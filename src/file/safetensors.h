@@ -1,5 +1,6 @@
 // The format of safetensors files: how long the head is, a head of JSON, and the tensors' bytes.
 #pragma once
+#include <postern/detail/api.h>
 #include <postern/tensor.h>
 #include <postern/type.h>
 
@@ -20,12 +21,13 @@ struct StoredTensor {
 /// gaps; fills in their offsets. Dtypes that the format lacks are written as bytes, with a note
 /// that our reader understands. It has a multiple of so many bytes, `multiple` being one of 8
 /// itself. Throws TypeError for a name that is empty, no UTF-8, or there twice.
-std::string safetensors_head(std::vector<StoredTensor>& tensors, std::size_t multiple = 8);
+POSTERN_API std::string safetensors_head(std::vector<StoredTensor>& tensors,
+                                         std::size_t multiple = 8);
 
 /// Returns the tensors of a file, in the order of their bytes. Nothing that the file says is
 /// believed: the tensors' bytes are there, and cover all that follows the head, each byte once.
 /// Throws Error: invalid_argument for what is no such file, data_loss for one that is cut short,
 /// unimplemented for a dtype that Postern lacks.
-std::vector<StoredTensor> read_safetensors_head(std::string_view file);
+POSTERN_API std::vector<StoredTensor> read_safetensors_head(std::string_view file);
 
 }  // namespace postern::internal::file

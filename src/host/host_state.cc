@@ -2,7 +2,7 @@
 #include "host/host_state.h"
 
 #include <fmt/format.h>
-#include <postern/checkpoint.h>
+#include <postern/state.h>
 
 #include <algorithm>
 #include <map>

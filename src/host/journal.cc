@@ -6,6 +6,7 @@
 
 #include "core/check.h"
 #include "core/digest.h"
+#include "host/run_state.h"
 
 namespace postern::internal::host {
 
@@ -16,6 +17,21 @@ namespace {
 }
 
 }  // namespace
+
+std::optional<RecordingMark> recording_mark() {
+  const Nesting* const here = nesting();
+  if (!here || !here->run || !here->run->recording) return {};
+  return here->run->recording->mark(*here->run);
+}
+
+void resume_recording(const Taping& recording, bool from_checkpoint,
+                      const std::optional<RecordingMark>& mark) {
+  auto* const journal = dynamic_cast<Journal*>(recording.internal().get());
+  if (!journal)
+    refuse(ErrorCode::failed_precondition,
+           "the recording is not one of record(file, {.resumable = true}), or is over");
+  journal->resume(from_checkpoint, mark);
+}
 
 void Journal::resume(bool from_checkpoint, const std::optional<RecordingMark>& mark) {
   std::scoped_lock lock(guard_);

@@ -5,8 +5,6 @@
 // What a listener's function sees passes a gate, which whoever turns it off can close and wait at.
 #include "host/live.h"
 
-#include <postern/checkpoint.h>
-
 #include <algorithm>
 
 #include "core/check.h"
@@ -280,10 +278,6 @@ Listening LiveHook::turn_on(const Callee& fn, const LiveOptions& options) const 
 void LiveHook::end_run() const {
   const Callee end([](const TapInfo& info, std::span<const AnyView>) { info.end_run(); });
   host::turn_on(*site_, end, {.until = 1}, std::string(host::ends_run));
-}
-
-void LiveHook::checkpoint(const std::filesystem::path& folder) const {
-  turn_on(listen::checkpoint(folder), {.until = 1}).keep();
 }
 
 std::size_t LiveHook::listeners() const {

@@ -8,22 +8,10 @@
 #include <tuple>
 
 #include "core/mutex.h"
+#include "host/recording_mark.h"
 #include "host/stage.h"
 
 namespace postern::internal::host {
-
-/// Where a run is in a recording for resume(): how often each of its sites has been called.
-struct RecordingMark {
-  struct Site {
-    std::int64_t site;
-    int device;
-    std::int64_t element;
-    std::uint64_t calls;
-  };
-  std::string recording;  // its name for itself
-  std::uint64_t run = 0;
-  std::vector<Site> sites = {};
-};
 
 class Recording {
  public:

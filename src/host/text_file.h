@@ -12,19 +12,19 @@ namespace postern::internal::host {
 /// its other end, and who reads a device might never come to an end. Else Error(invalid_argument)
 /// in the name of `who`. All files are opened by this function, which scripts/rooms checks, but for
 /// streams that are written as they come (`open_stream`).
-int open_file(const char* who, const std::string& file, int how);
-int open_stream(const std::string& file, int how);
+POSTERN_API int open_file(const char* who, const std::string& file, int how);
+POSTERN_API int open_stream(const std::string& file, int how);
 
 /// Reads what `file` holds. Throws Error in the name of `who`: not_found or unavailable with the
 /// system's reason, invalid_argument for what is no regular file, resource_exhausted where it is
 /// too long.
-std::string read_file(const char* who, const std::string& file);
+POSTERN_API std::string read_file(const char* who, const std::string& file);
 
 /// Reads it likewise; empty where it cannot be read.
 POSTERN_API std::string read_if_there(const std::string& file) noexcept;
 
 /// Returns whether something is at the path, as far as can be seen.
-bool is_there(const std::filesystem::path& path) noexcept;
+POSTERN_API bool is_there(const std::filesystem::path& path) noexcept;
 
 /// Returns one name for a folder, whether it is there yet or not, and wherever the process goes.
 /// Throws Error(unavailable) where that cannot be told.
@@ -44,10 +44,10 @@ class NewFile {
   POSTERN_API void write_at(std::size_t offset, std::string_view text);
   /// Writes whole blocks past the kernel's cache where the file system and their place in memory
   /// and in the file allow; it saves a copy, and the time that the cache takes for long files.
-  void write_past_cache(std::string_view bytes);
+  POSTERN_API void write_past_cache(std::string_view bytes);
   static constexpr std::size_t block = 4096;
   /// Has the disk begin with what has been written, and does not wait.
-  void begin_sync();
+  POSTERN_API void begin_sync();
   /// Takes the place; what is written from then on is there at once.
   POSTERN_API void settle();
   POSTERN_API void finish();

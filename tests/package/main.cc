@@ -24,6 +24,7 @@ int main(int, char** argv) {
   const postern::listen::Stats stats;
   postern::jit([&](postern::Tensor x) { return postern::tap({.name = "x"}, x, stats); })(1.0f);
   if (stats.series().size() != 1) return 1;
+  if (postern::resume<postern::Tensor>("nowhere")) return 1;
   const postern::Tensor a = postern::tensor<float>({{4, 2}, {2, 5}});
   if (postern::linalg::cholesky(a).to_vector<float>()[3] != 2.0f) return 1;
 
@@ -37,7 +38,7 @@ int main(int, char** argv) {
   const std::string prefix = argv[1];
   for (const std::string file :
        {"/xla_cpu_pjrt.so", "/libpostern_lapack.so", "/libpostern_live.so", "/libpostern_listen.so",
-        "/libpostern_import.so", "/libpostern_pool.so"}) {
+        "/libpostern_checkpoint.so", "/libpostern_import.so", "/libpostern_pool.so"}) {
     bool there = false;
     std::ifstream maps("/proc/self/maps");
     for (std::string line; std::getline(maps, line);)

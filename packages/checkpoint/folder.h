@@ -4,7 +4,7 @@
 //     part-0.safetensors, ...       what each device showed
 //     state-0, ...                  registered states
 //     manifest                      the last to be written: without it there is no checkpoint
-//   gathering-.../                  what becomes one of several processes: checkpoint_together.h
+//   gathering-.../                  what becomes one of several processes: together.h
 // Files of process 3 of several are part-3-0.safetensors, state-3-0 and so on.
 #pragma once
 #include <chrono>
@@ -19,12 +19,11 @@
 #include <string_view>
 #include <vector>
 
-#include "file/safetensors.h"
-#include "file/site_json.h"
-#include "host/host_state.h"
-#include "host/recording.h"
+#include "spi.h"
 
-namespace postern::internal::file {
+namespace postern::internal::checkpoints {
+
+using file::Json, file::StoredTensor;
 
 /// Memory from which whole blocks of a file go to the disk as they are.
 struct FreeAligned {
@@ -132,4 +131,4 @@ class FolderLock {
   int handle_;
 };
 
-}  // namespace postern::internal::file
+}  // namespace postern::internal::checkpoints

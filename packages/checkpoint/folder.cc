@@ -1,5 +1,5 @@
 // Checkpoints on disk: writing, reading and checking them.
-#include "file/checkpoint_folder.h"
+#include "folder.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -15,13 +15,9 @@
 #include <system_error>
 #include <thread>
 
-#include "core/check.h"
-#include "core/digest.h"
-#include "core/text.h"
-#include "file/checkpoint_together.h"
-#include "host/text_file.h"
+#include "together.h"
 
-namespace postern::internal::file {
+namespace postern::internal::checkpoints {
 
 namespace fs = std::filesystem;
 
@@ -82,7 +78,7 @@ std::string checked_file(const fs::path& folder, const Json& entry) {
   const std::string name = entry.at("name").get<std::string>();
   if (name.empty() || name.find('/') != std::string::npos)
     refuse_at(ErrorCode::invalid_argument, folder, "its manifest names a file elsewhere");
-  const auto size = exactly<std::uint64_t>(entry.at("bytes"));
+  const auto size = file::exactly<std::uint64_t>(entry.at("bytes"));
   const auto check_size = [&](std::uintmax_t has) {
     if (has != size)
       refuse_at(ErrorCode::data_loss, folder / name,
@@ -120,16 +116,17 @@ Json json_of_mark(const host::RecordingMark& mark) {
 
 host::RecordingMark mark_from(const Json& json) {
   host::RecordingMark out{
-      json.at("name").get<std::string>(), exactly<std::uint64_t>(json.at("run")), {}};
+      json.at("name").get<std::string>(), file::exactly<std::uint64_t>(json.at("run")), {}};
   for (const Json& s : json.at("sites"))
-    out.sites.push_back({exactly<std::int64_t>(s.at(0)), exactly<int>(s.at(1)),
-                         exactly<std::int64_t>(s.at(2)), exactly<std::uint64_t>(s.at(3))});
+    out.sites.push_back({file::exactly<std::int64_t>(s.at(0)), file::exactly<int>(s.at(1)),
+                         file::exactly<std::int64_t>(s.at(2)),
+                         file::exactly<std::uint64_t>(s.at(3))});
   return out;
 }
 
 /// A number that is smaller than `limit`.
 std::size_t index_from(const Json& json, std::size_t limit) {
-  const auto out = exactly<std::size_t>(json);
+  const auto out = file::exactly<std::size_t>(json);
   if (out >= limit) throw std::out_of_range("index");
   return out;
 }
@@ -145,7 +142,7 @@ void sync_folder(const fs::path& folder) {
 }
 
 void write_manifest(const fs::path& file, const Json& json) {
-  const std::string body = text_of(json, "checkpoint: a name");
+  const std::string body = file::text_of(json, "checkpoint: a name");
   host::write_text_file("checkpoint", file.string(),
                         fmt::format("{}{}\n{}", manifest_line, digest(body), body));
   sync_folder(file.parent_path());
@@ -218,7 +215,7 @@ Json write_files(const fs::path& folder, const Snapshot& snapshot, const std::st
   for (const CheckpointPart& part : snapshot.parts) {
     std::vector<StoredTensor> tensors = part.tensors;
     const std::string head =
-        safetensors_head(tensors, part.size >= large ? host::NewFile::block : 8);
+        file::safetensors_head(tensors, part.size >= large ? host::NewFile::block : 8);
     files.push_back(write_file(folder, fmt::format("part-{}{}.safetensors", mark, files.size()),
                                head, {reinterpret_cast<const char*>(part.bytes.get()), part.size}));
   }
@@ -242,7 +239,7 @@ Json joined(std::span<const Json> pieces) {
     const Json& piece = pieces[rank];
     const std::size_t before = out.at("files").size();
     const auto moved = [&](Json entry) {
-      entry.at("file") = exactly<std::size_t>(entry.at("file")) + before;
+      entry.at("file") = file::exactly<std::size_t>(entry.at("file")) + before;
       return entry;
     };
     const auto same = [&](const char* key) { return piece.at(key) == out.at(key); };
@@ -283,11 +280,12 @@ StoredCheckpoint read_checkpoint(const fs::path& checkpoint) try {
   out.folder = checkpoint;
   for (const Json& entry : json.at("files")) out.files.push_back(checked_file(checkpoint, entry));
   for (const Json& entry : json.at("tensors")) {
-    StoredCheckpoint::Whole whole{
-        entry.at("name").get<std::string>(), parse_type(entry.at("type").get<std::string>()), {}};
+    StoredCheckpoint::Whole whole{entry.at("name").get<std::string>(),
+                                  file::parse_type(entry.at("type").get<std::string>()),
+                                  {}};
     for (const Json& part : entry.at("parts"))
       whole.parts.push_back(
-          {index_from(part.at("file"), out.files.size()), exactly<Dims>(part.at("begin"))});
+          {index_from(part.at("file"), out.files.size()), file::exactly<Dims>(part.at("begin"))});
     out.tensors.push_back(std::move(whole));
   }
   for (const Json& process : json.at("processes")) {
@@ -356,4 +354,4 @@ FolderLock::FolderLock(const fs::path& folder) {
 
 FolderLock::~FolderLock() { ::close(handle_); }
 
-}  // namespace postern::internal::file
+}  // namespace postern::internal::checkpoints

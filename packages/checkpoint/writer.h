@@ -6,11 +6,9 @@
 #include <exception>
 #include <optional>
 
-#include "core/mutex.h"
-#include "file/checkpoint_folder.h"
-#include "host/background.h"
+#include "folder.h"
 
-namespace postern::internal::file {
+namespace postern::internal::checkpoints {
 
 /// One for each folder that the process writes to; its listeners share it.
 class CheckpointWriter : public host::Background,
@@ -64,4 +62,4 @@ class CheckpointWriter : public host::Background,
   std::vector<CheckpointPart> spare_;
 };
 
-}  // namespace postern::internal::file
+}  // namespace postern::internal::checkpoints

@@ -10,9 +10,9 @@
 #pragma once
 #include <functional>
 
-#include "file/checkpoint_folder.h"
+#include "folder.h"
 
-namespace postern::internal::file {
+namespace postern::internal::checkpoints {
 
 /// Writes it; called by all processes with snapshots of the same invocation. `place` says, on
 /// process 0, what the checkpoint is to be called. Throws Error.
@@ -22,4 +22,4 @@ void write_together(const std::filesystem::path& folder, const Snapshot& snapsho
 /// Removes what other jobs left. For who has the folder's lock.
 void sweep_gatherings(const std::filesystem::path& folder);
 
-}  // namespace postern::internal::file
+}  // namespace postern::internal::checkpoints

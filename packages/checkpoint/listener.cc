@@ -1,107 +1,25 @@
 // The listener that keeps checkpoints: copies what it is shown, and has it written.
 #include <postern/checkpoint.h>
+#include <postern/live.h>
 
 #include <algorithm>
 #include <cstring>
 #include <map>
 
-#include "cluster/cluster.h"
-#include "core/check.h"
-#include "core/log.h"
-#include "core/mutex.h"
-#include "core/process_sharding.h"
-#include "core/sharding.h"
-#include "core/text.h"
-#include "file/checkpoint_writer.h"
-#include "host/run_end.h"
-#include "host/run_state.h"
+#include "spi.h"
+#include "writer.h"
 
 namespace postern::listen {
 using namespace internal;
 
 namespace {
 
-using file::CheckpointPart;
-using file::Snapshot;
-
-/// Where what a device shows lies in the whole.
-struct Spread {
-  std::vector<std::pair<std::string, Type>> wholes;
-  std::vector<Dims> begins;
-  std::size_t givers = 1;  // devices of this process that give something
-  bool gives = true;       // this one does
-  bool repeats = false;    // another device before it, perhaps of another process, shows this part
-};
-
-Spread whole(std::vector<std::pair<std::string, Type>> leaves) {
-  Spread out{std::move(leaves), {}};
-  for (const auto& [name, type] : out.wholes) out.begins.emplace_back(type.dims.size(), 0);
-  return out;
-}
-
-/// The positions in the mesh of this process's devices.
-std::vector<std::int64_t> positions_here(const Mesh& mesh) {
-  std::vector<std::int64_t> out;
-  const std::size_t devices = std::max<std::size_t>(mesh.devices().size(), 1);
-  for (std::size_t i = 0; i < devices; ++i)
-    out.push_back(position_on(mesh, i, clusters::rank_now()));
-  return out;
-}
-
-/// The site says how its first leaf is cut, and with TapOptions::partitioned all are cut like it.
-Spread spread_of(const SiteSpec* site, int device,
-                 std::vector<std::pair<std::string, Type>> leaves) {
-  const bool over = site && site->process_sharding;
-  if (!over && (!site || !site->mesh || site->mesh->size() == 1)) return whole(std::move(leaves));
-  const Mesh& mesh = over ? site->process_sharding->mesh() : *site->mesh;
-  if ((!over && !site->shard_spec) || (!site->partitioned && leaves.size() > 1))
-    throw Error(ErrorCode::failed_precondition,
-                "checkpoint: in shard_map the place of a device's parts in the whole is known of a "
-                "tap's first leaf at most; tap outside of it, or each leaf alone into a folder of "
-                "its own");
-  const auto devices = static_cast<std::int64_t>(std::max<std::size_t>(mesh.devices().size(), 1));
-  if (over && mesh.size() != devices * clusters::size_now())
-    throw Error(
-        ErrorCode::failed_precondition,
-        fmt::format("checkpoint: the program lies over {}, and the cluster has {} processes",
-                    to_string(mesh), clusters::size_now()));
-  const Sharding sharding(mesh, over ? site->process_sharding->spec() : *site->shard_spec);
-  const std::vector<std::int64_t> here = positions_here(mesh);
-  const auto found = std::ranges::find(mesh.devices(), device);
-  const bool is_named = found != mesh.devices().end();  // else each process has one device
-  const std::int64_t position =
-      is_named ? here.at(static_cast<std::size_t>(found - mesh.devices().begin())) : here[0];
-  Spread out;
-  for (auto& [name, type] : leaves) {
-    Dims dims = type.dims;
-    const auto& parts = sharding.spec().parts();
-    for (std::size_t axis = 0; axis < std::min(dims.size(), parts.size()); ++axis)
-      for (const std::string& by : parts[axis]) dims[axis] *= mesh.size(by);
-    Dims& begin = out.begins.emplace_back();
-    for (const IndexRange& range : index_ranges(sharding, dims, position))
-      begin.push_back(range.begin);
-    out.wholes.emplace_back(std::move(name), make_type(type.dtype, std::move(dims)));
-  }
-  std::vector<std::vector<IndexRange>> seen;
-  out.givers = 0;
-  for (std::int64_t p = 0; p < mesh.size(); ++p) {
-    auto part = index_ranges(sharding, out.wholes[0].second.dims, p);
-    const bool again = std::ranges::find(seen, part) != seen.end();
-    const bool gives = !again || (p == here[0]);  // a process's states, if nothing else
-    out.givers += std::ranges::find(here, p) != here.end() && gives;
-    if (p == position) {
-      out.repeats = again;
-      out.gives = gives;
-    }
-    if (!again) seen.push_back(std::move(part));
-  }
-  return out;
-}
+using checkpoints::CheckpointPart, checkpoints::CheckpointWriter, checkpoints::Snapshot;
 
 }  // namespace
 
 struct CheckpointState : std::enable_shared_from_this<CheckpointState> {
-  std::shared_ptr<file::CheckpointWriter> writer;
+  std::shared_ptr<CheckpointWriter> writer;
   CheckpointOptions options;
   std::shared_ptr<std::atomic<std::uint64_t>> written =
       std::make_shared<std::atomic<std::uint64_t>>(0);
@@ -135,11 +53,10 @@ struct CheckpointState : std::enable_shared_from_this<CheckpointState> {
   bool is_kept(std::uint64_t firing) const {
     return firing % static_cast<std::uint64_t>(options.every) == 0;
   }
-  std::optional<std::uint64_t> wanted(const TapInfo& info, std::size_t givers,
-                                      std::uint64_t job_run);
-  CheckpointPart copy(std::span<const AnyView> leaves, const Spread& spread) const;
+  std::optional<std::uint64_t> wanted(const TapInfo& info, const host::PartShown& shown);
+  CheckpointPart copy(std::span<const AnyView> leaves, const host::PartShown& shown) const;
   std::optional<Snapshot> gather(const TapInfo& info, std::uint64_t firing, CheckpointPart part,
-                                 const Spread& spread);
+                                 const host::PartShown& shown);
   void hold(std::uint64_t of, Snapshot snapshot);
   void write(Snapshot snapshot, const detail::StopState* stop);
 };
@@ -148,21 +65,21 @@ struct CheckpointState : std::enable_shared_from_this<CheckpointState> {
 /// itself, from what was seen before them on, so that one that failed while its devices were not
 /// equally far shifts none of the next. Processes count alike: a run that fails does so on all of
 /// them, but where is another matter, so with the next one they begin anew.
-std::optional<std::uint64_t> CheckpointState::wanted(const TapInfo& info, std::size_t givers,
-                                                     std::uint64_t job_run) {
+std::optional<std::uint64_t> CheckpointState::wanted(const TapInfo& info,
+                                                     const host::PartShown& shown) {
   std::scoped_lock lock(guard);
-  if (job_run != 0 && job_run != run) {
-    if (run != 0 && clusters::Cluster::get().has_failed(run)) {
+  if (shown.job_run != 0 && shown.job_run != run) {
+    if (run != 0 && clusters::has_failed(run)) {
       firings.clear();
       gathered.clear();
       seen = 0;
     }
-    run = job_run;
+    run = shown.job_run;
   }
   auto found = firings.find(info.run);
   if (found == firings.end()) {
     // Should one of these go on, all its devices begin at the same number again.
-    std::erase_if(firings, [&](const auto& each) { return each.second.is_even(givers); });
+    std::erase_if(firings, [&](const auto& each) { return each.second.is_even(shown.givers); });
     if (firings.size() >= most_uneven) firings.erase(firings.begin());  // it has failed
     found = firings.emplace(info.run, Firings{seen}).first;
   }
@@ -177,12 +94,13 @@ std::optional<std::uint64_t> CheckpointState::wanted(const TapInfo& info, std::s
   return firing;
 }
 
-CheckpointPart CheckpointState::copy(std::span<const AnyView> leaves, const Spread& spread) const {
+CheckpointPart CheckpointState::copy(std::span<const AnyView> leaves,
+                                     const host::PartShown& shown) const {
   CheckpointPart part;
-  if (spread.repeats) return part;
-  part.begins = spread.begins;
+  if (shown.repeats) return part;
+  part.begins = shown.begins;
   for (std::size_t i = 0; i < leaves.size(); ++i) {
-    part.tensors.push_back({spread.wholes[i].first, leaves[i].type()});
+    part.tensors.push_back({shown.wholes[i].first, leaves[i].type()});
     part.size += leaves[i].byte_size();
   }
   part.bytes = writer->room(part.size);
@@ -196,13 +114,13 @@ CheckpointPart CheckpointState::copy(std::span<const AnyView> leaves, const Spre
 
 /// The firing with this part, when that was the last one that it lacked.
 std::optional<Snapshot> CheckpointState::gather(const TapInfo& info, std::uint64_t firing,
-                                                CheckpointPart part, const Spread& spread) {
+                                                CheckpointPart part, const host::PartShown& shown) {
   std::scoped_lock lock(guard);
   const std::pair key(info.run, firing);
   Gathered& so_far = gathered[key];
   Snapshot& snapshot = so_far.snapshot;
   if (!part.tensors.empty()) snapshot.parts.push_back(std::move(part));
-  if (++so_far.given < spread.givers) {
+  if (++so_far.given < shown.givers) {
     if (gathered.size() <= most_gathered) return {};
     log(LogLevel::warning, "checkpoint of tap '{}': not all devices showed their parts of one",
         one_line(info.name));
@@ -213,7 +131,7 @@ std::optional<Snapshot> CheckpointState::gather(const TapInfo& info, std::uint64
   gathered.erase(key);
   out->tap = info.name;
   out->place = to_string(info.place);
-  out->wholes = spread.wholes;
+  out->wholes = shown.wholes;
   return out;
 }
 
@@ -242,30 +160,25 @@ void CheckpointState::see(const TapInfo& info, std::span<const AnyView> leaves) 
   std::vector<std::pair<std::string, Type>> types;
   for (std::size_t i = 0; i < leaves.size(); ++i)
     types.emplace_back(detail::tensor_name(info.paths[i]), leaves[i].type());
-  const host::Nesting* const here = host::nesting();
-  const SiteSpec* const site = here && here->site ? here->site->spec.get() : nullptr;
-  const Spread spread = spread_of(site, info.device, std::move(types));
-  const bool over = site && site->process_sharding && clusters::size_now() > 1;
-  const std::uint64_t job_run = over && here->run ? here->run->job_run() : 0;
-  if (over && job_run == 0)
+  const host::PartShown shown = host::part_shown("checkpoint", info.device, std::move(types));
+  if (shown.on_several && shown.job_run == 0)
     throw Error(ErrorCode::failed_precondition,
                 "checkpoint: the tap lies over processes, and its run is not one of all of them");
-  if (over && options.last)
+  if (shown.on_several && options.last)
     throw Error(ErrorCode::failed_precondition,
                 "checkpoint: CheckpointOptions::last is not for taps over processes");
-  if (!spread.gives) return;
-  const auto firing = wanted(info, spread.givers, job_run);
+  if (!shown.gives) return;
+  const auto firing = wanted(info, shown);
   if (!firing) return;
-  auto snapshot = gather(info, *firing, copy(leaves, spread), spread);
+  auto snapshot = gather(info, *firing, copy(leaves, shown), shown);
   if (!snapshot) return;
-  if (over)
-    snapshot->together = {clusters::rank_now(), clusters::size_now(), job_run,
-                          fmt::format("run {}, firing {} of tap '{}' at line {}", job_run, *firing,
-                                      info.name, info.place.line),
+  if (shown.on_several)
+    snapshot->together = {clusters::rank_now(), clusters::size_now(), shown.job_run,
+                          fmt::format("run {}, firing {} of tap '{}' at line {}", shown.job_run,
+                                      *firing, info.name, info.place.line),
                           options.patience};
   snapshot->states = host::save_states();
-  if (here && here->run && here->run->recording)
-    snapshot->recording = here->run->recording->mark(*here->run);
+  snapshot->recording = host::recording_mark();
   if (!snapshot->states.empty() && host::in_delivery())
     throw Error(ErrorCode::failed_precondition,
                 "checkpoint: states are registered, and an asynchronous tap comes too late to see "
@@ -289,7 +202,7 @@ Checkpoint::Checkpoint(const std::filesystem::path& folder, const CheckpointOpti
         options.patience.count());
   check(options.keep >= 0, "checkpoint: keep must not be negative, got {}", options.keep);
   state_->options = options;
-  state_->writer = file::CheckpointWriter::of(folder);
+  state_->writer = CheckpointWriter::of(folder);
   if (options.on_error == OnError::stop) state_->writer->open();
 }
 
@@ -306,3 +219,11 @@ void Checkpoint::wait() const { state_->writer->wait(); }
 std::uint64_t Checkpoint::written() const { return state_->written->load(); }
 
 }  // namespace postern::listen
+
+namespace postern {
+
+void LiveHook::checkpoint(const std::filesystem::path& folder) const {
+  turn_on(listen::checkpoint(folder), {.until = 1}).keep();
+}
+
+}  // namespace postern

@@ -2,23 +2,16 @@
 //
 // A folder has one job under way and one that waits; a firing that brings a third waits for the
 // first to end. The thread goes when there is nothing left, and the next job asks for one again.
-#include "file/checkpoint_writer.h"
+#include "writer.h"
 
 #include <fmt/format.h>
+#include <postern/cluster.h>
 
 #include <algorithm>
 
-#include "cluster/cluster.h"
-#include "core/log.h"
-#include "core/text.h"
-#include "core/weak_cache.h"
-#include "file/checkpoint_together.h"
-#include "host/executor.h"
-#include "host/run_state.h"
-#include "host/text_file.h"
-#include "host/unobserved.h"
+#include "together.h"
 
-namespace postern::internal::file {
+namespace postern::internal::checkpoints {
 
 namespace fs = std::filesystem;
 
@@ -37,9 +30,10 @@ CheckpointWriter::~CheckpointWriter() {
 }
 
 void CheckpointWriter::open() {
+  const int rank = cluster().rank;  // which may load a package
   std::scoped_lock lock(opening_);
   // Of several processes it may be for all of them, and then process 0 has the lock.
-  if (clusters::Cluster::get().rank() == 0) return open_folder();
+  if (rank == 0) return open_folder();
   make_folder(folder_);
 }
 
@@ -76,8 +70,8 @@ void CheckpointWriter::submit(Job job, bool async, const detail::StopState* run)
   Lock lock(guard_);
   throw_failure(lock);
   // What came out of a tap queue holds up no run, and is written.
-  const bool delivered = host::nesting() && host::nesting()->delivery;
-  host::wait_at(changed_, lock, delivered ? nullptr : run, [&] { return !waiting_; });
+  if (host::in_delivery()) run = nullptr;
+  host::wait_at(changed_, lock, run, [&] { return !waiting_; });
   if (waiting_) return;
   waiting_.emplace(std::move(job));
   if (!busy_) {
@@ -176,4 +170,4 @@ void CheckpointWriter::write(const Job& job) {
     remove_checkpoint(checkpoint_path(folder_, numbers[i]));
 }
 
-}  // namespace postern::internal::file
+}  // namespace postern::internal::checkpoints

@@ -1,6 +1,6 @@
 // Writing one checkpoint by several processes. Nothing wakes a process when another one has written
 // to a folder that may lie on another machine, so who waits looks, less and less often.
-#include "file/checkpoint_together.h"
+#include "together.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -11,13 +11,7 @@
 #include <system_error>
 #include <thread>
 
-#include "cluster/cluster.h"
-#include "core/check.h"
-#include "core/digest.h"
-#include "core/text.h"
-#include "host/text_file.h"
-
-namespace postern::internal::file {
+namespace postern::internal::checkpoints {
 
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
@@ -29,8 +23,7 @@ constexpr std::string_view gathering_prefix = "gathering-";
 constexpr std::chrono::milliseconds after_failure = 1s;
 
 std::string of_this_job() {
-  const clusters::Cluster* const cluster = clusters::Cluster::joined();
-  return fmt::format("{}{:016x}-", gathering_prefix, cluster ? cluster->job() : 0);
+  return fmt::format("{}{:016x}-", gathering_prefix, clusters::job_now());
 }
 
 class Gathering {
@@ -141,7 +134,7 @@ class Gathering {
         since = Clock::now();
       }
       // Where the run has failed another process may never have come to the firing.
-      const bool failed = clusters::Cluster::get().has_failed(together_.run);
+      const bool failed = clusters::has_failed(together_.run);
       const auto patience =
           failed ? std::min(together_.patience, after_failure) : together_.patience;
       if (Clock::now() > since + patience)
@@ -187,4 +180,4 @@ void sweep_gatherings(const fs::path& folder) {
   for (const fs::path& path : left) fs::remove_all(path, ignored);
 }
 
-}  // namespace postern::internal::file
+}  // namespace postern::internal::checkpoints

@@ -1,23 +1,18 @@
 // Finding the newest whole checkpoint, and giving back what it holds.
 #include <postern/checkpoint.h>
+#include <postern/cluster.h>
 
 #include <algorithm>
 #include <cstring>
 #include <set>
 
-#include "cluster/cluster.h"
-#include "core/check.h"
-#include "core/log.h"
-#include "core/text.h"
-#include "file/checkpoint_folder.h"
-#include "host/journal.h"
+#include "folder.h"
 
 namespace postern {
 using namespace internal;
 
 namespace fs = std::filesystem;
-using file::StoredCheckpoint;
-using file::StoredTensor;
+using checkpoints::StoredCheckpoint, checkpoints::StoredTensor;
 
 /// With where each tensor's parts are in the files.
 struct detail::FoundCheckpoint {
@@ -126,15 +121,15 @@ Tensor assemble(const std::vector<Part>& parts, const Type& whole) {
 const StoredCheckpoint::OfProcess& of_this_process(const StoredCheckpoint& stored) {
   const auto& all = stored.processes;
   if (all.size() == 1) return all[0];
-  const clusters::Cluster& cluster = clusters::Cluster::get();
-  if (all.size() == static_cast<std::size_t>(cluster.size()))
-    return all[static_cast<std::size_t>(cluster.rank())];
+  const Cluster here = cluster();
+  if (all.size() == static_cast<std::size_t>(here.size))
+    return all[static_cast<std::size_t>(here.rank)];
   for (const StoredCheckpoint::OfProcess& other : all)
     if (other.states != all[0].states)
       throw Error(ErrorCode::failed_precondition,
                   fmt::format("resume: {} was kept by {} processes with registered states that "
                               "differ, so that {} cannot take them up",
-                              one_line(stored.folder.string()), all.size(), cluster.size()));
+                              one_line(stored.folder.string()), all.size(), here.size));
   return all[0];
 }
 
@@ -166,18 +161,19 @@ std::string differences(const StoredCheckpoint& stored, const std::vector<std::s
 namespace detail {
 
 std::shared_ptr<const FoundCheckpoint> newest_checkpoint(const fs::path& folder) {
-  std::vector<std::uint64_t> numbers = file::checkpoint_numbers(folder);
+  std::vector<std::uint64_t> numbers = checkpoints::checkpoint_numbers(folder);
   std::string damaged;
   for (std::size_t i = 0; i < numbers.size();) {
     try {
-      auto found = found_in(file::read_checkpoint(file::checkpoint_path(folder, numbers[i])));
+      auto found =
+          found_in(checkpoints::read_checkpoint(checkpoints::checkpoint_path(folder, numbers[i])));
       if (!damaged.empty())
         log(LogLevel::warning, "resume: an older checkpoint is taken, {}, because of{}",
             one_line(found->stored.folder.string()), damaged);
       return found;
     } catch (const Error& e) {
       // Whoever writes there may have taken it away meanwhile, after a newer one.
-      const std::vector<std::uint64_t> now = file::checkpoint_numbers(folder);
+      const std::vector<std::uint64_t> now = checkpoints::checkpoint_numbers(folder);
       const bool is_gone = std::ranges::find(now, numbers[i]) == now.end();
       if (is_gone && !now.empty() && now.front() > numbers.front()) {
         numbers = now;
@@ -218,13 +214,9 @@ std::vector<Tensor> restore(const FoundCheckpoint& checkpoint,
 }
 
 void resume_recording(const FoundCheckpoint* checkpoint, const Taping& recording) {
-  auto* const journal = dynamic_cast<host::Journal*>(recording.internal().get());
-  if (!journal)
-    throw Error(
-        ErrorCode::failed_precondition,
-        "resume: the recording is not one of record(file, {.resumable = true}), or is over");
-  journal->resume(checkpoint != nullptr, checkpoint ? of_this_process(checkpoint->stored).recording
-                                                    : std::optional<host::RecordingMark>());
+  std::optional<host::RecordingMark> mark;
+  if (checkpoint) mark = of_this_process(checkpoint->stored).recording;
+  host::resume_recording(recording, checkpoint != nullptr, mark);
 }
 
 bool ShapedByNames::has(const std::string& path) const {

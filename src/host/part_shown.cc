@@ -1,0 +1,93 @@
+// Where parts lie: by the site's sharding and this process's devices.
+#include "host/part_shown.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cluster/rank.h"
+#include "core/process_sharding.h"
+#include "core/sharding.h"
+#include "host/run_state.h"
+
+namespace postern::internal::host {
+
+namespace {
+
+PartShown whole(std::vector<std::pair<std::string, Type>> leaves) {
+  PartShown out{std::move(leaves), {}};
+  for (const auto& [name, type] : out.wholes) out.begins.emplace_back(type.dims.size(), 0);
+  return out;
+}
+
+/// The positions in the mesh of this process's devices.
+std::vector<std::int64_t> positions_here(const Mesh& mesh) {
+  std::vector<std::int64_t> out;
+  const std::size_t devices = std::max<std::size_t>(mesh.devices().size(), 1);
+  for (std::size_t i = 0; i < devices; ++i)
+    out.push_back(position_on(mesh, i, clusters::rank_now()));
+  return out;
+}
+
+PartShown spread_of(const char* who, const SiteSpec* site, int device,
+                    std::vector<std::pair<std::string, Type>> leaves) {
+  const bool over = site && site->process_sharding;
+  if (!over && (!site || !site->mesh || site->mesh->size() == 1)) return whole(std::move(leaves));
+  const Mesh& mesh = over ? site->process_sharding->mesh() : *site->mesh;
+  if ((!over && !site->shard_spec) || (!site->partitioned && leaves.size() > 1))
+    throw Error(ErrorCode::failed_precondition,
+                fmt::format("{}: in shard_map the place of a device's parts in the whole is known "
+                            "of a tap's first leaf at most; tap outside of it, or each leaf alone "
+                            "into a folder of its own",
+                            who));
+  const auto devices = static_cast<std::int64_t>(std::max<std::size_t>(mesh.devices().size(), 1));
+  if (over && mesh.size() != devices * clusters::size_now())
+    throw Error(ErrorCode::failed_precondition,
+                fmt::format("{}: the program lies over {}, and the cluster has {} processes", who,
+                            to_string(mesh), clusters::size_now()));
+  const Sharding sharding(mesh, over ? site->process_sharding->spec() : *site->shard_spec);
+  const std::vector<std::int64_t> here = positions_here(mesh);
+  const auto found = std::ranges::find(mesh.devices(), device);
+  const bool is_named = found != mesh.devices().end();  // else each process has one device
+  const std::int64_t position =
+      is_named ? here.at(static_cast<std::size_t>(found - mesh.devices().begin())) : here[0];
+  PartShown out;
+  for (auto& [name, type] : leaves) {
+    Dims dims = type.dims;
+    const auto& parts = sharding.spec().parts();
+    for (std::size_t axis = 0; axis < std::min(dims.size(), parts.size()); ++axis)
+      for (const std::string& by : parts[axis]) dims[axis] *= mesh.size(by);
+    Dims& begin = out.begins.emplace_back();
+    for (const IndexRange& range : index_ranges(sharding, dims, position))
+      begin.push_back(range.begin);
+    out.wholes.emplace_back(std::move(name), make_type(type.dtype, std::move(dims)));
+  }
+  std::vector<std::vector<IndexRange>> seen;
+  out.givers = 0;
+  for (std::int64_t p = 0; p < mesh.size(); ++p) {
+    auto part = index_ranges(sharding, out.wholes[0].second.dims, p);
+    const bool again = std::ranges::find(seen, part) != seen.end();
+    const bool gives = !again || (p == here[0]);  // a process's states, if nothing else
+    out.givers += std::ranges::find(here, p) != here.end() && gives;
+    if (p == position) {
+      out.repeats = again;
+      out.gives = gives;
+    }
+    if (!again) seen.push_back(std::move(part));
+  }
+  return out;
+}
+
+}  // namespace
+
+PartShown part_shown(const char* who, int device,
+                     std::vector<std::pair<std::string, Type>> leaves) {
+  const Nesting* const here = nesting();
+  const SiteSpec* const site = here && here->site ? here->site->spec.get() : nullptr;
+  PartShown out = spread_of(who, site, device, std::move(leaves));
+  out.on_several = site && site->process_sharding && clusters::size_now() > 1;
+  if (out.on_several && here->run) out.job_run = here->run->job_run();
+  return out;
+}
+
+}  // namespace postern::internal::host
