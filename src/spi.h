@@ -2,9 +2,14 @@
 // public headers and what stands here alone, knows nothing of how programs are made, and marks what
 // the library shows of it (scripts/rooms, scripts/symbols).
 #pragma once
+#include "cluster/cluster.h"
+#include "cluster/collectives.h"
 #include "cluster/counts.h"
 #include "cluster/gather.h"
 #include "cluster/rank.h"
+#include "cluster/store.h"
+#include "cluster/transport.h"
+#include "cluster/watched.h"
 #include "core/check.h"
 #include "core/digest.h"
 #include "core/instances.h"

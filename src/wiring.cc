@@ -2,9 +2,11 @@
 // Constants, and not registrations at start-up, which a static library would drop.
 #include "block/overrides.h"
 #include "block/target.h"
+#include "cluster/cluster.h"
 #include "host/process_call.h"
 #include "host/residual_store.h"
 #include "linalg/open_lapack.h"
+#include "platform/nodes.h"
 #include "run/evaluator.h"
 #include "run/library.h"
 #include "run/residual_store.h"
@@ -22,6 +24,12 @@ constinit const ResidualAccess residual_access{
     run::read_residuals, run::stores_of, run::keep_stores};
 constinit const ProcessAccess process_access{at_processes};
 constinit const OwnFunctions own_functions{host::residual_function, host::process_function};
+
+namespace clusters {
+
+constinit const ClusterAccess cluster_access{platforms::join_of_cluster};
+
+}  // namespace clusters
 
 namespace blocks {
 

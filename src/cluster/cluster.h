@@ -1,168 +1,117 @@
-// The cluster that this process belongs to, and its runs that have collectives over processes. The
-// contract of these runs, by which none of them waits for one that does not come:
-//
-// 1. A run has its number from where it is called or started, in the order of calls, on the calling
-//    thread (`claim`). All processes make the same calls, so a number is the same run everywhere,
-//    also before it has begun.
-// 2. A run lives until it is over, once: its devices have come to its end together with those of
-//    all processes, or it has failed.
-// 3. Where a run fails that lives - a function throws, it is cancelled before it begins or later,
-//    its deadline passes, an exception comes in between - its process tells all others the number
-//    and why.
-// 4. Who is told of a run that lives fails it; of one that is not called yet, fails it when it is
-//    called; of one that is over, does nothing.
-// 5. Each piece of data has its run's number. A rendezvous skips pieces of runs before its own.
-//    One of a later run says that its sender's is over: a notice is on its way, and if that got
-//    lost the run fails without it.
-// 6. One run of a process meets at a time: a later one fails where an earlier one lives.
+// The cluster that this process belongs to, and its runs that have collectives over processes, as
+// the rest of Postern sees them. packages/processes joins a job, and has the contract of these
+// runs.
 #pragma once
 #include <postern/cluster.h>
+#include <postern/type.h>
 
-#include <array>
-#include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <functional>
-#include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
-#include "cluster/link.h"
-#include "cluster/machine.h"
+#include "cluster/collectives.h"
 #include "cluster/rank.h"
+#include "cluster/store.h"
 #include "cluster/transport.h"
 #include "cluster/watched.h"
-#include "core/mutex.h"
 
 namespace postern::internal::clusters {
 
 /// Takes Config's choice before the cluster is joined. Throws Error(failed_precondition) when
 /// another one was.
 void choose(const std::string& library, std::chrono::milliseconds patience);
-std::chrono::milliseconds patience();
+POSTERN_API std::chrono::milliseconds patience();
+
+/// What two processes must have in common to meet.
+struct Subject {
+  POSTERN_API Subject(std::string where, std::string what, std::string among);
+  const std::string place;   // "call 'psum' at main.cc:12"
+  const std::string detail;  // "sum of f32[3] over processes 0, 1": same on both sides
+  const std::string group;   // "0, 1"
+  const std::uint64_t fingerprint;
+};
+
+/// A collective of one device, in a run.
+struct Meeting {
+  std::uint64_t run;
+  int lane;  // of the device, by its place in the mesh from 1 on; 0: of a process without any
+  const Subject& subject;
+  const std::function<bool()>& stopped;  // whether the run wants to end
+  const Collective& collective;
+  const Collective::Group& group;
+  const Type& type;     // of what is at x, row-major
+  const void* x;        // this process's
+  void* y;              // the result
+  std::int32_t device;  // its number, of `relay`
+};
 
 class Cluster {
  public:
-  /// Each device that takes part has a lane, by its place in the mesh, which the devices that it
-  /// meets have in theirs: lane 1 is the first one's. Lane 0 is of collectives outside of a mesh of
-  /// devices.
-  static constexpr int most_lanes = 1 + 64;
-
-  /// Joins it when it is first asked for.
+  /// Joins it when it is first asked for. Throws PluginError.
   static Cluster& get();
   /// Returns the one that was joined, or null.
   static Cluster* joined();
 
+  explicit Cluster(const Transport* transport) : transport_(transport) {}
+  virtual ~Cluster() = default;
+  Cluster(const Cluster&) = delete;
+
   const Transport* transport() const { return transport_; }  // null where the process is alone
   int rank() const { return transport_ ? transport_->rank : 0; }
+  int size() const { return transport_ ? transport_->size : 1; }
   /// Returns a number that all processes have, and no other job; 0 where the process is alone.
   std::uint64_t job() const { return job_; }
-  int size() const { return transport_ ? transport_->size : 1; }
-
-  /// The number of a run that begins or is started now. `watched_for` is given it and says who is
-  /// to hear of its end; that may be at once.
-  using WatchedFor = std::function<std::shared_ptr<Watched>(std::uint64_t run)>;
-  std::uint64_t claim(const WatchedFor& watched_for);
-  /// Begins a collective of this run on a lane. Throws when it is over or an earlier one lives.
-  void enter(std::uint64_t run, int lane);
-  /// Notes that a device of the run, of so many, has come to its end together with all other
-  /// processes. With the last of them the run is over, although its results may not be there yet.
-  void came_to_end(std::uint64_t run, std::size_t devices);
-  /// Notes that the run has come to an end that needs no rendezvous.
-  void ended_well(std::uint64_t run) noexcept;
-  /// Fails the run here if it lives: tells the others why.
-  void run_failed(std::uint64_t run, const std::string& why) noexcept;
-
-  /// Returns whether a run that was entered is over, and why.
-  bool is_over(std::uint64_t run) const { return active_.load(std::memory_order_acquire) != run; }
-  std::string why_over(std::uint64_t run);
-  /// Returns whether it is one of the last runs that have failed.
-  bool has_failed(std::uint64_t run);
-  /// Reads what others tell, and ends runs by it. The watcher does so every few milliseconds.
-  void listen() noexcept;
-
-  /// Tells the watcher: whether any run lives; the one that meets, or the first one; and the end of
-  /// all that live, for now or for good.
-  bool has_runs();
-  std::shared_ptr<Watched> current();
-  void end_all(const std::string& why) noexcept;
-  void end_for_good(const std::string& why) noexcept;
-  const Machine& machine() const { return *machine_; }
-
-  /// Returns a lane's way to its like on another process. One thread at a time has a lane's links,
-  /// who has taken it: a failed run may still be leaving its last rendezvous as the next begins.
-  Link& link(int peer, int lane);
-  struct Lane {
-    std::atomic_flag taken;
-    std::map<int, std::unique_ptr<Link>> links;
-    struct Count {
-      std::uint64_t run = 0, collectives = 0;
-    };
-    /// How many the lane came to in the run, by group: others may come to more or fewer.
-    std::map<std::string, Count> counts;
-    struct Scratch {
-      std::unique_ptr<std::byte[]> memory;
-      std::size_t bytes = 0;
-    };
-    std::array<Scratch, 2> scratch;
-  };
-  Lane& lane(int number) { return lanes_[static_cast<std::size_t>(number)]; }
-
-  /// Notes that who has the lane has waited for this process for a while; -1: it does not wait.
-  void waits(int lane, int peer) {
-    waiting_[static_cast<std::size_t>(lane)].store(peer, std::memory_order_relaxed);
-  }
-  bool waits_for(int peer) const;
-  /// Returns whether that process has said that it leaves.
-  bool has_left(int peer);
-  /// Returns " while it waited for process 3", where a device of it does.
-  std::string waiting() const;
-
   /// Returns what to add to this process's clock to have that of process 0, and its error.
   std::chrono::nanoseconds clock_offset() const { return clock_offset_; }
   std::chrono::nanoseconds clock_error() const { return clock_error_; }
 
- private:
-  Cluster();
-  struct Run {
-    std::shared_ptr<Watched> watched;
-    std::size_t devices_at_end = 0;
-  };
-  struct Ended {  // otherwise than by coming to its end
-    std::shared_ptr<Watched> watched;
-    std::string why;
-  };
-  void read_notices(std::vector<Ended>& ended);
-  void heed(int from, const Notice& notice, std::vector<Ended>& ended);
-  [[nodiscard]] Ended fail(std::uint64_t run, const std::string& why);
-  void over(std::uint64_t run);
-  const std::string* failure_of(std::uint64_t run) const;  // null: none is remembered
-  std::string why(std::uint64_t run) const;
-  static void tell_watched(const std::vector<Ended>& ended);
-  void tell(std::uint64_t run, const std::string& text) noexcept;
-  void agree_on_job();
-  void align_clocks();
-  static void before_end();
+  /// The number of a run that begins or is started now. `watched_for` is given it and says who is
+  /// to hear of its end; that may be at once.
+  using WatchedFor = std::function<std::shared_ptr<Watched>(std::uint64_t run)>;
+  virtual std::uint64_t claim(const WatchedFor& watched_for) = 0;
+  /// Runs a collective, and returns which of those in its run, lane and group it was. Throws Error
+  /// when others are about something else, another process has failed, or the run is to end.
+  virtual std::uint64_t meet(const Meeting& meeting) = 0;
+  /// Notes that a device of the run, of so many, has come to its end together with all other
+  /// processes. With the last of them the run is over, although its results may not be there yet.
+  virtual void came_to_end(std::uint64_t run, std::size_t devices) = 0;
+  /// Notes that the run has come to an end that needs no rendezvous.
+  virtual void ended_well(std::uint64_t run) noexcept = 0;
+  /// Fails the run here if it lives: tells the others why.
+  virtual void run_failed(std::uint64_t run, const std::string& why) noexcept = 0;
+  /// Returns whether it is one of the last runs that have failed.
+  virtual bool has_failed(std::uint64_t run) = 0;
+  /// Returns " while it waited for process 3", where a device of it does.
+  virtual std::string waiting() const = 0;
 
-  const Transport* transport_ = nullptr;
+  virtual Store& store() = 0;
+  // As the functions of counts.h and gather.h, where there are several processes.
+  virtual void say_count(std::uint64_t what, std::int64_t done) noexcept = 0;
+  virtual std::vector<std::int64_t> counts_of(std::uint64_t what) = 0;
+  virtual std::vector<std::string> gather_on_first(const std::string& who, const std::string& mine,
+                                                   std::chrono::milliseconds limit) = 0;
+
+ protected:
+  const Transport* transport_;
   std::uint64_t job_ = 0;
-  std::unique_ptr<Machine> machine_;
-  Mutex guard_;
-  std::uint64_t claimed_ = 0;                               // the last number that was given
-  std::map<std::uint64_t, Run> runs_;                       // that live
-  std::atomic<std::uint64_t> active_{0};                    // the one that meets; 0: none
-  std::map<std::uint64_t, std::string> early_;              // why runs fail that are still to come
-  std::deque<std::pair<std::uint64_t, std::string>> whys_;  // of the last ones that have failed
-  std::vector<std::uint64_t> heard_;  // of notices in the machine's memory, by process there
-  std::set<int> gone_;                // processes that have said that they leave
-  std::array<std::atomic<int>, most_lanes> waiting_;
-  std::array<Lane, most_lanes> lanes_;
   std::chrono::nanoseconds clock_offset_{0}, clock_error_{0};
-  std::string dead_;   // why no run can go on any more
-  bool left_ = false;  // the cluster
 };
+
+/// Joins the job of the transport (null: the process is alone). Called once; the result lives as
+/// long as the process.
+using Join = Cluster*(const Transport* transport);
+/// Takes the package's function, while it is loaded.
+POSTERN_API void set_join(Join* join);
+
+/// What joins. A room further down can open packages: `src/wiring.cc` names it.
+struct ClusterAccess {
+  Join* (*join)();  // throws PluginError
+};
+extern const ClusterAccess cluster_access;
+/// Returns what the package has set, or null.
+Join* join_of_package();
 
 }  // namespace postern::internal::clusters

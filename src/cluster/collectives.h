@@ -1,13 +1,12 @@
-// Collectives over processes, on arrays in memory.
+// What collectives over processes are: who meets, and what becomes of an array.
 #pragma once
+#include <postern/detail/api.h>
 #include <postern/type.h>
 
 #include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
-
-#include "cluster/rendezvous.h"
 
 namespace postern::internal::clusters {
 
@@ -35,7 +34,7 @@ enum class Operation : std::uint8_t {
 /// Returns whether processes meet in it.
 bool communicates(Operation operation);
 /// Converts to "sum", ...; and back, with a TypeError for what is none.
-const char* to_string(Operation operation);
+POSTERN_API const char* to_string(Operation operation);
 Operation operation_named(const std::string& name);
 
 /// The same on all processes, which lie in a grid, row-major, and meet along some axes.
@@ -63,12 +62,8 @@ bool reduces(DType dtype, Operation operation);
 /// `x` has not the axes, or cannot be cut, reduced or sent.
 Type result_type(const Collective& c, Type x, std::int64_t n);
 
-/// Runs it on `x`, row-major, this process's; the result goes to `y`. `device`: its number, of
-/// `relay`. Throws as Rendezvous does.
-void run_collective(const Collective& c, const Collective::Group& group, const Type& x_type,
-                    const void* x, void* y, Rendezvous& rendezvous, std::int32_t device = 0);
 /// Runs what meets nobody.
-void run_alone(const Collective& c, const Collective::Group& group, void* y);
+POSTERN_API void run_alone(const Collective& c, const Collective::Group& group, void* y);
 
 /// Returns what processes that meet in it must agree upon: "sum of f32[3] over processes 0, 1".
 std::string detail_of(const Collective& c, const Collective::Group& group, const Type& x_type);

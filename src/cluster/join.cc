@@ -53,7 +53,7 @@ void* load(const std::string& name) {
                     fmt::format("cluster '{}': its library cannot be loaded: {}", name, why));
 }
 
-const Transport* open_transport(const std::string& name) {
+const Transport* transport_of(const std::string& name) {
   void* const library = load(name);
   const auto open = reinterpret_cast<OpenTransport*>(dlsym(library, "postern_transport"));
   if (!open)
@@ -88,9 +88,9 @@ std::chrono::milliseconds patience() {
   return chosen_patience;
 }
 
-const Transport* open_cluster() {
+const Transport* open_transport() {
   const std::string name = wanted_library();
-  const Transport* const transport = name.empty() ? nullptr : open_transport(name);
+  const Transport* const transport = name.empty() ? nullptr : transport_of(name);
   const std::scoped_lock lock(choice_guard);
   joined_by = name;
   return transport;

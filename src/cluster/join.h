@@ -6,6 +6,6 @@ namespace postern::internal::clusters {
 
 /// Loads the one that Config::cluster or POSTERN_CLUSTER names and joins its job; null where none
 /// is named. Throws PluginError.
-const Transport* open_cluster();
+const Transport* open_transport();
 
 }  // namespace postern::internal::clusters

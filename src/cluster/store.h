@@ -1,14 +1,13 @@
 // Texts by keys, the same for all processes: what plug-ins of several of them must tell each other
 // before they can speak for themselves.
 #pragma once
+#include <postern/detail/api.h>
+
 #include <chrono>
-#include <memory>
 #include <optional>
 #include <string>
 
 namespace postern::internal::clusters {
-
-class Cluster;
 
 /// Kept by process 0, which has a thread that answers the others until the process ends. Any thread
 /// may use it.
@@ -16,22 +15,15 @@ class Store {
  public:
   /// Returns that of the cluster, which is joined.
   static Store& get();
+  virtual ~Store() = default;
 
-  /// So long process 0 may take to answer. Tests set it, before they ask.
-  static inline std::chrono::milliseconds answer_limit{10'000};
+  /// Returns how long process 0 may take to answer. Tests set it, before they ask.
+  POSTERN_API static std::chrono::milliseconds& answer_limit();
   /// Throws Error(unavailable) when it takes longer.
-  void put(const std::string& key, const std::string& value);
-  std::optional<std::string> try_get(const std::string& key);
+  virtual void put(const std::string& key, const std::string& value) = 0;
+  virtual std::optional<std::string> try_get(const std::string& key) = 0;
   /// Waits for the key. Throws Error(deadline_exceeded) after `limit`.
-  std::string get(const std::string& key, std::chrono::milliseconds limit);
-
- private:
-  explicit Store(Cluster& cluster);
-  struct Keeper;
-  class Asking;
-  Cluster& cluster_;
-  std::shared_ptr<Keeper> keeper_;  // on process 0
-  std::unique_ptr<Asking> asking_;  // on the others
+  virtual std::string get(const std::string& key, std::chrono::milliseconds limit) = 0;
 };
 
 }  // namespace postern::internal::clusters

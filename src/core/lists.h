@@ -1,5 +1,8 @@
-// Pieces of lists by number: indices are std::size_t, iterators count in std::ptrdiff_t.
+// Short lists, and pieces of lists by number: indices are std::size_t, iterators count in
+// std::ptrdiff_t.
 #pragma once
+#include <postern/detail/small_vector.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>

@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 
+#include "cluster/cluster.h"
 #include "core/check.h"
 #include "core/lists.h"
 #include "core/once.h"
@@ -111,16 +112,16 @@ void run_rendezvous(const Prepared& prepared, const detail::Firing& f, const Typ
   const std::function<bool()> stopped = std::ref(stop);
   const bool timed = timeline::on();
   const auto begin = timed ? timeline::Clock::now() : timeline::Clock::time_point();
-  clusters::Rendezvous rendezvous(cluster, number, lane_of(site, info.device), *prepared.subject,
-                                  stopped);
   std::int32_t device = 0;
   if (f.operands > 1) std::memcpy(&device, f.data[1], sizeof device);
-  run_collective(c, prepared.group, type, f.operands ? f.data[0] : nullptr, y, rendezvous, device);
+  const std::uint64_t count =
+      cluster.meet({number, lane_of(site, info.device), *prepared.subject, stopped, c,
+                    prepared.group, type, f.operands ? f.data[0] : nullptr, y, device});
   if (c.operation == clusters::Operation::end && !run.part_of)
     cluster.came_to_end(number, std::max<std::size_t>(site.positions.size(), 1));
   if (timed)
-    timeline::add_rendezvous({number, rendezvous.number(), prepared.subject->group}, info.name,
-                             begin, timeline::Clock::now(), info.device, info.run);
+    timeline::add_rendezvous({number, count, prepared.subject->group}, info.name, begin,
+                             timeline::Clock::now(), info.device, info.run);
 }
 
 void invoke(void* object, const detail::Firing& f) {

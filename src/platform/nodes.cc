@@ -3,9 +3,8 @@
 
 #include <atomic>
 
-#include "cluster/cluster.h"
-#include "cluster/store.h"
 #include "core/check.h"
+#include "platform/package.h"
 #include "platform/platform.h"
 
 namespace postern::internal::platforms {
@@ -16,6 +15,12 @@ std::atomic<const Nodes*> joined{nullptr};
 
 std::vector<pjrt::ClientOption> Nodes::options() const {
   return {{"num_nodes", std::int64_t{count}}, {"node_id", std::int64_t{number}}};
+}
+
+clusters::Join* join_of_cluster() {
+  if (!load_package("processes", "cluster") || !clusters::join_of_package())
+    refuse_without("processes", "cluster: ");
+  return clusters::join_of_package();
 }
 
 Nodes nodes_of_cluster() {

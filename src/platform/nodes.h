@@ -2,6 +2,7 @@
 #pragma once
 #include <vector>
 
+#include "cluster/cluster.h"
 #include "pjrt/client.h"
 #include "pjrt/key_values.h"
 
@@ -16,6 +17,9 @@ struct Nodes {
   /// Returns what the plug-in is told: num_nodes, node_id.
   std::vector<pjrt::ClientOption> options() const;
 };
+
+/// Opens what joins a cluster. Throws PluginError where there is none.
+clusters::Join* join_of_cluster();
 
 /// Joins the cluster, whose processes are the nodes.
 Nodes nodes_of_cluster();

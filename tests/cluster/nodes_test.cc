@@ -15,7 +15,7 @@ using clusters::Store;
 TEST(Nodes, ALateAnswerIsOfItsQuestion) {
   if (size() < 2) GTEST_SKIP() << "needs several processes";
   if (rank() == 0) std::this_thread::sleep_for(1s);
-  Store::answer_limit = 300ms;
+  Store::answer_limit() = 300ms;
   bool was_late = false;
   if (rank() != 0) try {
       Store::get().put("late", "text");
@@ -23,7 +23,7 @@ TEST(Nodes, ALateAnswerIsOfItsQuestion) {
       was_late = e.code() == ErrorCode::unavailable;
     }
   EXPECT_EQ(was_late, rank() != 0);
-  Store::answer_limit = 10s;
+  Store::answer_limit() = 10s;
   Store::get().put("late", "text");
   EXPECT_EQ(Store::get().try_get("late"), "text");
 }

@@ -32,13 +32,15 @@ int main(int, char** argv) {
   const auto same = postern::load_text(
       "func.func @main(%x: tensor<f32>) -> tensor<f32> {\n  return %x : tensor<f32>\n}\n");
   if (same.inputs().size() != 1) return 1;
+  if (postern::cluster().size != 1) return 1;
   postern::Pool<Still> pool(2);
   if (postern::sum(pool.reset()).item<float>() != 2) return 1;
 
   const std::string prefix = argv[1];
   for (const std::string file :
        {"/xla_cpu_pjrt.so", "/libpostern_lapack.so", "/libpostern_live.so", "/libpostern_listen.so",
-        "/libpostern_checkpoint.so", "/libpostern_import.so", "/libpostern_pool.so"}) {
+        "/libpostern_checkpoint.so", "/libpostern_processes.so", "/libpostern_import.so",
+        "/libpostern_pool.so"}) {
     bool there = false;
     std::ifstream maps("/proc/self/maps");
     for (std::string line; std::getline(maps, line);)

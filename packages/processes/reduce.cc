@@ -5,8 +5,8 @@
 #include <cstring>
 #include <type_traits>
 
-#include "cluster/reduce.h"
-#include "core/check.h"
+#include "reduce.h"
+#include "spi.h"
 
 namespace postern::internal::clusters {
 
@@ -114,8 +114,6 @@ Function function_for(DType dtype) {
 }
 
 }  // namespace
-
-bool can_reduce(DType dtype) { return function_for(dtype) != nullptr; }
 
 void reduce_rows(Reduction reduction, DType dtype, std::span<const void* const> rows,
                  std::size_t count, void* out) {

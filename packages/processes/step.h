@@ -2,8 +2,8 @@
 #pragma once
 #include <cstring>
 
-#include "cluster/collectives.h"
-#include "cluster/pieces.h"
+#include "pieces.h"
+#include "rendezvous.h"
 
 namespace postern::internal::clusters {
 

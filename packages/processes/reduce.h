@@ -8,10 +8,8 @@
 namespace postern::internal::clusters {
 
 enum class Reduction { sum, max, min };
-/// Returns whether it can: integers of a byte and more, f16, bf16, f32, f64, complex numbers (sums
-/// alone).
-bool can_reduce(DType dtype);
-/// Reduces `count` elements, each of the rows' elements there; `out` may be one of the rows.
+/// Reduces `count` elements, of a dtype that reduces() allows, each of the rows' elements there;
+/// `out` may be one of the rows.
 void reduce_rows(Reduction reduction, DType dtype, std::span<const void* const> rows,
                  std::size_t count, void* out);
 

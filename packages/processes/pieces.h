@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-#include "core/lists.h"
+#include "spi.h"
 
 namespace postern::internal::clusters {
 

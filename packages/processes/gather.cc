@@ -1,13 +1,11 @@
 // A run over processes that is no program's: two rendezvous, for lengths and for bytes.
-#include "cluster/gather.h"
 
 #include <fmt/format.h>
 #include <postern/error.h>
 
 #include <functional>
 
-#include "cluster/cluster.h"
-#include "cluster/rendezvous.h"
+#include "rendezvous.h"
 
 namespace postern::internal::clusters {
 
@@ -27,7 +25,7 @@ class Gathering : public Watched {
 };
 
 /// Process 0 gets `in[rank]` of each, the others send `out`.
-void gather(Cluster& cluster, std::uint64_t run, const Subject& subject,
+void gather(JoinedCluster& cluster, std::uint64_t run, const Subject& subject,
             const std::function<bool()>& late, const Out& out, const std::vector<In>& in) {
   Rendezvous rendezvous(cluster, run, 0, subject, late);
   if (cluster.rank() == 0)
@@ -38,37 +36,35 @@ void gather(Cluster& cluster, std::uint64_t run, const Subject& subject,
 
 }  // namespace
 
-std::vector<std::string> gather_on_first(const std::string& who, const std::string& mine,
-                                         std::chrono::milliseconds limit) {
-  Cluster& cluster = Cluster::get();
-  if (cluster.size() < 2) return {mine};
+std::vector<std::string> JoinedCluster::gather_on_first(const std::string& who,
+                                                        const std::string& mine,
+                                                        std::chrono::milliseconds limit) {
   const auto until = Clock::now() + limit;
   const std::function<bool()> late = [&] { return Clock::now() > until; };
-  const std::uint64_t run =
-      cluster.claim([&](std::uint64_t) { return std::make_shared<Gathering>(who); });
+  const std::uint64_t run = claim([&](std::uint64_t) { return std::make_shared<Gathering>(who); });
   try {
     const Subject subject(who, "bytes of each process for process 0", "all");
-    const auto others = static_cast<std::size_t>(cluster.rank() == 0 ? cluster.size() - 1 : 0);
+    const auto others = static_cast<std::size_t>(rank() == 0 ? size() - 1 : 0);
     std::vector<std::uint64_t> sizes(others + 1, mine.size());
     std::vector<std::string> all(others + 1, mine);
     std::vector<In> in;
     for (std::size_t k = 1; k <= others; ++k)
       in.push_back({static_cast<int>(k), &sizes[k], sizeof sizes[k]});
-    gather(cluster, run, subject, late, {0, sizes.data(), sizeof sizes[0]}, in);
+    gather(*this, run, subject, late, {0, sizes.data(), sizeof sizes[0]}, in);
     in.clear();
     for (std::size_t k = 1; k <= others; ++k) {
       all[k].resize(sizes[k]);
       in.push_back({static_cast<int>(k), all[k].data(), all[k].size()});
     }
-    gather(cluster, run, subject, late, {0, mine.data(), mine.size()}, in);
-    cluster.came_to_end(run, 1);
-    if (cluster.rank() != 0) all.clear();
+    gather(*this, run, subject, late, {0, mine.data(), mine.size()}, in);
+    came_to_end(run, 1);
+    if (rank() != 0) all.clear();
     return all;
   } catch (const std::exception& e) {
     const std::string why = late() ? fmt::format("{}: not all processes came within {} ms{}", who,
-                                                 limit.count(), cluster.waiting())
+                                                 limit.count(), waiting())
                                    : fmt::format("{}: {}", who, e.what());
-    cluster.run_failed(run, why);
+    run_failed(run, why);
     throw Error(late() ? ErrorCode::deadline_exceeded : ErrorCode::aborted, why);
   }
 }

@@ -4,10 +4,10 @@
 
 namespace postern::internal::clusters {
 
-class Cluster;
+class JoinedCluster;
 
 /// Begins once, for the cluster that was joined.
-void begin_watching(Cluster& cluster);
+void begin_watching(JoinedCluster& cluster);
 /// Wakes it: a run has begun.
 void wake_watcher();
 

@@ -1,5 +1,4 @@
 // Process 0 keeps the texts; the others ask it by messages, one question of a process at a time.
-#include "cluster/store.h"
 
 #include <fmt/format.h>
 #include <postern/error.h>
@@ -12,8 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "cluster/cluster.h"
-#include "core/mutex.h"
+#include "joined.h"
 
 namespace postern::internal::clusters {
 
@@ -111,8 +109,10 @@ std::optional<std::pair<int, std::vector<char>>> receive(const Transport& transp
 
 }  // namespace
 
+namespace {
+
 /// On process 0.
-struct Store::Keeper {
+struct Keeper {
   Mutex guard;
   Condition more;
   std::map<std::string, std::string> texts;
@@ -139,7 +139,7 @@ struct Store::Keeper {
     send(transport, from, answer_tag(transport),
          message(found ? Envelope::Kind::found : Envelope::Kind::missing, asked.number, "",
                  tells ? *found : ""),
-         Clock::now() + answer_limit);
+         Clock::now() + Store::answer_limit());
   }
 
   /// Looks for questions; the longer nobody asks the less often.
@@ -149,7 +149,7 @@ struct Store::Keeper {
     for (auto pause = shortest; !stop.load();) {
       try {
         if (const auto asked =
-                receive(transport, question_tag(transport), Clock::now() + answer_limit)) {
+                receive(transport, question_tag(transport), Clock::now() + Store::answer_limit())) {
           answer(transport, asked->first, asked->second);
           pause = shortest;
           continue;
@@ -164,12 +164,12 @@ struct Store::Keeper {
 };
 
 /// On the others.
-class Store::Asking {
+class Asking {
  public:
   explicit Asking(const Transport& transport) : transport_(transport) {}
   Read ask(Envelope::Kind kind, const std::string& key, const std::string& value) {
     const std::scoped_lock lock(guard_);
-    const auto until = Clock::now() + answer_limit;
+    const auto until = Clock::now() + Store::answer_limit();
     send(transport_, 0, question_tag(transport_), message(kind, ++asked_, key, value), until);
     while (true) {
       if (const auto came = receive(transport_, answer_tag(transport_), until)) {
@@ -189,40 +189,45 @@ class Store::Asking {
   std::uint64_t asked_ = 0;
 };
 
-Store& Store::get() {
-  static auto* const store = new Store(Cluster::get());  // threads may ask to the end
-  return *store;
-}
-
-Store::Store(Cluster& cluster) : cluster_(cluster) {
-  if (cluster.rank() != 0) {
-    asking_ = std::make_unique<Asking>(*cluster.transport());
-    return;
+class StoreOfProcesses final : public Store {
+ public:
+  explicit StoreOfProcesses(const JoinedCluster& cluster) {
+    if (cluster.rank() != 0) {
+      asking_ = std::make_unique<Asking>(*cluster.transport());
+      return;
+    }
+    keeper_ = std::make_unique<Keeper>();
+    if (const Transport* const transport = cluster.transport())
+      keeper_->thread = std::thread([this, transport] { keeper_->serve(*transport); });
   }
-  keeper_ = std::make_shared<Keeper>();
-  if (!cluster.transport()) return;
-  keeper_->thread = std::thread([this] { keeper_->serve(*cluster_.transport()); });
-  // Before the transport ends, which began earlier.
-  std::atexit([] {
-    Keeper& keeper = *Store::get().keeper_;
-    keeper.stop.store(true);
-    if (keeper.thread.joinable()) keeper.thread.join();
-  });
-}
+  void end() {
+    if (!keeper_) return;
+    keeper_->stop.store(true);
+    if (keeper_->thread.joinable()) keeper_->thread.join();
+  }
 
-void Store::put(const std::string& key, const std::string& value) {
+  void put(const std::string& key, const std::string& value) override;
+  std::optional<std::string> try_get(const std::string& key) override;
+  std::string get(const std::string& key, std::chrono::milliseconds limit) override;
+
+ private:
+  std::unique_ptr<Keeper> keeper_;  // on process 0
+  std::unique_ptr<Asking> asking_;  // on the others
+};
+
+void StoreOfProcesses::put(const std::string& key, const std::string& value) {
   if (keeper_) return keeper_->put(key, value);
   asking_->ask(Envelope::Kind::put, key, value);
 }
 
-std::optional<std::string> Store::try_get(const std::string& key) {
+std::optional<std::string> StoreOfProcesses::try_get(const std::string& key) {
   if (keeper_) return keeper_->find(key);
   Read answer = asking_->ask(Envelope::Kind::get, key, "");
   if (answer.kind == Envelope::Kind::missing) return {};
   return std::move(answer.value);
 }
 
-std::string Store::get(const std::string& key, std::chrono::milliseconds limit) {
+std::string StoreOfProcesses::get(const std::string& key, std::chrono::milliseconds limit) {
   const auto until = Clock::now() + limit;
   auto pause = std::chrono::microseconds(200);
   while (true) {
@@ -239,6 +244,19 @@ std::string Store::get(const std::string& key, std::chrono::milliseconds limit) 
     std::this_thread::sleep_for(std::min<Clock::duration>(pause, until - Clock::now()));
     pause = std::min(pause * 2, std::chrono::microseconds(5000));
   }
+}
+
+}  // namespace
+
+Store& JoinedCluster::store() {
+  static StoreOfProcesses* const store = [this] {
+    auto* const made = new StoreOfProcesses(*this);  // threads may ask to the end
+    // Before the transport ends, which began earlier.
+    static StoreOfProcesses* const at_end = made;
+    std::atexit([] { at_end->end(); });
+    return made;
+  }();
+  return *store;
 }
 
 }  // namespace postern::internal::clusters

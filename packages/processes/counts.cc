@@ -1,14 +1,11 @@
 // Counts in shared memory where processes have it, in messages elsewhere; both may lag behind.
-#include "cluster/counts.h"
+#include "joined.h"
 
 #include <algorithm>
 #include <atomic>
 #include <map>
 #include <memory>
 #include <utility>
-
-#include "cluster/cluster.h"
-#include "core/mutex.h"
 
 namespace postern::internal::clusters {
 
@@ -81,33 +78,28 @@ void receive(const Transport& transport, Counts& c) {
 
 }  // namespace
 
-void say_count(std::uint64_t what, std::int64_t done) noexcept {
-  const Cluster* const cluster = Cluster::joined();
-  if (!cluster || !cluster->transport()) return;
+void JoinedCluster::say_count(std::uint64_t what, std::int64_t done) noexcept {
   try {
     Counts& c = counts();
     const std::scoped_lock lock(c.guard);
-    const Machine& machine = cluster->machine();
-    if (Seat* const seat = machine.seat(cluster->rank())) note(*seat, {what, done});
-    if (cluster->rank() == 0)
+    if (Seat* const seat = machine_->seat(rank())) note(*seat, {what, done});
+    if (rank() == 0)
       c.heard[{0, what}] = done;
-    else if (!machine.seat(0))
-      send(*cluster->transport(), c, {what, done});
+    else if (!machine_->seat(0))
+      send(*transport_, c, {what, done});
   } catch (...) {  // no memory: it is said again
   }
 }
 
-std::vector<std::int64_t> counts_of(std::uint64_t what) {
-  const Cluster* const cluster = Cluster::joined();
-  if (!cluster || !cluster->transport()) return {};
-  std::vector<std::int64_t> out(static_cast<std::size_t>(cluster->size()), 0);
+std::vector<std::int64_t> JoinedCluster::counts_of(std::uint64_t what) {
+  std::vector<std::int64_t> out(size_of(size()), 0);
   Counts& c = counts();
   const std::scoped_lock lock(c.guard);
-  receive(*cluster->transport(), c);
-  for (int rank = 0; rank < cluster->size(); ++rank) {
-    std::int64_t& done = out[static_cast<std::size_t>(rank)];
-    if (const auto found = c.heard.find({rank, what}); found != c.heard.end()) done = found->second;
-    const Seat* const seat = cluster->machine().seat(rank);
+  receive(*transport_, c);
+  for (int of = 0; of < size(); ++of) {
+    std::int64_t& done = out[size_of(of)];
+    if (const auto found = c.heard.find({of, what}); found != c.heard.end()) done = found->second;
+    const Seat* const seat = machine_->seat(of);
     for (std::size_t i = 0; seat && i < seat->counts.size(); ++i)
       if (seat->counts[i].what.load() == what) done = seat->counts[i].done.load();
   }

@@ -1,19 +1,15 @@
 // Waiting in one collective, and what is said when processes do not come to the same one. A wait
 // looks at what it waits for, at whether the run wants to end here, and at whether another process
 // has ended it; none is the network's own.
-#include "cluster/rendezvous.h"
+#include "rendezvous.h"
 
 #include <fmt/format.h>
-#include <postern/detail/small_vector.h>
 #include <postern/error.h>
 
 #include <algorithm>
 #include <cstring>
 #include <string_view>
 #include <thread>
-
-#include "core/digest.h"
-#include "core/log.h"
 
 namespace postern::internal::clusters {
 
@@ -29,13 +25,7 @@ std::string said(const Subject& s, std::uint64_t number) {
 
 }  // namespace
 
-Subject::Subject(std::string where, std::string what, std::string among)
-    : place(std::move(where)),
-      detail(std::move(what)),
-      group(std::move(among)),
-      fingerprint(fnv_1a(detail, fnv_1a(place) * 31)) {}
-
-Rendezvous::Rendezvous(Cluster& cluster, std::uint64_t run, int lane, const Subject& subject,
+Rendezvous::Rendezvous(JoinedCluster& cluster, std::uint64_t run, int lane, const Subject& subject,
                        const std::function<bool()>& stopped)
     : cluster_(cluster),
       run_(run),
@@ -48,13 +38,13 @@ Rendezvous::Rendezvous(Cluster& cluster, std::uint64_t run, int lane, const Subj
 Rendezvous::~Rendezvous() {
   cluster_.waits(lane_, -1);
   constexpr std::size_t large = std::size_t{64} << 20;
-  for (Cluster::Lane::Scratch& s : taken_.lane.scratch)
+  for (JoinedCluster::Lane::Scratch& s : taken_.lane.scratch)
     if (s.bytes > large) s = {};
 }
 
-Cluster::Lane& Rendezvous::take_lane() {
+JoinedCluster::Lane& Rendezvous::take_lane() {
   cluster_.enter(run_, lane_);
-  Cluster::Lane& lane = cluster_.lane(lane_);
+  JoinedCluster::Lane& lane = cluster_.lane(lane_);
   while (lane.taken.test_and_set(std::memory_order_acquire)) {
     if (stopped_() || cluster_.is_over(run_)) give_up();
     if (const char* const error = cluster_.transport()->ended())
@@ -67,7 +57,7 @@ Cluster::Lane& Rendezvous::take_lane() {
 /// A device that leaves a run that is over must not count in the next one, which may have counted.
 std::uint64_t Rendezvous::next_number() {
   if (cluster_.is_over(run_)) give_up();
-  Cluster::Lane::Count& c = taken_.lane.counts[subject_.group];
+  JoinedCluster::Lane::Count& c = taken_.lane.counts[subject_.group];
   if (c.run != run_) c = {run_, 0};
   return c.collectives++;
 }
@@ -171,7 +161,7 @@ std::int64_t Rendezvous::send(const Peer& to, const void* data, std::size_t byte
 }
 
 std::byte* Rendezvous::scratch(int number, std::size_t bytes) {
-  Cluster::Lane::Scratch& s = cluster_.lane(lane_).scratch[static_cast<std::size_t>(number)];
+  JoinedCluster::Lane::Scratch& s = cluster_.lane(lane_).scratch[static_cast<std::size_t>(number)];
   if (s.bytes < bytes) {
     s.memory = std::make_unique_for_overwrite<std::byte[]>(bytes);
     s.bytes = bytes;

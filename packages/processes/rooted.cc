@@ -1,6 +1,6 @@
 // Collectives in which one process has a place of its own, and permutations among all devices of
 // all processes.
-#include "cluster/step.h"
+#include "step.h"
 
 namespace postern::internal::clusters {
 

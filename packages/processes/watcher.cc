@@ -1,6 +1,6 @@
 // The watcher looks every few milliseconds while there are runs over processes, and for a second
 // after the last; then it sleeps until the next begins.
-#include "cluster/watcher.h"
+#include "watcher.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -18,9 +18,7 @@
 #include <thread>
 #include <vector>
 
-#include "cluster/cluster.h"
-#include "core/log.h"
-#include "core/mutex.h"
+#include "joined.h"
 
 namespace postern::internal::clusters {
 
@@ -29,7 +27,7 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-Cluster* watched = nullptr;
+JoinedCluster* watched = nullptr;
 std::atomic<bool> asleep{false};
 /// Never destroyed: the watcher may wait there when the process ends.
 struct Sleep {
@@ -204,7 +202,7 @@ void say_where_at_the_end() {
 
 }  // namespace
 
-void begin_watching(Cluster& cluster) {
+void begin_watching(JoinedCluster& cluster) {
   watched = &cluster;
   say_where_at_the_end();
   std::thread(watch_others).detach();

@@ -1,6 +1,6 @@
 // Where things lie in the memory that processes of one machine share. Pages that nobody has touched
 // cost nothing, so there may be a channel for everyone.
-#include "cluster/machine.h"
+#include "machine.h"
 
 #include <algorithm>
 

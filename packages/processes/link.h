@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <memory>
 
-#include "cluster/machine.h"
-#include "cluster/transport.h"
+#include "machine.h"
+#include "spi.h"
 
 namespace postern::internal::clusters {
 

@@ -9,18 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "cluster/cluster.h"
+#include "joined.h"
 
 namespace postern::internal::clusters {
-
-/// What two processes must have in common to meet.
-struct Subject {
-  Subject(std::string where, std::string what, std::string among);
-  const std::string place;   // "call 'psum' at main.cc:12"
-  const std::string detail;  // "sum of f32[3] over processes 0, 1": same on both sides
-  const std::string group;   // "0, 1"
-  const std::uint64_t fingerprint;
-};
 
 /// Bytes to or from a process of the cluster.
 struct Out {
@@ -37,9 +28,9 @@ struct In {
 class Rendezvous {
  public:
   /// Begins the next collective of a run on a lane, which it has as long as it lives. `stopped`:
-  /// whether the run wants to end. The subject must live as long as this. Throws as Cluster::enter
-  /// does.
-  Rendezvous(Cluster& cluster, std::uint64_t run, int lane, const Subject& subject,
+  /// whether the run wants to end. The subject must live as long as this. Throws as
+  /// JoinedCluster::enter does.
+  Rendezvous(JoinedCluster& cluster, std::uint64_t run, int lane, const Subject& subject,
              const std::function<bool()>& stopped);
   ~Rendezvous();
   Rendezvous(const Rendezvous&) = delete;
@@ -91,7 +82,7 @@ class Rendezvous {
            head.number == static_cast<std::uint32_t>(number_) && head.kind != Kind::text;
   }
   /// Returns the lane, once nobody else has it; and which collective this is.
-  Cluster::Lane& take_lane();
+  JoinedCluster::Lane& take_lane();
   std::uint64_t next_number();
   Link::Piece front_of_another(const Peer& from);
   void await_notice(int of);
@@ -107,13 +98,13 @@ class Rendezvous {
   static void relax();
 
   static constexpr std::chrono::microseconds looks{40};
-  Cluster& cluster_;
+  JoinedCluster& cluster_;
   const std::uint64_t run_;
   const int lane_;
   const Subject& subject_;
   const std::function<bool()>& stopped_;
   struct Taken {
-    Cluster::Lane& lane;
+    JoinedCluster::Lane& lane;
     ~Taken() { lane.taken.clear(std::memory_order_release); }
   } taken_;
   const std::uint64_t number_;

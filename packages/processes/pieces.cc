@@ -1,5 +1,5 @@
 // Cutting arrays and joining them, both ways by one walk.
-#include "cluster/pieces.h"
+#include "pieces.h"
 
 #include <cstring>
 

@@ -1,5 +1,5 @@
 // Links through memory, and links by messages.
-#include "cluster/link.h"
+#include "link.h"
 
 #include <fmt/format.h>
 #include <postern/error.h>

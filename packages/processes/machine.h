@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "cluster/transport.h"
+#include "spi.h"
 
 namespace postern::internal::clusters {
 
