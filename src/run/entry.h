@@ -47,8 +47,9 @@ struct Entry : std::enable_shared_from_this<Entry> {
   std::shared_ptr<const run::InterpretedSites> sites;  // of a program that the host drives
   std::atomic<bool> ready{false};
   std::atomic<bool> has_blocks{false};
-  std::atomic<bool> stays_home{false};  // it is for that device alone: what it calls there is in it
-  Mode mode = Mode::automatic;          // as it was chosen
+  // The one device that it is for, of which it has in it what it calls there; -1: for any.
+  std::atomic<int> only_on{-1};
+  Mode mode = Mode::automatic;                           // as it was chosen
   const std::uint64_t overrides = blocks::generation();  // those that its blocks were decided by
 
   /// As one XLA program. `compile` makes that of other modes too, which only show it.
@@ -69,7 +70,8 @@ struct Entry : std::enable_shared_from_this<Entry> {
   }
 
   bool fits_home(const Key& key) const {
-    return !stays_home.load(std::memory_order_relaxed) || device_of(*options, key) == home;
+    const int only = only_on.load(std::memory_order_relaxed);
+    return only < 0 || device_of(*options, key) == only;
   }
 
   bool fits(const Key& key) const {

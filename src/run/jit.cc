@@ -220,7 +220,7 @@ void trace_entry(Entry& e, const JitCore& core, const Key& key, const Tracer& tr
         e.like = std::move(made.like);
         e.has_blocks = made.has_blocks;
         e.home = made.home;
-        e.stays_home = made.stays_home;
+        if (made.stays_home) e.only_on = made.home;
         run::tell_captures(core.words(), e.captures, core.told_captures);
       });
 }

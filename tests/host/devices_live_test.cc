@@ -44,8 +44,11 @@ TEST(DevicesLive, EachDeviceShowsItsPartWhileSwitchesGoOnAndOff) {
     }
     EXPECT_EQ(run.result().to_vector<float>(), plain);
     barrier();  // on a GPU listeners may be behind the results
-    EXPECT_FALSE(seen.empty());
-    seen.clear();
+    {
+      std::scoped_lock lock(guard);
+      EXPECT_FALSE(seen.empty());
+      seen.clear();
+    }
     f(x).block_until_ready();
     barrier();
     std::scoped_lock lock(guard);
