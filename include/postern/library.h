@@ -63,8 +63,8 @@ POSTERN_API LibraryInfo load_library(const std::string& path);
 POSTERN_API std::vector<LibraryInfo> loaded_libraries();
 
 /// Runs body(0) ... body(n - 1) on this thread and on others of Postern's, which kernels share;
-/// returns when all are done. Throws what `body` throws, of several the failure of the lowest
-/// number.
+/// returns when all are done; none where n is not positive. Throws what `body` throws, of several
+/// the failure of the lowest number.
 ///
 ///   std::vector<float> x(1000, 2);
 ///   const std::int64_t parts = pn::core_count(), n = std::ssize(x);

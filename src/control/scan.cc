@@ -1,5 +1,5 @@
 // scan, map, and fori_loop with a known number of steps: what they are and how they run. Their
-// derivatives are in control_scan_rules.cc.
+// derivatives are in scan_rules.cc.
 #include "control/scan.h"
 #include "control/residual_store.h"
 #include "core/lists.h"
@@ -219,17 +219,18 @@ class ScanWriter {
         start_types(type.rank()), Lowering::type(row));
     return out_.op("reshape", {r}, {&row}, slice_type_of(type));
   }
+  /// Writes `y` into `stack`, of that type, as the row at `slot`; returns the new stack.
   Ssa update(Ssa stack, Ssa y, const Type& type, Ssa slot) {
-    Type row = type;
-    row.dims[0] = 1;
-    const Type one = slice_type_of(type);
-    const Ssa shaped = out_.op("reshape", {y}, {&one}, row);
+    const Type y_type = slice_type_of(type);
+    Type row_type = type;  // y's, with the stacked axis in front
+    row_type.dims[0] = 1;
+    const Ssa row = out_.op("reshape", {y}, {&y_type}, row_type);
     const std::vector<Ssa> at = starts(slot, type.rank());
-    const Ssa r = out_.fresh();
+    const Ssa updated = out_.fresh();
     out_.write("    %{} = \"stablehlo.dynamic_update_slice\"(%{}, %{}, {}) : ({}, {}{}) -> {}\n",
-               r.id, stack.id, shaped.id, Lowering::list(at), Lowering::type(type),
-               Lowering::type(row), start_types(type.rank()), Lowering::type(type));
-    return r;
+               updated.id, stack.id, row.id, Lowering::list(at), Lowering::type(type),
+               Lowering::type(row_type), start_types(type.rank()), Lowering::type(type));
+    return updated;
   }
 
   Lowering& out_;
@@ -456,9 +457,12 @@ Tensors fori_loop(const Tensor& lower, const Tensor& upper, const TensorFunction
   ScanParams p;
   p.counted = true;
   p.start = *begin;
-  p.length = std::max<std::int64_t>(*end - *begin, 0);
+  check(!__builtin_sub_overflow(*end, *begin, &p.length),
+        "fori_loop: from {} to {} are more steps than can be counted", *begin, *end);
+  p.length = std::max<std::int64_t>(p.length, 0);
   p.index = DType::s64;
-  if (fits_s32(*begin) && fits_s32(*end)) p.index = DType::s32;
+  // Derivatives count from 0.
+  if (fits_s32(*begin) && fits_s32(*end) && fits_s32(p.length)) p.index = DType::s32;
   p.unroll = unroll;
   Tensors carry = init;
   Closed step;

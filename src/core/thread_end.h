@@ -2,6 +2,7 @@
 // exception that nobody may keep, and that does not get through XLA's frames.
 #pragma once
 #include <cxxabi.h>
+#include <postern/error.h>
 #include <pthread.h>
 
 namespace postern::internal {
@@ -28,5 +29,17 @@ inline void keep_thread_alive() noexcept {
 inline constexpr const char* ended_its_thread =
     "it tried to end its thread (pthread_exit, or the thread was cancelled), which is not its own; "
     "the thread goes on, the run has failed";
+
+/// Calls a function of the user's on a thread that is not its own. Throws
+/// Error(failed_precondition) in place of ending that.
+template <class F>
+void without_thread_end(const F& function) {
+  try {
+    return function();
+  } catch (const abi::__forced_unwind&) {
+    keep_thread_alive();
+  }
+  throw Error(ErrorCode::failed_precondition, ended_its_thread);
+}
 
 }  // namespace postern::internal

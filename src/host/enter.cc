@@ -62,16 +62,15 @@ bool enter_function(const HostSite& site, const detail::Firing& firing, std::exc
   try {
     site.invoke(site.object, firing);
     return true;
-  } catch (const abi::__forced_unwind&) {
+  } catch (const abi::__forced_unwind&) {  // by pthread_exit or cancellation: the thread goes on
     keep_thread_alive();
     code = ErrorCode::threw;
     error = thread_end();
-    return false;
   } catch (...) {
     error = std::current_exception();
     code = code_of_thrown(site);
-    return false;
   }
+  return false;
 }
 
 void keep_failure(RunState& run, const HostSite& site, int device, const std::exception_ptr& error,

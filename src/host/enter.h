@@ -6,7 +6,8 @@
 
 namespace postern::internal::host {
 
-/// Runs the function on these leaves; false if it failed, and how.
+/// Runs the site's function on these leaves. Returns false where it threw or tried to end its
+/// thread, with the exception in `error` and its kind in `code`, which else stay as they are.
 bool enter_function(const HostSite& site, const detail::Firing& firing, std::exception_ptr& error,
                     ErrorCode& code) noexcept;
 

@@ -20,6 +20,7 @@
 #include "core/fork.h"
 #include "core/lists.h"
 #include "core/mutex.h"
+#include "core/thread_end.h"
 #include "host/float_state.h"
 #include "host/run_state.h"
 #include "host/spin.h"
@@ -115,7 +116,8 @@ namespace {
 /// Work that threads take piece by piece, one of them being the caller. One that comes late finds
 /// nothing left to take, and is not waited for.
 struct Shares {
-  Shares(std::int64_t n, const std::function<void(std::int64_t)>& work) : count(n), body(work) {}
+  Shares(std::int64_t n, const std::function<void(std::int64_t)>& work)
+      : count(std::max<std::int64_t>(n, 0)), body(work) {}
   const std::int64_t count;
   const std::function<void(std::int64_t)>& body;
   const FloatState floats = FloatState::now();
@@ -150,11 +152,12 @@ thread_local Helpers* helpers = nullptr;
 void parallel_for(std::int64_t n, const std::function<void(std::int64_t)>& body,
                   std::int64_t threads) {
   static thread_local Spin spin;
+  // Shared: a thread that comes late looks at it when this call may have returned.
   const auto shares = std::make_shared<Shares>(n, body);
   try {
-    for (std::int64_t t = 1; t < std::min(n, threads); ++t)
+    for (std::int64_t t = 1; t < std::min(n, threads); ++t)  // this thread is the first
       run_on_host_thread([shares] { shares->take(); });
-  } catch (...) {  // fewer threads do the same work
+  } catch (...) {  // no more threads to be had: those that there are do all of it
   }
   shares->take_and_wait(spin);
 }
@@ -211,7 +214,7 @@ void parallel_for(std::int64_t n, const std::function<void(std::int64_t)>& body)
   std::exception_ptr failure;
   host::parallel_for(n, [&](std::int64_t i) {
     try {
-      body(i);
+      without_thread_end([&] { body(i); });
     } catch (...) {
       std::exception_ptr thrown = std::current_exception();  // the other goes without the lock
       std::scoped_lock lock(guard);

@@ -10,6 +10,7 @@
 #include "core/check.h"
 #include "core/mutex.h"
 #include "core/text.h"
+#include "core/thread_end.h"
 #include "host/gate.h"
 #include "host/run_state.h"
 
@@ -33,7 +34,7 @@ struct State {
     const host::Beginning here{{outer, nullptr, nullptr, 0, outer ? outer->depth + 1 : 1}, {}};
     const host::NestingScope scope(&here);
     enters_users_code();
-    function();
+    without_thread_end(function);
     return true;
   }
 };

@@ -97,7 +97,9 @@ std::optional<bool> Journal::give(const Invocation& i) {
   rest->second.pop_front();
   JournalCall past = std::move(past_[at]);
   const std::string where = call_text(i, calls_[key]++);
+  lock.unlock();  // a run that fails waits for its other devices, which come here
   if (!Recording::give(past.call, i, where)) return false;
+  lock.lock();
   // As if the function had been entered. Sites take turns as they like; states do not go back.
   const auto loaded = [&] { return !loading_; };
   if (wait_at(loaded_, lock, &i.run, loaded, i.run.deadline) != Woken::done) return false;
@@ -108,22 +110,22 @@ std::optional<bool> Journal::give(const Invocation& i) {
   return true;
 }
 
-/// One after another, and without the lock.
+/// Loads states without the lock, since the functions that load are the user's. Until it is locked
+/// again `loading_` is set: other calls that are given wait for that, so states load one by one.
 void Journal::load(std::unique_lock<Mutex>& lock, const SavedStates& states) {
+  struct Unlocked {
+    Journal& journal;
+    std::unique_lock<Mutex>& held;
+    ~Unlocked() {  // also where loading throws
+      held.lock();
+      journal.loading_ = false;
+      journal.loaded_.notify_all();
+    }
+  };
   loading_ = true;
   lock.unlock();
-  const auto ends = [&] {
-    lock.lock();
-    loading_ = false;
-    loaded_.notify_all();
-  };
-  try {
-    load_states(states);
-  } catch (...) {
-    ends();
-    throw;
-  }
-  ends();
+  const Unlocked until_loaded{*this, lock};
+  load_states(states);
 }
 
 /// Of the save of that number. What began later has seen all that this one has.

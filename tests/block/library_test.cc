@@ -105,7 +105,7 @@ TEST(Library, ParallelForThrowsTheLowestFailure) {
   std::vector<int> seen(1000);
   parallel_for(1000, [&](std::int64_t i) { ++seen[static_cast<std::size_t>(i)]; });
   EXPECT_EQ(seen, std::vector<int>(1000, 1));
-  parallel_for(0, [&](std::int64_t) { FAIL(); });
+  for (const std::int64_t none : {0, -1}) parallel_for(none, [&](std::int64_t) { FAIL(); });
   EXPECT_GE(core_count(), 1);
   std::atomic<int> done{0};
   expect_error<std::runtime_error>(

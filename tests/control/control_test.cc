@@ -190,6 +190,23 @@ TEST(Control, TheHostDecides) {
   }
 }
 
+TEST(Control, CountersHoldEachStepOfALongLoop) {
+  const auto long_sum = [](Tensor v) {
+    const auto step = [&](Tensor i, Tensor s) { return s + dynamic_index(v, i % 3); };
+    return fori_loop(-2'000'000'000, 2'000'000'000, step, Tensor(0.0f));
+  };
+  const Tensor v = tensor<float>({1, 2, 3});
+  EXPECT_FALSE(
+      test::has(jit(grad(long_sum)).lower(v).stablehlo(), "dense<4000000000> : tensor<i32>"));
+  const auto least = std::numeric_limits<std::int64_t>::min();
+  expect_error<TypeError>(
+      [&] {
+        fori_loop(
+            least, 1, [](Tensor, Tensor s) { return s; }, Tensor(0.0f));
+      },
+      {"fori_loop", "more steps than can be counted"});
+}
+
 TEST(Control, CarriesAreChecked) {
   const Tensor v = tensor<float>({1, 2, 3});
   expect_error<TypeError>(

@@ -8,8 +8,8 @@ using namespace std::chrono_literals;
 using test::run_program;
 
 TEST(ThreadEnd, IsRefusedOnEachKindOfThread) {
-  for (const char* how :
-       {"caller", "at once", "evaluated", "staged", "started", "limited", "tap", "elements"}) {
+  for (const char* how : {"caller", "at once", "evaluated", "staged", "started", "limited", "tap",
+                          "elements", "shared", "state"}) {
     const auto ended = run_program("thread_ends", {how}, {}, 100s);
     EXPECT_EQ(ended.code, 0) << how << ": " << ended.out << ended.err;
   }

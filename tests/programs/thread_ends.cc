@@ -6,9 +6,12 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -113,6 +116,28 @@ int elements() {
   return failed;
 }
 
+/// Work that is shared out, by the lowest of its parts that fails.
+int shared() {
+  for (int i = 0; i < 3; ++i) try {
+      pn::parallel_for(8, [](std::int64_t part) { leave(static_cast<float>(part)); });
+      return 1;
+    } catch (const pn::Error& e) {
+      if (e.code() != pn::ErrorCode::failed_precondition) return 1;
+    }
+  return 0;
+}
+
+/// What saves a state, while a checkpoint is kept.
+int state(const std::filesystem::path& folder) {
+  const pn::RegisteredState kept = pn::register_state(
+      "state", [] { return std::to_string(leave(1)); }, [](std::string_view) {});
+  const auto f = pn::jit(
+      [&](pn::Tensor x) { return pn::tap({.name = "x"}, x, pn::listen::checkpoint(folder)); });
+  int failed = 0;
+  for (int i = 0; i < 3; ++i) failed += refused([&] { f(pn::Tensor(1.0f)).block_until_ready(); });
+  return failed;
+}
+
 /// A thread of the user's own is cancelled while it runs a program: it ends when that has ended.
 int cancelled() {
   static std::atomic<int> entered{0}, returned{0}, results{0};
@@ -171,6 +196,14 @@ int run(const std::string& how) {
   if (how == "elements") return elements();
   if (how == "xla") return on_xla();
   if (how == "cancelled") return cancelled();
+  if (how == "shared") return shared();
+  if (how == "state") {
+    const auto folder =
+        std::filesystem::temp_directory_path() / ("postern_ends_" + std::to_string(getpid()));
+    const int failed = state(folder);
+    std::filesystem::remove_all(folder);
+    return failed;
+  }
   return 2;
 }
 
