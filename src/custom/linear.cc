@@ -13,7 +13,7 @@ struct LinearCallParams {
   ProgramPtr body;                                  // captures, residuals, x -> y
   std::shared_ptr<const TensorFunction> transpose;  // residuals, ct -> cotangents of x
   std::size_t captures, residuals;
-  std::size_t first() const { return captures + residuals; }
+  std::size_t first_x() const { return captures + residuals; }
   // The transpose is of one call, from which the numbers follow.
   auto fields(Fields sink) const {
     return sink.field("body", body)
@@ -23,21 +23,23 @@ struct LinearCallParams {
   }
 };
 
+/// Returns y, and for its tangent the same call of the tangents of x, in which it is linear.
+/// Captures, residuals and leaves of x that are not differentiable stay as they are.
 Jvp linear_call_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const auto& p = op.as<LinearCallParams>();
   refuse_captured("linear_call", dx, p.captures);
-  check(!has_any(dx.first(p.first())),
+  check(!has_any(dx.first(p.first_x())),
         "linear_call: a residual is differentiated, but the function has a derivative by its "
         "linear argument only");
-  Tensors operands(x.begin(), x.end());
-  for (std::size_t i = p.first(); i < x.size(); ++i)
-    if (is_differentiable(x[i].dtype())) operands[i] = or_zeros_of(dx[i], x[i].type());
-  return {bind_n(op.primitive, op.params, x), bind_n(op.primitive, op.params, operands)};
+  Tensors tangents(x.begin(), x.end());
+  for (std::size_t i = p.first_x(); i < x.size(); ++i)
+    if (is_differentiable(x[i].dtype())) tangents[i] = or_zeros_of(dx[i], x[i].type());
+  return {bind_n(op.primitive, op.params, x), bind_n(op.primitive, op.params, tangents)};
 }
 
 /// The cotangents that the transpose gives, empty ones of what has none.
 Tensors transposed(const LinearCallParams& p, TensorSpan residuals_and_ct) {
-  const Types inputs = p.body->input_types(), types = tail(inputs, p.first());
+  const Types inputs = p.body->input_types(), types = tail(inputs, p.first_x());
   Tensors given = call_user(*p.transpose, residuals_and_ct);
   check(given.size() == types.size(),
         "linear_call: the transpose returns {} cotangents for {} leaves", given.size(),
@@ -63,50 +65,59 @@ bool calls_bare(const Program& program) {
   });
 }
 
-// What the transpose is made of has derivatives of its own. Where it calls a function that has
-// none, it is a linear call in its turn, and the transpose of that is the function.
+/// Returns the transpose of what linear_call_transpose writes: the body. Its leaves are the first
+/// `known` that both have (captures, residuals, arguments that are not differentiable), then the
+/// arguments that `moves` marks; other differentiable arguments are zero.
+TensorFunction body_as_transpose(const LinearCallParams& p, std::size_t known,
+                                 const std::vector<bool>& moves) {
+  return [body = p.body, first_x = p.first_x(), known, moves](TensorSpan leaves) {
+    Tensors in = head(leaves, first_x);
+    std::size_t next_known = first_x, next_moved = known;
+    for (const bool is_moved : moves) {
+      const Type& type = body->type(body->inputs[in.size()]);
+      if (!is_differentiable(type.dtype))
+        in.push_back(leaves[next_known++]);
+      else
+        in.push_back(is_moved ? leaves[next_moved++] : zeros_of(type));
+    }
+    return internal::apply(*body, in);
+  };
+}
+
+/// Writes the user's transpose. Where that calls a function without a derivative it is bound as a
+/// linear_call in its turn, whose transpose is the body; else its operations are written as they
+/// are, and have derivatives of their own.
 Tensors linear_call_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types) {
   const auto& p = op.as<LinearCallParams>();
-  Tensors in = head(x, p.first());
+  Tensors in = head(x, p.first_x());
   check(std::ranges::all_of(in, [](const Tensor& t) { return t.has_value(); }),
         "linear_call: a residual depends on a tangent");
-  for (std::size_t i = p.first(); i < x.size(); ++i)
+  for (std::size_t i = p.first_x(); i < x.size(); ++i)
     if (!is_differentiable(types[i].dtype)) in.push_back(x[i]);
-  const std::size_t residuals = in.size();
+  const std::size_t known = in.size();
   const Types results = p.body->output_types();
   for (std::size_t i = 0; i < ct.size(); ++i) in.push_back(shown_tangent(ct[i], results[i]));
-  std::vector<bool> gives;
+  std::vector<bool> moves;  // the arguments that get a cotangent
   const Closed back = trace_inner("linear_call", types_of(in), [&](TensorSpan all) {
-    Tensors leaves = between(all, p.captures, p.first());
-    append(leaves, all.subspan(residuals));
-    const Tensors given = transposed(p, leaves);
-    gives = present(given);
+    Tensors residuals_and_ct = between(all, p.captures, p.first_x());
+    append(residuals_and_ct, all.subspan(known));
+    const Tensors given = transposed(p, residuals_and_ct);
+    moves = present(given);
     return kept(given);
   });
-  auto function = [body = p.body, first = p.first(), residuals, gives](TensorSpan all) {
-    Tensors leaves = head(all, first);
-    std::size_t known = first, moved = residuals;
-    for (const bool moves : gives) {
-      const Type& type = body->type(body->inputs[leaves.size()]);
-      if (!is_differentiable(type.dtype))
-        leaves.push_back(all[known++]);
-      else
-        leaves.push_back(moves ? all[moved++] : zeros_of(type));
-    }
-    return internal::apply(*body, leaves);
-  };
   Tensors operands = back.captures;
   append(operands, in);
-  Tensors given;
+  Tensors cotangents;
   if (calls_bare(*back.program)) {
-    LinearCallParams q{back.program, std::make_shared<const TensorFunction>(function),
-                       back.captures.size(), residuals};
-    given = bind_n(op.primitive, make_params(std::move(q)), operands);
+    LinearCallParams q{back.program,
+                       std::make_shared<const TensorFunction>(body_as_transpose(p, known, moves)),
+                       back.captures.size(), known};
+    cotangents = bind_n(op.primitive, make_params(std::move(q)), operands);
   } else {
-    given = internal::apply(*back.program, operands);
+    cotangents = internal::apply(*back.program, operands);
   }
-  Tensors out(p.first());
-  append(out, placed(gives, given));
+  Tensors out(p.first_x());
+  append(out, placed(moves, cotangents));
   return out;
 }
 
@@ -118,14 +129,14 @@ Batched linear_call_batch(const Op& op, TensorSpan x, std::span<const int> axes,
   Closed body = batched_body("linear_call", *p.body, x, axes, size, mask);
   const std::size_t inner = p.residuals;
   Types types = element_types(x.subspan(p.captures, inner), axes.subspan(p.captures, inner));
-  std::vector<int> rule_axes = between(axes, p.captures, p.first());
+  std::vector<int> rule_axes = between(axes, p.captures, p.first_x());
   for (const Type& t : p.body->output_types()) {
     types.push_back(tangent_type(t));
     rule_axes.push_back(0);
   }
   const bool masked = mask.has_value();
   TensorFunction batched = batched_function("linear_call", *p.transpose, types, rule_axes, size,
-                                            masked, tail(axes, p.first()));
+                                            masked, tail(axes, p.first_x()));
   auto transpose =
       std::make_shared<const TensorFunction>([batched, inner, masked](TensorSpan leaves) {
         Tensors in = head(leaves, inner);
@@ -135,7 +146,7 @@ Batched linear_call_batch(const Op& op, TensorSpan x, std::span<const int> axes,
       });
   const std::size_t captures = p.captures + body.captures.size();
   if (masked) {
-    operands.insert(nth(operands, p.first()), mask);
+    operands.insert(nth(operands, p.first_x()), mask);
     Program moved = *body.program;  // its mask comes last
     const auto last = moved.inputs.end() - 1;
     std::rotate(nth(moved.inputs, captures + inner), last, moved.inputs.end());

@@ -125,15 +125,16 @@ class Check {
             what_, i, e.primitive->name);
   }
 
-  /// What is now the one and now the other.
+  /// Joins what a value is on two ways to it: in two branches, before and after a step of a loop.
+  /// Zero is constant and linear. Throws TypeError, naming leaf `i` of `which`, for the other two
+  /// together: what adds a constant at times is not linear.
   Is either(Is a, Is b, const char* which, std::size_t i) const {
-    if (a == b) return a;
-    if (a != Is::linear && b != Is::linear) return Is::constant;
-    check(a != Is::constant && b != Is::constant,
-          "{}: {} {} is linear in the arguments at times, and at times a constant "
-          "that is not seen to be zero",
-          what_, which, i);
-    return Is::linear;
+    if (a == b || b == Is::zero) return a;
+    if (a == Is::zero) return b;
+    throw_type_error(
+        fmt::format("{}: {} {} is linear in the arguments at times, and at times a "
+                    "constant that is not seen to be zero",
+                    what_, which, i));
   }
 
   const char* what_;

@@ -44,9 +44,11 @@ bool file::fits(const Tensor& x, const Type& type) {
 
 namespace {
 
+/// Throws TypeError unless there is an argument of its type for each input of the program.
 void require_fit(const detail::LoadedProgram& program, std::span<const Tensor> arguments) {
   const std::vector<Type>& wanted = program.inputs;
-  if (std::ranges::equal(arguments, wanted, file::fits)) return;  // before types become texts
+  // Every call comes here: the texts of errors are made only for arguments that do not fit.
+  if (std::ranges::equal(arguments, wanted, file::fits)) return;
   check(arguments.size() == wanted.size(), "the saved program takes {} arguments {}, {} came",
         wanted.size(), to_string(wanted), arguments.size());
   for (std::size_t i = 0; i < wanted.size(); ++i)

@@ -273,20 +273,23 @@ std::shared_ptr<detail::LoadedProgram> loaded(std::vector<Type> inputs, run::Pro
 
 }  // namespace
 
-static std::shared_ptr<detail::LoadedProgram> loaded(imported::Imported imported,
-                                                     const std::string& name, const Place& place) {
+/// Returns a program of another library, with what only those have: FFI handlers, weights, names of
+/// arguments and results, sizes that are open in the module itself, a derivative beside it.
+static std::shared_ptr<detail::LoadedProgram> loaded_imported(imported::Imported read,
+                                                              const std::string& name,
+                                                              const Place& place) {
   run::ProgramModule module;
-  module.text = std::move(imported.text);
-  module.results = std::move(imported.outputs);
-  module.sites = std::move(imported.sites);
-  module.parameters = std::move(imported.parameters);
-  auto program = loaded(std::move(imported.inputs), std::move(module), {}, name, place);
-  program->handlers = std::move(imported.handlers);
-  program->weights = std::move(imported.weights);
-  program->input_names = std::move(imported.input_names);
-  program->output_names = std::move(imported.output_names);
-  program->open = imported.open;
-  if (imported.vjp) program->vjp = loaded(*imported.vjp, name, place);
+  module.text = std::move(read.text);
+  module.results = std::move(read.outputs);
+  module.sites = std::move(read.sites);
+  module.parameters = std::move(read.parameters);
+  auto program = loaded(std::move(read.inputs), std::move(module), {}, name, place);
+  program->handlers = std::move(read.handlers);
+  program->weights = std::move(read.weights);
+  program->input_names = std::move(read.input_names);
+  program->output_names = std::move(read.output_names);
+  program->open = read.open;
+  if (read.vjp) program->vjp = loaded_imported(*read.vjp, name, place);
   return program;
 }
 
@@ -356,7 +359,8 @@ std::shared_ptr<const detail::LoadedProgram> file::instance_for(
 Loaded load_text(std::string_view text, const std::string& name, const LoadOptions& options,
                  Place place) {
   if (!text.starts_with(first_words))
-    return Loaded(loaded(imported::reader_for(name).read(text, name, options.entry), name, place));
+    return Loaded(
+        loaded_imported(imported::reader_for(name).read(text, name, options.entry), name, place));
   if (!options.entry.empty() && options.entry != "main")
     refuse(ErrorCode::not_found, name,
            fmt::format("it has no function '{}': what is saved is one function", options.entry));
