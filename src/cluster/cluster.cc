@@ -1,6 +1,7 @@
 // The one cluster of the process, and what may be asked of it also where none is joined.
 #include "cluster/cluster.h"
 
+#include <postern/error.h>
 #include <postern/sharding.h>
 
 #include <atomic>
@@ -33,6 +34,32 @@ namespace {
 std::atomic<Cluster*> made{nullptr};
 std::atomic<Join*> join_of{nullptr};
 
+/// Of a Postern that was built without the package.
+class Alone final : public Cluster {
+ public:
+  Alone() : Cluster(nullptr) {}
+  std::uint64_t claim(const WatchedFor&) override { refuse(); }
+  std::uint64_t meet(const Meeting&) override { refuse(); }
+  void came_to_end(std::uint64_t, std::size_t) override {}
+  void ended_well(std::uint64_t) noexcept override {}
+  void run_failed(std::uint64_t, const std::string&) noexcept override {}
+  bool has_failed(std::uint64_t) override { return false; }
+  std::string waiting() const override { return {}; }
+  Store& store() override { refuse(); }
+  void say_count(std::uint64_t, std::int64_t) noexcept override {}
+  std::vector<std::int64_t> counts_of(std::uint64_t) override { return {}; }
+  std::vector<std::string> gather_on_first(const std::string&, const std::string& mine,
+                                           std::chrono::milliseconds) override {
+    return {mine};
+  }
+
+ private:
+  [[noreturn]] static void refuse() {
+    cluster_access.join(true);
+    throw Error(ErrorCode::internal, "collectives over processes: their package came too late");
+  }
+};
+
 /// Null where this process is alone, as far as is known.
 Cluster* of_several() {
   Cluster* const c = Cluster::joined();
@@ -47,7 +74,9 @@ Join* join_of_package() { return join_of.load(); }
 Cluster& Cluster::get() {
   // Never destroyed: runs may end after main.
   static Cluster* const cluster = [] {
-    Cluster* const c = cluster_access.join()(open_transport());
+    const Transport* const transport = open_transport();
+    Join* const join = cluster_access.join(transport != nullptr);
+    Cluster* const c = join ? join(transport) : new Alone;
     made.store(c, std::memory_order_release);
     return c;
   }();

@@ -108,7 +108,8 @@ POSTERN_API void set_join(Join* join);
 
 /// What joins. A room further down can open packages: `src/wiring.cc` names it.
 struct ClusterAccess {
-  Join* (*join)();  // throws PluginError
+  /// Null: Postern was built without. Throws PluginError where it is needed.
+  Join* (*join)(bool needed);
 };
 extern const ClusterAccess cluster_access;
 /// Returns what the package has set, or null.

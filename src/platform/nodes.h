@@ -18,8 +18,8 @@ struct Nodes {
   std::vector<pjrt::ClientOption> options() const;
 };
 
-/// Opens what joins a cluster. Throws PluginError where there is none.
-clusters::Join* join_of_cluster();
+/// Opens what joins a cluster; see ClusterAccess.
+clusters::Join* join_of_cluster(bool needed);
 
 /// Joins the cluster, whose processes are the nodes.
 Nodes nodes_of_cluster();
