@@ -1,5 +1,4 @@
 // A run over processes that is no program's: two rendezvous, for lengths and for bytes.
-
 #include <fmt/format.h>
 #include <postern/error.h>
 

@@ -96,6 +96,7 @@ JoinedCluster::JoinedCluster(const Transport* transport) : Cluster(transport) {
 /// Others are not to wait for what does not come any more.
 void JoinedCluster::before_end() {
   JoinedCluster* const c = made;
+  if (!c) return;  // the process ends while it joins
   const std::scoped_lock lock(c->guard_);
   if (std::exchange(c->left_, true)) return;
   if (Seat* const seat = c->machine_->seat(c->rank())) seat->process = 0;
