@@ -40,8 +40,8 @@ TEST(ErrorEnumsDeathTest, Options) {
     vmap([](Tensor v) { return call({.vmap = static_cast<VmapMethod>(9)}, v.type(), see, v); })(
         x());
   });
-  expect_refused("Memory 2",
-                 [] { call({.memory = static_cast<Memory>(2)}, x().type(), see, x()); });
+  expect_refused("Memory 3",
+                 [] { call({.memory = static_cast<Memory>(3)}, x().type(), see, x()); });
   expect_refused("TapMode 2",
                  [] { tap({.mode = static_cast<TapMode>(2)}, x(), [](View<const float>) {}); });
   expect_refused("Mode 99",
