@@ -74,8 +74,9 @@ Join* join_of_package() { return join_of.load(); }
 Cluster& Cluster::get() {
   // Never destroyed: runs may end after main.
   static Cluster* const cluster = [] {
+    // First the package, without which no transport may be opened: MPI ends with the process.
+    Join* const join = cluster_access.join(names_transport());
     const Transport* const transport = open_transport();
-    Join* const join = cluster_access.join(transport != nullptr);
     Cluster* const c = join ? join(transport) : new Alone;
     made.store(c, std::memory_order_release);
     return c;

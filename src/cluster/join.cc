@@ -88,6 +88,8 @@ std::chrono::milliseconds patience() {
   return chosen_patience;
 }
 
+bool names_transport() { return !wanted_library().empty(); }
+
 const Transport* open_transport() {
   const std::string name = wanted_library();
   const Transport* const transport = name.empty() ? nullptr : transport_of(name);
