@@ -20,7 +20,6 @@ struct RecordState {
   };
 
   static constexpr std::size_t most_arrays = 0xFFFF;            // of a zip file
-  static constexpr std::size_t zip_end = std::size_t{1} << 31;  // its sizes have 32 bits
 
   std::string path;
   std::size_t max_bytes;
@@ -93,7 +92,7 @@ struct RecordState {
       size += type.byte_size();
       arrays.push_back(host::npz_entry(host::metric_name(info, i), host::npy_header(type)));
     }
-    if (closed || size >= zip_end || bytes + size > max_bytes)
+    if (closed || bytes + size > max_bytes)
       return leave_out(std::string(info.name));
     for (const AnyView& leaf : leaves) data.push_back(host::npy_data(leaf));
     for (std::size_t i = 0; i < leaves.size(); ++i) arrays[i].data = data[i];
@@ -142,8 +141,6 @@ Record::Record(const std::string& file, const RecordOptions& options, Place plac
         file);
   state_->one = ends(".npy");
   state_->by_step = ends(".npz") && file.find("{step") != std::string::npos;
-  check(state_->one || state_->by_step || options.max_bytes < RecordState::zip_end,
-        "record: a .npz file holds less than 2 GiB, max_bytes is {}", options.max_bytes);
   if (!state_->by_step) {
     state_->failures.run("record",
                          [&] { state_->file = std::make_unique<host::NewFile>("record", file); });

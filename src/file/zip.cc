@@ -15,11 +15,16 @@ namespace postern::internal::host {
 
 namespace {
 
+constexpr std::uint64_t in_zip64 = 0xFFFFFFFF;  // in place of a number that needs 64 bits
+constexpr std::uint64_t files_in_zip64 = 0xFFFF;
+constexpr std::uint64_t version = 20, version_of_zip64 = 45;
+
 /// Little-endian numbers of an archive that is written.
 class ZipNumbers {
  public:
   ZipNumbers& u16(std::uint64_t v) { return put(v, 2); }
   ZipNumbers& u32(std::uint64_t v) { return put(v, 4); }
+  ZipNumbers& u64(std::uint64_t v) { return put(v, 8); }
   ZipNumbers& text(const std::string& t) {
     bytes_ += t;
     return *this;
@@ -34,14 +39,34 @@ class ZipNumbers {
   std::string bytes_;
 };
 
+/// What the two headers of a file have in common: version, flags (names are UTF-8), method
+/// (stored), time, date (1980-01-01), checksum, sizes, lengths of the name and of ZIP64's field.
+std::string common_header(const ZipFile& file, std::uint64_t crc, std::uint64_t size, bool large,
+                          const std::string& extra) {
+  const std::uint64_t shown = large ? in_zip64 : size;
+  ZipNumbers header;
+  header.u16(extra.empty() ? version : version_of_zip64).u16(1 << 11).u16(0).u16(0).u16(33);
+  header.u32(crc).u32(shown).u32(shown).u16(file.name.size()).u16(extra.size());
+  return header.str();
+}
+
+/// Returns ZIP64's field with these numbers; empty for none.
+std::string large_numbers(const std::vector<std::uint64_t>& numbers) {
+  if (numbers.empty()) return {};
+  ZipNumbers field;
+  field.u16(1).u16(8 * numbers.size());
+  for (const std::uint64_t n : numbers) field.u64(n);
+  return field.str();
+}
+
 }  // namespace
 
 // A ZIP archive of files that are stored as they are, not compressed. Writes for each a local
 // header, its head and its data; then the central directory, which repeats the headers with where
-// each file begins; then the record that says where the directory is. Sizes and places have 32 bits
-// and there is no ZIP64 record, so the caller keeps the archive below 4 GiB. Throws what writing to
-// `to` does.
-void write_zip(NewFile& to, const std::vector<ZipFile>& files) {
+// each file begins; then the record that says where the directory is. Numbers have 32 bits there,
+// that of the files 16; those that do not fit stand with 64 in fields and a record of ZIP64
+// (APPNOTE 6.3.10, 4.3.14 and 4.5.3).
+void write_zip(NewFile& to, const std::vector<ZipFile>& files, const ZipShort& fits) {
   std::uint64_t at = 0;
   auto write = [&](const void* data, std::size_t size) {
     to.write({static_cast<const char*>(data), size});
@@ -52,49 +77,49 @@ void write_zip(NewFile& to, const std::vector<ZipFile>& files) {
     const std::uint64_t size = f.head.size() + f.data.size();
     uLong crc = crc32_z(0, reinterpret_cast<const Bytef*>(f.head.data()), f.head.size());
     crc = crc32_z(crc, reinterpret_cast<const Bytef*>(f.data.data()), f.data.size());
-    // Version, flags (names are UTF-8), method (stored), time, date (1980-01-01), checksum, sizes,
-    // lengths.
-    const std::string common = ZipNumbers()
-                                   .u16(20)
-                                   .u16(1 << 11)
-                                   .u16(0)
-                                   .u16(0)
-                                   .u16(33)
-                                   .u32(crc)
-                                   .u32(size)
-                                   .u32(size)
-                                   .u16(f.name.size())
-                                   .u16(0)
-                                   .str();
+    const bool large = size > fits.bytes, far = at > fits.bytes;
+    std::vector<std::uint64_t> numbers;
+    if (large) numbers = {size, size};
+    const std::string sizes = large_numbers(numbers);
+    if (far) numbers.push_back(at);
+    const std::string sizes_and_place = large_numbers(numbers);
     directory += ZipNumbers()
                      .u32(0x02014b50)
-                     .u16(20)
-                     .text(common)
-                     .u16(0)
+                     .u16(version)
+                     .text(common_header(f, crc, size, large, sizes_and_place))
+                     .u16(0)  // comment, disk, attributes
                      .u16(0)
                      .u16(0)
                      .u32(0)
-                     .u32(at)
+                     .u32(far ? in_zip64 : at)
                      .text(f.name)
+                     .text(sizes_and_place)
                      .str();
-    const std::string local = ZipNumbers().u32(0x04034b50).text(common).text(f.name).str();
+    const std::string local = ZipNumbers()
+                                  .u32(0x04034b50)
+                                  .text(common_header(f, crc, size, large, sizes))
+                                  .text(f.name)
+                                  .text(sizes)
+                                  .str();
     write(local.data(), local.size());
     write(f.head.data(), f.head.size());
     write(f.data.data(), f.data.size());
   }
   const std::uint64_t start = at;
   write(directory.data(), directory.size());
-  const std::string end = ZipNumbers()
-                              .u32(0x06054b50)
-                              .u16(0)
-                              .u16(0)
-                              .u16(files.size())
-                              .u16(files.size())
-                              .u32(directory.size())
-                              .u32(start)
-                              .u16(0)
-                              .str();
-  write(end.data(), end.size());
+  ZipNumbers end;
+  const bool many = files.size() > fits.files;
+  const bool far = start > fits.bytes || directory.size() > fits.bytes;
+  if (many || far) {
+    const std::uint64_t record = at, rest_of_record = 44;
+    end.u32(0x06064b50).u64(rest_of_record).u16(version_of_zip64).u16(version_of_zip64);
+    end.u32(0).u32(0).u64(files.size()).u64(files.size()).u64(directory.size()).u64(start);
+    end.u32(0x07064b50).u32(0).u64(record).u32(1);
+  }
+  const std::uint64_t count = many ? files_in_zip64 : files.size();
+  end.u32(0x06054b50).u16(0).u16(0).u16(count).u16(count);
+  end.u32(far ? in_zip64 : directory.size()).u32(far ? in_zip64 : start).u16(0);
+  write(end.str().data(), end.str().size());
 }
 
 namespace {
@@ -140,7 +165,7 @@ ZipDirectory directory_of(const ZipBytes& archive) {
     const std::uint64_t at = archive.size() - back;
     if (archive.number(at, 4) != 0x06054b50) continue;
     ZipDirectory found{archive.number(at + 16, 4), archive.number(at + 10, 2)};
-    const bool large = found.begin == 0xFFFFFFFF || found.files == 0xFFFF;
+    const bool large = found.begin == in_zip64 || found.files == files_in_zip64;
     if (large && at >= locator_size && archive.number(at - locator_size, 4) == 0x07064b50) {
       const std::uint64_t record = archive.number(at - locator_size + 8, 8);
       if (archive.number(record, 4) != 0x06064b50) refuse_archive("the archive's end is damaged");
@@ -165,7 +190,7 @@ void read_large(const ZipBytes& extra, ZipEntry& entry) {
     if (extra.number(at, 2) != 1) continue;
     std::uint64_t next = at + 4;
     for (std::uint64_t* const field : {&entry.size, &entry.packed, &entry.begin})
-      if (*field == 0xFFFFFFFF) {
+      if (*field == in_zip64) {
         *field = extra.number(next, 8);
         next += 8;
       }

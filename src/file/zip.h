@@ -3,6 +3,7 @@
 #include <postern/detail/api.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
@@ -19,9 +20,14 @@ struct ZipFile {
   std::string head;
   std::span<const std::byte> data;
 };
-/// Writes an archive of these, stored as they are. The caller keeps it below 4 GiB and 65536 files.
-/// Throws what writing to `to` does.
-POSTERN_API void write_zip(NewFile& to, const std::vector<ZipFile>& files);
+/// The largest numbers for which an archive has short fields; all others are as ZIP64 has them.
+struct ZipShort {
+  std::uint64_t bytes = 0xFFFFFFFE, files = 0xFFFE;
+};
+/// Writes an archive of these, stored as they are. Names have at most 65535 bytes. Throws what
+/// writing to `to` does.
+POSTERN_API void write_zip(NewFile& to, const std::vector<ZipFile>& files,
+                           const ZipShort& fits = {});
 
 /// Calls `with` for each file of the archive, in the order of its directory: files that are stored
 /// or deflated, also with 64-bit sizes. Nothing in the archive is believed: it takes no more memory

@@ -2,6 +2,7 @@
 #include <postern/npy.h>
 
 #include "file/file_test.h"
+#include "file/zip.h"
 
 namespace postern::test {
 namespace {
@@ -40,6 +41,32 @@ TEST(Npy, DtypesThatNumPyLacksAreWidened) {
   const std::byte two[4]{};
   const std::int64_t dims[] = {2};
   expect_error<TypeError>([&] { npy_bytes(AnyView(DType::bf16, two, dims, 1, 2)); }, {"bf16[2]"});
+}
+
+// What does not fit into 32 bits (16 for the number of files), with smaller limits: each number
+// that can be too large is, alone and with the others, and another reader takes the archives too.
+TEST(Npy, ArchivesWithLargeNumbersAreZip64) {
+  using namespace internal::host;
+  const TemporaryFolder folder;
+  const std::string file = folder.path() + "/x.zip", large(300, 'x');
+  const std::vector<ZipFile> files{{"small", "ab", {}},
+                                   {"large", "head ", std::as_bytes(std::span(large))},
+                                   {"behind", "cd", {}}};
+  for (const ZipShort fits :
+       {ZipShort{}, ZipShort{.bytes = 400}, ZipShort{.bytes = 200}, ZipShort{.bytes = 0},
+        ZipShort{.files = 2}, ZipShort{.bytes = 0, .files = 0}}) {
+    SCOPED_TRACE(fmt::format("{} bytes, {} files", fits.bytes, fits.files));
+    NewFile out("test", file);
+    write_zip(out, files, fits);
+    out.finish();
+    std::vector<std::pair<std::string, std::string>> back;
+    read_zip(contents(file), [&](const std::string& name, std::string_view data) {
+      back.emplace_back(name, data);
+    });
+    EXPECT_EQ(back, (std::vector<std::pair<std::string, std::string>>{
+                        {"small", "ab"}, {"large", "head " + large}, {"behind", "cd"}}));
+    EXPECT_EQ(std::system(("/usr/bin/python3 -m zipfile -t " + file + " >/dev/null").c_str()), 0);
+  }
 }
 
 TEST(Npy, ManyArraysKeepNamesAndOrder) {
