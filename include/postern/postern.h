@@ -31,7 +31,6 @@
 #include <postern/products.h>
 #include <postern/program.h>
 #include <postern/random.h>
-#include <postern/record.h>
 #include <postern/reduce.h>
 #include <postern/registry.h>
 #include <postern/run.h>
@@ -51,6 +50,7 @@
 #include <postern/view.h>
 #if __has_include(<postern/checkpoint.h>)  // packages that may be left out
 #include <postern/checkpoint.h>
+#include <postern/record.h>
 #endif
 #if __has_include(<postern/listen.h>)
 #include <postern/listen.h>

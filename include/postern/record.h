@@ -12,7 +12,7 @@
 
 namespace postern {
 
-namespace internal::host {
+namespace internal::recordings {
 class Recording;
 }
 
@@ -20,7 +20,7 @@ class Recording;
 /// they start; not those that host functions start. Recordings do not nest.
 class Taping {
  public:
-  POSTERN_API Taping(std::shared_ptr<internal::host::Recording> recording,
+  POSTERN_API Taping(std::shared_ptr<internal::recordings::Recording> recording,
                      std::filesystem::path file);
   /// Ends it. A recording that was not closed is written; why that fails is then a line in the log.
   POSTERN_API ~Taping();
@@ -31,10 +31,10 @@ class Taping {
   /// it. Throws Error(unavailable) when the file cannot be written.
   POSTERN_API void close();
 
-  const std::shared_ptr<internal::host::Recording>& internal() const { return recording_; }
+  const std::shared_ptr<internal::recordings::Recording>& internal() const { return recording_; }
 
  private:
-  std::shared_ptr<internal::host::Recording> recording_;
+  std::shared_ptr<internal::recordings::Recording> recording_;
   std::filesystem::path file_;
 };
 

@@ -106,7 +106,7 @@ Json tensors_of(const Snapshot& snapshot) {
   return tensors;
 }
 
-Json json_of_mark(const host::RecordingMark& mark) {
+Json json_of_mark(const recordings::RecordingMark& mark) {
   const auto& [recording, run, sites] = mark;
   Json calls_of = Json::array();
   for (const auto& [site, device, element, calls] : sites)
@@ -114,8 +114,8 @@ Json json_of_mark(const host::RecordingMark& mark) {
   return {{"name", recording}, {"run", run}, {"sites", std::move(calls_of)}};
 }
 
-host::RecordingMark mark_from(const Json& json) {
-  host::RecordingMark out{
+recordings::RecordingMark mark_from(const Json& json) {
+  recordings::RecordingMark out{
       json.at("name").get<std::string>(), file::exactly<std::uint64_t>(json.at("run")), {}};
   for (const Json& s : json.at("sites"))
     out.sites.push_back({file::exactly<std::int64_t>(s.at(0)), file::exactly<int>(s.at(1)),
@@ -143,22 +143,20 @@ void sync_folder(const fs::path& folder) {
 
 void write_manifest(const fs::path& file, const Json& json) {
   const std::string body = file::text_of(json, "checkpoint: a name");
-  host::write_text_file("checkpoint", file.string(),
-                        fmt::format("{}{}\n{}", manifest_line, digest(body), body));
+  host::write_text_file("checkpoint", file.string(), sealed(manifest_line, body));
   sync_folder(file.parent_path());
 }
 
 Json read_manifest(const fs::path& file) {
   const std::string text = host::read_file("checkpoint", file.string());
-  constexpr std::size_t sum = manifest_line.size(), body = sum + 33;
   if (!text.starts_with("postern checkpoint "))
     refuse_at(ErrorCode::data_loss, file, "it is no manifest");
   if (!text.starts_with(manifest_line))
     refuse_at(ErrorCode::unimplemented, file, "it is of another version of Postern");
-  if (text.size() < body || text[body - 1] != '\n' ||
-      text.substr(sum, 32) != digest(std::string_view(text).substr(body)))
+  const std::optional<std::string_view> body = unsealed(text, manifest_line.size());
+  if (!body)
     refuse_at(ErrorCode::data_loss, file, "its checksum does not fit: it was changed or cut short");
-  return Json::parse(std::string_view(text).substr(body));
+  return Json::parse(*body);
 }
 
 fs::path checkpoint_path(const fs::path& folder, std::uint64_t number) {

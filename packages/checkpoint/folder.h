@@ -19,7 +19,7 @@
 #include <string_view>
 #include <vector>
 
-#include "spi.h"
+#include "journal.h"
 
 namespace postern::internal::checkpoints {
 
@@ -55,7 +55,7 @@ struct Snapshot {
   std::vector<std::pair<std::string, Type>> wholes;
   std::vector<CheckpointPart> parts;
   host::SavedStates states;
-  std::optional<host::RecordingMark> recording = {};  // where its run was, for resume()
+  std::optional<recordings::RecordingMark> recording = {};  // where its run was, for resume()
   std::optional<Together> together = {};
 };
 
@@ -75,7 +75,7 @@ struct StoredCheckpoint {
   std::vector<Whole> tensors;
   struct OfProcess {
     host::SavedStates states;
-    std::optional<host::RecordingMark> recording = {};
+    std::optional<recordings::RecordingMark> recording = {};
   };
   std::vector<OfProcess> processes;  // by rank
 };

@@ -178,7 +178,7 @@ void CheckpointState::see(const TapInfo& info, std::span<const AnyView> leaves) 
                                       *firing, info.name, info.place.line),
                           options.patience};
   snapshot->states = host::save_states();
-  snapshot->recording = host::recording_mark();
+  snapshot->recording = recordings::recording_mark();
   if (!snapshot->states.empty() && host::in_delivery())
     throw Error(ErrorCode::failed_precondition,
                 "checkpoint: states are registered, and an asynchronous tap comes too late to see "

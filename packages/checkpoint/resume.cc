@@ -214,9 +214,9 @@ std::vector<Tensor> restore(const FoundCheckpoint& checkpoint,
 }
 
 void resume_recording(const FoundCheckpoint* checkpoint, const Taping& recording) {
-  std::optional<host::RecordingMark> mark;
+  std::optional<recordings::RecordingMark> mark;
   if (checkpoint) mark = of_this_process(checkpoint->stored).recording;
-  host::resume_recording(recording, checkpoint != nullptr, mark);
+  recordings::resume_recording(recording, checkpoint != nullptr, mark);
 }
 
 bool ShapedByNames::has(const std::string& path) const {

@@ -2,7 +2,9 @@
 #pragma once
 #include <fmt/format.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -27,6 +29,20 @@ inline std::string digest(std::string_view text) {
     second = fnv_1a(c, second);
   }
   return fmt::format("{:016x}{:016x}", first, second);
+}
+
+/// Returns the text of a file: its head, which says what it is, then a line with the digest of the
+/// body, then the body.
+inline std::string sealed(std::string_view head, std::string_view body) {
+  return fmt::format("{}{}\n{}", head, digest(body), body);
+}
+/// Returns the body of such a text behind a head of so many bytes; none: it was changed or cut.
+inline std::optional<std::string_view> unsealed(std::string_view text, std::size_t head) {
+  constexpr std::size_t digits = 32;
+  if (text.size() <= head + digits || text[head + digits] != '\n') return {};
+  const std::string_view body = text.substr(head + digits + 1);
+  if (text.substr(head, digits) != digest(body)) return {};
+  return body;
 }
 
 }  // namespace postern::internal

@@ -238,8 +238,8 @@ std::string saved_text(const Lowered& program, const SaveOptions& options, Place
   } else {
     body = body_of(program, options, false);
   }
-  return fmt::format("{}{}, postern {}\n{}{}\n{}", first_words, own, version, checksum_words,
-                     digest(body), body);
+  return sealed(fmt::format("{}{}, postern {}\n{}", first_words, own, version, checksum_words),
+                body);
 }
 
 void save(const std::filesystem::path& file, const Lowered& program, const SaveOptions& options,

@@ -9,7 +9,7 @@
 #include "host/call_handle.h"
 #include "host/enter.h"
 #include "host/pending.h"
-#include "host/recording.h"
+#include "host/run_observer.h"
 #include "host/spin.h"
 #include "host/waits.h"
 
@@ -56,8 +56,7 @@ bool PendingCalls::wait(RunState& run, const HostSite& site, void* const* data, 
   const auto found = handles_.find(number);
   if (found == handles_.end()) {
     std::string text = unknown(number);
-    if (run.recording && run.recording->is_resumed())
-      text += "; a run that ended between the start of a call and its wait cannot be resumed";
+    if (run.observer) text += run.observer->about_lost_calls();
     lock.unlock();
     run.fail(ErrorCode::failed_precondition, site, device, std::make_exception_ptr(TypeError(text)),
              text);

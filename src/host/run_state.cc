@@ -479,7 +479,7 @@ void RunState::reset() {
   outcome_.store(Outcome::running, std::memory_order_relaxed);
   never_waits.store(false, std::memory_order_relaxed);
   started = 0;
-  recording = nullptr;
+  observer = nullptr;
   context = nullptr;
   sink = nullptr;
   deadline = Clock::time_point::max();

@@ -27,7 +27,7 @@ enum class Outcome : std::uint8_t { running, done, failed, cancelled, stopped };
 class ResidualStores;
 class PendingCalls;
 class RunState;
-class Recording;
+class RunObserver;
 
 /// What the undelivered invocations of one run need after it has ended. Its StopState is what their
 /// StopToken and end_run see.
@@ -61,9 +61,9 @@ class RunState : public detail::StopState {
   std::ostream* sink = nullptr;
   FloatState floats = FloatState::now();  // of the thread that asked for it
   Clock::time_point deadline = Clock::time_point::max();
-  Turns turns;                           // of a run on several devices
-  std::shared_ptr<Recording> recording;  // where its invocations are recorded, or come from
-  std::uint64_t recorded_run = 0;        // its number there
+  Turns turns;                            // of a run on several devices
+  std::shared_ptr<RunObserver> observer;  // stands at its invocations; null: nobody
+  std::uint64_t observed_run = 0;         // its number there
 
   std::uint64_t started = 0;   // of Runtime::add_started, if it has one; set before others see it
   std::uint64_t lane_run = 0;  // its number on its lane, if it has one
@@ -113,8 +113,8 @@ class RunState : public detail::StopState {
   /// Prepares a run on several devices: what they write down is apart.
   void expect(std::span<const int> devices);
 
-  /// Returns whether it asks for something at each invocation, as a recording and a deadline do.
-  bool is_special() const { return recording || deadline != Clock::time_point::max(); }
+  /// Returns whether it asks for something at each invocation, as an observer and a deadline do.
+  bool is_special() const { return observer || deadline != Clock::time_point::max(); }
 
   int device_of(int ordinal) const {
     const auto i = static_cast<std::size_t>(ordinal - first_ordinal);

@@ -65,12 +65,12 @@ struct Stage {
 };
 
 extern const StageRow packed_stage, turn_stage, begin_stage, batch_stage, mask_stage, pass_stage,
-    repeat_stage, live_stage, recording_stage, every_stage, interval_stage, until_stage,
-    queue_stage, deadline_stage, overlap_stage, warn_after_stage, limit_stage;
+    repeat_stage, live_stage, observed_stage, every_stage, interval_stage, until_stage, queue_stage,
+    deadline_stage, overlap_stage, warn_after_stage, limit_stage;
 /// The order of the stages, from XLA to the function.
 inline constexpr const StageRow* all_stages[] = {
     &packed_stage, &turn_stage, &begin_stage, &batch_stage, &mask_stage, &pass_stage, &repeat_stage,
-    &live_stage, &recording_stage,
+    &live_stage, &observed_stage,
     // Each listener of a live hook has its own of these.
     &every_stage, &interval_stage, &until_stage, &queue_stage, &deadline_stage, &overlap_stage,
     &warn_after_stage, &limit_stage};

@@ -14,9 +14,9 @@
 #include "host/enter.h"
 #include "host/live.h"
 #include "host/pending.h"
-#include "host/recording.h"
 #include "host/registry.h"
 #include "host/run_end.h"
+#include "host/run_observer.h"
 #include "host/timeline.h"
 #include "run/array.h"
 #include "run/compiled.h"
@@ -74,9 +74,9 @@ void InterpretedRun::begin() {
   if (number == 0) number = Runtime::get().next_run();
   set_of_processes(sites_->of_processes);
   if (host::in_delivery()) never_waits = true;
-  if (!recording) recording = host::current_recording();
-  if (recording) recorded_run = recording->begin_run(sites_->text());
-  if ((sites_->named || own_functions) && host::enters_functions(recording)) {
+  if (!observer) observer = host::current_observer();
+  if (observer) observed_run = observer->begin_run(sites_->text());
+  if ((sites_->named || own_functions) && (!observer || observer->enters_functions())) {
     auto served = std::make_shared<InterpretedSites>(*sites_);
     served->list = host::resolve_names(sites_->list, own_functions.get());
     sites_ = std::move(served);
@@ -143,7 +143,7 @@ void InterpretedRun::run_part(const CompiledProgram& program,
   part->sink = sink;
   part->floats = floats;
   part->deadline = deadline;
-  part->recording = recording;
+  part->observer = observer;
   part->own_functions = own_functions;
   {
     std::scoped_lock lock(parts_guard_);
@@ -272,7 +272,7 @@ Tensors invoke_now(const Primitive& primitive, const ParamsPtr& params, TensorSp
       alone->sink = run->sink;
       alone->floats = run->floats;
       alone->deadline = run->deadline;
-      alone->recording = run->recording;
+      alone->observer = run->observer;
       alone->own_functions = run->own_functions;
       alone->share_calls(*run);
     } else if (spec->role != SiteSpec::Role::whole) {

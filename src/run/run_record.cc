@@ -1,7 +1,7 @@
 // The life of a run.
 //
 // begin() readies a record: its number, its sites, the functions that sites named so far are served
-// by, the recording. XLA has the record while it executes, so a handler finds the run that it is
+// by, the observer. XLA has the record while it executes, so a handler finds the run that it is
 // called for. finish() ends it: at once if every device is ready, else the record keeps itself
 // alive until XLA's last completion, and until the functions that it started have returned. The end
 // leaves the lane, if leave_early() has not, and lets go of the program, which who ran it may still
@@ -14,9 +14,9 @@
 #include "core/log.h"
 #include "host/executor.h"
 #include "host/handler.h"
-#include "host/recording.h"
 #include "host/registry.h"
 #include "host/run_end.h"
+#include "host/run_observer.h"
 #include "host/sanitizer.h"
 #include "host/spin.h"
 #include "host/unobserved.h"
@@ -97,10 +97,11 @@ void RunRecord::prepare(std::shared_ptr<const CompiledProgram> program) {
   site_count = program->sites_.size();
   set_of_processes(program->of_processes_);
   queues_work_ = program->queues_work_;
-  if (!recording) recording = host::current_recording();
-  if (recording) recorded_run = recording->begin_run(module_->text);
+  if (!observer) observer = host::current_observer();
+  if (observer) observed_run = observer->begin_run(module_->text);
   const auto own = std::exchange(own_functions, nullptr);
-  if ((program->named_ || own) && host::enters_functions(recording)) {  // it has sites of its own
+  if ((program->named_ || own) &&
+      (!observer || observer->enters_functions())) {  // it has sites of its own
     struct Resolved {
       std::shared_ptr<const CompiledProgram> program;
       std::vector<host::HostSite> sites;

@@ -13,8 +13,8 @@
 #include "core/mutex.h"
 #include "host/executor.h"
 #include "host/limit.h"
-#include "host/recording.h"
 #include "host/run_end.h"
+#include "host/run_observer.h"
 #include "host/spin.h"
 #include "host/timeline.h"
 #include "host/unobserved.h"
@@ -181,7 +181,7 @@ std::shared_ptr<StartedRun> start_run(std::shared_ptr<RunState> state,
     if (site->live) run->live_hooks.push_back(site->live->number);
   run->record->context = options.context;
   run->record->sink = options.sink;
-  run->record->recording = host::current_recording();
+  run->record->observer = host::current_observer();
   const host::Nesting* nested = host::nesting();
   int depth = 0;
   if (nested) depth = nested->depth;

@@ -1,4 +1,4 @@
-// Live hooks: the program's own listener if it has one, which a recording takes for its tap, then
+// Live hooks: the program's own listener if it has one, which an observer takes for its tap, then
 // those that were turned on, in their order, each in the way that it was asked for.
 #include "host/live.h"
 
@@ -17,7 +17,7 @@ static bool enter_listener(const Invocation& i,
 static bool enter_listeners(const Stage& stage, Invocation& i) noexcept {
   Switch& hook = *i.site.spec->live;
   if (!i.site.enabled) {
-    const auto changed = i.run.recording ? nullptr : changed_own(i.site);
+    const auto changed = i.run.observer ? nullptr : changed_own(i.site);
     if (!(changed ? enter_listener(i, changed) : stage.next->enter(i))) return false;
   }
   const auto sites = sites_at(hook);

@@ -172,7 +172,7 @@ bool enter_site(const Driver& driver, RunState& run, const HostSite& site, void*
     const ContextScope scope(driver, staging.context());
     if (site.spec->memory != Memory::host)
       ok = enter_in_place(run, site, buffers, device, stream);
-    else if (site.fetched && !run.recording)
+    else if (site.fetched && !run.observer)
       ok = fetch_later(staging, run, site, buffers, device, stream);
     else if (staged = !run.stop.load(std::memory_order_relaxed); staged)
       ok = enter_on_copies(staging, run, site, buffers, device, stream);

@@ -1,30 +1,20 @@
 // Recordings as files: a line that says what they are, a checksum, and CBOR.
-#include "file/recording.h"
+#include "recording_file.h"
 
-#include "core/check.h"
-#include "core/described.h"
-#include "core/digest.h"
-#include "core/log.h"
-#include "core/value.h"
-#include "file/site_json.h"
-#include "host/text_file.h"
+#include <tuple>
 
-namespace postern::internal {
-
-/// In the order of the file, which has a list for each firing.
-template <>
-struct Described<RecordedFiring> {
-  using F = RecordedFiring;
-  static constexpr auto fields = std::tuple(
-      field("run", &F::run), field("site", &F::site), field("kind", &F::kind),
-      field("name", &F::name), field("device", &F::device), field("element", &F::element),
-      field("operands", &F::operands), field("types", &F::types), field("values", &F::values),
-      field("failure", &F::failure), field("ended", &F::ended));
-};
-
-namespace file {
+namespace postern::internal::recordings {
 
 namespace {
+
+using file::exactly, file::parse_type;
+
+/// The members in the order of the file, which has a list for each firing.
+constexpr auto members = [] {
+  using F = RecordedFiring;
+  return std::tuple(&F::run, &F::site, &F::kind, &F::name, &F::device, &F::element, &F::operands,
+                    &F::types, &F::values, &F::failure, &F::ended);
+}();
 
 template <class T>
 CborJson cbor_of(const T& v) {
@@ -56,22 +46,20 @@ void read_cbor(const CborJson& json, std::vector<std::string>& values) {
 
 CborJson json_of(const RecordedFiring& firing) {
   CborJson out = CborJson::array();
-  for_each_field<RecordedFiring>(
-      [&](const auto& each) { out.push_back(cbor_of(firing.*each.member)); });
+  std::apply([&](auto... member) { (out.push_back(cbor_of(firing.*member)), ...); }, members);
   return out;
 }
 
 RecordedFiring firing_from(const CborJson& j) {
   RecordedFiring f;
   std::size_t next = 0;
-  for_each_field<RecordedFiring>(
-      [&](const auto& each) { read_cbor(j.at(next++), f.*each.member); });
+  std::apply([&](auto... member) { (read_cbor(j.at(next++), f.*member), ...); }, members);
   const bool gave_nothing = f.values.empty() && (!f.failure.empty() || f.ended);
   bool fits = gave_nothing || f.values.size() == f.types.size();
   for (std::size_t i = 0; i < f.values.size() && fits; ++i) {
     fits = f.values[i].size() == f.types[i].byte_size();
     if (f.types[i].dtype == DType::pred)
-      detail::make_booleans(f.values[i].data(), f.values[i].size());
+      for (char& byte : f.values[i]) byte = byte != 0;  // any other value would be no bool
   }
   if (!fits)
     throw Error(ErrorCode::invalid_argument,
@@ -111,25 +99,23 @@ bool is_plain_cbor(std::string_view body) {
   return body.empty();
 }
 
-}  // namespace file
-
-}  // namespace postern::internal
+}  // namespace postern::internal::recordings
 
 namespace postern {
 using namespace internal;
 
 namespace {
 
-using file::CborJson;
+using namespace recordings;
 
 constexpr std::string_view recording_line = "postern recording 1\n";
 
-std::string file_text(const host::Recording& recording) {
+std::string file_text(const NewRecording& recording) {
   CborJson firings = CborJson::array();
-  for (const RecordedFiring& f : recording.firings()) firings.push_back(file::json_of(f));
+  for (const RecordedFiring& f : recording.firings()) firings.push_back(json_of(f));
   std::string body;
   CborJson::to_cbor({{"programs", recording.programs()}, {"firings", firings}}, body);
-  return fmt::format("{}{}\n{}", recording_line, digest(body), body);
+  return sealed(recording_line, body);
 }
 
 struct Contents {
@@ -137,9 +123,9 @@ struct Contents {
   std::vector<RecordedFiring> firings;
 };
 
-Contents contents_of(host::JournalPast past) {
+Contents contents_of(JournalPast past) {
   Contents out{std::move(past.programs), {}};
-  for (host::JournalCall& c : past.calls) out.firings.push_back(std::move(c.call));
+  for (JournalCall& c : past.calls) out.firings.push_back(std::move(c.call));
   return out;
 }
 
@@ -147,17 +133,16 @@ Contents contents_of(host::JournalPast past) {
 // the CBOR are checked before a library parses it; then that each value has the bytes of its type.
 Contents contents_of(std::string_view text) {
   auto refuse = [](ErrorCode code, const char* why) { throw Error(code, why); };
-  const std::size_t sum = recording_line.size(), body = sum + 33;
   if (!text.starts_with(recording_line))
     refuse(ErrorCode::invalid_argument, "this is no recording of this version");
-  if (text.size() < body || text.substr(sum, 32) != digest(text.substr(body)))
-    refuse(ErrorCode::data_loss, "its checksum does not fit: it was changed or cut short");
-  if (!file::is_plain_cbor(text.substr(body)))
+  const std::optional<std::string_view> body = unsealed(text, recording_line.size());
+  if (!body) refuse(ErrorCode::data_loss, "its checksum does not fit: it was changed or cut short");
+  if (!is_plain_cbor(*body))
     refuse(ErrorCode::invalid_argument, "what it holds is no recording: it is cut or nested");
   Contents out;
-  const CborJson json = CborJson::from_cbor(text.substr(body));
+  const CborJson json = CborJson::from_cbor(*body);
   out.programs = json.at("programs").get<std::vector<std::string>>();
-  for (const CborJson& j : json.at("firings")) out.firings.push_back(file::firing_from(j));
+  for (const CborJson& j : json.at("firings")) out.firings.push_back(firing_from(j));
   return out;
 }
 
@@ -168,7 +153,7 @@ Contents read(const std::filesystem::path& path) {
     throw Error(code, fmt::format("replay: {}: {}", path.string(), why));
   };
   try {
-    if (file::is_journal(text)) return contents_of(file::read_journal(text).past);
+    if (is_journal(text)) return contents_of(read_journal(text).past);
     return contents_of(text);
   } catch (const CborJson::exception& e) {
     refuse(ErrorCode::invalid_argument, e.what());
@@ -180,20 +165,20 @@ Contents read(const std::filesystem::path& path) {
 
 }  // namespace
 
-Taping::Taping(std::shared_ptr<host::Recording> recording, std::filesystem::path file)
+Taping::Taping(std::shared_ptr<Recording> recording, std::filesystem::path file)
     : recording_(std::move(recording)), file_(std::move(file)) {
-  host::set_current_recording(recording_);
+  host::observe_runs(recording_);
 }
 Taping::Taping(Taping&& other) noexcept
     : recording_(std::move(other.recording_)), file_(std::move(other.file_)) {}
 
 void Taping::close() {
   if (!recording_) return;
-  host::set_current_recording(nullptr);
-  const std::shared_ptr<host::Recording> recording = std::move(recording_);
+  host::observe_runs(nullptr);
+  const std::shared_ptr<Recording> recording = std::move(recording_);
   recording->close();
-  if (recording->is_to_be_written())
-    host::write_text_file("record", file_.string(), file_text(*recording));
+  if (const auto* made = dynamic_cast<const NewRecording*>(recording.get()))
+    host::write_text_file("record", file_.string(), file_text(*made));
 }
 
 Taping::~Taping() {
@@ -205,15 +190,14 @@ Taping::~Taping() {
 }
 
 Taping record(const std::filesystem::path& file, const RecordingOptions& options) {
-  if (!options.resumable) return {std::make_shared<host::Recording>(), file};
-  return {std::make_shared<host::Journal>(file::journal_file(file)), file};
+  if (!options.resumable) return {std::make_shared<NewRecording>(), file};
+  return {std::make_shared<Journal>(file), file};
 }
 
 Taping replay(const std::filesystem::path& file) {
   Contents contents = read(file);
-  return {
-      std::make_shared<host::Recording>(std::move(contents.programs), std::move(contents.firings)),
-      file};
+  return {std::make_shared<Replay>(std::move(contents.programs), std::move(contents.firings)),
+          file};
 }
 
 std::vector<RecordedFiring> read_recording(const std::filesystem::path& file) {

@@ -2,9 +2,9 @@
 #pragma once
 #include <nlohmann/json.hpp>
 
-#include "host/journal.h"
+#include "journal.h"
 
-namespace postern::internal::file {
+namespace postern::internal::recordings {
 
 using CborJson = nlohmann::json;
 
@@ -22,13 +22,10 @@ bool is_plain_cbor(std::string_view body);
 bool is_journal(std::string_view text);
 struct ReadJournal {
   std::string name;
-  host::JournalPast past;
+  JournalPast past;
   std::size_t whole = 0;  // bytes, without a piece that is cut
 };
 /// Throws Error: data_loss if it was changed, invalid_argument.
 ReadJournal read_journal(std::string_view text);
 
-/// Throws Error: failed_precondition when another process has it, unavailable.
-std::unique_ptr<host::JournalFile> journal_file(const std::filesystem::path& file);
-
-}  // namespace postern::internal::file
+}  // namespace postern::internal::recordings

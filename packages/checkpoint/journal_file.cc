@@ -1,17 +1,12 @@
-// Journals on disk: calls are added by one write each, so that a kill cuts the last one at most.
+// Journals on disk.
 #include <zlib.h>
 
-#include <optional>
 #include <random>
 #include <utility>
 
-#include "core/check.h"
-#include "core/text.h"
-#include "file/append_file.h"
-#include "file/recording.h"
-#include "host/text_file.h"
+#include "recording_file.h"
 
-namespace postern::internal::file {
+namespace postern::internal::recordings {
 
 namespace fs = std::filesystem;
 
@@ -50,7 +45,7 @@ std::string piece_of(const CborJson& json) {
   return out + body;
 }
 
-CborJson json_of_call(const host::JournalCall& c) {
+CborJson json_of_call(const JournalCall& c) {
   const auto& [call, states] = c;
   CborJson of_states = CborJson::object();
   for (const auto& [name, bytes] : states)
@@ -59,61 +54,51 @@ CborJson json_of_call(const host::JournalCall& c) {
 }
 
 /// A run's program is a text, a call a list.
-void read_piece(const CborJson& json, host::JournalPast& out) {
+void read_piece(const CborJson& json, JournalPast& out) {
   if (json.is_string()) return out.programs.push_back(json.get<std::string>());
-  host::JournalCall c{firing_from(json.at(0)), {}};
+  JournalCall c{firing_from(json.at(0)), {}};
   for (const auto& [name, bytes] : json.at(1).items())
     c.states.emplace_back(name, std::string(bytes.get_binary().begin(), bytes.get_binary().end()));
   out.calls.push_back(std::move(c));
 }
 
-class File final : public host::JournalFile {
- public:
-  explicit File(const fs::path& file)
-      : path_(file), out_("record", file, host::AppendFile::Open::continued, "") {}
-
-  const std::string& name() const override { return name_; }
-
-  host::JournalPast past() override {
-    if (out_.is_empty()) return {};
-    const std::string text = host::read_file("resume", path_.string());
-    try {
-      if (!is_journal(text))
-        refuse(ErrorCode::invalid_argument,
-               "it is no recording that was made for resume, by this version");
-      ReadJournal read = read_journal(text);
-      name_ = std::move(read.name);
-      cut_to_ = read.whole;
-      return std::move(read.past);
-    } catch (const Error& e) {
-      throw Error(e.code(), fmt::format("resume: {}: {}", one_line(path_.string()), e.what()));
-    }
-  }
-  void start_anew() override {
-    std::random_device random;
-    name_.clear();
-    for (std::size_t i = 0; i < name_size / 8; ++i) name_ += fmt::format("{:08x}", random());
-    cut_to_.reset();
-    out_.cut_to(0);
-    out_.append(fmt::format("{}{}\n", journal_line, name_));
-  }
-  void begin_run(const std::string& program) override { append(program); }
-  void add(const host::JournalCall& call) override { append(json_of_call(call)); }
-
- private:
-  void append(const CborJson& json) {
-    const std::string piece = piece_of(json);
-    if (cut_to_) out_.cut_to(*std::exchange(cut_to_, std::nullopt));
-    out_.append(piece);
-  }
-
-  const fs::path path_;
-  host::AppendFile out_;
-  std::optional<std::size_t> cut_to_;  // before more is written
-  std::string name_;
-};
-
 }  // namespace
+
+JournalFile::JournalFile(const fs::path& file)
+    : path_(file), out_("record", file, host::AppendFile::Open::continued, "") {}
+
+JournalPast JournalFile::past() {
+  if (out_.is_empty()) return {};
+  const std::string text = host::read_file("resume", path_.string());
+  try {
+    if (!is_journal(text))
+      refuse(ErrorCode::invalid_argument,
+             "it is no recording that was made for resume, by this version");
+    ReadJournal read = read_journal(text);
+    name_ = std::move(read.name);
+    cut_to_ = read.whole;
+    return std::move(read.past);
+  } catch (const Error& e) {
+    throw Error(e.code(), fmt::format("resume: {}: {}", one_line(path_.string()), e.what()));
+  }
+}
+
+void JournalFile::start_anew() {
+  std::random_device random;
+  name_.clear();
+  for (std::size_t i = 0; i < name_size / 8; ++i) name_ += fmt::format("{:08x}", random());
+  cut_to_.reset();
+  out_.cut_to(0);
+  out_.append(fmt::format("{}{}\n", journal_line, name_));
+}
+
+void JournalFile::begin_run(const std::string& program) { append(piece_of(program)); }
+void JournalFile::add(const JournalCall& call) { append(piece_of(json_of_call(call))); }
+
+void JournalFile::append(const std::string& piece) {
+  if (cut_to_) out_.cut_to(*std::exchange(cut_to_, std::nullopt));
+  out_.append(piece);
+}
 
 bool is_journal(std::string_view text) { return text.starts_with(journal_line); }
 
@@ -145,8 +130,4 @@ ReadJournal read_journal(std::string_view text) try {
   refuse(ErrorCode::invalid_argument, e.what());
 }
 
-std::unique_ptr<host::JournalFile> journal_file(const fs::path& file) {
-  return std::make_unique<File>(file);
-}
-
-}  // namespace postern::internal::file
+}  // namespace postern::internal::recordings
