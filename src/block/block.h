@@ -57,7 +57,6 @@ extern const Primitive block_p;
 struct PartParams {
   static constexpr const char* what = "part";
   ProgramPtr body;
-  auto fields(Fields sink) const { return sink.field("body", body); }
 };
 extern const Primitive part_p;
 

@@ -304,7 +304,6 @@ ProgramPtr freeing(const Program& program, const Levels& inputs, KnownLevels& kn
 /// What stands for an offloaded loop until it is flattened into its program.
 struct ExpandedParams {
   ProgramPtr body;
-  auto fields(Fields sink) const { return sink.field("body", body); }
 };
 constexpr Primitive expanded_p{.name = "expanded", .transparent = true};
 

@@ -9,14 +9,16 @@
 
 namespace postern::internal {
 
-void FieldSink::operator()(const char* name, double value) { text(name, fmt::format("{}", value)); }
-void FieldSink::operator()(const char* name, const std::vector<int>& value) {
+void FieldSink::operator()(std::string_view name, double value) {
+  text(name, fmt::format("{}", value));
+}
+void FieldSink::operator()(std::string_view name, const std::vector<int>& value) {
   text(name, fmt::format("[{}]", fmt::join(value, ",")));
 }
-void FieldSink::operator()(const char* name, const std::vector<bool>& value) {
+void FieldSink::operator()(std::string_view name, const std::vector<bool>& value) {
   text(name, text_of(value));
 }
-void FieldSink::operator()(const char* name, const std::vector<std::string>& value) {
+void FieldSink::operator()(std::string_view name, const std::vector<std::string>& value) {
   text(name, fmt::format("[{}]", text_of(value)));
 }
 
@@ -48,15 +50,15 @@ namespace {
 
 struct Printer final : FieldSink {
   std::string out;
-  void text(const char* name, std::string_view value) override {
+  void text(std::string_view name, std::string_view value) override {
     if (!out.empty()) out += ", ";
     out += name;
     out += "=";
     out += one_line(value);
   }
-  void program(const char*, const ProgramPtr&) override {
+  void program(std::string_view, const ProgramPtr&) override {
   }  // to_string(Program) prints them below the equation
-  void identity(const char*, const void*) override {}
+  void identity(std::string_view, const void*) override {}
 };
 
 struct Keyer final : FieldSink {
@@ -64,24 +66,24 @@ struct Keyer final : FieldSink {
   std::string& key;
   // The name too: of fields that are left out where they are the default, one must not pass for
   // another.
-  void text(const char* name, std::string_view value) override {
+  void text(std::string_view name, std::string_view value) override {
     key += name;
     key += '=';
     key += std::to_string(value.size());
     key += ':';
     key += value;
   }
-  void hidden(const char* name, std::string_view value) override { text(name, value); }
-  void program(const char*, const ProgramPtr& value) override { append_key(key, *value); }
-  void identity(const char*, const void* value) override { key += fmt::format("@{}", value); }
+  void hidden(std::string_view name, std::string_view value) override { text(name, value); }
+  void program(std::string_view, const ProgramPtr& value) override { append_key(key, *value); }
+  void identity(std::string_view, const void* value) override { key += fmt::format("@{}", value); }
 };
 
 struct Collector final : FieldSink {
   std::vector<ProgramPtr> programs;
   bool wants_text() const override { return false; }
-  void text(const char*, std::string_view) override {}
-  void program(const char*, const ProgramPtr& value) override { programs.push_back(value); }
-  void identity(const char*, const void*) override {}
+  void text(std::string_view, std::string_view) override {}
+  void program(std::string_view, const ProgramPtr& value) override { programs.push_back(value); }
+  void identity(std::string_view, const void*) override {}
 };
 
 }  // namespace

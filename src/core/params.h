@@ -1,10 +1,16 @@
-// Parameters of an equation: small structs with one `fields`, from which print, hash and equality
-// derive. It tells every member, or says that it leaves one out; else the struct does not compile.
+// Parameters of an equation: small structs, from which print, hash and equality derive. `tell_all`
+// asks, in this order:
+//   `fields`      of a struct with a member that is hidden, left out, told only sometimes, by a
+//                 function, under another name or in another place, or that has no text, or with
+//                 more than 16. It tells every member, or leaves it out; else it does not compile.
+//   the struct    itself, where that says it all: each member by its name, as declared. A member
+//                 that is a struct is told by its own members, in its place.
 #pragma once
 #include <postern/attributes.h>
 #include <postern/detail/aggregate.h>
 #include <postern/type.h>
 
+#include <concepts>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -22,6 +28,11 @@ std::string text_of(const std::vector<std::string>& list);  // words as they are
 std::string kinds_of(const Attributes& attributes);
 std::string named_text(const std::string& name, const Attributes& attributes);  // "f{n = 1}"
 
+template <class S>
+concept IsPlainStruct = detail::is_aggregate_container<S> && !requires {
+  std::tuple_size<S>::value;  // std::array
+};
+
 struct Program;
 using ProgramPtr = std::shared_ptr<const Program>;
 
@@ -30,50 +41,58 @@ using ProgramPtr = std::shared_ptr<const Program>;
 class FieldSink {
  public:
   virtual ~FieldSink() = default;
-  virtual void text(const char* name, std::string_view value) = 0;  // already readable; exact
-  virtual void program(const char* name, const ProgramPtr& value) = 0;
-  virtual void identity(
-      const char* name,
-      const void* value) = 0;  // an object that is equal only to itself; never printed
-  virtual void hidden(const char*, std::string_view) {}  // in the key alone
+  virtual void text(std::string_view name, std::string_view value) = 0;  // already readable; exact
+  virtual void program(std::string_view name, const ProgramPtr& value) = 0;
+  // An object that is equal only to itself; never printed.
+  virtual void identity(std::string_view name, const void* value) = 0;
+  virtual void hidden(std::string_view, std::string_view) {}  // in the key alone
   virtual bool wants_text() const { return true; }
 
-  void operator()(const char* name, bool value) { text(name, bool_text(value)); }
-  void operator()(const char* name, int value) { text(name, std::to_string(value)); }
-  void operator()(const char* name, std::int64_t value) { text(name, std::to_string(value)); }
-  void operator()(const char* name, std::uint64_t value) { text(name, std::to_string(value)); }
-  void operator()(const char* name, double value);
-  void operator()(const char* name, std::string_view value) { text(name, value); }
-  void operator()(const char* name, const char* value) { text(name, value); }
-  void operator()(const char* name, const std::string& value) { text(name, value); }
-  void operator()(const char* name, DType value) { text(name, to_string(value)); }
-  void operator()(const char* name, const Type& value) {
+  // A pointer is none, though it converts to one.
+  void operator()(std::string_view name, std::same_as<bool> auto v) { text(name, bool_text(v)); }
+  void operator()(std::string_view name, int value) { text(name, std::to_string(value)); }
+  void operator()(std::string_view name, std::int64_t value) { text(name, std::to_string(value)); }
+  void operator()(std::string_view name, std::uint64_t value) { text(name, std::to_string(value)); }
+  void operator()(std::string_view name, double value);
+  void operator()(std::string_view name, std::string_view value) { text(name, value); }
+  void operator()(std::string_view name, const char* value) { text(name, value); }
+  void operator()(std::string_view name, const std::string& value) { text(name, value); }
+  void operator()(std::string_view name, DType value) { text(name, to_string(value)); }
+  void operator()(std::string_view name, const Type& value) {
     text(name, to_string(value));
     if (value.weak) hidden(name, "weak");
   }
-  void operator()(const char* name, const std::vector<Type>& value) {
+  void operator()(std::string_view name, const std::vector<Type>& value) {
     text(name, to_string(value));
     for (const Type& type : value) hidden(name, type.weak ? "weak" : "");
   }
-  void operator()(const char* name, const Dims& value) { text(name, dims_to_string(value)); }
-  void operator()(const char* name, const std::vector<int>& value);
-  void operator()(const char* name, const std::vector<bool>& value);
-  void operator()(const char* name, const std::vector<std::string>& value);
-  void operator()(const char* name, const Attributes& value) {
+  void operator()(std::string_view name, const Dims& value) { text(name, dims_to_string(value)); }
+  void operator()(std::string_view name, const std::vector<int>& value);
+  void operator()(std::string_view name, const std::vector<bool>& value);
+  void operator()(std::string_view name, const std::vector<std::string>& value);
+  void operator()(std::string_view name, const Attributes& value) {
     text(name, to_string(value));
     hidden(name, kinds_of(value));
   }
-  void operator()(const char* name, const ProgramPtr& value) { program(name, value); }
+  void operator()(std::string_view name, const ProgramPtr& value) { program(name, value); }
+  template <IsPlainStruct S>
+  void operator()(std::string_view, const S& value) {
+    tell_all(value, *this);
+  }
+};
+template <class T>
+concept IsTold = requires(FieldSink& sink, const T& value) {
+  sink("", value);
 };
 
 /// Tells another sink what no print says.
 class Hidden final : public FieldSink {
  public:
   explicit Hidden(FieldSink& to) : to_(to) {}
-  void text(const char* name, std::string_view value) override { to_.hidden(name, value); }
-  void hidden(const char* name, std::string_view value) override { to_.hidden(name, value); }
-  void program(const char* name, const ProgramPtr& value) override { to_.program(name, value); }
-  void identity(const char* name, const void* value) override { to_.identity(name, value); }
+  void text(std::string_view name, std::string_view value) override { to_.hidden(name, value); }
+  void hidden(std::string_view name, std::string_view value) override { to_.hidden(name, value); }
+  void program(std::string_view name, const ProgramPtr& p) override { to_.program(name, p); }
+  void identity(std::string_view name, const void* value) override { to_.identity(name, value); }
 
  private:
   FieldSink& to_;
@@ -82,11 +101,12 @@ class Hidden final : public FieldSink {
 /// A sink that has been given so many members of a struct. `fields` goes from one to the next, and
 /// gives back the last:
 ///
-///     auto fields(Fields sink) const { return sink.field("axis", axis).field("keys", keys); }
+///     auto fields(Fields sink) const { return sink.field("dtype", dtype).hidden("weak", weak); }
 template <std::size_t n>
 class FieldChain {
  public:
   using Next = FieldChain<n + 1>;
+  static constexpr std::size_t told = n;
   explicit FieldChain(FieldSink& sink) : sink_(sink) {}
 
   template <class T>
@@ -125,13 +145,24 @@ class FieldChain {
 };
 using Fields = FieldChain<0>;
 
-/// Tells the sink all members of a struct with `fields`.
+/// Tells the sink all members of a struct: by its `fields`, else each.
 template <class P>
 void tell_all(const P& value, FieldSink& sink) {
-  using Each = FieldChain<detail::field_count<P>()>;
-  static_assert(std::is_same_v<decltype(value.fields(Fields(sink))), Each>,
-                "`fields` must tell each member, or say that it is left_out");
-  value.fields(Fields(sink));
+  if constexpr (requires { &P::fields; }) {
+    constexpr std::size_t told = decltype(value.fields(Fields(sink)))::told;
+    static_assert(told == detail::field_count<P, told + 1>(),
+                  "`fields` must tell each member, or say that it is left_out");
+    value.fields(Fields(sink));
+  } else {
+    static_assert(std::is_aggregate_v<P> && (std::is_empty_v<P> || detail::field_count<P>() > 0),
+                  "what is no plain aggregate needs `fields`");
+    static constexpr auto names = detail::field_names<P>();
+    detail::with_fields(value, [&]<class... M>(const M&... member) {
+      static_assert((IsTold<M> && ...), "a member has no text: the struct needs `fields`");
+      [[maybe_unused]] const std::string_view* name = names.data();
+      (sink(*name++, member), ...);
+    });
+  }
 }
 
 class Params {

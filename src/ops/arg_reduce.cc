@@ -10,7 +10,6 @@ namespace {
 
 struct ArgParams {
   std::int64_t axis;
-  auto fields(Fields sink) const { return sink.field("axis", axis); }
 };
 
 Types arg_type(const Params* params, TypeSpan operands) {

@@ -17,15 +17,6 @@ struct ConvParams {
   Dims strides, low, high, input_dilation, kernel_dilation;  // by spatial axis
   std::int64_t feature_groups = 1, batch_groups = 1;         // one of them is 1
   std::int64_t groups() const { return feature_groups * batch_groups; }
-  auto fields(Fields sink) const {
-    return sink.field("strides", strides)
-        .field("low", low)
-        .field("high", high)
-        .field("input_dilation", input_dilation)
-        .field("kernel_dilation", kernel_dilation)
-        .field("feature_groups", feature_groups)
-        .field("batch_groups", batch_groups);
-  }
 };
 
 Types conv_type(const Params* params, TypeSpan operands) {

@@ -22,7 +22,6 @@ namespace {
 struct CumulativeParams {
   std::int64_t axis;
   bool reverse;
-  auto fields(Fields sink) const { return sink.field("axis", axis).field("reverse", reverse); }
 };
 
 /// A combination of two neighbours, with its neutral element (by a Reducer, which also names XLA's

@@ -13,15 +13,6 @@ namespace {
 
 struct DotParams {
   DotAxes axes;
-  auto fields(Fields sink) const {
-    return sink.by([&](FieldSink& s) {
-      const auto& [contract_x, contract_y, batch_x, batch_y] = axes;
-      s("contract_x", contract_x);
-      s("contract_y", contract_y);
-      s("batch_x", batch_x);
-      s("batch_y", batch_y);
-    });
-  }
 };
 
 Dims free_axes(std::int64_t rank, const Dims& contract, const Dims& batch) {

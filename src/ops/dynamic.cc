@@ -12,7 +12,6 @@ namespace {
 
 struct SizesParams {
   Dims sizes;
-  auto fields(Fields sink) const { return sink.field("sizes", sizes); }
 };
 
 void check_starts(const char* op, const Type& x, TypeSpan operands, std::size_t first) {

@@ -238,7 +238,6 @@ constexpr Primitive erf_inv_p = chlo_function<erf_inv_slope>("erf_inv");
 // The same bits under another dtype of the same width.
 struct BitcastParams {
   DType dtype;
-  auto fields(Fields sink) const { return sink.field("dtype", dtype); }
 };
 Types bitcast_type(const Params* params, TypeSpan operands) {
   const DType to = as<BitcastParams>(*params).dtype;
@@ -300,7 +299,6 @@ constexpr Primitive abs_p{
 
 struct CompareParams {
   const char* direction;  // StableHLO's: EQ, NE, LT, LE, GT, GE
-  auto fields(Fields sink) const { return sink.field("direction", direction); }
 };
 Types compare_type(const Params* params, TypeSpan operands) {
   const Type type = same_type(nullptr, operands)[0];

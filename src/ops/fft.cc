@@ -14,7 +14,6 @@ namespace {
 struct FftParams {
   const char* kind;  // StableHLO's: FFT, IFFT, RFFT, IRFFT
   Dims lengths;
-  auto fields(Fields sink) const { return sink.field("kind", kind).field("lengths", lengths); }
   bool is(std::string_view name) const { return kind == name; }
 };
 

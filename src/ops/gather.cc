@@ -20,20 +20,11 @@ struct GatherParams {
   IndexAxes axes;
   Dims sizes;
   bool in_range;  // promised; else slices out of range are zero
-  auto fields(Fields sink) const {
-    return tell_axes(sink, axes).field("sizes", sizes).field("in_range", in_range);
-  }
 };
 
 struct ScatterParams {
   IndexAxes axes;
   bool unique, sorted, in_range;
-  auto fields(Fields sink) const {
-    return tell_axes(sink, axes)
-        .field("unique", unique)
-        .field("sorted", sorted)
-        .field("in_range", in_range);
-  }
 };
 
 Types gather_type(const Params* params, TypeSpan operands) {

@@ -2,20 +2,7 @@
 #pragma once
 #include <postern/indexing.h>
 
-#include "core/params.h"
-
 namespace postern::internal {
-
-inline auto tell_axes(Fields sink, const IndexAxes& axes) {
-  return sink.by([&](FieldSink& s) {
-    const auto& [window, dropped, indexed, batch_x, batch_indices] = axes;
-    s("window", window);
-    s("dropped", dropped);
-    s("indexed", indexed);
-    s("batch_x", batch_x);
-    s("batch_indices", batch_indices);
-  });
-}
 
 /// Refuses, in the name of `op`, what StableHLO's constraints on a gather's axes refuse.
 void check_axes(const char* op, const IndexAxes& axes, const Type& x, const Type& indices);

@@ -72,7 +72,6 @@ namespace {
 
 struct ReduceParams {
   Dims axes;  // sorted
-  auto fields(Fields sink) const { return sink.field("axes", axes); }
 };
 
 bool ordered(DType d) { return integral(d) || is_float(d); }

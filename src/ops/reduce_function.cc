@@ -40,7 +40,6 @@ namespace {
 struct FoldParams {
   Dims axes;  // sorted
   ProgramPtr function;
-  auto fields(Fields sink) const { return sink.field("axes", axes).field("function", function); }
 };
 
 // Operands: the tensors, then as many initial values.

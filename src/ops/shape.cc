@@ -98,7 +98,6 @@ bool convert_on_host(const Params*, const HostArrays& a) {
 
 struct BroadcastParams {
   Dims dims, axes;
-  auto fields(Fields sink) const { return sink.field("dims", dims).field("axes", axes); }
 };
 
 Types broadcast_type(const Params* params, TypeSpan operands) {
@@ -156,7 +155,6 @@ bool broadcast_on_host(const Params* params, const HostArrays& a) {
 
 struct DimsParams {
   Dims dims;
-  auto fields(Fields sink) const { return sink.field("dims", dims); }
 };
 
 Types reshape_type(const Params* params, TypeSpan operands) {
@@ -245,7 +243,6 @@ bool reverse_on_host(const Params* params, const HostArrays& a) {
 struct IotaParams {
   Type type;
   std::int64_t axis;
-  auto fields(Fields sink) const { return sink.field("type", type).field("axis", axis); }
 };
 Types iota_type(const Params* params, TypeSpan) {
   const auto& p = as<IotaParams>(*params);

@@ -16,7 +16,6 @@ namespace {
 
 struct AxisParams {
   std::int64_t axis;
-  auto fields(Fields sink) const { return sink.field("axis", axis); }
 };
 
 Types concatenate_type(const Params* params, TypeSpan operands) {
@@ -74,9 +73,6 @@ bool concatenate_on_host(const Params* params, const HostArrays& a) {
 
 struct SliceParams {
   Dims start, limit, strides;
-  auto fields(Fields sink) const {
-    return sink.field("start", start).field("limit", limit).field("strides", strides);
-  }
 };
 
 Types slice_type(const Params* params, TypeSpan operands) {
@@ -131,9 +127,6 @@ bool slice_on_host(const Params* params, const HostArrays& a) {
 
 struct PadParams {
   Dims low, high, interior;
-  auto fields(Fields sink) const {
-    return sink.field("low", low).field("high", high).field("interior", interior);
-  }
 };
 
 Types pad_type(const Params* params, TypeSpan operands) {

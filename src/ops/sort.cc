@@ -19,9 +19,6 @@ struct SortParams {
   std::int64_t axis;
   int keys;
   bool stable;
-  auto fields(Fields sink) const {
-    return sink.field("axis", axis).field("keys", keys).field("stable", stable);
-  }
 };
 
 Types sort_type(const Params* params, TypeSpan operands) {
@@ -164,7 +161,6 @@ constexpr Primitive sort_p{
 
 struct TopParams {
   std::int64_t k;
-  auto fields(Fields sink) const { return sink.field("k", k); }
 };
 
 Types top_type(const Params* params, TypeSpan operands) {

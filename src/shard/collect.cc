@@ -9,7 +9,6 @@ namespace {
 
 struct CollectParams {
   int rank;  // who gets it; -1: all
-  auto fields(Fields sink) const { return sink.field("rank", rank); }
 };
 
 Types collect_type(const Params*, TypeSpan operands) { return {operands[0]}; }

@@ -18,7 +18,6 @@ namespace {
 /// along it, and it counts whether any element is alive.
 struct ShieldParams {
   Dims axes;
-  auto fields(Fields sink) const { return sink.field("axes", axes); }
 };
 
 Types shield_type(const Params*, TypeSpan operands) { return {operands[0]}; }
