@@ -1,5 +1,5 @@
 // Structs that are described once: a list of their fields, from which printing, keys and JSON
-// derive.
+// derive. Those that no file has need no list, or have `fields`: core/params.h says when.
 //
 // A struct S is described by a specialisation of Described<S> whose `fields` is a tuple of
 // `field`s, one for each member, in any order. A member that is missing there does not compile.
@@ -56,13 +56,6 @@ template <class S, class M>
 constexpr Field<S, M, false> transient(const char* name, M S::*member, Say say = Say::never) {
   return {name, member, say, nullptr};
 }
-
-template <class S>
-struct Described;
-template <class S>
-concept IsDescribed = requires {
-  Described<S>::fields;
-};
 
 /// The words for the values of an enum: `all`, one for each, in their order.
 template <class E>

@@ -3,6 +3,7 @@
 //   `fields`      of a struct with a member that is hidden, left out, told only sometimes, by a
 //                 function, under another name or in another place, or that has no text, or with
 //                 more than 16. It tells every member, or leaves it out; else it does not compile.
+//   Described<S>  of one that goes to files: core/described.h.
 //   the struct    itself, where that says it all: each member by its name, as declared. A member
 //                 that is a struct is told by its own members, in its place.
 #pragma once
@@ -27,6 +28,13 @@ std::string text_of(const std::vector<std::string>& list);  // words as they are
 /// Returns by attribute a digit that says which of its types it has: 1 and 1.0 have one text.
 std::string kinds_of(const Attributes& attributes);
 std::string named_text(const std::string& name, const Attributes& attributes);  // "f{n = 1}"
+
+template <class S>
+struct Described;
+template <class S>
+concept IsDescribed = requires {
+  Described<S>::fields;
+};
 
 template <class S>
 concept IsPlainStruct = detail::is_aggregate_container<S> && !requires {
@@ -145,7 +153,7 @@ class FieldChain {
 };
 using Fields = FieldChain<0>;
 
-/// Tells the sink all members of a struct: by its `fields`, else each.
+/// Tells the sink all members of a struct: by its `fields`, else as it is described, else each.
 template <class P>
 void tell_all(const P& value, FieldSink& sink) {
   if constexpr (requires { &P::fields; }) {
@@ -153,6 +161,8 @@ void tell_all(const P& value, FieldSink& sink) {
     static_assert(told == detail::field_count<P, told + 1>(),
                   "`fields` must tell each member, or say that it is left_out");
     value.fields(Fields(sink));
+  } else if constexpr (IsDescribed<P>) {
+    tell_fields(value, sink);
   } else {
     static_assert(std::is_aggregate_v<P> && (std::is_empty_v<P> || detail::field_count<P>() > 0),
                   "what is no plain aggregate needs `fields`");

@@ -171,9 +171,7 @@ const std::shared_ptr<const detail::HostFunction>& disabled();
 /// Parameters of the one primitive behind call, tap, hook and print.
 struct SiteParams {
   SitePtr site;
-  auto fields(Fields sink) const {
-    return sink.by([&](FieldSink& of_site) { tell_fields(*site, of_site); });
-  }
+  auto fields(Fields sink) const { return sink.field("site", *site); }
 };
 /// Makes parameters for a place of its own in a program: each counts and listens for itself, also
 /// when a transformation copies it.
