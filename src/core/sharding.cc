@@ -2,6 +2,7 @@
 #include "core/sharding.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <set>
 #include <tuple>
@@ -27,14 +28,9 @@ std::vector<int> first_devices(const std::vector<MeshAxis>& axes) {
   return out;
 }
 
-/// The grid coordinates of a position, row-major.
+/// The coordinates of a position, along axes of processes and of devices.
 std::vector<std::int64_t> coordinates_at(const Mesh& mesh, std::int64_t position) {
-  std::vector<std::int64_t> out(mesh.axes().size());
-  for (std::size_t i = out.size(); i-- > 0;) {
-    out[i] = position % mesh.axes()[i].size;
-    position /= mesh.axes()[i].size;
-  }
-  return out;
+  return coordinates_along(mesh, position, [](const MeshAxis&) { return true; });
 }
 
 std::size_t axis_number(const Mesh& mesh, const std::string& name) {
@@ -64,19 +60,19 @@ Mesh::Mesh(std::vector<MeshAxis> axes, Caller caller)
 Mesh::Mesh(std::vector<MeshAxis> axes, std::vector<int> devices, Place place)
     : axes_(std::move(axes)), devices_(std::move(devices)) {
   PlaceScope at(place);
-  std::int64_t count = 1, rows = 1;
+  std::int64_t device_count = 1, process_count = 1;
   std::set<std::string> names;
   for (const MeshAxis& a : axes_) {
     check(a.size >= 1, "Mesh: axis '{}' must have 1 device or more, got {}", a.name, a.size);
     check(!a.name.empty(), "Mesh: axis '{}' needs a name", a.name);
     check(names.insert(a.name).second, "Mesh: axis '{}' is there twice", a.name);
-    std::int64_t& of = a.of_processes ? rows : count;
-    check(a.size <= most / of, "Mesh: it has more than {} {}", most,
+    std::int64_t& count = a.of_processes ? process_count : device_count;
+    check(a.size <= most / count, "Mesh: it has more than {} {}", most,
           a.of_processes ? "processes" : "devices");
-    of *= a.size;
+    count *= a.size;
   }
-  check(count == std::ssize(devices_), "Mesh: the axes make a grid of {} devices, {} were given",
-        count, devices_.size());
+  check(device_count == std::ssize(devices_),
+        "Mesh: the axes make a grid of {} devices, {} were given", device_count, devices_.size());
   for (const int d : devices_) {
     check(d >= 0, "Mesh: a device must be an ordinal of devices(), got {}", d);
     check(std::ranges::count(devices_, d) == 1, "Mesh: device {} is there twice", d);
@@ -97,14 +93,7 @@ std::int64_t Mesh::size(const std::string& axis, Place place) const {
 std::vector<std::int64_t> Mesh::coordinates(int device) const {
   const auto found = std::ranges::find(devices_, device);
   if (found == devices_.end()) return {};
-  std::int64_t position = found - devices_.begin();
-  std::vector<std::int64_t> out(axes_.size(), 0);
-  for (std::size_t i = out.size(); i-- > 0;) {
-    if (axes_[i].of_processes) continue;
-    out[i] = position % axes_[i].size;
-    position /= axes_[i].size;
-  }
-  return out;
+  return coordinates_along(*this, found - devices_.begin(), is_of_devices);
 }
 
 namespace internal {
@@ -211,36 +200,25 @@ std::string draw(const Sharding& sharding, const Dims& dims, Place place) {
         "draw: only arrays of one or two axes can be drawn, got {}", dims_to_string(dims));
   sharding.part_type({DType::f32, dims});
   refuse_processes(sharding.mesh(), "draw");
-  const bool flat = dims.size() == 1;
-  std::set<std::int64_t> rows, columns;
-  struct Cell {
-    std::int64_t row, column;
-    int device;
-  };
-  std::vector<Cell> cells;
+  // The devices that hold a piece, by the row and the column in which it begins.
+  std::map<std::int64_t, std::map<std::int64_t, std::vector<int>>> holders;
   for (std::int64_t i = 0; i < sharding.mesh().size(); ++i) {
-    const auto range = index_ranges(sharding, dims, i);
-    std::int64_t row = 0;
-    if (!flat) row = range[0].begin;
-    cells.push_back(
-        {row, range.back().begin, sharding.mesh().devices()[static_cast<std::size_t>(i)]});
-    rows.insert(cells.back().row);
-    columns.insert(cells.back().column);
+    const std::vector<IndexRange> piece = index_ranges(sharding, dims, i);
+    const std::int64_t row = dims.size() == 1 ? 0 : piece[0].begin;
+    holders[row][piece.back().begin].push_back(
+        sharding.mesh().devices()[static_cast<std::size_t>(i)]);
   }
   std::vector<std::vector<std::string>> table;
   std::size_t width = 0;
-  for (const std::int64_t r : rows) {
+  for (const auto& [row, columns] : holders) {
     table.emplace_back();
-    for (const std::int64_t c : columns) {
-      std::vector<int> devices;
-      for (const Cell& cell : cells)
-        if (cell.row == r && cell.column == c) devices.push_back(cell.device);
+    for (const auto& [column, devices] : columns) {
       table.back().push_back(fmt::format("{}", fmt::join(devices, ",")));
       width = std::max(width, table.back().back().size());
     }
   }
   std::string line = "+";
-  for (std::size_t c = 0; c < columns.size(); ++c) line += std::string(width + 2, '-') + "+";
+  for (std::size_t c = 0; c < table[0].size(); ++c) line += std::string(width + 2, '-') + "+";
   std::string out = line + "\n";
   for (const auto& row : table) {
     out += "|";
@@ -266,31 +244,42 @@ std::vector<std::string> unnamed_axes(const Mesh& mesh, const P& spec) {
 
 std::vector<std::string> all_axes(const Mesh& mesh) { return unnamed_axes(mesh, P()); }
 
+std::vector<std::int64_t> coordinates_along(const Mesh& mesh, std::int64_t number,
+                                            bool (*counts)(const MeshAxis&)) {
+  std::vector<std::int64_t> out(mesh.axes().size(), 0);
+  for (std::size_t i = out.size(); i-- > 0;) {
+    if (!counts(mesh.axes()[i])) continue;
+    out[i] = number % mesh.axes()[i].size;
+    number /= mesh.axes()[i].size;
+  }
+  return out;
+}
+
 std::pair<std::int64_t, std::int64_t> piece_at(const Mesh& mesh,
                                                const std::vector<std::string>& names,
                                                const std::vector<std::int64_t>& place) {
   std::int64_t index = 0, count = 1;
   for (const std::string& name : names) {
-    const std::size_t a = axis_number(mesh, name);
-    index = index * mesh.axes()[a].size + place[a];
-    count *= mesh.axes()[a].size;
+    const std::size_t axis = axis_number(mesh, name);
+    index = index * mesh.axes()[axis].size + place[axis];
+    count *= mesh.axes()[axis].size;
   }
   return {index, count};
 }
 
 std::vector<std::vector<std::int64_t>> device_groups(const Mesh& mesh,
                                                      const std::vector<std::string>& names) {
-  std::vector<std::vector<std::int64_t>> groups;
-  std::vector<std::vector<std::int64_t>> keys;
+  // Positions meet that differ along `names` alone. Of each group: where it begins in the mesh.
+  std::vector<std::vector<std::int64_t>> groups, origins;
   for (std::int64_t i = 0; i < mesh.size(); ++i) {
     const std::vector<std::int64_t> place = coordinates_at(mesh, i);
     const auto [index, count] = piece_at(mesh, names, place);
-    std::vector<std::int64_t> key = place;
-    for (const std::string& name : names) key[axis_number(mesh, name)] = 0;
-    const auto found = std::ranges::find(keys, key);
-    const auto group = static_cast<std::size_t>(found - keys.begin());
-    if (found == keys.end()) {
-      keys.push_back(key);
+    std::vector<std::int64_t> origin = place;
+    for (const std::string& name : names) origin[axis_number(mesh, name)] = 0;
+    const auto found = std::ranges::find(origins, origin);
+    const auto group = static_cast<std::size_t>(found - origins.begin());
+    if (found == origins.end()) {
+      origins.push_back(origin);
       groups.emplace_back(static_cast<std::size_t>(count));
     }
     groups[group][static_cast<std::size_t>(index)] = i;
@@ -298,16 +287,17 @@ std::vector<std::vector<std::int64_t>> device_groups(const Mesh& mesh,
   return groups;
 }
 
+// Mesh axes that cut nothing count copies: to XLA they cut one more axis, behind the array's own.
+// Tiles are numbered row-major, and `order` says which partition has each.
 std::string hlo_text(const Sharding& sharding, std::int64_t rank, const std::vector<int>& devices) {
   if (sharding.is_replicated()) return "{replicated}";
   const Mesh& mesh = sharding.mesh();
   std::vector<std::vector<std::string>> names = sharding.spec().parts();
   names.resize(static_cast<std::size_t>(rank));
-  const std::vector<std::string> rest = unnamed_axes(mesh, sharding.spec());
-  names.push_back(rest);
+  names.push_back(unnamed_axes(mesh, sharding.spec()));
   std::vector<std::int64_t> tiles;
   const std::vector<std::int64_t> nowhere(mesh.axes().size(), 0);
-  for (const auto& n : names) tiles.push_back(piece_at(mesh, n, nowhere).second);
+  for (const auto& cutting : names) tiles.push_back(piece_at(mesh, cutting, nowhere).second);
   std::vector<std::int64_t> order(static_cast<std::size_t>(mesh.size()));
   for (std::int64_t i = 0; i < mesh.size(); ++i) {
     const std::vector<std::int64_t> place = coordinates_at(mesh, i);
@@ -316,12 +306,11 @@ std::string hlo_text(const Sharding& sharding, std::int64_t rank, const std::vec
       tile = tile * tiles[d] + piece_at(mesh, names[d], place).first;
     order[static_cast<std::size_t>(tile)] = partition_of(mesh, i, devices);
   }
-  const bool replicates = tiles.back() > 1;
-  const auto copies = tiles.back();
+  const std::int64_t copies = tiles.back();
   for (auto at = order.begin(); at != order.end(); at += copies)
     std::sort(at, at + copies);  // as XLA does; they hold the same
-  if (!replicates) tiles.pop_back();
-  return tiling_text(tiles, order, replicates);
+  if (copies == 1) tiles.pop_back();
+  return tiling_text(tiles, order, copies > 1);
 }
 
 std::string tiling_text(std::span<const std::int64_t> tiles, std::span<const std::int64_t> devices,

@@ -21,6 +21,13 @@ void refuse_processes(const Mesh& mesh, const char* what);
 std::vector<std::string> unnamed_axes(const Mesh& mesh, const P& spec);
 std::vector<std::string> all_axes(const Mesh& mesh);
 
+/// Takes a row-major number apart: its coordinate along each axis of the mesh that `counts`
+/// accepts, 0 along the others.
+std::vector<std::int64_t> coordinates_along(const Mesh& mesh, std::int64_t number,
+                                            bool (*counts)(const MeshAxis&));
+inline bool is_of_processes(const MeshAxis& axis) { return axis.of_processes; }
+inline bool is_of_devices(const MeshAxis& axis) { return !axis.of_processes; }
+
 /// Returns which of the pieces that these axes make a device or process at `place` has, and how
 /// many there are. A place says where in the mesh it is, by axis.
 std::pair<std::int64_t, std::int64_t> piece_at(const Mesh& mesh,
