@@ -20,7 +20,8 @@ namespace postern::internal {
 
 namespace {
 
-/// The first of these words that the text has, between commas or blanks; else the end.
+/// Goes through the text's words, between commas or blanks, to the first that is one of `words`,
+/// and returns its place among these; else their end.
 const std::string_view* first_of(std::span<const std::string_view> words, std::string_view text) {
   auto found = words.end();
   while (!text.empty() && found == words.end()) {
@@ -61,22 +62,25 @@ void log_line(std::string_view text) {
 void log_seldom(const std::string& text) {
   if (log_level() < LogLevel::warning) return;
   using Clock = std::chrono::steady_clock;
-  struct Said {
-    Clock::time_point at;
-    std::uint64_t more = 0;
+  struct Logged {
+    Clock::time_point last;
+    std::uint64_t held_back = 0;  // since then
   };
-  constexpr std::size_t most = 1024;
+  constexpr std::size_t most_texts = 1024;
   static auto* const guard = new Mutex;
-  static auto* const said = new std::map<std::string, Said>;  // late functions may outlive statics
+  static auto* const all = new std::map<std::string, Logged>;  // late functions may outlive statics
   std::unique_lock lock(*guard);
   const auto now = Clock::now();
-  if (said->size() > most) said->clear();
-  const auto [before, is_new] = said->try_emplace(text, Said{now});
-  if (!is_new && now - before->second.at < std::chrono::seconds(1))
-    return static_cast<void>(++before->second.more);
-  const std::uint64_t more = std::exchange(before->second, {now}).more;
+  if (all->size() > most_texts) all->clear();
+  const auto [known, is_new] = all->try_emplace(text, Logged{now});
+  Logged& logged = known->second;
+  if (!is_new && now - logged.last < std::chrono::seconds(1)) {
+    ++logged.held_back;
+    return;
+  }
+  const std::uint64_t held_back = std::exchange(logged, {now}).held_back;
   lock.unlock();
-  log_line(more > 0 ? fmt::format("{} ({} more of these)", text, more) : text);
+  log_line(held_back > 0 ? fmt::format("{} ({} more of these)", text, held_back) : text);
 }
 
 }  // namespace postern::internal

@@ -21,28 +21,30 @@ Doing& doing() {
 
 }  // namespace
 
-constinit thread_local Once::Thread Once::here;
+constinit thread_local Once::Thread Once::this_thread;
 
+// Before it waits it goes from who does this to what that thread waits for, who does that, and so
+// on: where that comes back to this thread, all of them would wait for ever.
 bool Once::begin() {
   std::unique_lock lock(doing().guard);
-  while (by_) {
-    for (const Once* once = this; once && once->by_; once = once->by_->waits_for)
-      if (once->by_ == &here)
+  while (doer_) {
+    for (const Once* once = this; once && once->doer_; once = once->doer_->waits_for)
+      if (once->doer_ == &this_thread)
         throw Error(ErrorCode::reentry,
                     "what a program needs is made of itself: a function that is asked while it is "
                     "made calls it, or waits for a thread that does");
-    here.waits_for = this;
+    this_thread.waits_for = this;
     doing().changed.wait(lock);
-    here.waits_for = nullptr;
+    this_thread.waits_for = nullptr;
   }
   if (done_.load(std::memory_order_relaxed)) return false;
-  by_ = &here;
+  doer_ = &this_thread;
   return true;
 }
 
 void Once::end(bool done) {
   const std::scoped_lock lock(doing().guard);
-  by_ = nullptr;
+  doer_ = nullptr;
   done_.store(done, std::memory_order_release);
   doing().changed.notify_all();
 }

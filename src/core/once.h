@@ -27,14 +27,14 @@ class Once {
   struct Thread {
     const Once* waits_for = nullptr;
   };
-  static constinit thread_local Thread here;
+  static constinit thread_local Thread this_thread;
 
   /// Returns whether it is this thread's to do; else it has been done.
   bool begin();
   void end(bool done);
 
   std::atomic<bool> done_{false};
-  const Thread* by_ = nullptr;  // who does it
+  const Thread* doer_ = nullptr;  // the thread that does it now; under the lock of once.cc
 };
 
 }  // namespace postern::internal
