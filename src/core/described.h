@@ -65,7 +65,7 @@ concept HasWords = requires {
   Words<E>::all;
 };
 /// Returns whether an enum has a name for its value v. The compiler writes one without a name as a
-/// cast: "(E)3".
+/// cast: "(E)3"; else the last ')' is the function's own, and no number follows it.
 template <auto v>
 constexpr bool is_enumerator() {
   constexpr std::string_view text = __PRETTY_FUNCTION__;
@@ -145,13 +145,14 @@ std::string text_of(const std::shared_ptr<const T>& v) {
   return "none";
 }
 
-/// Writes "[2:TF,3:T]": fields and structs one after another.
+/// Writes "[2:TF,3:T]": structs between commas, the fields of each between colons.
 template <IsDescribed S>
 std::string text_of(const std::vector<S>& list) {
   Separator comma(",");
   std::string out;
   for (const S& each : list) {
-    Separator colon(":", comma());
+    out += comma();
+    Separator colon(":");
     for_each_field<S>([&](const auto& f) {
       out += colon();
       out += text_of(each.*f.member);
@@ -170,13 +171,15 @@ struct Described<Named> {
 inline std::string key_of(std::chrono::nanoseconds v) { return fmt::format("{}ns", v.count()); }
 inline std::string key_of(const std::vector<Type>& v) {
   std::string key = to_string(v);
-  for (const Type& type : v) key += ".~"[type.weak];
+  for (const Type& type : v) key += type.weak ? '~' : '.';
   return key;
 }
 inline std::string text_of(const Named& v) { return named_text(v.name, v.attributes); }
 inline std::string key_of(const Named& v) { return text_of(v) + kinds_of(v.attributes); }
 
 /// Tells the sink each field of a parameter struct; pointers to what has no text as themselves.
+/// What the print leaves out, or shows rounded (`key_of`), the sink hears as hidden: keys have it
+/// all.
 template <class S>
 void tell_fields(const S& value, FieldSink& sink) {
   if (!sink.wants_text()) return;

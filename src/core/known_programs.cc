@@ -28,9 +28,9 @@ void add_known_program(const std::string& name, const std::shared_ptr<const Prog
   KnownProgram known{0, name, program};
   any_equation(*program, [&](const Equation& e) {
     ++known.operations;
-    const SiteSpec* const s = e.primitive->site ? e.primitive->site(e.params.get()) : nullptr;
-    if (s && s->enters()) known.sites.push_back({word_of(s->kind), s->name, s->place});
-    return false;
+    if (const SiteSpec* const site = site_of(e); site && site->enters())
+      known.sites.push_back({word_of(site->kind), site->name, site->place});
+    return false;  // so that all are seen
   });
   All& a = all();
   std::scoped_lock lock(a.guard);

@@ -33,7 +33,7 @@ std::string named_text(const std::string& name, const Attributes& attributes) {
 }
 std::string text_of(const std::vector<bool>& bits) {
   std::string text;
-  for (const bool bit : bits) text += "FT"[bit];
+  for (const bool bit : bits) text += bit ? 'T' : 'F';
   return text;
 }
 std::string text_of(const std::vector<std::string>& list) {

@@ -157,7 +157,8 @@ constexpr Primitive with_on_host(Primitive p, decltype(p.on_host) rule) {
   return p;
 }
 
-/// Returns whether every rule that a primitive of an op family needs is there.
+/// Returns whether every rule that a primitive of an op family needs is there. Of jvp, transpose
+/// and no_derivative it needs one; both rules where it is linear in its first operand alone.
 constexpr bool complete([[maybe_unused]] const Primitive& p) {
 #ifdef __SANITIZE_ADDRESS__  // g++ with checks for null takes no function's address for non-null in
                              // a constant; other builds do

@@ -74,10 +74,10 @@ Effect effect_of(const Program& program) {
 }
 
 bool any_equation(const Equation& e, const std::function<bool(const Equation&)>& test) {
-  return test(e) ||
-         (e.params && std::ranges::any_of(programs_of(*e.params), [&](const ProgramPtr& p) {
-            return any_equation(*p, test);
-          }));
+  if (test(e)) return true;
+  if (!e.params) return false;
+  return std::ranges::any_of(programs_of(*e.params),
+                             [&](const ProgramPtr& p) { return any_equation(*p, test); });
 }
 bool any_equation(const Program& program, const std::function<bool(const Equation&)>& test) {
   return std::ranges::any_of(program.equations,
@@ -101,6 +101,7 @@ std::string to_string(const Program& program, const std::string& platform) {
   return out;
 }
 
+// All lists end with a mark, so that no two programs run together to one text.
 void append_key(std::string& key, const Program& program) {
   auto ids = [&](const std::vector<ValueId>& values) {
     for (ValueId v : values) key += fmt::format("{},", v);

@@ -67,9 +67,8 @@ void check_signature(const SiteSpec& site, const detail::HostFunction& f) {
   const std::vector<Type>& made = site.made();
   const bool all_in = !takes.empty() && takes.front().kind == Kind::all_operands;
   const bool all_out = !takes.empty() && takes.back().kind == Kind::all_results;
-  const bool any_site =
-      all_in && all_out && takes.size() == 2;  // operands and results as they come
-  const bool in_place = !f.by_value && (!site.is_tap() || any_site);
+  const bool for_any_site = all_in && all_out && takes.size() == 2;
+  const bool in_place = !f.by_value && (!site.is_tap() || for_any_site);
   std::size_t for_operands = site.operands.size(), for_results = made.size();
   if (all_in) for_operands = 1;
   if (all_out) for_results = 1;
@@ -89,25 +88,18 @@ void check_signature(const SiteSpec& site, const detail::HostFunction& f) {
     const Parameter& p = takes[i];
     if (p.kind == Kind::all_operands || p.kind == Kind::all_results) continue;
     const bool is_operand = i < for_operands;
-    std::size_t leaf = i;
-    const std::vector<Type>* types = &site.operands;
-    const std::vector<std::string>* paths = &site.operand_paths;
-    const char* role = "operand";
-    if (!is_operand) {
-      leaf -= for_operands;
-      types = &made;
-      paths = &site.result_paths;
-      role = "result";
-    }
-    const Type& type = (*types)[leaf];
+    const std::size_t leaf = is_operand ? i : i - for_operands;
+    const Type& type = is_operand ? site.operands[leaf] : made[leaf];
+    const std::vector<std::string>& paths = is_operand ? site.operand_paths : site.result_paths;
     std::string path;
-    if (leaf < paths->size()) path = (*paths)[leaf];
+    if (leaf < paths.size()) path = paths[leaf];
     const bool writes = p.kind == Kind::mutable_view || p.kind == Kind::any_mutable_view;
     const bool untyped = p.kind == Kind::any_view || p.kind == Kind::any_mutable_view;
-    check(writes != is_operand && (untyped || p.dtype == type.dtype) &&
-              (p.kind != Kind::number || type.dims.empty()),
-          "{}: parameter {} of the function is {}, {} {}{} is {}{}", who, i, parameter_text(p),
-          role, leaf, path, to_string(type), batched);
+    const bool fits = writes != is_operand && (untyped || p.dtype == type.dtype) &&
+                      (p.kind != Kind::number || type.dims.empty());
+    check(fits, "{}: parameter {} of the function is {}, {} {}{} is {}{}", who, i,
+          parameter_text(p), is_operand ? "operand" : "result", leaf, path, to_string(type),
+          batched);
   }
 }
 

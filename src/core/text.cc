@@ -13,13 +13,14 @@ namespace {
 
 bool is_control(unsigned char c) { return c < 0x20 || c == 0x7F; }
 
-/// `escapes`: characters that get a backslash; `lines`: newlines and tabs stay.
+/// The text, with controls and what is no UTF-8 as \xNN. `escapes`: characters that get a
+/// backslash; `lines`: newlines and tabs stay.
 std::string escaped(std::string_view text, std::string_view escapes, bool lines) {
   std::string out;
   out.reserve(text.size());
   while (!text.empty()) {
     const auto c = static_cast<unsigned char>(text[0]);
-    const std::size_t size = utf8_size(text);
+    const std::size_t size = utf8_size(text), taken = std::max<std::size_t>(size, 1);
     // The controls of Latin-1, U+0080 to U+009F, mean to a terminal what the others do.
     const bool control =
         is_control(c) || (size == 2 && c == 0xC2 && static_cast<unsigned char>(text[1]) < 0xA0);
@@ -33,16 +34,18 @@ std::string escaped(std::string_view text, std::string_view escapes, bool lines)
     } else if (c == '\t') {
       out += "\\t";
     } else {
-      for (const char b : text.substr(0, std::max<std::size_t>(size, 1)))
-        out += fmt::format("\\x{:02X}", static_cast<unsigned char>(b));
+      for (const char byte : text.substr(0, taken))
+        out += fmt::format("\\x{:02X}", static_cast<unsigned char>(byte));
     }
-    text.remove_prefix(std::max<std::size_t>(size, 1));
+    text.remove_prefix(taken);
   }
   return out;
 }
 
 }  // namespace
 
+// By the table of well-formed sequences: the first byte says how many there are, all others are of
+// the form 10xxxxxx, and after four first bytes the second one's range is narrower.
 std::size_t utf8_size(std::string_view text) {
   auto byte = [&](std::size_t i) {
     return static_cast<unsigned>(static_cast<unsigned char>(text[i]));
