@@ -13,10 +13,7 @@ struct CollectParams {
 
 Types collect_type(const Params*, TypeSpan operands) { return {operands[0]}; }
 /// What all have the same is cut again where it came from, without a message.
-Tensors collect_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor>,
-                          TypeSpan) {
-  return {ct[0]};
-}
+Tensors collect_transpose(const Op&, TensorSpan ct, TensorSpan, TypeSpan) { return {ct[0]}; }
 void collect_lower(Lowering& out, const Equation& e) { out.define(e, 0, out.operand(e, 0)); }
 
 }  // namespace

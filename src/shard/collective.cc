@@ -16,20 +16,20 @@
 namespace postern::internal {
 
 // XLA:CPU gathers integers of two bits past the end of its memory, and adds none up.
-Tensor bind_like(const Primitive& primitive, CollectiveParams p, const Tensor& x) {
+Tensor bind_over_mesh(const Primitive& primitive, CollectiveParams p, const Tensor& x) {
   if (bit_width(x.dtype()) == 2)
-    return convert_to(bind_like(primitive, std::move(p), in_bytes(x)), x.dtype());
+    return convert_to(bind_over_mesh(primitive, std::move(p), in_bytes(x)), x.dtype());
   return bind1(primitive, make_params(std::move(p)), {x});
 }
 
 std::vector<std::string> named_axes(const Params& params) { return collective_of(&params).axes; }
 
-Batched moved_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                    std::int64_t size, const Tensor&) {
+Batched moved_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                    const Tensor&) {
   CollectiveParams p = op.as<CollectiveParams>();
   ++p.axis;
   ++p.other;
-  return {{bind_like(op.primitive, std::move(p), batch_front(x[0], axes[0], size))}, {0}};
+  return {{bind_over_mesh(op.primitive, std::move(p), batch_front(x[0], axes[0], size))}, {0}};
 }
 
 Ssa place_along(Lowering& out, const CollectiveParams& p) {
@@ -48,6 +48,13 @@ bool alone(Lowering& out, const Equation& e) {
   if (out.partitioned()) return false;
   out.define(e, 0, out.operand(e, 0));
   return true;
+}
+
+Type cut_type(const char* op, Type whole, std::int64_t axis, std::int64_t devices) {
+  check(extent(whole, axis) % devices == 0, "{}: axis {} of {} must be divisible by the {} devices",
+        op, axis, to_string(whole), devices);
+  extent(whole, axis) /= devices;
+  return whole;
 }
 
 Tensor rows_in_front(const char* op, const Tensor& x, std::int64_t axis, std::int64_t n) {
@@ -77,68 +84,56 @@ bool summable(DType d) { return numeric(d); }
 bool comparable(DType d) { return real_number(d); }
 
 Types all_gather_type(const Params* params, TypeSpan x) {
-  Type out = x[0];
-  extent(out, collective_of(params).axis) *= collective_of(params).count();
-  return {out};
+  const auto& p = collective_of(params);
+  Type whole = x[0];
+  extent(whole, p.axis) *= p.count();
+  return {whole};
 }
 Types reduce_scatter_type(const Params* params, TypeSpan x) {
-  Type out = x[0];
-  const std::int64_t n = collective_of(params).count();
-  require_dtype(summable(out.dtype), out.dtype);
-  check(extent(out, collective_of(params).axis) % n == 0,
-        "reduce_scatter: axis {} of {} must be divisible by the {} devices",
-        collective_of(params).axis, to_string(x[0]), n);
-  extent(out, collective_of(params).axis) /= n;
-  return {out};
+  const auto& p = collective_of(params);
+  require_dtype(summable(x[0].dtype), x[0].dtype);
+  return {cut_type("reduce_scatter", x[0], p.axis, p.count())};
 }
 Types exchange_type(const Params* params, TypeSpan x) {
-  Type out = x[0];
-  const std::int64_t n = collective_of(params).count();
-  check(extent(out, collective_of(params).axis) % n == 0,
-        "all_to_all: axis {} of {} must be divisible by the {} devices", collective_of(params).axis,
-        to_string(x[0]), n);
-  extent(out, collective_of(params).axis) /= n;
-  extent(out, collective_of(params).other) *= n;
+  const auto& p = collective_of(params);
+  Type out = cut_type("all_to_all", x[0], p.axis, p.count());
+  extent(out, p.other) *= p.count();
   return {out};
 }
 Types index_type(const Params*, TypeSpan) { return {Type{DType::s32, {}}}; }
 
 // --- derivatives ---
 
-Tensors sum_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>, TypeSpan) {
+Tensors sum_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
   return bind_n(op.primitive, op.params, ct);
 }
-Tensors all_gather_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
-                             TypeSpan);
-Tensors reduce_scatter_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
-                                 TypeSpan);
-Tensors exchange_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
-                           TypeSpan) {
+Tensors all_gather_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan);
+Tensors reduce_scatter_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan);
+Tensors exchange_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
   CollectiveParams p = op.as<CollectiveParams>();
   std::swap(p.axis, p.other);
-  return {bind_like(op.primitive, std::move(p), ct[0])};
+  return {bind_over_mesh(op.primitive, std::move(p), ct[0])};
 }
-Tensors permute_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
-                          TypeSpan) {
+Tensors permute_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
   CollectiveParams p = op.as<CollectiveParams>();
   for (auto& [from, to] : p.pairs) std::swap(from, to);
-  return {bind_like(op.primitive, std::move(p), ct[0])};
+  return {bind_over_mesh(op.primitive, std::move(p), ct[0])};
 }
 
-/// Devices that have the value share its derivative.
-Jvp extreme_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+/// The derivative of a maximum or minimum: the mean of the tangents of the devices that hold it.
+Jvp extreme_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const auto& p = op.as<CollectiveParams>();
   Tensor y = bind1(op.primitive, op.params, x);
   if (!dx[0].has_value()) return {{y}, {Tensor()}};
-  const Tensor has = equal(x[0], y);
-  const Tensor holders = sum_over(p.mesh, p.axes, convert(has, dx[0].dtype()));
-  return {{y}, {sum_over(p.mesh, p.axes, where(has, dx[0], zeros_of(dx[0].type()))) / holders}};
+  const Tensor holds = equal(x[0], y);
+  const Tensor holders = sum_over(p.mesh, p.axes, convert(holds, dx[0].dtype()));
+  const Tensor tangents = where(holds, dx[0], zeros_of(dx[0].type()));
+  return {{y}, {sum_over(p.mesh, p.axes, tangents) / holders}};
 }
 
 // --- batching: the batch axis goes in front ---
 
-Batched no_batch(const Op& op, std::span<const Tensor>, std::span<const int>, std::int64_t,
-                 const Tensor&) {
+Batched no_batch(const Op& op, TensorSpan, std::span<const int>, std::int64_t, const Tensor&) {
   return {{bind1(op.primitive, op.params, {})}, {-1}};
 }
 
@@ -147,14 +142,14 @@ Batched no_batch(const Op& op, std::span<const Tensor>, std::span<const int>, st
 void write_reducing(Lowering& out, const Equation& e, const char* hlo, const char* reducer,
                     const std::string& attributes) {
   if (alone(out, e)) return;
+  const auto& p = collective_of(e.params.get());
   const Ssa x = out.operand(e, 0), y = out.fresh();
   const std::string scalar = Lowering::type({out.operand_type(e, 0).dtype, {}});
   out.write("    %{} = \"stablehlo.{}\"(%{}) (", y.id, hlo, x.id);
   reducing_region(out, reducer, scalar);
-  out.write(
-      ") {{{}{}, use_global_device_ids}} : ({}) -> {}\n", attributes,
-      groups_text(out, collective_of(e.params.get()).mesh, collective_of(e.params.get()).axes),
-      Lowering::type(out.operand_type(e, 0)), Lowering::type(out.result_type(e)));
+  out.write(") {{{}{}, use_global_device_ids}} : ({}) -> {}\n", attributes,
+            groups_text(out, p.mesh, p.axes), Lowering::type(out.operand_type(e, 0)),
+            Lowering::type(out.result_type(e)));
   out.define(e, 0, y);
 }
 
@@ -189,18 +184,19 @@ void exchange_lower(Lowering& out, const Equation& e) {
 }
 void permute_lower(Lowering& out, const Equation& e) {
   const auto& p = collective_of(e.params.get());
-  std::vector<std::string> pairs;
-  for (const auto& group : device_groups(p.mesh, p.axes))
+  std::vector<std::string> pairs;  // of partitions, in each group of devices that meet
+  for (const std::vector<std::int64_t>& group : device_groups(p.mesh, p.axes)) {
+    const auto partition = [&](int place) {
+      return partition_of(p.mesh, group[static_cast<std::size_t>(place)], out.devices());
+    };
     for (const auto& [from, to] : p.pairs)
-      pairs.push_back(fmt::format(
-          "[{}, {}]", partition_of(p.mesh, group[static_cast<std::size_t>(from)], out.devices()),
-          partition_of(p.mesh, group[static_cast<std::size_t>(to)], out.devices())));
-  if (pairs.empty()) {
+      pairs.push_back(fmt::format("[{}, {}]", partition(from), partition(to)));
+  }
+  if (pairs.empty()) {  // nobody is sent anything, so all have zeros
     static_cast<void>(out.operand(e, 0));
-    return out.define(
-        e, 0,
-        out.constant(literal_text({Number::Kind::integer, 0, 0, 0}, out.result_type(e).dtype),
-                     out.result_type(e)));
+    const Type& type = out.result_type(e);
+    const std::string zero = literal_text({Number::Kind::integer, 0, 0, 0}, type.dtype);
+    return out.define(e, 0, out.constant(zero, type));
   }
   if (alone(out, e)) return;
   out.simple(e, "collective_permute",
@@ -252,24 +248,23 @@ constexpr const Primitive* collective_family[] = {
     &psum_p, &pmax_p, &pmin_p, &all_gather_p, &reduce_scatter_p, &all_to_all_p, &ppermute_p};
 static_assert(complete(collective_family));
 
-Tensors all_gather_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
-                             TypeSpan) {
+Tensors all_gather_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
   return bind_n(reduce_scatter_p, op.params, ct);
 }
-Tensors reduce_scatter_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
-                                 TypeSpan) {
+Tensors reduce_scatter_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
   return bind_n(all_gather_p, op.params, ct);
 }
 
 using Reduction = Tensor (*)(const Tensor& all);
-/// Over batches by what reduces their elements, then over the mesh.
+/// Reduces along axes of vmaps, for which all elements are gathered on a first axis, and then along
+/// those of the mesh.
 Tensor reduced(const NamedAxes& axes, Tensor x, Reduction over_first, const Primitive& primitive,
                DTypeTest test) {
   require_dtype(test(x.dtype()), x.dtype());
   for (std::size_t i = 0; i < axes.size(); ++i)
     if (axes.batch(i)) x = over_first(gathered(axes.batch(i), x));
   if (axes.of_batches()) return x;
-  return bind_like(primitive, axes.all_of_mesh(), x);
+  return bind_over_mesh(primitive, axes.all_of_mesh(), x);
 }
 Tensor sum_first(const Tensor& all) { return sum(all, {.axes = Dims{0}}); }
 Tensor max_first(const Tensor& all) { return max(all, {.axes = Dims{0}}); }
@@ -289,7 +284,8 @@ void count_lower(Lowering& out, const Equation& e) {
   const std::int64_t n = out.partitioned() ? collective_of(e.params.get()).count() : 1;
   out.define(e, 0, out.constant(std::to_string(n), out.result_type(e)));
 }
-/// What the user's function has been told stands in the program, wherever it went.
+/// A number that the user's function was told may be anywhere in the program, which is then for
+/// this number alone: the equation stays to say so.
 Effect count_effect(const Params* params) {
   return collective_of(params).user_knows ? Effect::unordered : Effect::pure;
 }
@@ -310,7 +306,7 @@ Tensor position_of(const NamedAxes& axes, std::size_t i) {
 }
 }  // namespace
 
-/// The number of devices, which what is traced then depends on.
+/// The number of devices, told to the user's function: over processes an equation notes that.
 static std::int64_t count_for_user(const NamedAxes& named) {
   if (current_mesh() && spans_processes(*current_mesh()) && Trace::current()) {
     CollectiveParams p = named.all_of_mesh();
@@ -326,7 +322,7 @@ const std::vector<std::string>& collective_axes(const Equation& e) {
 
 Tensor sum_over(const Mesh& mesh, const std::vector<std::string>& axes, const Tensor& x) {
   if (axes.empty()) return x;
-  return bind_like(psum_p, {mesh, axes}, x);
+  return bind_over_mesh(psum_p, {mesh, axes}, x);
 }
 
 }  // namespace postern::internal
@@ -363,20 +359,12 @@ Tensor all_gather(const Operand& x, const AxisNames& axes, std::int64_t axis, bo
   const NamedAxes named("all_gather", axes);
   axis = normal_axis("all_gather", axis, x.tensor().rank() + !tiled);
   Tensor y = tiled ? x.tensor() : expand_dims(x, axis);
-  if (named.of_mesh()) {
-    CollectiveParams p = named.all_of_mesh();
-    p.axis = axis;
-    return bind_like(all_gather_p, std::move(p), y);
-  }
-  for (std::size_t i = named.size(); i-- > 0;) {  // the last changes fastest
-    if (named.batch(i)) {
+  if (named.of_mesh()) return bind_over_mesh(all_gather_p, named.all_of_mesh(axis), y);
+  for (std::size_t i = named.size(); i-- > 0;)  // the last changes fastest
+    if (named.batch(i))
       y = front_into(gathered(named.batch(i), y), axis);
-      continue;
-    }
-    CollectiveParams p = named.of_mesh(i);
-    p.axis = axis;
-    y = bind_like(all_gather_p, std::move(p), y);
-  }
+    else
+      y = bind_over_mesh(all_gather_p, named.of_mesh(i, axis), y);
   return y;
 }
 
@@ -392,20 +380,16 @@ Tensor reduce_scatter(const Operand& x, const AxisNames& axes, std::int64_t axis
         axis, to_string(x.tensor().type()), named.count());
   Tensor y = x.tensor();
   if (named.of_mesh()) {
-    CollectiveParams p = named.all_of_mesh();
-    p.axis = axis;
-    y = bind_like(reduce_scatter_p, std::move(p), y);
+    y = bind_over_mesh(reduce_scatter_p, named.all_of_mesh(axis), y);
   } else {
     require_dtype(summable(y.dtype()), y.dtype());
     for (std::size_t i = 0; i < named.size(); ++i) {
-      if (named.batch(i)) {
-        const Tensor rows = rows_in_front("reduce_scatter", y, axis, named.count(i));
-        y = sum_first(exchanged(named.batch(i), rows));
+      if (!named.batch(i)) {
+        y = bind_over_mesh(reduce_scatter_p, named.of_mesh(i, axis), y);
         continue;
       }
-      CollectiveParams p = named.of_mesh(i);
-      p.axis = axis;
-      y = bind_like(reduce_scatter_p, std::move(p), y);
+      const Tensor rows = rows_in_front("reduce_scatter", y, axis, named.count(i));
+      y = sum_first(exchanged(named.batch(i), rows));
     }
   }
   if (tiled) return y;
@@ -419,14 +403,13 @@ Tensor all_to_all(const Operand& x, const AxisNames& axes, std::int64_t split_ax
   const std::int64_t from = normal_axis("all_to_all", split_axis, x.tensor().rank()),
                      to = normal_axis("all_to_all", concat_axis, x.tensor().rank());
   if (!named.of_mesh()) {
-    const BatchAxisPtr& axis = named.only();
-    return front_into(exchanged(axis, rows_in_front("all_to_all", x.tensor(), from, axis->size)),
-                      to);
+    const BatchAxisPtr& batch = named.only();
+    const Tensor rows = rows_in_front("all_to_all", x.tensor(), from, batch->size);
+    return front_into(exchanged(batch, rows), to);
   }
-  CollectiveParams p = named.all_of_mesh();
-  p.axis = from;
+  CollectiveParams p = named.all_of_mesh(from);
   p.other = to;
-  return bind_like(all_to_all_p, std::move(p), x.tensor());
+  return bind_over_mesh(all_to_all_p, std::move(p), x.tensor());
 }
 
 Tensor ppermute(const Operand& x, const AxisNames& axes,
@@ -434,7 +417,7 @@ Tensor ppermute(const Operand& x, const AxisNames& axes,
   PlaceScope at(place);
   const NamedAxes named("ppermute", axes);
   const auto n = static_cast<int>(named.count());
-  std::map<int, int> sent, got;
+  std::map<int, int> sent, got;  // how often, by device
   for (const auto& [from, to] : pairs) {
     check(from >= 0 && from < n && to >= 0 && to < n,
           "ppermute: the pair ({}, {}) must name two of the {} devices along the axis", from, to,
@@ -443,17 +426,19 @@ Tensor ppermute(const Operand& x, const AxisNames& axes,
           "ppermute: the pair ({}, {}) makes a device send, or be sent to, twice", from, to);
   }
   if (!named.of_mesh()) {
-    const BatchAxisPtr& axis = named.only();
-    const Tensor all = gathered(axis, x.tensor()),
+    // All elements make the same rows, the i-th of which is what element i gets; exchanged, the
+    // first row of each is its own.
+    const BatchAxisPtr& batch = named.only();
+    const Tensor all = gathered(batch, x.tensor()),
                  nothing = zeros_of({x.tensor().dtype(), x.tensor().dims()});
     Tensors rows(static_cast<std::size_t>(n), nothing);
     for (const auto& [from, to] : pairs) rows[static_cast<std::size_t>(to)] = row_of(all, from);
     if (n == 0) return nothing;
-    return row_of(exchanged(axis, stack(rows)), 0);
+    return row_of(exchanged(batch, stack(rows)), 0);
   }
   CollectiveParams p = named.all_of_mesh();
   p.pairs = pairs;
-  return bind_like(ppermute_p, std::move(p), x.tensor());
+  return bind_over_mesh(ppermute_p, std::move(p), x.tensor());
 }
 
 Tensor axis_index(const AxisNames& axes, Place place) {

@@ -10,7 +10,7 @@ namespace postern::internal {
 extern const Primitive psum_p, pmax_p, pmin_p, all_gather_p, reduce_scatter_p, all_to_all_p,
     ppermute_p, pbroadcast_p, scatter_from_p, gather_to_p, axis_count_p;
 
-// Returns what the rules share.
+// What the rules share.
 inline const CollectiveParams& collective_of(const Params* params) {
   return as<CollectiveParams>(*params);
 }
@@ -20,9 +20,9 @@ inline std::int64_t& extent(Type& type, std::int64_t axis) {
 inline std::int64_t extent(const Type& type, std::int64_t axis) {
   return type.dims[static_cast<std::size_t>(axis)];
 }
-/// Batches with the batch in front: the axes that the collective has count one more.
-Batched moved_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                    std::int64_t size, const Tensor& mask);
+/// Batches with the batch axis in front, so that the array's axes in the parameters count one more.
+Batched moved_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                    const Tensor& mask);
 /// Returns the axes of which all devices meet in it: those that it names.
 std::vector<std::string> named_axes(const Params& params);
 constexpr Primitive collective(Primitive p) {
@@ -34,15 +34,21 @@ constexpr Primitive same_for_all(Primitive p) {
   return collective(p);
 }
 
-// Binds what the public functions share.
-Tensor bind_like(const Primitive& primitive, CollectiveParams p, const Tensor& x);
-/// Axis `axis` in n rows, which are moved to the front; and the first axis back, into `axis`.
+/// Returns the type of a part, an axis of it being cut for so many devices. Throws TypeError in the
+/// name of `op` where that leaves a rest.
+Type cut_type(const char* op, Type whole, std::int64_t axis, std::int64_t devices);
+
+/// Binds a collective, of bytes in the place of integers of two bits.
+Tensor bind_over_mesh(const Primitive& primitive, CollectiveParams p, const Tensor& x);
+/// Moves an axis to the front in n rows: with `axis` 1 [a, n*k, b] becomes [n, a, k, b]. And back.
 Tensor rows_in_front(const char* op, const Tensor& x, std::int64_t axis, std::int64_t n);
 Tensor front_into(const Tensor& x, std::int64_t axis);
 Tensor row_of(const Tensor& all, std::int64_t i);  // of the first axis, which disappears
-/// Computes where the device is along the axes, from the indices that the region was given.
+/// Computes where the device is along the axes, row-major, from the indices that the region was
+/// given. The only device of a program that is not partitioned is at 0.
 Ssa place_along(Lowering& out, const CollectiveParams& p);
-/// Returns whether one device is all: it meets nobody, so its result becomes its operand.
+/// Returns whether the program is not partitioned: a device then meets nobody, and the equation's
+/// result is defined to be its operand.
 bool alone(Lowering& out, const Equation& e);
 
 }  // namespace postern::internal

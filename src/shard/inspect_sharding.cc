@@ -18,16 +18,15 @@ struct InspectParams {
 };
 
 Types inspect_type(const Params*, TypeSpan operands) { return {operands[0]}; }
-std::pair<Tensors, Tensors> inspect_jvp(const Op& op, std::span<const Tensor> x,
-                                        std::span<const Tensor> dx) {
+std::pair<Tensors, Tensors> inspect_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   return {bind_n(op.primitive, op.params, x), {dx[0]}};
 }
-Batched inspect_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                      std::int64_t, const Tensor&) {
+Batched inspect_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t,
+                      const Tensor&) {
   return {bind_n(op.primitive, op.params, x), {axes[0]}};
 }
 void inspect_lower(Lowering& out, const Equation& e) { out.define(e, 0, out.operand(e, 0)); }
-Tensors inspect_evaluate(const Op& op, std::span<const Tensor> x) {
+Tensors inspect_evaluate(const Op& op, TensorSpan x) {
   (*op.as<InspectParams>().tell)(sharding_of(x[0]).value_or(on_one_device(x[0].device())));
   return {x[0]};
 }
@@ -63,10 +62,8 @@ Tensor inspect_sharding(const Tensor& x, std::function<void(const Sharding&)> te
   check(!current_mesh(),
         "inspect_sharding: inside shard_map each device has its part; inspect what goes in or "
         "comes out");
-  return bind1(inspect_sharding_p,
-               make_params(InspectParams{
-                   std::make_shared<const std::function<void(const Sharding&)>>(std::move(tell))}),
-               {x});
+  auto shared = std::make_shared<const std::function<void(const Sharding&)>>(std::move(tell));
+  return bind1(inspect_sharding_p, make_params(InspectParams{std::move(shared)}), {x});
 }
 
 }  // namespace postern

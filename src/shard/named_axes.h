@@ -15,8 +15,8 @@ namespace postern::internal {
 struct CollectiveParams {
   Mesh mesh;
   std::vector<std::string> axes;
-  std::int64_t axis = 0,
-               other = 0;  // of the array: gathered, scattered; of all_to_all: split and joined
+  // Of the array: what is gathered or scattered; of all_to_all: what is split, and joined.
+  std::int64_t axis = 0, other = 0;
   std::vector<std::pair<int, int>> pairs = {};  // of ppermute
   int root = 0;             // the place of the one that sends or gets, of broadcast and its like
   bool user_knows = false;  // of axis_count: its number is one of the program's
@@ -59,16 +59,21 @@ class NamedAxes {
 
   std::size_t size() const { return names_.size(); }
   bool of_mesh() const {
-    return std::ranges::none_of(batches_, [](auto& b) { return !!b; });
+    return std::ranges::none_of(batches_, [](auto& batch) { return batch != nullptr; });
   }
   bool of_batches() const {
-    return !names_.empty() && std::ranges::all_of(batches_, [](auto& b) { return !!b; });
+    return !names_.empty() &&
+           std::ranges::all_of(batches_, [](auto& batch) { return batch != nullptr; });
   }
   /// Returns the axis of the i-th: null for one of the mesh.
   const BatchAxisPtr& batch(std::size_t i) const { return batches_[i]; }
-  CollectiveParams of_mesh(std::size_t i) const { return {mesh_.value(), {names_[i]}}; }
-  CollectiveParams all_of_mesh() const {
-    CollectiveParams p{mesh_.value(), {}};
+  /// Returns the parameters of a collective along the i-th, or along all that are of the mesh;
+  /// `axis`: the array's.
+  CollectiveParams of_mesh(std::size_t i, std::int64_t axis = 0) const {
+    return {mesh_.value(), {names_[i]}, axis};
+  }
+  CollectiveParams all_of_mesh(std::int64_t axis = 0) const {
+    CollectiveParams p{mesh_.value(), {}, axis};
     for (std::size_t i = 0; i < size(); ++i)
       if (!batches_[i]) p.axes.push_back(names_[i]);
     return p;
@@ -99,14 +104,12 @@ class NamedAxes {
     for (const BatchAxisPtr& b : batches)
       known.push_back(fmt::format("'{}' ({} of a vmap)", b->name, b->size));
     if (mesh) known.push_back(to_string(*mesh));
-    throw_type_error(
-        known.empty()
-            ? fmt::format("{}: there is no mesh axis '{}' here; collectives work on the parts "
-                          "inside shard_map and pmap, and on the elements inside vmap with an "
-                          "axis_name",
-                          op_, name)
-            : fmt::format("{}: there is no axis '{}' here; there are {}", op_, name,
-                          fmt::join(known, ", ")));
+    check(!known.empty(),
+          "{}: there is no mesh axis '{}' here; collectives work on the parts inside shard_map and "
+          "pmap, and on the elements inside vmap with an axis_name",
+          op_, name);
+    throw_type_error(fmt::format("{}: there is no axis '{}' here; there are {}", op_, name,
+                                 fmt::join(known, ", ")));
   }
 
   const char* op_;

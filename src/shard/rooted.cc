@@ -21,39 +21,34 @@ Type with_extent(Type type, std::int64_t axis, std::int64_t count) {
 Types pbroadcast_type(const Params*, TypeSpan x) { return {x[0]}; }
 Types scatter_from_type(const Params* params, TypeSpan x) {
   const auto& p = collective_of(params);
-  const std::int64_t whole = extent(x[0], p.axis);
-  check(whole % p.count() == 0, "scatter_from: axis {} of {} must be divisible by the {} devices",
-        p.axis, to_string(x[0]), p.count());
-  return {with_extent(x[0], p.axis, whole / p.count())};
+  return {cut_type("scatter_from", x[0], p.axis, p.count())};
 }
 Types gather_to_type(const Params* params, TypeSpan x) {
   const auto& p = collective_of(params);
   return {with_extent(x[0], p.axis, extent(x[0], p.axis) * p.count())};
 }
 
-/// Whether it is the device of its own place, pred[].
+/// Whether this device is the root, pred[].
 Tensor is_root(const CollectiveParams& p) {
   return equal(bind1(axis_index_p, make_params(CollectiveParams{p.mesh, p.axes}), {}), p.root);
 }
 
-/// All that got the value add to what flows into it where it was.
-Tensors pbroadcast_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
-                             TypeSpan) {
+/// The root, whose value all got, takes the sum of their cotangents; what the others had went
+/// nowhere.
+Tensors pbroadcast_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
   const auto& p = op.as<CollectiveParams>();
   return {where(is_root(p), sum_over(p.mesh, p.axes, ct[0]), zeros_of(ct[0].type()))};
 }
-Tensors scatter_from_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
-                               TypeSpan) {
+Tensors scatter_from_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
   return bind_n(gather_to_p, op.params, ct);
 }
-Tensors gather_to_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
-                            TypeSpan) {
+Tensors gather_to_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
   return bind_n(scatter_from_p, op.params, ct);
 }
 
 // --- lowering ---
 
-/// `count` elements of an axis from `start` on.
+/// Slices `count` elements of an axis from `start` on.
 Ssa slice(Lowering& out, Ssa x, const Type& type, std::int64_t axis, std::int64_t start,
           std::int64_t count) {
   Dims starts(type.dims.size(), 0), limits = type.dims;
@@ -84,7 +79,7 @@ void pbroadcast_lower(Lowering& out, const Equation& e) {
   const Ssa root = slice(out, gather_all(out, e, row, part, all, 0), all, 0, p.root, 1);
   out.define(e, 0, out.op("reshape", {root}, {&part}, type));
 }
-/// Everybody cuts what it has for the others; of what comes, the root's piece counts.
+/// Every device sends each a piece of what it has, and keeps of the pieces that come the root's.
 void scatter_from_lower(Lowering& out, const Equation& e) {
   if (alone(out, e)) return;
   const auto& p = collective_of(e.params.get());
@@ -138,8 +133,7 @@ void check_place(const char* op, const char* what, int place, std::int64_t count
 }
 
 CollectiveParams params_of(const NamedAxes& named, int root, std::int64_t axis = 0) {
-  CollectiveParams p = named.all_of_mesh();
-  p.axis = axis;
+  CollectiveParams p = named.all_of_mesh(axis);
   p.root = root;
   return p;
 }
@@ -150,7 +144,7 @@ Tensor broadcast(const Operand& x, const AxisNames& axes, int root, Place place)
   PlaceScope at(place);
   const NamedAxes named("broadcast", axes);
   check_place("broadcast", "the root", root, named.count());
-  if (named.of_mesh()) return bind_like(pbroadcast_p, params_of(named, root), x.tensor());
+  if (named.of_mesh()) return bind_over_mesh(pbroadcast_p, params_of(named, root), x.tensor());
   return row_of(gathered(named.only(), x.tensor()), root);
 }
 
@@ -167,7 +161,7 @@ Tensor scatter_from(const Operand& x, const AxisNames& axes, int root, std::int6
         axis, to_string(x.tensor().type()), named.count());
   Tensor y;
   if (named.of_mesh()) {
-    y = bind_like(scatter_from_p, params_of(named, root, axis), x.tensor());
+    y = bind_over_mesh(scatter_from_p, params_of(named, root, axis), x.tensor());
   } else {
     const BatchAxisPtr& batch = named.only();
     const Tensor rows = rows_in_front("scatter_from", x.tensor(), axis, batch->size);
@@ -184,7 +178,7 @@ Tensor gather_to(const Operand& x, const AxisNames& axes, int root, std::int64_t
   check_place("gather_to", "the root", root, named.count());
   axis = normal_axis("gather_to", axis, x.tensor().rank() + !tiled);
   const Tensor y = tiled ? x.tensor() : expand_dims(x, axis);
-  if (named.of_mesh()) return bind_like(gather_to_p, params_of(named, root, axis), y);
+  if (named.of_mesh()) return bind_over_mesh(gather_to_p, params_of(named, root, axis), y);
   const BatchAxisPtr& batch = named.only();
   const Tensor all = front_into(gathered(batch, y), axis);
   return where(equal(position_along(batch), root), all, zeros_of(all.type()));
@@ -198,8 +192,9 @@ Tensor send_recv(const Operand& x, const AxisNames& axes, int from, int to, Plac
   return where(equal(axis_index(axes), to), ppermute(x, axes, {{from, to}}), x);
 }
 
-// Effects before it come before the first call, which gives what the devices add up; the second,
-// before those behind it, takes the sum.
+// Between two ordered calls of the host the devices add up what the first one gives, and the second
+// takes the sum. So effects before the barrier come before all meet, and those behind it after
+// that.
 void pbarrier(const AxisNames& axes, Place place) {
   PlaceScope at(place);
   static_cast<void>(NamedAxes("pbarrier", axes));  // refuses names that there are none of
