@@ -8,14 +8,15 @@
 
 namespace postern::internal {
 
-/// Inside the body of a shard_map over processes with its mesh split.
+/// With a mesh split, what it rewrites is inside the body of a shard_map over processes.
 class Expansion {
  public:
   explicit Expansion(SplitPtr inside = nullptr) : split_(std::move(inside)) {}
 
   std::vector<Placed> run(const Program& program, const std::vector<Placed>& inputs) const;
 
-  // How values lie, as analysis/follow asks. A carry is cut from the beginning if a step cuts it.
+  // The lattice of analysis/follow: how values lie. A carry is cut from the beginning if a step
+  // cuts it.
   using Value = Placement;
   std::vector<Placement> into(const ProgramPtr& p, const std::vector<Placement>& inputs) const;
   static bool join(const Equation& e, std::size_t i, Placement& into, const Placement& other);
@@ -35,8 +36,8 @@ class Expansion {
   std::vector<Placed> on_shards(const Program& program, const Equation& e,
                                 std::span<const Placed> x) const;
 
-  // Returns what holds programs. A program whose inputs lie so, and its outputs as they are wanted
-  // (null: as they come).
+  // Rewrites a program that an equation holds, for inputs that lie so. Its outputs are cut as they
+  // are wanted (null: they lie as they come).
   Inner inner(const ProgramPtr& p, const std::vector<Placement>& inputs,
               const std::vector<Placement>* wanted = nullptr) const;
   std::vector<Placed> with_programs(const Equation& e, std::span<const Placed> x) const;

@@ -42,19 +42,21 @@ bool Split::is_across(const std::string& name) const {
 }
 
 Collective across(const Split& split, Operation operation, const Names& names) {
-  Collective c;
-  c.operation = operation;
-  for (const MeshAxis& a : split.across) c.grid.push_back(a.size);
-  for (const std::string& name : names)
-    c.along.push_back(std::ranges::find(split.across, name, &MeshAxis::name) -
-                      split.across.begin());
-  return c;
+  Collective collective;
+  collective.operation = operation;
+  for (const MeshAxis& axis : split.across) collective.grid.push_back(axis.size);
+  for (const std::string& name : names) {
+    const auto axis = std::ranges::find(split.across, name, &MeshAxis::name);
+    collective.along.push_back(axis - split.across.begin());
+  }
+  return collective;
 }
 
-std::int64_t count_of(const Collective& c) {
-  std::int64_t n = 1;
-  for (const std::int64_t a : c.along) n *= c.grid[static_cast<std::size_t>(a)];
-  return n;
+std::int64_t count_of(const Collective& collective) {
+  std::int64_t count = 1;
+  for (const std::int64_t axis : collective.along)
+    count *= collective.grid[static_cast<std::size_t>(axis)];
+  return count;
 }
 
 namespace {
@@ -71,7 +73,7 @@ Tensor bind_collective(Collective c, const char* name, const Tensor& x, Collecti
         to_string(x.type()));
   const bool reduces = c.operation == Operation::sum || c.operation == Operation::max ||
                        c.operation == Operation::min || c.operation == Operation::scatter;
-  if (reduces && !clusters::reduces(dtype, c.operation)) {
+  if (reduces && !clusters::reduces(dtype, c.operation)) {  // floats of 8 bits go as f32
     check(byte_width(dtype) == 1, "{} over processes: {} is no number that it knows", name,
           to_string(x.type()));
     return convert(bind_collective(std::move(c), name, convert(x, DType::f32), at), dtype);
@@ -116,7 +118,9 @@ Type Placement::shard_type(const Type& global) const {
 
 namespace {
 
-/// Which axes of an array processes cut, and how its part lies on the devices of this one.
+/// The mesh axes that cut an array's axes, those of processes told from those of devices. `part` is
+/// of the part that this process has, as f32[a, b] with b cut over processes; `apart` of the array
+/// with an axis of n processes before each that they cut: f32[a, n, b].
 struct ShardedAxes {
   ShardedAxes(const Split& split, const P& spec, std::int64_t rank) {
     std::vector<Names> parts = spec.parts();
@@ -131,15 +135,16 @@ struct ShardedAxes {
       across.push_back(std::move(of_processes));
     }
   }
-  std::vector<Names> across;       // by axis
-  std::vector<Names> part, apart;  // of the part; with an axis for processes before each cut one
+  std::vector<Names> across;       // of processes, by axis of the array
+  std::vector<Names> part, apart;  // of devices
 };
 
-/// f on each device of this process.
+/// Runs f on each device of this process; `in` and `out`: the mesh axes that cut what it is given
+/// and what it returns.
 Tensor on_each(const Split& split, const std::function<Tensor(Tensor)>& f,
                const std::vector<Names>& in, const std::vector<Names>& out, const Tensor& x) {
   if (!split.here) return f(x);
-  return detail::shard_map([&](std::span<const Tensor> parts) { return Tensors{f(parts[0])}; },
+  return detail::shard_map([&](TensorSpan parts) { return Tensors{f(parts[0])}; },
                            {*split.here, {P(in)}, [&] { return std::vector<P>{P(out)}; }}, {x},
                            PlaceScope::current())
       .front();
@@ -147,6 +152,8 @@ Tensor on_each(const Split& split, const std::function<Tensor(Tensor)>& f,
 
 }  // namespace
 
+// Along each axis that processes cut, the parts are gathered on an axis of their own before it, and
+// the two become one: f32[a, b] becomes f32[a, n, b] and f32[a, n*b].
 Tensor global_of(const Placed& value, int rank) {
   if (!value.placement.is_sharded()) return value.tensor;
   NumberScope::fix();
@@ -155,12 +162,15 @@ Tensor global_of(const Placed& value, int rank) {
   Dims dims = value.tensor.dims();
   const Operation operation = rank < 0 ? Operation::gather : Operation::gather_to;
   const auto gathered = [&](Tensor x) {
-    for (std::size_t a = 0, at = 0; a < axes.across.size(); ++a, ++at) {
-      if (axes.across[a].empty()) continue;
-      const auto axis = static_cast<std::int64_t>(at++);
-      const Collective c = across(split, operation, axes.across[a]);
-      const int root = rank < 0 ? 0 : c.group(rank).place;
-      x = bind_collective(c, "collect", expand_dims(x, axis), {.axis = axis, .root = root});
+    std::int64_t axis = 0;  // of x, which gets new ones
+    for (const Names& names : axes.across) {
+      if (!names.empty()) {
+        const Collective c = across(split, operation, names);
+        const int root = rank < 0 ? 0 : c.group(rank).place;
+        x = bind_collective(c, "collect", expand_dims(x, axis), {.axis = axis, .root = root});
+        ++axis;
+      }
+      ++axis;
     }
     return x;
   };
@@ -170,6 +180,8 @@ Tensor global_of(const Placed& value, int rank) {
   return reshape(apart, dims);
 }
 
+// Of a whole f32[a, n*b], seen as f32[a, n, b], this process takes the place along n that is its
+// own.
 Tensor shard_of(const Placed& value, const Placement& placement) {
   if (value.placement == placement) return value.tensor;
   const Tensor& global = value.tensor;
@@ -182,11 +194,11 @@ Tensor shard_of(const Placed& value, const Placement& placement) {
   NumberScope::fix();
   const Split& split = *placement.split;
   const ShardedAxes axes(split, placement.spec, global.rank());
-  Dims dims;
+  Dims apart;
   for (std::size_t a = 0; a < axes.across.size(); ++a) {
-    const std::int64_t n = count_of(across(split, Operation::index, axes.across[a]));
-    if (!axes.across[a].empty()) dims.push_back(n);
-    dims.push_back(global.dims()[a] / n);
+    const std::int64_t parts = count_of(across(split, Operation::index, axes.across[a]));
+    if (!axes.across[a].empty()) apart.push_back(parts);
+    apart.push_back(global.dims()[a] / parts);
   }
   const auto taken = [&](Tensor x) {
     for (std::size_t a = 0; a < axes.across.size(); ++a) {
@@ -199,7 +211,7 @@ Tensor shard_of(const Placed& value, const Placement& placement) {
     }
     return x;
   };
-  return on_each(split, taken, axes.apart, axes.part, reshape(global, dims));
+  return on_each(split, taken, axes.apart, axes.part, reshape(global, apart));
 }
 
 std::string placement_text(const Type& global, const Placement& placement) {

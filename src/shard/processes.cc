@@ -28,7 +28,8 @@ bool over_processes(const Equation& e) {
 }
 
 bool any_sharded(std::span<const Placed> values) {
-  return std::ranges::any_of(values, [](const Placed& h) { return h.placement.is_sharded(); });
+  return std::ranges::any_of(values,
+                             [](const Placed& value) { return value.placement.is_sharded(); });
 }
 
 std::vector<Placed> unsharded(Tensors&& tensors) {
@@ -39,21 +40,35 @@ std::vector<Placed> unsharded(Tensors&& tensors) {
 
 Tensors tensors_of(std::span<const Placed> values) {
   Tensors out;
-  for (const Placed& h : values) out.push_back(h.tensor);
+  for (const Placed& value : values) out.push_back(value.tensor);
   return out;
 }
 
 std::vector<Placement> placements_of(std::span<const Placed> values) {
   std::vector<Placement> out;
-  for (const Placed& h : values) out.push_back(h.placement);
+  for (const Placed& value : values) out.push_back(value.placement);
   return out;
 }
 
 /// "add", or of a site "tap 'loss'".
 std::string name_of(const Equation& e) {
-  if (!e.primitive->site) return e.primitive->name;
-  const SiteSpec& site = *e.primitive->site(e.params.get());
-  return fmt::format("{} '{}'", word_of(site.kind), site.name);
+  const SiteSpec* const site = site_of(e);
+  if (!site) return e.primitive->name;
+  return fmt::format("{} '{}'", word_of(site->kind), site->name);
+}
+
+/// A site in the body of a shard_map over processes: its mesh is that of this process, and how its
+/// operand lies over all processes is kept beside that.
+ParamsPtr site_on_process(SiteSpec site, const Split& split) {
+  if (site.mesh && site.shard_spec && spans_processes(*site.mesh)) {
+    site.process_sharding = Sharding(*site.mesh, *site.shard_spec);
+    site.process_dims = site.global_dims;
+  }
+  site.mesh = split.here ? std::make_shared<const Mesh>(*split.here) : nullptr;
+  if (!site.process_sharding) site.partitioned = std::nullopt;
+  site.shard_spec = std::nullopt;
+  site.global_dims = {};
+  return make_params(SiteParams{std::make_shared<const SiteSpec>(std::move(site))});
 }
 
 }  // namespace
@@ -79,59 +94,49 @@ std::vector<Placed> Expansion::equation(const Program& program, const Equation& 
   const bool asks = e.primitive == &axis_index_p || e.primitive == &axis_count_p;
   if (split_ && (e.primitive->rendezvous_axes || asks))
     return unsharded(collective_over(*split_, e, tensors_of(x)));
-  if (split_ && e.primitive->site) {  // which sees the mesh of this process
-    SiteSpec site = *e.primitive->site(e.params.get());
-    if (site.mesh && site.shard_spec && spans_processes(*site.mesh)) {
-      site.process_sharding = Sharding(*site.mesh, *site.shard_spec);
-      site.process_dims = site.global_dims;
-    }
-    site.mesh = split_->here ? std::make_shared<const Mesh>(*split_->here) : nullptr;
-    if (!site.process_sharding) site.partitioned = std::nullopt;
-    site.shard_spec = std::nullopt;
-    site.global_dims = {};
-    return unsharded(bind_n(
-        *e.primitive, make_params(SiteParams{std::make_shared<const SiteSpec>(std::move(site))}),
-        tensors_of(x)));
-  }
-  const bool concerned =
-      e.params && std::ranges::any_of(programs_of(*e.params), [&](const ProgramPtr& p) {
-        return split_ != nullptr || any_equation(*p, over_processes);
-      });
-  if (concerned || (any_sharded(x) && e.params && !programs_of(*e.params).empty()))
-    return with_programs(e, x);
-  if (any_sharded(x)) return on_shards(program, e, x);
+  if (const SiteSpec* const site = split_ ? site_of(e) : nullptr)
+    return unsharded(bind_n(*e.primitive, site_on_process(*site, *split_), tensors_of(x)));
+  const bool sharded = any_sharded(x);
+  std::vector<ProgramPtr> programs;
+  if (e.params) programs = programs_of(*e.params);
+  const bool rewrites = std::ranges::any_of(programs, [&](const ProgramPtr& p) {
+    return split_ || sharded || any_equation(*p, over_processes);
+  });
+  if (rewrites) return with_programs(e, x);
+  if (sharded) return on_shards(program, e, x);
   return unsharded(bind_n(*e.primitive, e.params, tensors_of(x)));
 }
 
-/// What XLA would have to cut over processes, as it can where elements stay in place.
+/// Computes on this process's shards alone, which can be done where the primitive makes each
+/// element of one or puts axes elsewhere. Anything else XLA would have to cut over processes: that
+/// is refused.
 std::vector<Placed> Expansion::on_shards(const Program& program, const Equation& e,
                                          std::span<const Placed> x) const {
   const auto first =
-      std::ranges::find_if(x, [](const auto& h) { return h.placement.is_sharded(); });
-  const Type& cut = program.type(e.operands[static_cast<std::size_t>(first - x.begin())]);
+      std::ranges::find_if(x, [](const auto& value) { return value.placement.is_sharded(); });
+  const Type& global = program.type(e.operands[static_cast<std::size_t>(first - x.begin())]);
   const Placement& placement = first->placement;
-  const auto axes = placement.offloaded ? std::nullopt : moved_axes(e, cut.dims.size());
-  const bool all_alike = std::ranges::all_of(
-      x, [&](const Placed& h) { return !h.placement.is_sharded() || h.placement == placement; });
-  if (axes && all_alike && e.results == 1) {
-    std::vector<Names> spec(program.type(e.first).dims.size()), before = placement.spec.parts();
-    for (std::size_t i = 0; i < before.size(); ++i)
-      spec[static_cast<std::size_t>((*axes)[i])] = before[i];
-    const Placement after(placement.split, P(std::move(spec)));
-    const Type part = after.shard_type(program.type(e.first));
-    Tensors parts;
-    for (std::size_t i = 0; i < x.size(); ++i)
-      parts.push_back(program.type(e.operands[i]).dims == cut.dims ? shard_of(x[i], placement)
-                                                                   : x[i].tensor);
-    const bool stretches = e.primitive == &broadcast_p;
-    return {{stretches ? broadcast_in_dim(parts[0], part.dims, *axes)
-                       : bind1(*e.primitive, e.params, parts),
-             after}};
+  const auto axes = placement.offloaded ? std::nullopt : moved_axes(e, global.dims.size());
+  const bool all_alike = std::ranges::all_of(x, [&](const Placed& value) {
+    return !value.placement.is_sharded() || value.placement == placement;
+  });
+  if (!axes || !all_alike || e.results != 1)
+    throw_type_error(fmt::format(
+        "{}: {}, and XLA on CPUs cuts no program over processes: compute with parts in shard_map, "
+        "or give it the whole with collect(x)",
+        name_of(e), placement_text(global, placement)));
+  std::vector<Names> spec(program.type(e.first).dims.size());
+  for (std::size_t i = 0; i < placement.spec.parts().size(); ++i)
+    spec[static_cast<std::size_t>((*axes)[i])] = placement.spec.parts()[i];
+  const Placement after(placement.split, P(std::move(spec)));
+  Tensors shards;  // operands of other dims, which are spread over these, as they are
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const bool alike = program.type(e.operands[i]).dims == global.dims;
+    shards.push_back(alike ? shard_of(x[i], placement) : x[i].tensor);
   }
-  throw_type_error(fmt::format(
-      "{}: {}, and XLA on CPUs cuts no program over processes: compute with parts in shard_map, or "
-      "give it the whole with collect(x)",
-      name_of(e), placement_text(cut, placement)));
+  if (e.primitive != &broadcast_p) return {{bind1(*e.primitive, e.params, shards), after}};
+  const Type shard = after.shard_type(program.type(e.first));  // the parameters have the whole's
+  return {{broadcast_in_dim(shards[0], shard.dims, *axes), after}};
 }
 
 Expansion::Inner Expansion::inner(const ProgramPtr& p, const std::vector<Placement>& inputs,
@@ -139,7 +144,7 @@ Expansion::Inner Expansion::inner(const ProgramPtr& p, const std::vector<Placeme
   Types types = p->input_types();
   for (std::size_t i = 0; i < types.size(); ++i) types[i] = inputs[i].shard_type(types[i]);
   Inner out;
-  const Closed closed = trace_inner("processes", types, [&](std::span<const Tensor> x) {
+  const Closed closed = trace_inner("processes", types, [&](TensorSpan x) {
     std::vector<Placed> in;
     for (std::size_t i = 0; i < x.size(); ++i) in.push_back({x[i], inputs[i]});
     std::vector<Placed> y = run(*p, in);
@@ -188,7 +193,8 @@ std::vector<Placement> Expansion::into(const ProgramPtr& p,
   return inner(p, inputs).outputs;
 }
 
-/// How two ways meet that come to one place: a whole can be cut, without a message.
+/// Where branches end, or a loop's step: if one is whole and the other cut, the whole can be cut
+/// too, without a message.
 bool Expansion::join(const Equation&, std::size_t, Placement& into, const Placement& other) {
   if (!other.is_sharded() || into == other) return false;
   if (into.is_sharded())
@@ -219,6 +225,8 @@ Placement Expansion::stacked(Placement y, bool offloaded) {
   return y;
 }
 
+// All branches, and all steps, have operands and results that lie as the flow says where nothing
+// changes any more. What chooses a branch, and what a condition gives, every process needs whole.
 std::vector<Placed> Expansion::control_flow(const Equation& e, std::span<const Placed> x) const {
   std::vector<Placed> in(x.begin(), x.end());
   if (!e.primitive->loops()) in[0] = {shard_of(x[0], {})};
@@ -232,6 +240,8 @@ std::vector<Placed> Expansion::control_flow(const Equation& e, std::span<const P
   return rebound(e, programs, in, flow.results);
 }
 
+// A shard_map over processes becomes one over the devices of this process, given its parts; where a
+// process has one device, the body alone.
 std::vector<Placed> Expansion::map(const Equation& e, std::span<const Placed> operands) const {
   check(!split_, "shard_map inside shard_map: a device's part cannot be cut again");
   const auto& p = as<ShardMapParams>(*e.params);
@@ -248,7 +258,7 @@ std::vector<Placed> Expansion::map(const Equation& e, std::span<const Placed> op
   }
   for (const P& spec : p.out) out.push_back(here_of(spec));
   const Expansion inside(split);
-  const auto body = [&](std::span<const Tensor> x) {
+  const auto body = [&](TensorSpan x) {
     return tensors_of(inside.run(*p.body, unsharded(Tensors(x.begin(), x.end()))));
   };
   const Tensors y =
@@ -261,13 +271,14 @@ std::vector<Placed> Expansion::map(const Equation& e, std::span<const Placed> op
 
 namespace {
 
-/// A place at which all processes come to the end of their runs, with every device that took part.
+/// Calls the host where all processes wait for each other at the end of the run, on every device
+/// that took part.
 void end_together(const Mesh& mesh) {
   clusters::Collective end;
   end.grid = {clusters::Cluster::get().size()};
   end.along = {0};
   const PlaceScope::Replace nowhere{Place()};  // the same on all, whoever had it lowered
-  const auto here = [&](std::span<const Tensor>) {
+  const auto here = [&](TensorSpan) {
     return process_access.call(end, "the end of the run", {}, {});
   };
   const Split split(mesh);
@@ -302,7 +313,7 @@ Placement placement_of(const Sharding& s) {
   return {std::make_shared<const Split>(s.mesh()), s.spec()};
 }
 
-/// A result as it is wanted; `sends` is set where that takes messages.
+/// Places a result as it is wanted; `sends` is set where that takes messages.
 Placed as_wanted(Placed y, const std::optional<Sharding>& wanted, bool& sends) {
   if (!is_global(wanted)) return y;
   const Placement placement = placement_of(*wanted);
@@ -311,7 +322,7 @@ Placed as_wanted(Placed y, const std::optional<Sharding>& wanted, bool& sends) {
   return {shard_of(moves ? Placed{global_of(y)} : y, placement), placement};
 }
 
-/// Where devices may meet in it: it is to end on all processes at once.
+/// Whether processes may meet in it: it is then to end on all of them at once.
 bool may_communicate(const Program& program) {
   return any_equation(program, [](const Equation& e) {
     return e.primitive == &collect_p || (e.primitive == &shard_map_p && over_processes(e));
@@ -346,7 +357,7 @@ void expand_processes(Expanded& out) {
     out.global_inputs[i] = global;
   }
   bool communicates = may_communicate(*program);
-  const Closed closed = trace_program("processes", types, [&](std::span<const Tensor> x) {
+  const Closed closed = trace_program("processes", types, [&](TensorSpan x) {
     std::vector<Placed> in;
     for (std::size_t i = 0; i < x.size(); ++i) in.push_back({x[i], placements[i]});
     std::vector<Placed> y = Expansion().run(*program, in);

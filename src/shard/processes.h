@@ -40,8 +40,8 @@ extern const Primitive collect_p;
 /// What has processes meet. A room further down can: `src/wiring.cc` names it.
 struct ProcessAccess {
   /// A call of the host for a collective. Without an operand for what takes none.
-  Tensors (*call)(const clusters::Collective& collective, const std::string& name,
-                  std::span<const Tensor> x, const Types& results);
+  Tensors (*call)(const clusters::Collective& collective, const std::string& name, TensorSpan x,
+                  const Types& results);
 };
 extern const ProcessAccess process_access;
 

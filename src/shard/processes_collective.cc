@@ -38,7 +38,8 @@ Operation operation_of(const Primitive* primitive) {
   return found->second;
 }
 
-/// One equation, rewritten.
+/// One equation, rewritten: `inside` by XLA along axes of devices, `between` processes by their
+/// rendezvous along axes of theirs.
 class Rewriting {
  public:
   Rewriting(const Split& split, const Equation& e)
@@ -99,33 +100,36 @@ class Rewriting {
     std::int64_t here = 1;
     for (const std::string& axis : here_) here *= p_.mesh.size(axis);
     const Tensor one = full_of({Number::Kind::integer, 1, 1, 0}, Type{DType::s32, {}});
-    return (across_.empty() ? one : count_along(split_, across_)) * static_cast<std::int32_t>(here);
+    const Tensor processes = across_.empty() ? one : count_along(split_, across_);
+    return processes * static_cast<std::int32_t>(here);
   }
 
-  /// Where a place along all of the axes is along each of them.
+  /// Takes a place along all of the axes, row-major, apart into one along each of them.
   std::vector<std::int64_t> places(std::int64_t place) const {
     std::vector<std::int64_t> out(p_.axes.size());
     for (std::size_t i = out.size(); i-- > 0;) {
-      const std::int64_t n = p_.mesh.size(p_.axes[i]);
-      out[i] = place % n;
-      place /= n;
+      const std::int64_t size = p_.mesh.size(p_.axes[i]);
+      out[i] = place % size;
+      place /= size;
     }
     return out;
   }
 
-  /// One axis after another. What is put together is so from the axis that changes fastest on, what
-  /// is taken apart the other way round.
+  /// Goes along one axis after another: what puts pieces together from the last on, which changes
+  /// fastest, all else from the first.
   Tensor one_by_one(Tensor x) const {
     const std::vector<std::int64_t> roots = places(p_.root);
     const bool joins = operation_ == Operation::gather || operation_ == Operation::gather_to;
-    for (std::size_t k = 0; k < p_.axes.size(); ++k) {
-      const std::size_t i = joins ? p_.axes.size() - 1 - k : k;
+    for (std::size_t step = 0; step < p_.axes.size(); ++step) {
+      const std::size_t i = joins ? p_.axes.size() - 1 - step : step;
       x = along(p_.axes[i], x, {p_.axis, p_.other, static_cast<int>(roots[i])});
     }
     return x;
   }
 
-  /// An axis of the array for each axis of the mesh, along which that one exchanges.
+  /// An all_to_all along mesh axes of sizes n and m: [n*m*k, b], split along its first axis,
+  /// becomes [n, m, k, b], in which each mesh axis exchanges along its own array axis. What came
+  /// then goes in front of the axis that is joined, the second: [k, n, m, b], which is [k, n*m*b].
   Tensor exchange(const Tensor& x) const {
     Dims dims = x.dims();
     const auto split = static_cast<std::size_t>(p_.axis);
@@ -138,7 +142,7 @@ class Rewriting {
       const std::int64_t axis = p_.axis + static_cast<std::int64_t>(i);
       y = along(p_.axes[i], y, {axis, axis, 0});
     }
-    Dims order;  // the pieces in front of the axis that they are joined along
+    Dims order;
     const auto count = static_cast<std::int64_t>(p_.axes.size());
     for (std::int64_t a = 0; a < x.rank(); ++a) {
       if (a == p_.other)
@@ -151,12 +155,11 @@ class Rewriting {
     return reshape(transpose(y, order), out);
   }
 
-  /// The devices of a process show each other what they have; each then sends to its own number on
-  /// other processes what that one is to get, whoever of this process has it.
+  /// The devices of a process first gather what all of them have. Each then sends the device of its
+  /// own number on another process what that one is to get, whichever device here had it.
   Tensor permute(const Tensor& x) const {
-    Tensor all = expand_dims(x, 0);
-    CollectiveParams gather{*split_.here, here_};
-    all = bind1(all_gather_p, make_params(std::move(gather)), {all});
+    const Tensor all = bind1(all_gather_p, make_params(CollectiveParams{*split_.here, here_}),
+                             {expand_dims(x, 0)});
     Collective c = across(split_, Operation::relay, across_);
     c.other = all.dims()[0];
     for (const auto& [from, to] : p_.pairs)
@@ -166,7 +169,8 @@ class Rewriting {
     const Tensor operands[] = {all, index(here_)};
     return process_access.call(c, e_.primitive->name, std::span(operands), {x.type()}).front();
   }
-  /// Process by process, then by device of a process.
+  /// The place that a relay counts, process by process and there device by device, of a place along
+  /// the axes as the collective names them.
   int relay_place(int place, std::int64_t devices) const {
     const std::vector<std::int64_t> along_axes = places(place);
     std::int64_t process = 0, device = 0;

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "control/control.h"
+#include "core/lists.h"
 #include "custom/custom.h"
 #include "ops/extents.h"
 #include "ops/shape.h"
@@ -45,9 +46,9 @@ Type whole_type(const Mesh& mesh, const P& spec, const Type& part) {
   return out;
 }
 
-/// The equation; what `body` captured, its first inputs, every device sees as a whole.
+/// Binds the equation. What `body` captured are its first inputs, and every device sees the whole.
 Tensors bind_map(const Mesh& mesh, const Closed& body, std::vector<P> in, std::vector<P> out,
-                 std::span<const Tensor> x) {
+                 TensorSpan x) {
   Tensors operands = body.captures;
   append(operands, x);
   in.insert(in.begin(), body.captures.size(), P());
@@ -56,7 +57,7 @@ Tensors bind_map(const Mesh& mesh, const Closed& body, std::vector<P> in, std::v
                 operands);
 }
 
-/// Of a rule: what it writes for one part.
+/// Traces what a rule writes for one part.
 Closed trace_part(const ShardMapParams& p, const Types& types, const TensorFunction& f) {
   const MeshScope scope(p.mesh);
   return trace_inner("shard_map", types, f);
@@ -80,31 +81,32 @@ Types shard_map_type(const Params* params, TypeSpan operands) {
   return out;
 }
 
-Jvp shard_map_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+/// A shard_map of the body's jvp; a tangent is cut as its value is.
+Jvp shard_map_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const auto& p = op.as<ShardMapParams>();
-  const std::vector<bool> in_moves = present(dx);
+  const std::vector<bool> has_tangent = present(dx);  // by operand
   Tensors operands(x.begin(), x.end());
   append(operands, kept(dx));
   std::vector<P> in = p.in, out = p.out;
-  for (const P& spec : where_marked(p.in, in_moves)) in.push_back(spec);
-  std::vector<bool> out_moves;
+  for (const P& spec : where_marked(p.in, has_tangent)) in.push_back(spec);
+  std::vector<bool> gives_tangent;  // by result
   const Closed body =
-      trace_part(p, part_types(p.mesh, in, types_of(operands)), [&](std::span<const Tensor> parts) {
+      trace_part(p, part_types(p.mesh, in, types_of(operands)), [&](TensorSpan parts) {
         auto [y, dy] =
-            jvp_of(*p.body, parts.first(x.size()), placed(in_moves, parts.subspan(x.size())));
-        out_moves = present(dy);
+            jvp_of(*p.body, parts.first(x.size()), placed(has_tangent, parts.subspan(x.size())));
+        gives_tangent = present(dy);
         append(y, kept(dy));
         return std::move(y);
       });
-  for (const P& spec : where_marked(p.out, out_moves)) out.push_back(spec);
+  for (const P& spec : where_marked(p.out, gives_tangent)) out.push_back(spec);
   Tensors y = bind_map(p.mesh, body, std::move(in), std::move(out), operands);
-  Tensors dy = placed(out_moves, std::span(y).subspan(p.out.size()));
+  Tensors dy = placed(gives_tangent, std::span(y).subspan(p.out.size()));
   y.resize(p.out.size());
   return {std::move(y), std::move(dy)};
 }
 
-/// A cotangent that so many devices hold. How many of them are processes, no text says: a saved
-/// program may run on others.
+/// Divides a cotangent by the number of devices that hold the result, those along `axes`. How many
+/// of them are processes, no text says: a saved program may run on others.
 Tensor shared_out(const Tensor& ct, const Mesh& mesh, const std::vector<std::string>& axes) {
   if (axes.empty()) return ct;
   if (spans_processes(mesh)) {
@@ -117,8 +119,10 @@ Tensor shared_out(const Tensor& ct, const Mesh& mesh, const std::vector<std::str
   return ct / static_cast<double>(holders);
 }
 
-Tensors shard_map_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
-                            TypeSpan) {
+/// A shard_map of the body's transpose. It takes the known operands and the cotangents that there
+/// are
+/// (`arrives`), and gives those of the other operands that anything flows into (`leaves`).
+Tensors shard_map_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan) {
   const auto& p = op.as<ShardMapParams>();
   const std::vector<bool> known = present(x), arrives = present(ct);
   Tensors operands = kept(x);
@@ -127,7 +131,7 @@ Tensors shard_map_transpose(const Op& op, std::span<const Tensor> ct, std::span<
   for (const P& spec : where_marked(p.out, arrives)) in.push_back(spec);
   std::vector<bool> leaves;
   const Closed body =
-      trace_part(p, part_types(p.mesh, in, types_of(operands)), [&](std::span<const Tensor> parts) {
+      trace_part(p, part_types(p.mesh, in, types_of(operands)), [&](TensorSpan parts) {
         Tensors cotangents = placed(arrives, parts.subspan(count(known)));
         for (std::size_t i = 0; i < ct.size(); ++i) {
           if (arrives[i])
@@ -148,11 +152,10 @@ Tensors shard_map_transpose(const Op& op, std::span<const Tensor> ct, std::span<
 
 /// What the unknown half needs of each device leaves the known one side by side, on a new first
 /// axis, along the mesh axes where it may differ from device to device. Along others devices know
-/// that they agree on it, and still do in the unknown half. The
-/// known half is bound here; the result holds its outputs and, as the rest, a shard_map of the
-/// residuals, each without that axis again, and the unknown operands.
-Primitive::SplitResult shard_map_split(const Op& op, std::span<const Tensor> x,
-                                       const std::vector<bool>&) {
+/// that they agree on it, and still do in the unknown half. The known half is bound here; the
+/// result holds its outputs and, as the rest, a shard_map of the residuals, each without that axis
+/// again, and the unknown operands.
+Primitive::SplitResult shard_map_split(const Op& op, TensorSpan x, const std::vector<bool>&) {
   const auto& p = op.as<ShardMapParams>();
   const std::vector<bool> unknown = missing(x);
   const MeshScope scope(p.mesh);
@@ -166,22 +169,20 @@ Primitive::SplitResult shard_map_split(const Op& op, std::span<const Tensor> x,
   for (std::size_t i = outputs; i < differ.size(); ++i)
     rest_in.push_back(P(std::vector<std::vector<std::string>>{differ[i]}));
   known_out.insert(known_out.end(), rest_in.begin(), rest_in.end());
-  const Closed first =
-      trace_inner("shard_map", halves.known->input_types(), [&](std::span<const Tensor> parts) {
-        Tensors y = internal::apply(*halves.known, parts);
-        for (std::size_t i = outputs; i < y.size(); ++i) y[i] = expand_dims(y[i], 0);
-        return y;
-      });
+  const Closed first = trace_inner("shard_map", halves.known->input_types(), [&](TensorSpan parts) {
+    Tensors y = internal::apply(*halves.known, parts);
+    for (std::size_t i = outputs; i < y.size(); ++i) y[i] = expand_dims(y[i], 0);
+    return y;
+  });
   const Tensors known = bind_map(p.mesh, first, known_in, known_out, kept(x));
 
-  Types types = first.program->output_types();
-  types.erase(types.begin(), types.begin() + static_cast<std::ptrdiff_t>(outputs));
+  Types types = tail(first.program->output_types(), outputs);
   for (std::size_t i = 0; i < x.size(); ++i)
     if (unknown[i]) {
       types.push_back(p.body->type(p.body->inputs[i]));
       rest_in.push_back(p.in[i]);
     }
-  const Closed rest = trace_inner("shard_map", types, [&](std::span<const Tensor> parts) {
+  const Closed rest = trace_inner("shard_map", types, [&](TensorSpan parts) {
     Tensors in(parts.begin(), parts.end());
     for (std::size_t i = 0; i < halves.residuals; ++i) in[i] = squeeze(in[i], {0});
     return internal::apply(*halves.unknown, in);
@@ -202,8 +203,8 @@ P with_axis_in_front(const P& spec) {
   return P(std::move(parts));
 }
 
-Batched shard_map_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                        std::int64_t size, const Tensor& mask) {
+Batched shard_map_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                        const Tensor& mask) {
   const auto& p = op.as<ShardMapParams>();
   Tensors operands;
   std::vector<P> in, out;
@@ -248,8 +249,8 @@ Ssa to_part(Lowering& out, Ssa x, const Type& whole, const Sharding& sharding) {
   return marker(out, "SPMDFullToShardShape", x, whole, sharding.part_type(whole), "{manual}");
 }
 
-/// Where a device is along these axes: XLA's partitioner knows no partition_id, so every device
-/// takes its part of a list of indices.
+/// Computes where a device is along these axes: XLA's partitioner knows no partition_id, so every
+/// device takes its part of a list of indices.
 Ssa index_along(Lowering& out, const Mesh& mesh, const std::vector<std::string>& axes) {
   const Type part{DType::s32, {1}}, scalar{DType::s32, {}};
   Type all = part;
@@ -274,14 +275,15 @@ bool one_for_each(const Program& body, std::size_t devices) {
   bool loops = false;
   any_equation(body, [&](const Equation& e) {
     ++equations;
-    // Those over stores are not counted.
-    loops = loops || (e.primitive->loops() && !e.primitive->calls && has_site(e));
+    const bool over_stores = e.primitive->calls;  // these loops do not count
+    loops = loops || (e.primitive->loops() && !over_stores && has_site(e));
     return false;
   });
   return loops && !has_collective(body) && equations * devices <= most;
 }
 
-/// One device's part of the operands, its body's results, and these as parts of the whole.
+/// Writes one device's part of the operands, the body on them, and its results as parts of the
+/// whole.
 std::vector<Ssa> on_parts(Lowering& out, const ShardMapParams& p, const Types& whole,
                           std::span<const Ssa> x, const Types& results) {
   std::vector<Ssa> parts, y;
@@ -299,9 +301,9 @@ std::vector<Ssa> on_parts(Lowering& out, const ShardMapParams& p, const Types& w
     y = body(0);
   for (std::size_t i = 0; i < results.size(); ++i) {
     const Type& part = p.body->type(p.body->outputs[i]);
-    y[i] =
-        marker(out, "SPMDShardToFullShape", marker(out, "Sharding", y[i], part, part, "{manual}"),
-               part, results[i], hlo_text({p.mesh, p.out[i]}, part.rank(), out.devices()));
+    const Ssa manual = marker(out, "Sharding", y[i], part, part, "{manual}");
+    y[i] = marker(out, "SPMDShardToFullShape", manual, part, results[i],
+                  hlo_text({p.mesh, p.out[i]}, part.rank(), out.devices()));
   }
   return y;
 }
@@ -333,12 +335,11 @@ Types constrain_type(const Params* params, TypeSpan operands) {
   as<ConstrainParams>(*params).sharding.part_type(operands[0]);
   return {operands[0]};
 }
-Tensors constrain_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
-                            TypeSpan) {
+Tensors constrain_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
   return bind_n(op.primitive, op.params, ct);
 }
-Batched constrain_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                        std::int64_t size, const Tensor&) {
+Batched constrain_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                        const Tensor&) {
   const Sharding& s = op.as<ConstrainParams>().sharding;
   ConstrainParams p{{s.mesh(), with_axis_in_front(s.spec())}};
   return {{bind1(op.primitive, make_params(std::move(p)), {batch_front(x[0], axes[0], size)})},
@@ -428,7 +429,7 @@ Tensors shard_map(const TensorFunction& f, const ShardMapCall& call, const Tenso
 
 namespace {
 
-/// One for each element of the first axes.
+/// The devices that are asked for, else the first ones: one for each element of the first axes.
 std::vector<int> pmap_devices(const PmapOptions& options, const Tensors& x) {
   check(!x.empty(),
         "pmap: the function has no arguments, so nothing says on how many devices it runs");
@@ -454,13 +455,14 @@ std::vector<int> pmap_devices(const PmapOptions& options, const Tensors& x) {
 
 }  // namespace
 
+// A shard_map along one axis, whose function is given the only element of its part's first axis.
 Tensors pmap(const TensorFunction& f, const PmapOptions& options, const Tensors& x,
              const Place& place) {
   PlaceScope at(place);
   const std::vector<int> devices = pmap_devices(options, x);
   const P each(options.axis_name);
   std::size_t results = 0;
-  auto one = [&](std::span<const Tensor> parts) {
+  auto one = [&](TensorSpan parts) {
     Tensors in;
     for (const Tensor& t : parts) in.push_back(squeeze(t, {0}));
     Tensors out = f(in);

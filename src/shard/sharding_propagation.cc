@@ -40,7 +40,8 @@ class ShardingPropagation {
  public:
   explicit ShardingPropagation(const Mesh& mesh) : mesh_(mesh) {}
 
-  /// Of the outputs; the program's sites then say how their operands lie.
+  /// Returns the partitions of the outputs, and has the program's sites say those of their
+  /// operands.
   Partitions follow(ProgramPtr& program, const Partitions& inputs) const {
     Program to = *program;
     auto next = to.equations.begin();
@@ -87,7 +88,7 @@ class ShardingPropagation {
     if (e.primitive->site) return of_site(e, in, operands);
     if (e.params && !programs_of(*e.params).empty()) return of_programs(e, operands);
     if (is_collective(e) || e.primitive == &axis_index_p) return unknown;
-    if (std::ranges::all_of(operands, [](const MaybePartition& l) { return l && !l->is_cut(); })) {
+    if (std::ranges::all_of(operands, [](const MaybePartition& x) { return x && !x->is_cut(); })) {
       Partitions whole;
       for (const Type& t : out) whole.push_back(unpartitioned(t));
       return whole;
@@ -102,11 +103,11 @@ class ShardingPropagation {
 
   Partitions of_site(Equation& e, const Types& in, const Partitions& operands) const {
     SiteSpec site = *as<SiteParams>(*e.params).site;
-    if (!site.mesh) {  // written into the body of a shard_map that was there
-      site.mesh = std::make_shared<const Mesh>(mesh_);
-      e.params = make_params(SiteParams{std::make_shared<const SiteSpec>(site)});
-    }
-    if (!site.shard_spec && !operands.empty() && operands[0] && operands[0]->is_cut()) {
+    const bool without_mesh = !site.mesh;  // written into the body of a shard_map that was there
+    if (without_mesh) site.mesh = std::make_shared<const Mesh>(mesh_);
+    const bool tells =
+        !site.shard_spec && !operands.empty() && operands[0] && operands[0]->is_cut();
+    if (tells) {
       const Partition& cut = *operands[0];
       Dims dims(cut.outer, 1);
       dims.insert(dims.end(), in[0].dims.begin(), in[0].dims.end());
@@ -114,15 +115,15 @@ class ShardingPropagation {
         for (const std::string& name : cut.axes[i]) dims[i] *= mesh_.size(name);
       site.shard_spec = P(cut.axes);
       site.global_dims = std::move(dims);
-      e.params = make_params(SiteParams{std::make_shared<const SiteSpec>(site)});
     }
-    Partitions out(operands.begin(), operands.begin() + (site.is_tap() ? e.results : 0));
-    out.resize(at(e.results));
-    return out;
+    if (without_mesh || tells)
+      e.params = make_params(SiteParams{std::make_shared<const SiteSpec>(site)});
+    if (site.is_tap()) return head(operands, at(e.results));
+    return Partitions(at(e.results));
   }
 
-  /// The same place of the only whole that is cut: others are spread over it, or what the devices
-  /// agree on.
+  /// Of an elementwise operation: the result lies as the operands that are cut, if these agree. All
+  /// others are spread over them, or are what the devices agree on.
   static MaybePartition of_elements(const Types& in, const Partitions& operands, const Type& out) {
     MaybePartition found;
     for (std::size_t i = 0; i < in.size(); ++i) {
@@ -133,7 +134,8 @@ class ShardingPropagation {
     return found;
   }
 
-  /// An axis of extent 1 in front comes or goes: pmap's.
+  /// Follows pmap's axis of extent 1 in front. Where it goes it still cuts the whole, as an outer
+  /// axis; where one comes, that is the innermost outer axis, or new and not cut.
   static MaybePartition of_reshape(const Type& in, MaybePartition cut, const Type& out) {
     const auto rest = [](const Dims& dims) { return std::span(dims).subspan(1); };
     if (!cut) return {};
@@ -150,48 +152,47 @@ class ShardingPropagation {
     return cut;
   }
 
-  /// What an operation does to axes its type rule says: an axis of a result that grows with the
-  /// parts along a mesh axis is cut by it.
+  /// Asks the type rule what the operation does to axes: with twice the parts along a mesh axis,
+  /// the axis of the result that grows is cut by it. None or several grow where devices sum up
+  /// alone, or in a block on the diagonal: of such results nothing can be told.
   MaybePartition of_types(const Equation& e, const Types& in, const Partitions& operands) const {
     if (!e.primitive->keeps_axes) return {};
     if (!std::ranges::all_of(operands, &MaybePartition::has_value)) return {};
-    const auto with_outer =
-        std::ranges::find_if(operands, [](const MaybePartition& l) { return l->outer > 0; });
-    if (std::ranges::count_if(operands, [](const MaybePartition& l) { return l->outer > 0; }) > 1)
-      return {};
-    const auto types_with = [&](const std::string& axis) {
-      Types whole = in;
+    const auto has_outer = [](const MaybePartition& operand) { return operand->outer > 0; };
+    const auto with_outer = std::ranges::find_if(operands, has_outer);
+    if (std::ranges::count_if(operands, has_outer) > 1) return {};
+    const auto result_with_twice = [&](const std::string& mesh_axis) {
+      Types doubled = in;
       for (std::size_t i = 0; i < in.size(); ++i)
         for (std::size_t d = 0; d < in[i].dims.size(); ++d)
           if (const auto& names = operands[i]->axes[operands[i]->outer + d];
-              std::ranges::find(names, axis) != names.end())
-            whole[i].dims[d] *= 2;
+              std::ranges::find(names, mesh_axis) != names.end())
+            doubled[i].dims[d] *= 2;
       std::vector<const Type*> pointers;
-      for (const Type& t : whole) pointers.push_back(&t);
+      for (const Type& t : doubled) pointers.push_back(&t);
       return e.primitive->type(e.params.get(), {pointers.data(), pointers.size()})[0];
     };
-    std::set<std::vector<std::string>> lists;
-    for (const MaybePartition& l : operands)
-      lists.insert(l->axes.begin() + static_cast<std::ptrdiff_t>(l->outer), l->axes.end());
-    lists.erase(std::vector<std::string>());
+    std::set<std::vector<std::string>> cuts;  // the mesh axes that cut some axis of an operand
+    for (const MaybePartition& operand : operands)
+      cuts.insert(nth(operand->axes, operand->outer), operand->axes.end());
+    cuts.erase(std::vector<std::string>());
     try {
-      const Type part = types_with("");
+      const Type part = result_with_twice("");
       Partition out = unpartitioned(part);
-      for (const std::vector<std::string>& names : lists) {
-        const Type whole = types_with(names[0]);
+      for (const std::vector<std::string>& names : cuts) {
+        const Type doubled = result_with_twice(names[0]);
         std::size_t grown = 0;
         for (std::size_t d = 0; d < part.dims.size(); ++d)
-          if (whole.dims[d] != part.dims[d]) {
+          if (doubled.dims[d] != part.dims[d]) {
             out.axes[d] = names;
             ++grown;
           }
-        if (grown != 1) return {};  // summed up on each device alone, or a block on the diagonal
+        if (grown != 1) return {};
       }
       if (with_outer == operands.end()) return out;
       const auto& outer = (*with_outer)->axes;
       out.outer = (*with_outer)->outer;
-      out.axes.insert(out.axes.begin(), outer.begin(),
-                      outer.begin() + static_cast<std::ptrdiff_t>(out.outer));
+      out.axes.insert(out.axes.begin(), outer.begin(), nth(outer, out.outer));
       return out;
     } catch (const Error&) {
       return {};  // the wholes do not fit

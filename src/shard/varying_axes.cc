@@ -17,10 +17,10 @@ namespace {
 using AxisSet = std::uint64_t;  // a bit for each axis of the mesh
 using AxisSets = std::vector<AxisSet>;
 
-AxisSet any_of(const AxisSets& list) {
-  AxisSet out = 0;
-  for (const AxisSet a : list) out |= a;
-  return out;
+AxisSet union_of(const AxisSets& list) {
+  AxisSet all = 0;
+  for (const AxisSet axes : list) all |= axes;
+  return all;
 }
 
 class VaryingAxes {
@@ -70,22 +70,23 @@ class VaryingAxes {
     if (branches_or_loops(e)) return of_control_flow(e, operands);
     if (e.primitive == &axis_index_p) return all_results(axes_of(collective_axes(e)));
     if (is_collective(e)) {
-      const AxisSet met = axes_of(collective_axes(e)), in = any_of(operands);
-      return all_results(e.primitive->gives_same ? in & ~met : in | met);
+      const AxisSet met = axes_of(collective_axes(e)), before = union_of(operands);
+      return all_results(e.primitive->gives_same ? before & ~met : before | met);
     }
     if (const SiteSpec* site = site_of(e)) {
       if (site->is_tap()) return {operands.begin(), operands.begin() + e.results};
-      if (site->named.name == process_call) return all_results(any_of(operands));
+      if (site->named.name == process_call) return all_results(union_of(operands));
       return all_results(every_axis());  // each device asks a function of its own
     }
     if (e.primitive->transparent) return follow(*programs_of(*e.params)[0], operands);
-    return all_results(any_of(operands));
+    return all_results(union_of(operands));
   }
 
   AxisSet every_axis() const { return axes_of(all_axes(mesh_)); }
 
-  /// Where devices meet in its programs, what decides must not differ along the axes.
-  void require(const Equation& e, AxisSet decides) const {
+  /// Throws where devices meet in the equation's programs along an axis of `decides`: those along
+  /// which the devices may go different ways.
+  void require_same_way(const Equation& e, AxisSet decides) const {
     if (!refuses_ || !decides) return;
     const Equation* collective = nullptr;
     for (const ProgramPtr& p : programs_of(*e.params))
@@ -117,7 +118,7 @@ class VaryingAxes {
       decides = flow.outputs[0][0];
     else if (!e.primitive->loops() || e.primitive->calls)
       decides = operands[0];
-    if (!e.primitive->loops()) require(e, decides);
+    if (!e.primitive->loops()) require_same_way(e, decides);
     std::vector<ProgramPtr> programs;
     if (refuses_) programs = programs_of(*e.params);
     for (std::size_t i = 0; i < programs.size(); ++i) {
@@ -125,7 +126,7 @@ class VaryingAxes {
       follow(*programs[p], flow.inputs[p]);
     }
     // A bounded loop has as many steps as another one, which is asked.
-    if (is_while && !as<WhileParams>(*e.params).bounded) require(e, decides);
+    if (is_while && !as<WhileParams>(*e.params).bounded) require_same_way(e, decides);
     for (AxisSet& result : flow.results) result |= decides;
     return flow.results;
   }
@@ -162,13 +163,13 @@ std::vector<std::vector<std::string>> axes_that_differ(const Program& body, cons
 void refuse_one_order(const Program& program, const char* inside) {
   for (const Equation& e : program.equations) {
     if (e.primitive->site && inside) {
-      const SiteSpec& s = *e.primitive->site(e.params.get());
-      PlaceScope::Replace at(s.place);
-      check(!s.one_order,
+      const SiteSpec& site = *site_of(e);
+      PlaceScope::Replace at(site.place);
+      check(!site.one_order,
             "{} '{}': one_order needs every device to pass equally often, and inside a {} in "
             "shard_map devices may go different ways; use "
             "scan, or fori_loop with known bounds, or leave the order to each device",
-            word_of(s.kind), s.name, inside);
+            word_of(site.kind), site.name, inside);
     }
     const ControlFlow control = e.primitive->control;
     const bool may_differ = control == ControlFlow::while_loop || control == ControlFlow::branches;
