@@ -20,7 +20,7 @@ void put(const std::string& value, const char** out) {
   *out = kept.c_str();
 }
 
-/// Enters read(attributes) when there is one of that name.
+/// Calls read(attributes) when there is one of that name.
 template <class Read>
 int with_attribute(const pn_firing* firing, const char* name, const void* out, const Read& read) {
   return c::guarded(
@@ -36,7 +36,7 @@ int with_attribute(const pn_firing* firing, const char* name, const void* out, c
       });
 }
 
-/// What C has as `Out`.
+/// What an attribute is that C gets as `Out`: a bool as int, a text as const char*.
 template <class Out>
 using Held =
     std::conditional_t<std::is_same_v<Out, int>, bool,

@@ -80,7 +80,8 @@ class Bridge {
   ~Bridge() { ::close(descriptor_); }
   Bridge(const Bridge&) = delete;
 
-  /// On the device's thread: waits until somebody has answered.
+  /// Puts a request into the queue, on the device's thread, and waits until it is answered: first
+  /// it spins, then it sleeps.
   void call(const std::string& function, const Attributes& attributes, const CallInfo& info,
             Operands in, Results out) {
     Request request(function, attributes, info, in, out);
@@ -102,6 +103,8 @@ class Bridge {
     if (request.code != PN_OK) throw_failure(request.code, std::move(request.why));
   }
 
+  /// Takes the request that waits longest; PN_EMPTY where none comes within the limit (none: waits
+  /// for ever). A limit that is shorter than a sleep takes is for spinning alone.
   int next(std::optional<std::chrono::nanoseconds> limit, const pn_request** out) {
     refuse_forked();
     const auto most = limit.value_or(std::chrono::nanoseconds::max());
@@ -181,7 +184,7 @@ class Bridge {
 
  private:
   using Lock = std::unique_lock<Mutex>;
-  // To be put to sleep and woken takes longer.
+  // To be put to sleep and woken takes longer than this.
   static constexpr std::chrono::nanoseconds shortest_sleep = 50us;
 
   void finish(bool close) {
@@ -210,7 +213,8 @@ class Bridge {
   // Sleeps until the request is answered. Once it was taken its memory stays until then, or until
   // the bridge is closed; what a thread is about to answer stays in any case.
   void sleep_until_answered(Request& request) {
-    const bool delivered = host::nesting() && host::nesting()->delivery;  // which holds up no run
+    // A queue's delivery holds up no run, so it goes on when the run is stopped.
+    const bool in_delivery = host::nesting() && host::nesting()->delivery;
     Lock lock(guard_);
     auto state = Request::open;
     if (!request.state.compare_exchange_strong(state, Request::sleeping)) return;
@@ -218,7 +222,7 @@ class Bridge {
     const auto over = [&] {
       return answered() || (!request.claimed && (closed_ || (ended_ && !request.taken)));
     };
-    host::wait_at(request.woken, lock, delivered ? nullptr : request.run,
+    host::wait_at(request.woken, lock, in_delivery ? nullptr : request.run,
                   [&] { return over() || request.taken; });
     if (request.taken) request.woken.wait(lock, over);
     if (answered()) return;
@@ -247,7 +251,7 @@ class Bridge {
     }
     return PN_OK;
   }
-  /// Only what was taken and not yet answered may be.
+  /// Returns the request if it may be answered: it was taken, and nobody has answered it.
   Request* find(std::uint64_t tag) const {
     const auto found = open_.find(tag);
     if (found == open_.end() || !found->second->taken || closed_) return nullptr;
@@ -256,7 +260,8 @@ class Bridge {
   static int unknown(std::uint64_t tag) {
     return refuse(PN_NOT_FOUND, fmt::format("no request with tag {} waits for an answer", tag));
   }
-  /// Nobody else answers it, and it stays until that is done. Under the lock.
+  /// Takes the request from others who would answer it: it then stays until that is done. Under the
+  /// lock.
   void claim(Request& request) {
     request.claimed = true;
     open_.erase(request.view.tag);
@@ -271,12 +276,13 @@ class Bridge {
     auto state = Request::open;
     if (request.state.compare_exchange_strong(state, Request::answered, std::memory_order_acq_rel))
       return;
-    // It sleeps, and goes nowhere without the lock.
+    // The thread that waits for it sleeps, and goes nowhere without the lock.
     const std::scoped_lock lock(guard_);
     request.state.store(Request::answered, std::memory_order_release);
     request.woken.notify_one();
   }
-  /// One more or one less waits, or the bridge is closed.
+  /// Notes for next(), and in the descriptor, that one more request waits, or that the bridge is
+  /// closed; and that one less waits.
   void signal() {
     seen_.store(true, std::memory_order_release);
     if (watched_) static_cast<void>(eventfd_write(descriptor_, 1));

@@ -68,7 +68,7 @@ int refuse(int code, std::string_view text, std::shared_ptr<void> cause) noexcep
 
 namespace {
 
-/// What a host gave with the failure that is at the bottom of this one.
+/// What a host function gave with its failure, out of which this error was made.
 std::shared_ptr<void> cause_of(const std::exception_ptr& error) {
   if (!error) return nullptr;
   try {
@@ -107,19 +107,19 @@ Firing::Firing(const std::string& function, const Attributes& attributes, const 
   };
   for (const AnyView& v : operands) add(v);
   for (const AnyMutableView& v : results) add(v);
-  view = {function.c_str(),
-          site_.c_str(),
-          attributes_.c_str(),
-          info.device,
-          info.run,
-          info.element,
-          operands.size(),
-          results.size(),
-          arrays_.data(),
-          arrays_.data() + operands.size(),
-          host::nesting() && host::nesting()->delivery,
-          info.coordinates.size(),
-          info.coordinates.data()};
+  view = {.function = function.c_str(),
+          .site = site_.c_str(),
+          .attributes = attributes_.c_str(),
+          .device = info.device,
+          .run = info.run,
+          .element = info.element,
+          .operand_count = operands.size(),
+          .result_count = results.size(),
+          .operands = arrays_.data(),
+          .results = arrays_.data() + operands.size(),
+          .asynchronous = host::nesting() && host::nesting()->delivery,
+          .coordinate_count = info.coordinates.size(),
+          .coordinates = info.coordinates.data()};
 }
 
 Callee callee_of(std::string name, pn_function function, std::shared_ptr<const User> user,
@@ -167,6 +167,7 @@ std::vector<Tensor> arguments_of(const pn_program& program, const pn_tensor* con
 
 namespace {
 
+/// Makes handles of all tensors, or of none where there is no memory for that.
 void give(const std::vector<Tensor>& from, pn_tensor** to) {
   std::vector<std::unique_ptr<pn_tensor>> made;
   for (const Tensor& t : from) made.push_back(std::unique_ptr<pn_tensor>(new pn_tensor{t}));

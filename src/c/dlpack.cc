@@ -41,7 +41,8 @@ DLDataType data_type_of(DType dtype) {
   throw_type_error(fmt::format("DLPack has no type for {}", to_string(dtype)));
 }
 
-/// Copies elements that lie apart to row-major memory.
+/// Copies elements that lie apart to row-major memory. The index goes on like an odometer, the last
+/// axis first, and takes `offset` with it.
 void gather_rows(const DLTensor& from, std::size_t width, std::byte* to) {
   const auto rank = static_cast<std::size_t>(from.ndim);
   std::int64_t count = 1;
@@ -49,9 +50,9 @@ void gather_rows(const DLTensor& from, std::size_t width, std::byte* to) {
   const auto* const data = static_cast<const std::byte*>(from.data) + from.byte_offset;
   Dims index(rank, 0);
   std::int64_t offset = 0;  // in elements
-  for (std::int64_t n = 0; n < count; ++n) {
+  for (std::int64_t i = 0; i < count; ++i) {
     std::copy_n(data + offset * static_cast<std::int64_t>(width), width,
-                to + static_cast<std::size_t>(n) * width);
+                to + static_cast<std::size_t>(i) * width);
     for (std::size_t axis = rank; axis-- > 0;) {
       offset += from.strides[axis];
       if (++index[axis] < from.shape[axis]) break;
@@ -61,14 +62,17 @@ void gather_rows(const DLTensor& from, std::size_t width, std::byte* to) {
   }
 }
 
-bool row_major(const DLTensor& t) {
+bool row_major(const DLTensor& tensor) {
+  if (!tensor.strides) return true;
   std::int64_t stride = 1;
-  for (int axis = t.ndim; t.strides && axis-- > 0; stride *= t.shape[axis])
-    if (t.shape[axis] > 1 && t.strides[axis] != stride) return false;
+  for (int axis = tensor.ndim; axis-- > 0;) {
+    if (tensor.shape[axis] > 1 && tensor.strides[axis] != stride) return false;
+    stride *= tensor.shape[axis];
+  }
   return true;
 }
 
-void end(DLManagedTensor* managed) {
+void let_go(DLManagedTensor* managed) {
   if (managed->deleter) managed->deleter(managed);
 }
 
@@ -94,11 +98,11 @@ Tensor from_dlpack(DLManagedTensor* managed, Place place) {
   check(t.data || type.byte_size() == 0, "DLPack: the tensor's data is NULL");
   if (row_major(t))
     return Tensor::borrow(type, static_cast<const std::byte*>(t.data) + t.byte_offset,
-                          [managed] { end(managed); });
+                          [managed] { let_go(managed); });
   std::shared_ptr<void> bytes = detail::aligned_bytes(type.byte_size());
   if (type.size() > 0) gather_rows(t, byte_width(type.dtype), static_cast<std::byte*>(bytes.get()));
   Tensor made = Tensor::borrow(type, bytes.get(), [bytes] {});
-  end(managed);
+  let_go(managed);
   return made;
 }
 

@@ -7,6 +7,7 @@
 
 #include "c/c_api.h"
 #include "core/check.h"
+#include "core/lists.h"
 #include "file/site_json.h"
 #include "run/native.h"
 
@@ -27,7 +28,7 @@ namespace {
 
 using Function = std::function<Tensors(const Tensors&)>;
 
-/// Those that have derivatives.
+/// Returns the tensors that have derivatives, and puts others in their places.
 Tensors active_of(const Tensors& all) {
   Tensors out;
   for (const Tensor& t : all)
@@ -45,21 +46,22 @@ Tensors& append(Tensors& all, const Tensors& more) {
   return all;
 }
 
+/// Returns the results of f, then the gradient of the first by each argument that has derivatives.
 Tensors with_gradient(const Function& f, const Tensors& x) {
-  const auto first = [&](const Tensors& active) {
-    Tensors y = f(with_active(x, active));
-    check(!y.empty(), "pn_native_of: a program without results has no gradient");
-    Tensor value = y.front();
-    return std::pair{std::move(value), std::move(y)};
+  const auto first_and_all = [&](const Tensors& active) {
+    Tensors results = f(with_active(x, active));
+    check(!results.empty(), "pn_native_of: a program without results has no gradient");
+    Tensor first = results.front();
+    return std::pair{std::move(first), std::move(results)};
   };
-  auto [values, slopes] = value_and_grad(first)(active_of(x));
-  return append(values.second, slopes);
+  auto [values, gradients] = value_and_grad(first_and_all)(active_of(x));
+  return append(values.second, gradients);
 }
 
-/// `x`: arguments, and a tangent for each that has one.
+/// Returns the results of f, then the tangents of those that have one. `x`: so many arguments, then
+/// a tangent for each that has derivatives.
 Tensors with_tangents(const Function& f, const Tensors& x, std::size_t arguments) {
-  const auto begin = x.begin(), end = begin + static_cast<std::ptrdiff_t>(arguments);
-  const Tensors given(begin, end), tangents(end, x.end());
+  const Tensors given = head(x, arguments), tangents = tail(x, arguments);
   const auto all = [&](const Tensors& active) { return f(with_active(given, active)); };
   auto [y, dy] = jvp(all, active_of(given), tangents);
   const Tensors values = y;
@@ -68,6 +70,8 @@ Tensors with_tangents(const Function& f, const Tensors& x, std::size_t arguments
   return y;
 }
 
+/// The program as a function of the arguments that are not bound, which are traced (`free`); the
+/// bound ones are constants of it. Of those types that the options give in the place of its own.
 Native native_of(const Loaded& program, const pn_native_options& options) {
   std::vector<Type> types = program.inputs();
   for (std::size_t i = 0; options.types && i < types.size(); ++i) {
@@ -100,7 +104,7 @@ Native native_of(const Loaded& program, const pn_native_options& options) {
   return native(jit(f).lower(free));
 }
 
-/// What both sides call: C with its handle, C++ by Native::entry.
+/// Runs it, for both sides: C with its handle, C++ by Native::entry.
 int call_native(const detail::NativeProgram& f, const void* const* in, void* const* out) noexcept {
   return guarded((in || f.inputs.empty()) && (out || f.outputs.empty()), "a function's in or out",
                  [&] { f.run(in, out); });

@@ -59,7 +59,8 @@ class Watcher : std::streambuf {
   bool released_ = false;
 };
 
-/// The functions that a host gives for one run.
+/// The functions that a host gives for one run. Until take_over() nothing is released: what was
+/// refused is still the host's.
 class Bindings {
  public:
   std::vector<HookBinding> add(const pn_binding* list, std::size_t count, bool hooks) {
@@ -85,14 +86,15 @@ class Bindings {
   std::vector<std::pair<std::shared_ptr<User>, void (*)(void*)>> given_;
 };
 
-/// Tells of what comes behind the run's end too. A run that is started where a queue delivers, and
-/// waits, does not wait for that queue.
+/// Tells the host that the run has ended, and then, when the last tap of it was delivered, of that
+/// too: `last` is let go then. A run that is started where a queue delivers does not wait for
+/// queues, for that one waits for it.
 void tell_of_end(detail::StartedRun& run, const std::shared_ptr<const Watcher>& watcher) {
-  const bool waits = !host::in_delivery();
-  detail::at_end_of(run, [watcher, waits] {
+  const bool waits_for_queues = !host::in_delivery();
+  detail::at_end_of(run, [watcher, waits_for_queues] {
     watcher->ended();
     const std::shared_ptr<void> last(nullptr, [watcher](void*) { watcher->delivered(); });
-    if (waits) host::keep_until_delivered(last);
+    if (waits_for_queues) host::keep_until_delivered(last);
   });
 }
 
