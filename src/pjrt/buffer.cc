@@ -40,6 +40,7 @@ bool is_row_major(const std::vector<std::int64_t>& order) {
 }
 
 // Writes the elements of `from`, dense in the order `minor_to_major`, to `to` in row-major order.
+// The index goes on like an odometer, the last dimension first, and takes `offset` with it.
 void make_row_major(const char* from, char* to, std::size_t bytes,
                     std::span<const std::int64_t> dims,
                     const std::vector<std::int64_t>& minor_to_major) {
@@ -54,8 +55,7 @@ void make_row_major(const char* from, char* to, std::size_t bytes,
   std::vector<std::int64_t> index(dims.size(), 0);
   for (std::size_t i = 0, offset = 0; i < count; ++i) {
     std::memcpy(to + i * width, from + offset * width, width);
-    for (std::size_t dim = dims.size();
-         dim-- > 0;) {  // to the next index, the last dimension first
+    for (std::size_t dim = dims.size(); dim-- > 0;) {
       offset += stride[dim];
       if (++index[dim] < dims[dim]) break;
       offset -= stride[dim] * static_cast<std::size_t>(dims[dim]);
@@ -78,64 +78,45 @@ PJRT_Buffer_ToHostBuffer_Args copy_out(const PJRT_Api* api, PJRT_Buffer* buffer,
 
 }  // namespace
 
-Buffer::Buffer(Buffer&& other) noexcept
-    : api_(other.api_), handle_(std::exchange(other.handle_, nullptr)) {}
-
-Buffer& Buffer::operator=(Buffer&& other) noexcept {
-  Buffer taken(std::move(other));  // what this held goes with it, now
-  std::swap(api_, taken.api_);
-  std::swap(handle_, taken.handle_);
-  return *this;
-}
-
-Buffer::~Buffer() {
-  if (!handle_) return;
-  auto args = make_args<PJRT_Buffer_Destroy_Args>();
-  args.buffer = handle_;
-  call_quietly<&PJRT_Api::PJRT_Buffer_Destroy>(api_, args);
-}
-
-PJRT_Buffer* Buffer::release() { return std::exchange(handle_, nullptr); }
-
 DType Buffer::dtype() const {
   const auto args = ask<&PJRT_Api::PJRT_Buffer_ElementType, PJRT_Buffer_ElementType_Args>(
-      api_, handle_, "to read a buffer's dtype");
+      api(), handle(), "to read a buffer's dtype");
   return from_buffer_type(number_of(args.type));
 }
 
 std::span<const std::int64_t> Buffer::dims() const {
   auto args = ask<&PJRT_Api::PJRT_Buffer_Dimensions, PJRT_Buffer_Dimensions_Args>(
-      api_, handle_, "to read a buffer's shape");
+      api(), handle(), "to read a buffer's shape");
   return {args.dims, args.num_dims};
 }
 
 Device Buffer::device() const {
-  return {api_, ask<&PJRT_Api::PJRT_Buffer_Device, PJRT_Buffer_Device_Args>(
-                    api_, handle_, "to find a buffer's device")
-                    .device};
+  return {api(), ask<&PJRT_Api::PJRT_Buffer_Device, PJRT_Buffer_Device_Args>(
+                     api(), handle(), "to find a buffer's device")
+                     .device};
 }
 
 bool Buffer::is_on_cpu() const {
-  return ask<&PJRT_Api::PJRT_Buffer_IsOnCpu, PJRT_Buffer_IsOnCpu_Args>(api_, handle_,
+  return ask<&PJRT_Api::PJRT_Buffer_IsOnCpu, PJRT_Buffer_IsOnCpu_Args>(api(), handle(),
                                                                        "to look where a buffer is")
       .is_on_cpu;
 }
 
 std::size_t Buffer::host_bytes() const {
-  return copy_out(api_, handle_, nullptr, 0, "to read a buffer's size on the host").dst_size;
+  return copy_out(api(), handle(), nullptr, 0, "to read a buffer's size on the host").dst_size;
 }
 
-bool Buffer::is_row_major() const { return pjrt::is_row_major(minor_to_major(api_, handle_)); }
+bool Buffer::is_row_major() const { return pjrt::is_row_major(minor_to_major(api(), handle())); }
 
 Event Buffer::ready() const {
-  return {api_, ask<&PJRT_Api::PJRT_Buffer_ReadyEvent, PJRT_Buffer_ReadyEvent_Args>(
-                    api_, handle_, "to follow a buffer")
-                    .event};
+  return {api(), ask<&PJRT_Api::PJRT_Buffer_ReadyEvent, PJRT_Buffer_ReadyEvent_Args>(
+                     api(), handle(), "to follow a buffer")
+                     .event};
 }
 
 void* Buffer::data() const {
   auto args = ask<&PJRT_Api::PJRT_Buffer_UnsafePointer, PJRT_Buffer_UnsafePointer_Args>(
-      api_, handle_, "to find a buffer's memory");
+      api(), handle(), "to find a buffer's memory");
   return reinterpret_cast<void*>(args.buffer_pointer);
 }
 
@@ -144,13 +125,13 @@ Event Buffer::to_host(void* dst, std::size_t bytes) const {
   if (!dst && bytes)
     throw Error(ErrorCode::invalid_argument,
                 "to copy a buffer to the host needs a place to copy to; came null");
-  static char nowhere;  // to PJRT, a null place asks for the size and makes no event; an empty
-                        // array may well have one
-  const auto order = minor_to_major(api_, handle_);
+  // An empty array may well have a null place, but by that PJRT is asked for the size alone.
+  static char nowhere;
+  const auto order = minor_to_major(api(), handle());
   if (pjrt::is_row_major(order))
-    return {api_, copy_out(api_, handle_, dst ? dst : &nowhere, bytes, what).event};
+    return {api(), copy_out(api(), handle(), dst ? dst : &nowhere, bytes, what).event};
   std::vector<char> as_on_device(std::max<std::size_t>(bytes, 1));
-  Event copied(api_, copy_out(api_, handle_, as_on_device.data(), bytes, what).event);
+  Event copied(api(), copy_out(api(), handle(), as_on_device.data(), bytes, what).event);
   copied.await();
   make_row_major(as_on_device.data(), static_cast<char*>(dst), host_bytes(), dims(), order);
   return copied;
@@ -158,14 +139,14 @@ Event Buffer::to_host(void* dst, std::size_t bytes) const {
 
 Buffer Buffer::copy_to(const Device& device) const {
   auto args = make_args<PJRT_Buffer_CopyToDevice_Args>();
-  args.buffer = handle_;
+  args.buffer = handle();
   args.dst_device = device.handle();
-  call<&PJRT_Api::PJRT_Buffer_CopyToDevice>(api_, args, "to copy a buffer to another device");
-  return {api_, args.dst_buffer};
+  call<&PJRT_Api::PJRT_Buffer_CopyToDevice>(api(), args, "to copy a buffer to another device");
+  return {api(), args.dst_buffer};
 }
 
 bool Buffer::is_deleted() const {
-  return ask<&PJRT_Api::PJRT_Buffer_IsDeleted, PJRT_Buffer_IsDeleted_Args>(api_, handle_,
+  return ask<&PJRT_Api::PJRT_Buffer_IsDeleted, PJRT_Buffer_IsDeleted_Args>(api(), handle(),
                                                                            "to look at a buffer")
       .is_deleted;
 }

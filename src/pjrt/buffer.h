@@ -2,6 +2,7 @@
 #pragma once
 #include "pjrt/device.h"
 #include "pjrt/event.h"
+#include "pjrt/owned.h"
 
 #include <postern/dtype.h>
 
@@ -9,22 +10,17 @@
 #include <cstdint>
 #include <span>
 
-struct PJRT_Buffer;
-
 namespace postern::internal::pjrt {
 
 class Buffer {
  public:
   Buffer() = default;
   /// Takes ownership of `handle`.
-  Buffer(const PJRT_Api* api, PJRT_Buffer* handle) : api_(api), handle_(handle) {}
-  Buffer(Buffer&& other) noexcept;
-  Buffer& operator=(Buffer&& other) noexcept;
-  ~Buffer();
+  Buffer(const PJRT_Api* api, PJRT_Buffer* handle) : handle_(handle, Free{api}) {}
 
   explicit operator bool() const { return handle_ != nullptr; }
-  PJRT_Buffer* handle() const { return handle_; }
-  PJRT_Buffer* release();  // gives up ownership
+  PJRT_Buffer* handle() const { return handle_.get(); }
+  PJRT_Buffer* release() { return handle_.release(); }  // gives up ownership
 
   DType dtype() const;
   /// Returns the extents, valid as long as the buffer.
@@ -57,8 +53,9 @@ class Buffer {
   bool is_deleted() const;
 
  private:
-  const PJRT_Api* api_ = nullptr;
-  PJRT_Buffer* handle_ = nullptr;
+  const PJRT_Api* api() const { return handle_.get_deleter().api; }
+
+  Owned<PJRT_Buffer> handle_;
 };
 
 }  // namespace postern::internal::pjrt

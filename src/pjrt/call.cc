@@ -1,6 +1,8 @@
 // Turning PJRT's errors into Postern's.
 #include "pjrt/call.h"
 
+#include "pjrt/owned.h"
+
 #include <cxxabi.h>
 
 #include <new>
@@ -8,6 +10,11 @@
 namespace postern::internal::pjrt {
 
 Failure take_failure(const PJRT_Api* api, PJRT_Error* error) {
+  const auto destroy = [&](PJRT_Error* seen) {
+    auto args = make_args<PJRT_Error_Destroy_Args>();
+    args.error = seen;
+    api->PJRT_Error_Destroy(&args);
+  };
   auto message = make_args<PJRT_Error_Message_Args>();
   message.error = error;
   api->PJRT_Error_Message(&message);
@@ -15,21 +22,49 @@ Failure take_failure(const PJRT_Api* api, PJRT_Error* error) {
   code.error = error;
   Failure failure;
   failure.text.assign(message.message, message.message_size);
-  if (PJRT_Error* second = api->PJRT_Error_GetCode(&code)) {
-    auto destroy = make_args<PJRT_Error_Destroy_Args>();
-    destroy.error = second;
-    api->PJRT_Error_Destroy(&destroy);
-  } else {
+  if (PJRT_Error* second = api->PJRT_Error_GetCode(&code))
+    destroy(second);
+  else
     failure.code = static_cast<ErrorCode>(number_of(code.code));  // the same numbers
-  }
   // XLA:CPU loses the code of an allocation that fails when a run has begun.
   if (failure.code == ErrorCode::internal &&
       failure.text.find("Out of memory allocating") != std::string::npos)
     failure.code = ErrorCode::resource_exhausted;
-  auto destroy = make_args<PJRT_Error_Destroy_Args>();
-  destroy.error = error;
-  api->PJRT_Error_Destroy(&destroy);
+  destroy(error);
   return failure;
+}
+
+namespace {
+
+template <auto Entry, class Args, class Handle>
+void destroy(const PJRT_Api* api, Handle* Args::*place, Handle* handle) noexcept {
+  auto args = make_args<Args>();
+  args.*place = handle;
+  call_quietly<Entry>(api, args);
+}
+
+}  // namespace
+
+void Free::operator()(PJRT_Buffer* handle) const noexcept {
+  destroy<&PJRT_Api::PJRT_Buffer_Destroy>(api, &PJRT_Buffer_Destroy_Args::buffer, handle);
+}
+void Free::operator()(PJRT_Client* handle) const noexcept {
+  destroy<&PJRT_Api::PJRT_Client_Destroy>(api, &PJRT_Client_Destroy_Args::client, handle);
+}
+void Free::operator()(PJRT_Event* handle) const noexcept {
+  destroy<&PJRT_Api::PJRT_Event_Destroy>(api, &PJRT_Event_Destroy_Args::event, handle);
+}
+void Free::operator()(PJRT_Executable* handle) const noexcept {
+  destroy<&PJRT_Api::PJRT_Executable_Destroy>(api, &PJRT_Executable_Destroy_Args::executable,
+                                              handle);
+}
+void Free::operator()(PJRT_ExecuteContext* handle) const noexcept {
+  destroy<&PJRT_Api::PJRT_ExecuteContext_Destroy>(api, &PJRT_ExecuteContext_Destroy_Args::context,
+                                                  handle);
+}
+void Free::operator()(PJRT_LoadedExecutable* handle) const noexcept {
+  destroy<&PJRT_Api::PJRT_LoadedExecutable_Destroy>(
+      api, &PJRT_LoadedExecutable_Destroy_Args::executable, handle);
 }
 
 void throw_error(const PJRT_Api* api, PJRT_Error* error, std::string_view what) {

@@ -80,47 +80,22 @@ Client::Client(const Plugin& plugin, const std::vector<ClientOption>& options) :
   args.num_options = named.size();
   give_key_values(args);
   call<&PJRT_Api::PJRT_Client_Create>(api(), args, "to create a client");
-  handle_ = args.client;
-  try {
-    devices_ = list_devices(api(), handle_);
-  } catch (...) {
-    Client doomed(std::move(*this));  // a constructor that throws is not followed by the destructor
-    throw;
-  }
-}
-
-Client::Client(Client&& other) noexcept
-    : plugin_(other.plugin_),
-      handle_(std::exchange(other.handle_, nullptr)),
-      devices_(std::move(other.devices_)) {}
-
-Client& Client::operator=(Client&& other) noexcept {
-  Client taken(std::move(other));  // what this held goes with it, now
-  std::swap(plugin_, taken.plugin_);
-  std::swap(handle_, taken.handle_);
-  std::swap(devices_, taken.devices_);
-  return *this;
-}
-
-Client::~Client() {
-  if (!handle_) return;
-  auto args = make_args<PJRT_Client_Destroy_Args>();
-  args.client = handle_;
-  call_quietly<&PJRT_Api::PJRT_Client_Destroy>(api(), args);
+  handle_ = {args.client, Free{api()}};
+  devices_ = list_devices(api(), handle());
 }
 
 const PJRT_Api* Client::api() const { return plugin_->api(); }
 
 std::string Client::platform_name() const {
   auto args = make_args<PJRT_Client_PlatformName_Args>();
-  args.client = handle_;
+  args.client = handle();
   call<&PJRT_Api::PJRT_Client_PlatformName>(api(), args, "to name its platform");
   return {args.platform_name, args.platform_name_size};
 }
 
 std::string Client::platform_version() const {
   auto args = make_args<PJRT_Client_PlatformVersion_Args>();
-  args.client = handle_;
+  args.client = handle();
   call<&PJRT_Api::PJRT_Client_PlatformVersion>(api(), args, "to give its platform's version");
   return {args.platform_version, args.platform_version_size};
 }
@@ -135,7 +110,7 @@ Executable Client::compile(std::string_view stablehlo, const CompileOptions& opt
   program.format = format.data();
   program.format_size = format.size();
   auto args = make_args<PJRT_Client_Compile_Args>();
-  args.client = handle_;
+  args.client = handle();
   args.program = &program;
   args.compile_options = proto.data();
   args.compile_options_size = proto.size();
@@ -163,12 +138,13 @@ Executable Client::deserialize(std::string_view serialized, const CompileOptions
   std::string proto;
   if (options) proto = to_proto(*options);
   auto args = make_args<PJRT_Executable_DeserializeAndLoad_Args>();
-  args.client = handle_;
+  args.client = handle();
   args.serialized_executable = serialized.data();
   args.serialized_executable_size = serialized.size();
-  if (options)
-    args.overridden_serialized_compile_options = proto.data(),
+  if (options) {
+    args.overridden_serialized_compile_options = proto.data();
     args.overridden_serialized_compile_options_size = proto.size();
+  }
   call<&PJRT_Api::PJRT_Executable_DeserializeAndLoad>(api(), args,
                                                       "to load a serialized executable");
   return Executable(api(), args.loaded_executable, false);
@@ -180,7 +156,7 @@ Buffer Client::buffer_from_host(const void* data, DType dtype, std::span<const s
   std::unique_ptr<std::function<void()>> releaser;
   if (release) releaser = std::make_unique<std::function<void()>>(std::move(release));
   auto args = make_args<PJRT_Client_BufferFromHostBuffer_Args>();
-  args.client = handle_;
+  args.client = handle();
   args.data = data;
   args.type = static_cast<PJRT_Buffer_Type>(to_buffer_type(dtype));
   args.dims = dims.data();
@@ -202,7 +178,7 @@ Buffer Client::view_of_device(void* data, DType dtype, std::span<const std::int6
                               const Device& device, void (*on_delete)(void* data, void* user),
                               void* user) const {
   auto args = make_args<PJRT_Client_CreateViewOfDeviceBuffer_Args>();
-  args.client = handle_;
+  args.client = handle();
   args.device_buffer_ptr = data;
   args.dims = dims.data();
   args.num_dims = dims.size();

@@ -9,8 +9,6 @@
 #include <string_view>
 #include <variant>
 
-struct PJRT_Client;
-
 namespace postern::internal::pjrt {
 
 /// An option of client creation, such as {"cpu_device_count", std::int64_t{4}}. XLA ignores names
@@ -46,12 +44,9 @@ class Client {
  public:
   Client() = default;
   Client(const Plugin& plugin, const std::vector<ClientOption>& options);
-  Client(Client&& other) noexcept;
-  Client& operator=(Client&& other) noexcept;
-  ~Client();
 
   explicit operator bool() const { return handle_ != nullptr; }
-  PJRT_Client* handle() const { return handle_; }
+  PJRT_Client* handle() const { return handle_.get(); }
   const PJRT_Api* api() const;
   const Plugin& plugin() const { return *plugin_; }
 
@@ -84,7 +79,7 @@ class Client {
 
  private:
   const Plugin* plugin_ = nullptr;
-  PJRT_Client* handle_ = nullptr;
+  Owned<PJRT_Client> handle_;
   std::vector<Device> devices_;
 };
 

@@ -35,44 +35,24 @@ struct Event::Waiter {
   bool ready = false;
 };
 
-Event::Event(Event&& other) noexcept
-    : api_(other.api_),
-      handle_(std::exchange(other.handle_, nullptr)),
-      waiter_(std::move(other.waiter_)) {}
-
-Event& Event::operator=(Event&& other) noexcept {
-  Event taken(std::move(other));  // what this held goes with it, now
-  std::swap(api_, taken.api_);
-  std::swap(handle_, taken.handle_);
-  std::swap(waiter_, taken.waiter_);
-  return *this;
-}
-
-Event::~Event() {
-  if (!handle_) return;
-  auto args = make_args<PJRT_Event_Destroy_Args>();
-  args.event = handle_;
-  call_quietly<&PJRT_Api::PJRT_Event_Destroy>(api_, args);
-}
-
 bool Event::is_ready() const {
   auto args = make_args<PJRT_Event_IsReady_Args>();
-  args.event = handle_;
-  call<&PJRT_Api::PJRT_Event_IsReady>(api_, args, "to look at an event");
+  args.event = handle();
+  call<&PJRT_Api::PJRT_Event_IsReady>(api(), args, "to look at an event");
   return args.is_ready;
 }
 
 void Event::await() const {
   auto args = make_args<PJRT_Event_Await_Args>();
-  args.event = handle_;
-  call<&PJRT_Api::PJRT_Event_Await>(api_, args, "while running");
+  args.event = handle();
+  call<&PJRT_Api::PJRT_Event_Await>(api(), args, "while running");
 }
 
 bool Event::wait_for(std::chrono::nanoseconds limit) {
   if (is_ready()) return true;
   if (!waiter_) {
     auto waiter = std::make_shared<Waiter>();
-    auto share = std::make_unique<std::shared_ptr<Waiter>>(waiter);
+    auto share = std::make_unique<std::shared_ptr<Waiter>>(waiter);  // for the callback
     on_ready(
         [](void* user, const Failure*) noexcept {
           std::unique_ptr<std::shared_ptr<Waiter>> held(
@@ -82,7 +62,7 @@ bool Event::wait_for(std::chrono::nanoseconds limit) {
           (*held)->changed.notify_all();
         },
         share.get());
-    share.release();  // the callback's now
+    share.release();  // the callback frees it
     waiter_ = std::move(waiter);
   }
   std::unique_lock lock(waiter_->mutex);
@@ -93,19 +73,19 @@ bool Event::wait_for(std::chrono::nanoseconds limit) {
 std::optional<Failure> Event::error() const {
   if (!is_ready()) return std::nullopt;
   auto args = make_args<PJRT_Event_Error_Args>();
-  args.event = handle_;
-  PJRT_Error* error = entry<&PJRT_Api::PJRT_Event_Error>(api_, "to read an event's error")(&args);
+  args.event = handle();
+  PJRT_Error* error = entry<&PJRT_Api::PJRT_Event_Error>(api(), "to read an event's error")(&args);
   if (!error) return std::nullopt;
-  return take_failure(api_, error);
+  return take_failure(api(), error);
 }
 
 void Event::on_ready(ReadyCallback callback, void* user) const {
-  auto listener = std::make_unique<Listener>(Listener{api_, callback, user});
+  auto listener = std::make_unique<Listener>(Listener{api(), callback, user});
   auto args = make_args<PJRT_Event_OnReady_Args>();
-  args.event = handle_;
+  args.event = handle();
   args.callback = notify;
   args.user_arg = listener.get();
-  call<&PJRT_Api::PJRT_Event_OnReady>(api_, args, "to listen to an event");
+  call<&PJRT_Api::PJRT_Event_OnReady>(api(), args, "to listen to an event");
   listener.release();  // notify frees it
 }
 

@@ -1,13 +1,11 @@
 // A PJRT event: work that is under way, which ends well or with an error.
 #pragma once
 #include "pjrt/failure.h"
+#include "pjrt/owned.h"
 
 #include <chrono>
 #include <memory>
 #include <optional>
-
-struct PJRT_Api;
-struct PJRT_Event;
 
 namespace postern::internal::pjrt {
 
@@ -15,18 +13,15 @@ namespace postern::internal::pjrt {
 /// `failure` is null when all went well and is gone when the call returns.
 using ReadyCallback = void (*)(void* user, const Failure* failure) noexcept;
 
+/// Who lets go of an event forgets it, not the work: a callback already given still comes.
 class Event {
  public:
   Event() = default;
   /// Takes ownership of `handle`.
-  Event(const PJRT_Api* api, PJRT_Event* handle) : api_(api), handle_(handle) {}
-  Event(Event&& other) noexcept;
-  Event& operator=(Event&& other) noexcept;
-  /// Forgets the event, not the work: a callback already given still comes.
-  ~Event();
+  Event(const PJRT_Api* api, PJRT_Event* handle) : handle_(handle, Free{api}) {}
 
   explicit operator bool() const { return handle_ != nullptr; }
-  PJRT_Event* handle() const { return handle_; }
+  PJRT_Event* handle() const { return handle_.get(); }
 
   /// Returns whether it has finished, well or not.
   bool is_ready() const;
@@ -44,8 +39,9 @@ class Event {
 
  private:
   struct Waiter;
-  const PJRT_Api* api_ = nullptr;
-  PJRT_Event* handle_ = nullptr;
+  const PJRT_Api* api() const { return handle_.get_deleter().api; }
+
+  Owned<PJRT_Event> handle_;
   std::shared_ptr<Waiter> waiter_;  // made by the first timed wait, shared with PJRT's callback
 };
 

@@ -14,6 +14,7 @@
 namespace postern::internal::pjrt {
 namespace {
 
+// Calls an entry whose only input is the executable and returns its arguments, filled in.
 template <auto Entry, class Args>
 Args ask(const PJRT_Api* api, PJRT_Executable* executable, const char* what) {
   auto args = make_args<Args>();
@@ -38,9 +39,9 @@ PJRT_ExecuteContext* empty_context(const PJRT_Api* api) {
   return context;
 }
 
-PJRT_ExecuteOptions to_options(const Launch& launch, PJRT_ExecuteContext* otherwise) {
+PJRT_ExecuteOptions to_options(const Launch& launch, PJRT_ExecuteContext* default_context) {
   auto options = make_args<PJRT_ExecuteOptions>();
-  options.context = launch.context ? launch.context->handle() : otherwise;
+  options.context = launch.context ? launch.context->handle() : default_context;
   options.launch_id = launch.number;
   options.non_donatable_input_indices = launch.keep.data();
   options.num_non_donatable_input_indices = launch.keep.size();
@@ -58,53 +59,15 @@ void check_outputs(std::size_t places, std::size_t required) {
 }  // namespace
 
 Executable::Executable(const PJRT_Api* api, PJRT_LoadedExecutable* handle, bool compiled)
-    : api_(api), loaded_(handle), compiled_(compiled) {
-  try {
-    auto args = make_args<PJRT_LoadedExecutable_GetExecutable_Args>();
-    args.loaded_executable = loaded_;
-    call<&PJRT_Api::PJRT_LoadedExecutable_GetExecutable>(api_, args, "to describe an executable");
-    description_ = args.executable;
-    num_outputs_ = ask<&PJRT_Api::PJRT_Executable_NumOutputs, PJRT_Executable_NumOutputs_Args>(
-                       api_, description_, "to count an executable's outputs")
-                       .num_outputs;
-    empty_context_ = empty_context(api_);
-  } catch (...) {
-    Executable doomed(
-        std::move(*this));  // a constructor that throws is not followed by the destructor
-    throw;
-  }
-}
-
-Executable::Executable(Executable&& other) noexcept
-    : api_(other.api_),
-      loaded_(std::exchange(other.loaded_, nullptr)),
-      description_(std::exchange(other.description_, nullptr)),
-      num_outputs_(other.num_outputs_),
-      compiled_(other.compiled_),
-      empty_context_(other.empty_context_) {}
-
-Executable& Executable::operator=(Executable&& other) noexcept {
-  Executable taken(std::move(other));  // what this held goes with it, now
-  std::swap(api_, taken.api_);
-  std::swap(loaded_, taken.loaded_);
-  std::swap(description_, taken.description_);
-  std::swap(num_outputs_, taken.num_outputs_);
-  std::swap(compiled_, taken.compiled_);
-  std::swap(empty_context_, taken.empty_context_);
-  return *this;
-}
-
-Executable::~Executable() {
-  if (description_) {
-    auto args = make_args<PJRT_Executable_Destroy_Args>();
-    args.executable = description_;
-    call_quietly<&PJRT_Api::PJRT_Executable_Destroy>(api_, args);
-  }
-  if (loaded_) {
-    auto args = make_args<PJRT_LoadedExecutable_Destroy_Args>();
-    args.executable = loaded_;
-    call_quietly<&PJRT_Api::PJRT_LoadedExecutable_Destroy>(api_, args);
-  }
+    : api_(api), loaded_(handle, Free{api}), compiled_(compiled) {
+  auto args = make_args<PJRT_LoadedExecutable_GetExecutable_Args>();
+  args.loaded_executable = handle;
+  call<&PJRT_Api::PJRT_LoadedExecutable_GetExecutable>(api_, args, "to describe an executable");
+  description_ = {args.executable, Free{api}};
+  num_outputs_ = ask<&PJRT_Api::PJRT_Executable_NumOutputs, PJRT_Executable_NumOutputs_Args>(
+                     api_, args.executable, "to count an executable's outputs")
+                     .num_outputs;
+  empty_context_ = empty_context(api_);
 }
 
 void Executable::execute(std::span<PJRT_Buffer* const> arguments, std::span<PJRT_Buffer*> outputs,
@@ -115,7 +78,7 @@ void Executable::execute(std::span<PJRT_Buffer* const> arguments, std::span<PJRT
   PJRT_Buffer** output_list = outputs.data();
   PJRT_Event* complete = nullptr;
   auto args = make_args<PJRT_LoadedExecutable_Execute_Args>();
-  args.executable = loaded_;
+  args.executable = handle();
   args.options = &options;
   args.argument_lists = &argument_list;
   args.num_devices = 1;
@@ -150,7 +113,7 @@ void Executable::execute_multi(std::size_t num_devices, std::span<PJRT_Buffer* c
     output_lists[i] = outputs.data() + i * num_outputs_;
   }
   auto args = make_args<PJRT_LoadedExecutable_Execute_Args>();
-  args.executable = loaded_;
+  args.executable = handle();
   args.options = &options;
   args.argument_lists = argument_lists.data();
   args.num_devices = num_devices;
@@ -165,7 +128,7 @@ void Executable::execute_multi(std::size_t num_devices, std::span<PJRT_Buffer* c
 std::vector<DType> Executable::output_dtypes() const {
   auto args =
       ask<&PJRT_Api::PJRT_Executable_OutputElementTypes, PJRT_Executable_OutputElementTypes_Args>(
-          api_, description_, "to read an executable's output dtypes");
+          api_, description_.get(), "to read an executable's output dtypes");
   std::vector<DType> dtypes;
   for (std::size_t i = 0; i < args.num_output_types; ++i)
     dtypes.push_back(from_buffer_type(number_of(args.output_types[i])));
@@ -175,17 +138,19 @@ std::vector<DType> Executable::output_dtypes() const {
 std::vector<std::vector<std::int64_t>> Executable::output_dims() const {
   auto args =
       ask<&PJRT_Api::PJRT_Executable_OutputDimensions, PJRT_Executable_OutputDimensions_Args>(
-          api_, description_, "to read an executable's output shapes");
+          api_, description_.get(), "to read an executable's output shapes");
   std::vector<std::vector<std::int64_t>> shapes;
-  const std::int64_t* at = args.dims;
-  for (std::size_t i = 0; i < args.num_outputs; at += args.dim_sizes[i++])
-    shapes.emplace_back(at, at + args.dim_sizes[i]);
+  const std::int64_t* dims = args.dims;  // of all outputs, one after another
+  for (std::size_t i = 0; i < args.num_outputs; ++i) {
+    shapes.emplace_back(dims, dims + args.dim_sizes[i]);
+    dims += args.dim_sizes[i];
+  }
   return shapes;
 }
 
 std::vector<Device> Executable::devices() const {
   auto args = make_args<PJRT_LoadedExecutable_AddressableDevices_Args>();
-  args.executable = loaded_;
+  args.executable = handle();
   call<&PJRT_Api::PJRT_LoadedExecutable_AddressableDevices>(api_, args,
                                                             "to list an executable's devices");
   std::vector<Device> devices;
@@ -196,13 +161,13 @@ std::vector<Device> Executable::devices() const {
 
 std::string Executable::name() const {
   auto args = ask<&PJRT_Api::PJRT_Executable_Name, PJRT_Executable_Name_Args>(
-      api_, description_, "to name an executable");
+      api_, description_.get(), "to name an executable");
   return {args.executable_name, args.executable_name_size};
 }
 
 std::string Executable::fingerprint() const {
   auto args = ask<&PJRT_Api::PJRT_Executable_Fingerprint, PJRT_Executable_Fingerprint_Args>(
-      api_, description_, "to take an executable's fingerprint");
+      api_, description_.get(), "to take an executable's fingerprint");
   return {args.executable_fingerprint, args.executable_fingerprint_size};
 }
 
@@ -212,7 +177,7 @@ std::string Executable::serialize() const {
                 "to serialize an executable needs one that was compiled; came one that was loaded "
                 "from bytes itself");
   auto args = ask<&PJRT_Api::PJRT_Executable_Serialize, PJRT_Executable_Serialize_Args>(
-      api_, description_, "to serialize an executable");
+      api_, description_.get(), "to serialize an executable");
   // Frees the bytes also when the copy runs out of memory.
   std::unique_ptr<PJRT_SerializedExecutable, void (*)(PJRT_SerializedExecutable*)> owner(
       args.serialized_executable, args.serialized_executable_deleter);
@@ -222,7 +187,7 @@ std::string Executable::serialize() const {
 OptimizedProgram Executable::optimized_program() const {
   auto program = make_args<PJRT_Program>();
   auto args = make_args<PJRT_Executable_OptimizedProgram_Args>();
-  args.executable = description_;
+  args.executable = description_.get();
   args.program = &program;
   constexpr std::string_view what = "to give its optimized program";
   call<&PJRT_Api::PJRT_Executable_OptimizedProgram>(api_, args, what);  // asks for the size
@@ -241,7 +206,7 @@ MemoryStats Executable::memory_stats() const {
     std::int64_t later[8] = {};  // newer plug-ins fill in what they know, whatever the size says
   } room;
   Args& args = room.args;
-  args.executable = description_;
+  args.executable = description_.get();
   call<&PJRT_Api::PJRT_Executable_GetCompiledMemoryStats>(api_, args,
                                                           "to account for an executable's memory");
   return {args.generated_code_size_in_bytes, args.argument_size_in_bytes,

@@ -3,6 +3,7 @@
 #include "pjrt/device.h"
 #include "pjrt/event.h"
 #include "pjrt/ffi.h"
+#include "pjrt/owned.h"
 
 #include <postern/dtype.h>
 
@@ -11,10 +12,6 @@
 #include <span>
 #include <string>
 #include <vector>
-
-struct PJRT_Buffer;
-struct PJRT_Executable;
-struct PJRT_LoadedExecutable;
 
 namespace postern::internal::pjrt {
 
@@ -53,12 +50,9 @@ class Executable {
   Executable() = default;
   /// Takes ownership of `handle`; `compiled`: by this client, not loaded from bytes.
   Executable(const PJRT_Api* api, PJRT_LoadedExecutable* handle, bool compiled);
-  Executable(Executable&& other) noexcept;
-  Executable& operator=(Executable&& other) noexcept;
-  ~Executable();
 
   explicit operator bool() const { return loaded_ != nullptr; }
-  PJRT_LoadedExecutable* handle() const { return loaded_; }
+  PJRT_LoadedExecutable* handle() const { return loaded_.get(); }
   const PJRT_Api* api() const { return api_; }
 
   /// Runs on one device. `outputs` has num_outputs() places; they are filled with buffers that the
@@ -97,8 +91,8 @@ class Executable {
 
  private:
   const PJRT_Api* api_ = nullptr;
-  PJRT_LoadedExecutable* loaded_ = nullptr;
-  PJRT_Executable* description_ = nullptr;
+  Owned<PJRT_LoadedExecutable> loaded_;
+  Owned<PJRT_Executable> description_;
   std::size_t num_outputs_ = 0;
   bool compiled_ = false;
   PJRT_ExecuteContext* empty_context_ = nullptr;

@@ -111,30 +111,13 @@ std::int64_t register_type(const Plugin& plugin, std::string_view name) {
 ExecuteContext::ExecuteContext(const Plugin& plugin) : plugin_(&plugin) {
   auto args = make_args<PJRT_ExecuteContext_Create_Args>();
   call<&PJRT_Api::PJRT_ExecuteContext_Create>(plugin.api(), args, "to create a run's context");
-  handle_ = args.context;
-}
-
-ExecuteContext::ExecuteContext(ExecuteContext&& other) noexcept
-    : plugin_(other.plugin_), handle_(std::exchange(other.handle_, nullptr)) {}
-
-ExecuteContext& ExecuteContext::operator=(ExecuteContext&& other) noexcept {
-  ExecuteContext taken(std::move(other));  // what this held goes with it, now
-  std::swap(plugin_, taken.plugin_);
-  std::swap(handle_, taken.handle_);
-  return *this;
-}
-
-ExecuteContext::~ExecuteContext() {
-  if (!handle_) return;
-  auto args = make_args<PJRT_ExecuteContext_Destroy_Args>();
-  args.context = handle_;
-  call_quietly<&PJRT_Api::PJRT_ExecuteContext_Destroy>(plugin_->api(), args);
+  handle_ = {args.context, Free{plugin.api()}};
 }
 
 void ExecuteContext::add(std::int64_t type_id, void* data) {
   constexpr std::string_view what = "to give a run its user data";
   auto args = make_args<UserDataAddArgs>();
-  args.context = handle_;
+  args.context = handle();
   args.type_id = type_id;
   args.data = data;
   if (PJRT_Error* error = ffi_of(*plugin_, what).user_data_add(&args))

@@ -1,13 +1,13 @@
 // The FFI extension: handlers that compiled programs call, and the user data that a run carries to
 // them.
 #pragma once
+#include "pjrt/owned.h"
 #include "pjrt/plugin.h"
 
 #include <cstdint>
 #include <string>
 #include <string_view>
 
-struct PJRT_ExecuteContext;
 struct XLA_FFI_CallFrame;
 struct XLA_FFI_Error;
 
@@ -34,19 +34,16 @@ class ExecuteContext {
  public:
   ExecuteContext() = default;
   explicit ExecuteContext(const Plugin& plugin);
-  ExecuteContext(ExecuteContext&& other) noexcept;
-  ExecuteContext& operator=(ExecuteContext&& other) noexcept;
-  ~ExecuteContext();
 
   /// Adds `data`, which the context does not own.
   void add(std::int64_t type_id, void* data);
 
   explicit operator bool() const { return handle_ != nullptr; }
-  PJRT_ExecuteContext* handle() const { return handle_; }
+  PJRT_ExecuteContext* handle() const { return handle_.get(); }
 
  private:
   const Plugin* plugin_ = nullptr;
-  PJRT_ExecuteContext* handle_ = nullptr;
+  Owned<PJRT_ExecuteContext> handle_;
 };
 
 }  // namespace postern::internal::pjrt
