@@ -14,8 +14,8 @@ namespace postern::internal::pjrt {
 
 namespace {
 
-constexpr int flat = 16;       // XLA takes some 8 KiB a level; threads have 512 KiB at least
-constexpr int deepest = 1000;  // levels
+constexpr int flat = 16;  // brackets: XLA takes some 8 KiB a level; threads have 512 KiB at least
+constexpr int deepest = 1000;  // levels, each of two brackets: a region is "({"
 constexpr std::size_t stack_bytes = std::size_t{256} << 20;  // address space; used as needed
 
 struct Job {
@@ -41,7 +41,7 @@ int nesting_of(std::string_view text) {
   for (std::size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     if (quoted) {
-      i += c == '\\';
+      if (c == '\\') ++i;  // what is escaped ends no quotes
       quoted = c != '"';
     } else if (c == '"') {
       quoted = true;
@@ -57,7 +57,7 @@ int nesting_of(std::string_view text) {
 void with_stack_for(int nesting, const std::function<void()>& compile) {
   const Uncancelled here;
   if (nesting <= flat) return compile();
-  if (nesting > 2 * deepest)  // a region is "({"
+  if (nesting > 2 * deepest)
     throw Error(
         ErrorCode::resource_exhausted,
         fmt::format("to compile a program: branches, loops and lists may be nested {} levels "

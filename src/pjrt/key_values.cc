@@ -33,6 +33,7 @@ PJRT_Error* answered(Args* args, const Act& act) noexcept {
   }
 }
 
+/// Answers with a value, in memory of its own that XLA frees.
 template <class Args>
 void give(Args* args, const std::string& value) {
   args->value = new char[value.size() + 1]();

@@ -105,7 +105,9 @@ void append(std::vector<std::int64_t>& to, const std::vector<std::int64_t>& more
   to.insert(to.end(), more.begin(), more.end());
 }
 
-/// The devices of a tile assignment written as a transposed list 0, 1, 2, ...
+/// Lists the devices of a tile assignment that is written as the numbers 0, 1, 2, ... in an array
+/// of `dims`, whose axes then go in this order (empty: as they are). Dims 2, 3 in the order 1, 0
+/// list 0, 3, 1, 4, 2, 5.
 std::vector<std::int64_t> transposed(const std::vector<std::int64_t>& dims,
                                      std::vector<std::int64_t> order) {
   if (order.empty()) {
@@ -114,20 +116,21 @@ std::vector<std::int64_t> transposed(const std::vector<std::int64_t>& dims,
   }
   std::vector<std::int64_t> strides(dims.size(), 1), out{0};
   for (std::size_t i = dims.size(); i-- > 1;) strides[i - 1] = strides[i] * dims[i];
-  for (const std::int64_t axis : order) {
-    const auto a = static_cast<std::size_t>(axis);
+  for (const std::int64_t number : order) {
+    const auto axis = static_cast<std::size_t>(number);
     std::vector<std::int64_t> next;
     for (const std::int64_t base : out)
-      for (std::int64_t k = 0; k < dims[a]; ++k) next.push_back(base + k * strides[a]);
+      for (std::int64_t i = 0; i < dims[axis]; ++i) next.push_back(base + i * strides[axis]);
     out = std::move(next);
   }
   return out;
 }
 
+/// Reads an OpSharding: of a tuple its elements' shardings, else one.
 std::vector<OutputSharding> shardings_in(protozero::pbf_reader message) {
   constexpr protozero::pbf_tag_type type = 1, tile_dims = 3, tile_devices = 4, tuple = 5,
                                     copies = 6, last_dims = 8, iota_dims = 9, iota_order = 10;
-  constexpr int replicated = 0, tuple_type = 2, other = 3;
+  constexpr int replicated = 0, tuple_type = 2, tiled = 3;  // its name there: OTHER
   std::int64_t kind = replicated;
   OutputSharding one;
   std::vector<OutputSharding> parts;
@@ -149,7 +152,7 @@ std::vector<OutputSharding> shardings_in(protozero::pbf_reader message) {
   if (!dims.empty()) one.devices = transposed(dims, order);
   switch (kind) {
     case replicated: one.kind = OutputSharding::Kind::replicated; break;
-    case other: one.kind = OutputSharding::Kind::tiled; break;
+    case tiled: one.kind = OutputSharding::Kind::tiled; break;
     default: one.kind = OutputSharding::Kind::other;
   }
   return {one};

@@ -23,8 +23,7 @@ const char* environment(const char* name) {
 }
 
 fs::path installed_beside(const char* file) {
-  // The shared object (or program) that this code is in.
-  Dl_info info{};
+  Dl_info info{};  // of the shared object (or program) that this code is in
   fs::path folder;
   std::error_code ignored;
   if (dladdr(reinterpret_cast<const void*>(&environment), &info) && info.dli_fname)
@@ -35,12 +34,13 @@ fs::path installed_beside(const char* file) {
 std::vector<fs::path> python_folders() {
   std::vector<fs::path> found;
   auto add_versions = [&](const fs::path& lib) {
-    std::error_code none;
-    for (const auto& entry : fs::directory_iterator(lib, none))
-      if (entry.path().filename().string().starts_with("python3"))
-        for (const char* packages : {"site-packages", "dist-packages"})
-          if (fs::is_directory(entry.path() / packages, none))
-            found.push_back(entry.path() / packages);
+    std::error_code ignored;
+    for (const auto& entry : fs::directory_iterator(lib, ignored)) {
+      if (!entry.path().filename().string().starts_with("python3")) continue;
+      for (const char* packages : {"site-packages", "dist-packages"})
+        if (fs::is_directory(entry.path() / packages, ignored))
+          found.push_back(entry.path() / packages);
+    }
   };
   if (const char* active = environment("VIRTUAL_ENV")) add_versions(fs::path(active) / "lib");
   if (const char* path = environment("PYTHONPATH"))

@@ -35,7 +35,7 @@ constexpr Package packages[] = {
 #endif
     POSTERN_PACKAGES{}};
 
-/// Of the environment: its path.
+/// The variable of the environment that has a package's path: "POSTERN_LAPACK".
 std::string variable_of(std::string_view name) {
   std::string variable = fmt::format("POSTERN_{}", name);
   std::ranges::transform(variable, variable.begin(),
@@ -43,7 +43,8 @@ std::string variable_of(std::string_view name) {
   return variable;
 }
 
-/// Empty: Postern was built without.
+/// Where the package is: as the environment says, installed, or else where it was built. Empty:
+/// Postern was built without it.
 std::string path_of(std::string_view name, std::string_view what, bool is_built) {
   namespace fs = std::filesystem;
   const std::string variable = variable_of(name);

@@ -75,7 +75,8 @@ const Platform& asked_for(std::string_view name, std::string_view what, std::str
 }
 
 Opened open(const Platform& asked, const pjrt::Plugin& plugin, int devices) {
-  // A plug-in reads its flags when its first client is made, and only the CPU's row knows them.
+  // What may be the CPU's is tried as that first: a plug-in reads its flags when its first client
+  // is made, and only the CPU's row knows them.
   const bool may_be_cpu = plugin.path().find(cpu.name) != std::string::npos;
   if (!asked.register_handlers && may_be_cpu) try {
       pjrt::Client client = cpu.make_client(plugin, devices);
@@ -84,10 +85,10 @@ Opened open(const Platform& asked, const pjrt::Plugin& plugin, int devices) {
     }
   pjrt::Client client = asked.make_client(plugin, devices);
   if (asked.register_handlers) return {&asked, std::move(client)};
-  const Platform* const is = found(client.platform_name());
-  if (!is || !is->register_handlers) return {&asked, std::move(client)};
-  client = {};
-  return {is, is->make_client(plugin, devices)};
+  const Platform* const said = found(client.platform_name());
+  if (!said || !said->register_handlers) return {&asked, std::move(client)};
+  client = {};  // before there is another one
+  return {said, said->make_client(plugin, devices)};
 }
 
 const Used& used_here() {
@@ -113,8 +114,7 @@ std::string plugin_path(const Platform& platform, bool by_default) {
 }
 
 void lower_for(LoweringOptions& options, const Platform* platform) {
-  // What is kept for all must be right on each.
-  options.platform = {};
+  options.platform = {};  // of none in particular: what is kept for all must be right on each
   options.compiler = any_compiler;
   if (platform) {
     options.platform = platform->name;

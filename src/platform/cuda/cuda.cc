@@ -45,7 +45,8 @@ pjrt::Client cuda_client(const pjrt::Plugin& plugin, int) {
   try {
     // Memory as it is needed: there may be a second client on the same devices.
     std::vector<pjrt::ClientOption> options = {{"preallocate", false}};
-    // Its second client, for what host functions start, stays with this process.
+    // The first client joins the cluster; the second, for what host functions start, is of this
+    // process alone.
     static std::atomic<bool> first{true};
     const Nodes* const nodes = first ? joined_nodes() : nullptr;
     std::optional<pjrt::KeyValueScope> scope;

@@ -25,6 +25,7 @@ std::string describe(int error) {
   return text;
 }
 
+/// Fills in a field of the table. Throws PluginError where the library has no such function.
 template <class Function>
 void find(void* library, const char* name, Function& function) {
   function = reinterpret_cast<Function>(dlsym(library, name));

@@ -17,7 +17,7 @@ bool enter(host::RunState& run, const host::HostSite& site, void* const* buffers
   return enter_site(*guests_driver, run, site, buffers, device, pjrt::stream_of(frame));
 }
 
-/// By a function of the driver's, which only queues.
+/// Copies by a function of the driver's that only queues, and waits until that is done.
 template <auto by>
 void copy(void* to, const void* from, std::size_t bytes, Frame frame) {
   const Driver& driver = *guests_driver;

@@ -12,6 +12,7 @@ namespace {
 const Driver* own_driver = nullptr;  // set before handlers are registered
 const Driver* instead = nullptr;     // of tests
 
+/// Has the device write, in the order of its stream, whether the run goes on.
 XLA_FFI_Error* answer(XLA_FFI_CallFrame* frame, const host::RunState& run, void* place) {
   if (own_driver->fill(place, !run.stop.load(std::memory_order_relaxed), 1,
                        pjrt::stream_of(frame)) == 0)
@@ -39,8 +40,7 @@ XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
              !run.leaves_zeros) {
     return host::stopped(frame);
   }
-  void* const place = host::answer_in(frame);
-  if (place) return answer(frame, run, place);
+  if (void* const place = host::answer_in(frame)) return answer(frame, run, place);
   return nullptr;
 }
 

@@ -31,8 +31,8 @@ void* Staging::allocate(std::size_t size) {
   return memory;
 }
 
-/// Blocks whose event has passed are free. An error of the device shows where somebody waits for
-/// it.
+/// Gives the pool the blocks whose event has passed. Under the lock. An event that failed counts as
+/// one to come: the error of the device shows where somebody waits for it.
 void Staging::reclaim() {
   for (std::size_t i = 0; i < in_flight_.size();) {
     bool ready = false;
@@ -47,7 +47,7 @@ void Staging::reclaim() {
 }
 
 void Staging::reserve(std::span<const std::size_t> sizes) {
-  std::vector<Block> held;
+  std::vector<Block> held;  // at a time, so that there are as many
   std::size_t total = 0;
   for (const std::size_t size : sizes) {
     held.emplace_back(*this, size);
