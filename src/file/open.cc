@@ -51,25 +51,26 @@ Template::Template(std::string_view text, std::span<const std::string> names) {
   }
 }
 
+// The first round finds the places, the second writes the distances too. These stand in front of
+// the place m, so that what they add moves all places alike.
 std::string Template::at(const Sizes& sizes) const {
-  using Kind = Part::Kind;
-  std::map<std::string, std::size_t> marks;
+  std::map<std::string, std::size_t> places;
   std::string out;
-  for (const bool known : {false, true}) {
+  for (const bool first_round : {true, false}) {
     out.clear();
-    for (const Part& p : parts_) {
-      if (p.kind == Kind::number) {
-        out += p.number.at(sizes);
-      } else if (p.kind == Kind::mark) {
-        if (!known) marks[p.text] = out.size();
-      } else if (p.kind == Kind::distance) {
-        if (known && (!marks.contains(p.text) || !marks.contains("m")))
-          throw Error(ErrorCode::invalid_argument, fmt::format("there is no place {}", p.text));
-        if (known) out += std::to_string(marks[p.text] - marks["m"]);
-      } else {
-        out += p.text;
+    for (const Part& p : parts_) switch (p.kind) {
+        case Part::Kind::text:
+        case Part::Kind::dollar: out += p.text; break;
+        case Part::Kind::number: out += p.number.at(sizes); break;
+        case Part::Kind::mark:
+          if (first_round) places[p.text] = out.size();
+          break;
+        case Part::Kind::distance:
+          if (first_round) break;
+          if (!places.contains(p.text) || !places.contains("m"))
+            throw Error(ErrorCode::invalid_argument, fmt::format("there is no place {}", p.text));
+          out += std::to_string(places[p.text] - places["m"]);
       }
-    }
   }
   return out;
 }
@@ -93,34 +94,28 @@ namespace {
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_hex(char c) { return is_digit(c) || (c >= 'A' && c <= 'F') || (c >= 'a' && c <= 'f'); }
 
+bool begins_no_word(char c) { return !is_digit(c) && c != '-' && c != '\n'; }
+
 /// Where the word ends that begins at i: a number, perhaps with a sign, a point and an exponent;
 /// bits in hexadecimal; or what stands in front of the next of these.
 std::size_t word_end(std::string_view text, std::size_t i) {
   const std::size_t size = text.size();
+  const auto behind_all = [&](bool (*of_these)(char), std::size_t from) {
+    while (from < size && of_these(text[from])) ++from;
+    return from;
+  };
   const bool bits = text.substr(i).starts_with("0x") && i > 0 &&
                     (text[i - 1] == '"' || text.substr(0, i).ends_with("dense<"));
-  if (bits) {
-    std::size_t end = i + 2;
-    while (end < size && is_hex(text[end])) ++end;
-    return end;
-  }
+  if (bits) return behind_all(is_hex, i + 2);
   const bool sign = text[i] == '-' && i + 1 < size && is_digit(text[i + 1]);
-  std::size_t end = i + sign;
-  if (!is_digit(text[end])) {
-    ++end;
-    while (end < size && !is_digit(text[end]) && text[end] != '-' && text[end] != '\n') ++end;
-    return end;
-  }
-  while (end < size && is_digit(text[end])) ++end;
-  if (end + 1 < size && text[end] == '.' && is_digit(text[end + 1])) {
-    ++end;
-    while (end < size && is_digit(text[end])) ++end;
-    if (end + 2 < size && text[end] == 'e' && (text[end + 1] == '-' || text[end + 1] == '+')) {
-      end += 2;
-      while (end < size && is_digit(text[end])) ++end;
-    }
-  }
-  return end;
+  if (!sign && !is_digit(text[i])) return behind_all(begins_no_word, i + 1);
+  std::size_t end = behind_all(is_digit, i + sign);
+  const bool point = end + 1 < size && text[end] == '.' && is_digit(text[end + 1]);
+  if (!point) return end;
+  end = behind_all(is_digit, end + 1);
+  const bool exponent =
+      end + 2 < size && text[end] == 'e' && (text[end + 1] == '-' || text[end + 1] == '+');
+  return exponent ? behind_all(is_digit, end + 2) : end;
 }
 std::vector<std::string_view> words_of(std::string_view text) {
   std::vector<std::string_view> out;
@@ -152,11 +147,13 @@ std::string shown(std::span<const std::string> names, const Sizes& sizes) {
   return out;
 }
 
+/// The open sizes and the values at which the function was traced, for errors.
 struct Told {
   std::span<const std::string> names;
   const std::vector<Sizes>& samples;
 
-  /// Says where programs part: `one` and `other` are lines of theirs.
+  /// Throws TypeError for programs that are not the same: `one` is the line of the first sample's
+  /// where they part, `other` that of this sample's.
   [[noreturn]] void refuse(std::string_view one, std::string_view other, std::size_t sample) const {
     std::string operation = "the program", place;
     for (const std::string_view line : {other, one}) {
@@ -178,12 +175,13 @@ struct Told {
   }
 };
 
-/// One text for those of all samples.
+/// Merges the texts of all samples to one, word by word: equal words stay, numbers that differ
+/// become the expression that gives them. Anything else is refused.
 std::string merged(const std::vector<std::string>& texts, const Fitting& fitting,
                    const Told& told) {
   std::vector<std::vector<std::string_view>> words;
   for (const std::string& text : texts) words.push_back(words_of(text));
-  std::map<std::vector<std::string_view>, std::string> found;
+  std::map<std::vector<std::string_view>, std::string> fitted;
   std::string out;
   const auto refuse = [&](std::size_t i, std::size_t sample) {
     const auto line = [&](std::size_t s) {
@@ -193,22 +191,22 @@ std::string merged(const std::vector<std::string>& texts, const Fitting& fitting
     told.refuse(line(0), line(sample), sample);
   };
   for (std::size_t i = 0; i < words[0].size(); ++i) {
-    std::vector<std::string_view> column;
-    std::size_t other = 0;
+    std::vector<std::string_view> by_sample;
+    std::size_t differs = 0;  // the first sample whose word is another one; 0: none
     for (std::size_t s = 0; s < words.size(); ++s) {
       if (i >= words[s].size()) refuse(i, s);
-      column.push_back(words[s][i]);
-      if (other == 0 && column[s] != column[0]) other = s;
+      by_sample.push_back(words[s][i]);
+      if (differs == 0 && by_sample[s] != by_sample[0]) differs = s;
     }
-    if (other == 0) {
-      out += column[0];
+    if (differs == 0) {
+      out += by_sample[0];
       continue;
     }
-    if (!std::ranges::all_of(column, is_number)) refuse(i, other);
-    const auto [known, is_new] = found.try_emplace(column);
+    if (!std::ranges::all_of(by_sample, is_number)) refuse(i, differs);
+    const auto [known, is_new] = fitted.try_emplace(by_sample);
     if (is_new) {
-      const auto expression = fitting.of(column);
-      if (!expression) refuse(i, other);
+      const auto expression = fitting.of(by_sample);
+      if (!expression) refuse(i, differs);
       known->second = fmt::format("${{{}}}", expression->text(told.names));
     }
     out += known->second;
@@ -218,14 +216,15 @@ std::string merged(const std::vector<std::string>& texts, const Fitting& fitting
   return out;
 }
 
-/// The least value of size j from which on the text is the program.
+/// The least value of size j from which on the text is the program, the others being as in `base`,
+/// where it fits. Most programs fit from 1 or 0 on; for others the range is halved.
 std::int64_t least_of(std::size_t j, const Sizes& base, const std::function<bool(Sizes)>& fits) {
   const auto at = [&](std::int64_t n) {
     Sizes sizes = base;
     sizes[j] = n;
     return fits(std::move(sizes));
   };
-  if (at(1) && at(2) && at(3)) return !at(0);
+  if (at(1) && at(2) && at(3)) return at(0) ? 0 : 1;
   std::int64_t low = 1, high = base[j];  // low does not fit, high does
   while (high - low > 1) {
     const std::int64_t middle = low + (high - low) / 2;
@@ -274,16 +273,15 @@ std::string open_text(const detail::OpenProgram& open,
 
 namespace {
 
-/// "f32[${n},3]": with -1 where sizes are open.
+/// Reads "f32[${n},3]": to a type with -1 where sizes are open, their expressions, and "f32[n,3]".
 OpenFile::Input input_of(const std::string& text, std::span<const std::string> names) {
   OpenFile::Input out;
-  std::string closed;
-  std::size_t i = 0;
+  std::string closed;  // with 0 where sizes are open
   const std::size_t open = text.find('[');
   if (open == text.npos || !text.ends_with("]"))
     throw Error(ErrorCode::invalid_argument, fmt::format("'{}' is no type", text));
   closed = out.shown = text.substr(0, open + 1);
-  for (i = open + 1; i + 1 < text.size();) {
+  for (std::size_t i = open + 1; i + 1 < text.size();) {
     const std::size_t end = std::min(text.find(',', i), text.size() - 1);
     const std::string word = text.substr(i, end - i);
     const std::string comma(text[end] == ',', ',');
@@ -340,8 +338,8 @@ OpenFile OpenFile::read(std::string_view text) {
 Sizes OpenFile::sizes_of(std::span<const Tensor> arguments) const {
   check(arguments.size() == inputs.size(), "the saved program takes {} arguments, {} came",
         inputs.size(), arguments.size());
-  Sizes out(names.size(), -1);
-  std::vector<std::size_t> from(names.size());
+  Sizes out(names.size(), -1);                     // -1: no argument has said it yet
+  std::vector<std::size_t> said_by(names.size());  // the number of the first that did
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const auto& [type, dims, shown] = inputs[i];
     const Tensor& x = arguments[i];
@@ -351,17 +349,17 @@ Sizes OpenFile::sizes_of(std::span<const Tensor> arguments) const {
     check(fits, "argument {} of the saved program must be {}, got {}", i, shown, type_text(x));
     for (std::size_t d = 0; d < dims.size(); ++d) {
       if (!dims[d] || !dims[d]->only()) continue;
-      const std::size_t name = *dims[d]->only();
-      const std::int64_t n = x.dims()[d];
-      check(out[name] < 0 || out[name] == n,
+      const std::size_t size = *dims[d]->only();
+      const std::int64_t extent = x.dims()[d];
+      check(out[size] < 0 || out[size] == extent,
             "argument {} of the saved program must be {}, got {}: {} is {} in argument {}", i,
-            shown, type_text(x), names[name], out[name], from[name]);
-      check(n >= least[name],
+            shown, type_text(x), names[size], out[size], said_by[size]);
+      check(extent >= least[size],
             "argument {} of the saved program must be {}, got {}: {} must be at least {}, below "
             "which the function that was saved is another program",
-            i, shown, type_text(x), names[name], least[name]);
-      if (out[name] < 0) from[name] = i;
-      out[name] = n;
+            i, shown, type_text(x), names[size], least[size]);
+      if (out[size] < 0) said_by[size] = i;
+      out[size] = extent;
     }
   }
   return out;

@@ -29,6 +29,7 @@ double rounded(double x, std::string_view dtype) {
   return single;
 }
 
+/// Applies a form to a number, and takes it back.
 double formed(double x, Form form) {
   switch (form) {
     case Form::inverse: return 1 / x;
@@ -58,7 +59,7 @@ std::int64_t number_in(std::string_view text) {
   return out;
 }
 
-/// Takes `open ... close` off; nothing unless all of the text stands between them.
+/// Takes `open` and `close` off the text's ends; returns false where they are not there.
 bool take_around(std::string_view& text, std::string_view open, std::string_view close) {
   if (!text.starts_with(open) || !text.ends_with(close) || text.size() < open.size() + close.size())
     return false;
@@ -66,8 +67,34 @@ bool take_around(std::string_view& text, std::string_view open, std::string_view
   return true;
 }
 
+/// Writes a term without its sign: "3*n*m", "n", "2".
+std::string product_text(const Expression::Term& term, std::span<const std::string> names) {
+  std::string product;
+  for (std::size_t i = 0; i < term.powers.size(); ++i)
+    for (int p = 0; p < term.powers[i]; ++p) product += "*" + names[i];
+  const std::int64_t size = std::abs(term.factor);
+  if (product.empty() || size != 1) return std::to_string(size) + product;
+  return product.substr(1);
+}
+
+/// Multiplies a term by what product_text writes. `all` is the text that errors show.
+void read_product(std::string_view text, std::span<const std::string> names, Expression::Term& term,
+                  std::string_view all) {
+  while (true) {
+    const std::size_t star = std::min(text.find('*'), text.size());
+    const std::string_view word = text.substr(0, star);
+    if (const auto name = std::ranges::find(names, word); name != names.end())
+      ++term.powers[static_cast<std::size_t>(name - names.begin())];
+    else if (__builtin_mul_overflow(term.factor, number_in(word), &term.factor))
+      refuse(all);
+    if (star == text.size()) return;
+    text.remove_prefix(star + 1);
+  }
+}
+
 }  // namespace
 
+// None where a product or the quotient is too large. Below 0 C++ rounds up, and this still down.
 std::optional<std::int64_t> Expression::whole(const Sizes& sizes) const {
   __extension__ using Wide = __int128;
   constexpr Wide most = Wide{1} << 62;
@@ -116,19 +143,11 @@ std::optional<std::size_t> Expression::only() const {
 std::string Expression::text(std::span<const std::string> names) const {
   std::string out;
   for (const Term& term : terms) {
-    std::string word;
-    for (std::size_t i = 0; i < term.powers.size(); ++i)
-      for (int p = 0; p < term.powers[i]; ++p) word += "*" + names[i];
-    const std::int64_t size = std::abs(term.factor);
-    if (word.empty() || size != 1)
-      word = std::to_string(size) + word;
-    else
-      word.erase(0, 1);
     if (term.factor < 0)
       out += "-";
     else if (!out.empty())
       out += "+";
-    out += word;
+    out += product_text(term, names);
   }
   if (out.empty()) out = "0";
   if (divisor != 1) out = fmt::format("({})/{}", out, divisor);
@@ -170,16 +189,7 @@ Expression Expression::read(std::string_view text, std::span<const std::string> 
     if (text[0] == '-') term.factor = -1;
     if (text[0] == '-' || text[0] == '+') text.remove_prefix(1);
     const std::size_t end = std::min(text.find_first_of("+-"), text.size());
-    for (std::string_view rest = text.substr(0, end);;) {
-      const std::size_t star = std::min(rest.find('*'), rest.size());
-      const std::string_view word = rest.substr(0, star);
-      if (const auto name = std::ranges::find(names, word); name != names.end())
-        ++term.powers[static_cast<std::size_t>(name - names.begin())];
-      else if (__builtin_mul_overflow(term.factor, number_in(word), &term.factor))
-        refuse(all);
-      if (star == rest.size()) break;
-      rest.remove_prefix(star + 1);
-    }
+    read_product(text.substr(0, end), names, term, all);
     out.terms.push_back(std::move(term));
     text.remove_prefix(end);
   }
@@ -188,12 +198,12 @@ Expression Expression::read(std::string_view text, std::span<const std::string> 
 
 namespace {
 
-/// All products of powers up to a degree, the constant first.
+/// The powers of all products of sizes up to a degree, the constant first.
 std::vector<std::vector<int>> monomials(std::size_t count) {
-  int degree = 3;
-  if (count > 2) degree = 2;
+  const int most = count > 2 ? 2 : 3;
   std::vector<std::vector<int>> out = {std::vector<int>(count)};
-  for (std::size_t begin = 0, round = 0; static_cast<int>(round) < degree; ++round) {
+  std::size_t begin = 0;  // of the last degree's
+  for (int degree = 1; degree <= most; ++degree) {
     const std::size_t end = out.size();
     for (std::size_t i = begin; i < end; ++i)
       for (std::size_t j = 0; j < count; ++j) {
@@ -215,7 +225,8 @@ long double value_of(const std::vector<int>& powers, const Sizes& sizes) {
 
 using Rows = std::vector<std::vector<long double>>;
 
-/// Returns the inverse, empty where there is none.
+/// Returns the inverse, empty where there is none: by elimination with the largest pivots, of rows
+/// beside which stand those of the identity.
 Rows inverted(Rows a) {
   const std::size_t n = a.size();
   for (std::size_t i = 0; i < n; ++i) {
@@ -238,14 +249,15 @@ Rows inverted(Rows a) {
   return a;
 }
 
+/// Inverts the values of the monomials at as many first samples: from numbers at these to factors.
 Rows inverted_at(const std::vector<std::vector<int>>& monomials,
                  const std::vector<Sizes>& samples) {
-  Rows a;
+  Rows values;
   for (std::size_t s = 0; s < monomials.size(); ++s) {
-    a.emplace_back();
-    for (const auto& powers : monomials) a.back().push_back(value_of(powers, samples[s]));
+    values.emplace_back();
+    for (const auto& powers : monomials) values.back().push_back(value_of(powers, samples[s]));
   }
-  return inverted(std::move(a));
+  return inverted(std::move(values));
 }
 
 }  // namespace
@@ -256,7 +268,7 @@ Rows inverted_at(const std::vector<std::vector<int>>& monomials,
 std::vector<Sizes> Fitting::samples(std::size_t count) {
   const auto all = monomials(count);
   std::uint64_t state = 1;
-  const auto next = [&] {
+  const auto next = [&] {  // pseudo-random, the same every time
     state = state * 6364136223846793005u + 1442695040888963407u;
     return static_cast<std::int64_t>(state >> 33);
   };
@@ -294,6 +306,8 @@ bool Fitting::gives(const Expression& e, const std::vector<std::int64_t>& values
   return true;
 }
 
+// The numbers at the first samples say each monomial's factor. Times the denominator it is a whole
+// number, but for what rounding has changed.
 std::optional<Expression> Fitting::whole(const std::vector<std::int64_t>& values) const {
   std::vector<long double> factors;
   for (const auto& row : inverse_) {
@@ -312,24 +326,27 @@ std::optional<Expression> Fitting::whole(const std::vector<std::int64_t>& values
   return rounded_down(values);
 }
 
-/// (a n + b) / c, as strides make of a size.
+/// Looks for (factor * n + offset) / divisor of one size n, as strides make of it. The first and
+/// the last sample say the factor, but for rounding. Each sample then leaves as many offsets as the
+/// divisor has remainders, and all of them together must leave one.
 std::optional<Expression> Fitting::rounded_down(const std::vector<std::int64_t>& values) const {
   const std::size_t count = samples_[0].size(), last = samples_.size() - 1;
   for (std::size_t j = 0; j < count; ++j)
-    for (std::int64_t c = 2; c <= 8; ++c) {
-      const std::int64_t n = samples_[last][j] - samples_[0][j], y = values[last] - values[0],
-                         slope = c * y / std::max(n, std::int64_t{1});
-      for (std::int64_t a = slope - 1; a <= slope + 1; ++a) {
+    for (std::int64_t divisor = 2; divisor <= 8; ++divisor) {
+      const std::int64_t size_by = samples_[last][j] - samples_[0][j],
+                         value_by = values[last] - values[0],
+                         slope = divisor * value_by / std::max(size_by, std::int64_t{1});
+      for (std::int64_t factor = slope - 1; factor <= slope + 1; ++factor) {
         std::int64_t low = std::numeric_limits<std::int64_t>::min(), high = -(low + 1);
         for (std::size_t s = 0; s < values.size(); ++s) {
-          const std::int64_t least = c * values[s] - a * samples_[s][j];
+          const std::int64_t least = divisor * values[s] - factor * samples_[s][j];
           low = std::max(low, least);
-          high = std::min(high, least + c - 1);
+          high = std::min(high, least + divisor - 1);
         }
-        if (low != high || a == 0) continue;
+        if (low != high || factor == 0) continue;
         Expression out;
-        out.divisor = c;
-        out.terms = {{a, std::vector<int>(count)}, {low, std::vector<int>(count)}};
+        out.divisor = divisor;
+        out.terms = {{factor, std::vector<int>(count)}, {low, std::vector<int>(count)}};
         out.terms[0].powers[j] = 1;
         if (low == 0) out.terms.pop_back();
         return out;
@@ -338,6 +355,8 @@ std::optional<Expression> Fitting::rounded_down(const std::vector<std::int64_t>&
   return std::nullopt;
 }
 
+// Takes each form back, rounds to whole numbers and fits these; what was found must give the same
+// numbers in the dtype again.
 std::optional<Expression> Fitting::real(std::span<const std::string_view> numbers) const {
   std::vector<double> values;
   for (const std::string_view text : numbers) {
@@ -346,7 +365,8 @@ std::optional<Expression> Fitting::real(std::span<const std::string_view> number
     values.push_back(parse_number(word, &size));
     if (size != word.size() || !std::isfinite(values.back())) return std::nullopt;
   }
-  const bool wide = numbers[0].find('e') - numbers[0].find('.') > 10;  // f64 is written with 17
+  // f64 is written with 17 digits behind the point, all others with 9.
+  const bool wide = numbers[0].find('e') - numbers[0].find('.') > 10;
   constexpr double most = 1e15;
   for (const Form form : {Form::itself, Form::inverse, Form::root, Form::inverse_root}) {
     std::vector<std::int64_t> wholes;
@@ -371,10 +391,10 @@ std::optional<Expression> Fitting::real(std::span<const std::string_view> number
 std::optional<Expression> Fitting::of(std::span<const std::string_view> numbers) const {
   std::vector<std::int64_t> values;
   for (const std::string_view text : numbers) {
-    std::int64_t n = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
+    std::int64_t number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
     if (error != std::errc() || end != text.data() + text.size()) return real(numbers);
-    values.push_back(n);
+    values.push_back(number);
   }
   return whole(values);
 }

@@ -12,8 +12,8 @@ namespace postern::internal::file {
 /// The value of each open size, in the order of their names.
 using Sizes = std::vector<std::int64_t>;
 
-/// A number made of sizes: a polynomial with a whole denominator, rounded down; or as a number of
-/// some dtype it, its root, or one over these.
+/// A number made of sizes: a polynomial with a whole denominator, rounded down (Form::whole); or,
+/// as a number of some dtype, that (`itself`), its root, or one over these.
 class Expression {
  public:
   struct Term {
