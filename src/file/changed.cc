@@ -16,7 +16,7 @@ using Tensors = std::vector<Tensor>;
 
 std::string name_of(const LoadedOperation& at) { return at.name.empty() ? at.operation : at.name; }
 
-/// The program with one change more, of which at least one operation is.
+/// Returns the program with one change more. Throws TypeError where no operation matches.
 Loaded changed(const Loaded& program, const std::string& pattern, imported::Around around,
                bool same_values = true) {
   imported::reader_for(program.internal()->name).require_match(pattern, program.operations());
@@ -36,25 +36,26 @@ void require_results(const LoadedOperation& at, std::span<const Tensor> results)
                                name_of(at), to_string(at.results), fmt::join(got, ", ")));
 }
 
-/// Shows results, but for tokens; those that are known, as sizes are, stay so.
+/// Shows an operation's results, but for tokens, which are empty tensors; what comes back takes
+/// their place, unless they are known, as sizes are, and must stay so.
 imported::Around shown_results(const TapOptions& options, const auto& show) {
   return [options, show](const LoadedOperation& at, std::span<const Tensor>,
                          const std::function<Tensors()>& compute) {
-    Tensors results = compute(), values;
+    Tensors results = compute();
     if (at.constant) return results;
-    std::vector<std::size_t> numbers;
-    for (std::size_t i = 0; i < results.size(); ++i)
-      if (results[i].has_value()) {
-        numbers.push_back(i);
-        values.push_back(results[i]);
-      }
+    Tensors values;
+    std::ranges::copy_if(results, std::back_inserter(values), &Tensor::has_value);
     if (values.empty()) return results;
     const PlaceScope::Replace place(at.place);
     TapOptions named = options;
     named.name = name_of(at);
     const Tensors passed = show(named, values);
-    for (std::size_t i = 0; i < numbers.size(); ++i)
-      if (!imported::is_known(values[i])) results[numbers[i]] = passed[i];
+    auto next = passed.begin();
+    for (Tensor& result : results) {
+      if (!result.has_value()) continue;
+      if (!imported::is_known(result)) result = *next;
+      ++next;
+    }
     return results;
   };
 }

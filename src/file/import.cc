@@ -98,8 +98,9 @@ std::optional<std::size_t> platform_position(std::span<const std::string> names)
   return platforms::position(platforms::current(), names);
 }
 
-/// Nothing is compiled: there are never so many devices, which is found when the text has been
-/// read. Where there is no runtime to ask, the run will say it.
+// XLA is asked to compile for more devices than there ever are. It objects to a text that it cannot
+// read, and to the number of devices only behind that, before it compiles anything. Where there is
+// no runtime to ask, the run will say it.
 std::string objection_to(const std::string& text) {
   constexpr int too_many = 10'000;
   try {

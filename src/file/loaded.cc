@@ -57,19 +57,24 @@ void require_fit(const detail::LoadedProgram& program, std::span<const Tensor> a
           type_text(arguments[i]));
 }
 
-/// Whether it becomes part of a program that is traced. What is over several devices runs alone, at
-/// once where its arguments have values.
+/// Whether the program is over several devices or processes: it is no part of another one then.
+bool runs_alone(const detail::LoadedProgram& program) {
+  return program.module->partitioned() || !program.module->global_inputs.empty();
+}
+
+/// Whether the program becomes part of one that is being traced. One that runs alone does so at
+/// once where its arguments have values; where they are traced, `written` refuses it.
 bool is_traced(const detail::LoadedProgram& program, std::span<const Tensor> arguments) {
   if (!Trace::current()) return false;
-  const bool alone = program.module->partitioned() || !program.module->global_inputs.empty();
-  return !alone || std::ranges::any_of(arguments, [](const Tensor& t) { return t.is_traced(); });
+  return !runs_alone(program) ||
+         std::ranges::any_of(arguments, [](const Tensor& t) { return t.is_traced(); });
 }
 
 /// Writes the program's operations into the trace that there is.
 Tensors written(const detail::LoadedProgram& program, std::span<const Tensor> arguments) {
   require_fit(program, arguments);
   const run::ProgramModule& module = *program.module;
-  if (module.partitioned() || !module.global_inputs.empty())
+  if (runs_alone(program))
     throw Error(ErrorCode::unimplemented,
                 fmt::format("load: {}: a program over several devices or processes runs alone, "
                             "not inside of another",
@@ -78,16 +83,16 @@ Tensors written(const detail::LoadedProgram& program, std::span<const Tensor> ar
     program.function = imported::reader_for(program.name)
                            .open(module.text, module.sites, program.name, program.changes);
   });
-  Tensors taken;
-  for (const int i : module.parameters) {
-    const auto at = static_cast<std::size_t>(i);
-    const bool given = at < arguments.size();
-    taken.push_back(given ? arguments[at] : program.weights.at(at - arguments.size()));
+  Tensors taken;  // the parameters' numbers go on behind the arguments, with the weights
+  for (const int number : module.parameters) {
+    const auto i = static_cast<std::size_t>(number);
+    const bool given = i < arguments.size();
+    taken.push_back(given ? arguments[i] : program.weights.at(i - arguments.size()));
   }
   return program.function(taken);
 }
 
-/// Whether its operations can be differentiated.
+/// Whether the program's operations can be differentiated: tried once, in a trace of its own.
 bool has_derivative(const detail::LoadedProgram& program, std::span<const Tensor> arguments) {
   program.trying([&] {
     std::vector<Type> types;
@@ -105,7 +110,8 @@ bool has_derivative(const detail::LoadedProgram& program, std::span<const Tensor
   return program.has_derivative;
 }
 
-/// Writes the program, with the derivative that came along where its operations have none.
+/// Writes the program, with the derivative that came along where its operations have none. There a
+/// result that has no cotangent gets zeros.
 Tensors traced(const detail::LoadedProgram& program, std::span<const Tensor> arguments) {
   if (!program.vjp || has_derivative(program, arguments)) return written(program, arguments);
   // The rules are traced when a derivative is taken, and the caller may have let go by then.
@@ -127,25 +133,27 @@ Tensors traced(const detail::LoadedProgram& program, std::span<const Tensor> arg
   return custom_vjp(f, forward, backward)(Tensors(arguments.begin(), arguments.end()));
 }
 
-/// Whether they lie over devices, or on another platform than the default one, or that one cannot
-/// call what the program calls.
+std::vector<const Tensor*> pointers_to(std::span<const Tensor> tensors) {
+  std::vector<const Tensor*> pointers;
+  for (const Tensor& t : tensors) pointers.push_back(&t);
+  return pointers;
+}
+
+/// Whether the arguments lie over devices, or on another platform than the default one, or that one
+/// cannot call what the program calls.
 bool are_elsewhere(const detail::LoadedProgram& program, std::span<const Tensor> arguments) {
   if (std::ranges::any_of(arguments, run::sharding_of)) return true;
   const run::Backend& usual = *run::Runtime::get().backends().front();
   if (!usual.used.calls_back && !program.sites.empty()) return true;
-  if (!run::several_platforms) return false;
-  std::vector<const Tensor*> pointers;
-  for (const Tensor& t : arguments) pointers.push_back(&t);
-  return !usual.has(run::home_of(pointers).device);
+  return run::several_platforms && !usual.has(run::home_of(pointers_to(arguments)).device);
 }
 
-/// Whether it is for whatever sizes come, or for where the arguments lie.
+/// Whether XLA gets not the module as it came, but what tracing it for these arguments writes.
 bool is_jitted(const detail::LoadedProgram& program, std::span<const Tensor> arguments) {
-  const bool alone = program.module->partitioned() || !program.module->global_inputs.empty();
-  return program.is_traced() || (!alone && are_elsewhere(program, arguments));
+  return program.is_traced() || (!runs_alone(program) && are_elsewhere(program, arguments));
 }
 
-/// The program for what comes.
+/// The program as a jitted function of whatever arguments come, made once.
 const auto& jitted(const detail::LoadedProgram& program) {
   program.jitting([&] {
     program.jitted.emplace(jit(std::function<Tensors(const Tensors&)>(
@@ -164,35 +172,41 @@ void require_devices(const detail::LoadedProgram& program) {
                             fmt::join(on, ", "), here));
 }
 
+/// The module, with the functions of this platform's overrides in the place of the saved blocks'.
+std::shared_ptr<const run::ProgramModule> module_for(const detail::LoadedProgram& program,
+                                                     const platforms::Platform& platform) {
+  if (program.blocks.empty()) return program.module;
+  run::ProgramModule chosen = *program.module;
+  static_cast<Module&>(chosen) = file::with_overrides(*program.module, program.blocks, platform);
+  return std::make_shared<const run::ProgramModule>(std::move(chosen));
+}
+
+/// Throws TypeError unless the text's results are those that the file says. Of a program over
+/// several devices the parts' dims have been checked.
+void require_results(const detail::LoadedProgram& program, const pjrt::Executable& made) {
+  std::vector<Dims> dims;
+  std::vector<DType> dtypes;
+  for (const Type& t : program.module->results) {
+    dims.push_back(t.dims);
+    dtypes.push_back(t.dtype);
+  }
+  check(made.output_dtypes() == dtypes &&
+            (program.module->partitioned() || made.output_dims() == dims),
+        "the saved program says that its results are {}, its text makes others",
+        to_string(program.module->results));
+}
+
+/// The program as XLA has compiled it, once, for the device that it names.
 const std::shared_ptr<const run::CompiledProgram>& compiled(const detail::LoadedProgram& program) {
-  const std::vector<Type>&wanted = program.inputs, &results = program.module->results;
   require_devices(program);
   program.compiling([&] {
-    std::shared_ptr<const run::ProgramModule> module = program.module;
-    int device = 0;
-    if (!module->devices.empty()) device = module->devices.front();
-    const run::AtDevice there(device);
+    const std::vector<int>& devices = program.module->devices;
+    const run::AtDevice there(devices.empty() ? 0 : devices.front());
     const platforms::Platform& platform = platforms::current();
     for (const std::string& handler : program.handlers) run::require_handler(handler, platform);
-    if (!program.blocks.empty()) {
-      run::ProgramModule chosen = *module;
-      static_cast<Module&>(chosen) = file::with_overrides(*module, program.blocks, platform);
-      module = std::make_shared<const run::ProgramModule>(std::move(chosen));
-    }
-    auto compiled = std::make_shared<const run::CompiledProgram>(std::move(module), wanted.size(),
-                                                                 program.weights);
-    std::vector<Dims> dims;
-    std::vector<DType> dtypes;
-    for (const Type& t : results) {
-      dims.push_back(t.dims);
-      dtypes.push_back(t.dtype);
-    }
-    // Of several devices the parts' dims have been checked.
-    const pjrt::Executable& made = compiled->executable();
-    check(made.output_dtypes() == dtypes &&
-              (program.module->partitioned() || made.output_dims() == dims),
-          "the saved program says that its results are {}, its text makes others",
-          to_string(results));
+    auto compiled = std::make_shared<const run::CompiledProgram>(
+        module_for(program, platform), program.inputs.size(), program.weights);
+    require_results(program, compiled->executable());
     program.compiled = std::move(compiled);
   });
   return program.compiled;
@@ -209,12 +223,10 @@ const std::shared_ptr<const run::CompiledProgram>& ready(const detail::LoadedPro
 std::vector<Tensor> run_loaded(const detail::LoadedProgram& program,
                                const std::vector<Tensor>& arguments, const RunOptions* options) {
   const auto& compiled = ready(program, arguments);
-  std::vector<const Tensor*> pointers;
-  for (const Tensor& t : arguments) pointers.push_back(&t);
   std::vector<Tensor> results(program.outputs.size());
   std::optional<internal::run::RunRequest> request;
   if (options) request.emplace(*options, compiled->module().sites);
-  compiled->run(pointers, results, nullptr, request ? &*request : nullptr);
+  compiled->run(pointers_to(arguments), results, nullptr, request ? &*request : nullptr);
   return results;
 }
 
