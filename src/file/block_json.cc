@@ -24,24 +24,27 @@ bool begin_with(const Types& all, const Types& first) {
   return all.size() >= first.size() && std::ranges::equal(first, head(all, first.size()), alike);
 }
 
-/// Throws TypeError unless the function is of the block, batched by its levels.
-void check_types(const SavedBlock& b) {
-  Types operands = b.params.operands, results = b.params.results;
+/// Throws TypeError unless the function begins with the block's operands and results, each level of
+/// batching having put its axis before those that it maps.
+void check_types(const SavedBlock& block) {
+  Types operands = block.params.operands, results = block.params.results;
   const auto batch = [](Type& t, std::int64_t size) { t.dims.insert(t.dims.begin(), size); };
-  for (const blocks::Level& level : b.params.levels) {
+  for (const blocks::Level& level : block.params.levels) {
     check(level.size >= 0 && level.mapped.size() == operands.size(),
-          "a level of block {} does not fit its operands", b.config.name);
+          "a level of block {} does not fit its operands", block.config.name);
     for (std::size_t i = 0; i < operands.size(); ++i)
       if (level.mapped[i]) batch(operands[i], level.size);
     if (level.masked) operands.push_back({DType::pred, {level.size}});
     for (Type& t : results) batch(t, level.size);
   }
-  check(begin_with(b.function.inputs, operands) && begin_with(b.function.outputs, results),
+  const Module::Kept& function = block.function;
+  check(begin_with(function.inputs, operands) && begin_with(function.outputs, results),
         "the function of block {} takes {} and gives {}, which begins not with {} and {}",
-        b.config.name, to_string(b.function.inputs), to_string(b.function.outputs),
+        block.config.name, to_string(function.inputs), to_string(function.outputs),
         to_string(operands), to_string(results));
 }
 
+/// The settings of a block whose type of settings this is; null for another one.
 template <class Config>
 const Config* config_if(const detail::BlockConfig& config) {
   if (*config.type != typeid(Config)) return nullptr;
@@ -118,12 +121,13 @@ SavedBlock block_from(const Json& json) {
 
 void check_places(std::span<const SavedBlock> blocks, std::string_view text) {
   std::size_t at = 0;
-  for (const SavedBlock& b : blocks) {
-    const auto& [function, params, inputs, outputs, begin, end] = b.function;
+  for (const SavedBlock& block : blocks) {
+    const std::size_t begin = block.function.begin, end = block.function.end;
+    const std::string declaration =
+        fmt::format("  func.func private @{}(", block.function.function);
     check(at <= begin && begin <= end && end <= text.size() &&
-              text.substr(begin, end - begin)
-                  .starts_with(fmt::format("  func.func private @{}(", function)),
-          "block {} is not where the file says", b.config.name);
+              text.substr(begin, end - begin).starts_with(declaration),
+          "block {} is not where the file says", block.config.name);
     at = end;
   }
 }

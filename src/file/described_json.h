@@ -95,7 +95,7 @@ Json written(const std::shared_ptr<const T>& v) {
   return v ? written(*v) : Json();
 }
 
-// Reads it back. They throw TypeErrors or JSON's exceptions for what `written` does not write.
+// Reads a field back. Throws TypeErrors or JSON's exceptions for what `written` does not write.
 void read(const Json& json, std::ostream*& stream);
 void read(const Json& json, Place& v);
 void read(const Json& json, std::chrono::nanoseconds& v);

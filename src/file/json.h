@@ -20,10 +20,11 @@ using Json = nlohmann::ordered_json;
 template <class T, class J>
 T exactly(const J& json) {
   if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
-    const bool fits =
-        json.is_number_unsigned()
-            ? std::in_range<T>(json.template get<std::uint64_t>())
-            : json.is_number_integer() && std::in_range<T>(json.template get<std::int64_t>());
+    bool fits = false;
+    if (json.is_number_unsigned())
+      fits = std::in_range<T>(json.template get<std::uint64_t>());
+    else if (json.is_number_integer())
+      fits = std::in_range<T>(json.template get<std::int64_t>());
     check(fits, "{} is no whole number in range", json.dump());
   } else if constexpr (requires(T list) {
                          list.push_back(exactly<typename T::value_type>(json));

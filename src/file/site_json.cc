@@ -21,7 +21,7 @@ namespace postern::internal::file {
 
 namespace {
 
-/// Of which one firing may be made: not so large that sizes overflow.
+/// Throws TypeError unless a batch fits its operands and its arrays' sizes can be counted.
 void check_sizes(const SiteSpec& s) {
   std::int64_t elements = 1;
   for (const BatchLevel& level : s.levels) {
@@ -38,22 +38,47 @@ void check_sizes(const SiteSpec& s) {
     }
 }
 
-/// What starts a call gives handles, and what waits takes one.
+/// Throws TypeError unless what starts a call gives a handle, and what waits takes one.
 void check_role(const SiteSpec& s) {
   using Role = SiteSpec::Role;
   const auto is_handle = [](const Type& t) { return t.dtype == DType::u64; };
   check(s.role == Role::whole || (!s.is_tap() && s.effect != Effect::pure),
         "a site that starts or waits is no such call");
   check(s.role == Role::start || s.later.empty(), "a site that starts no call has later results");
-  check(s.role != Role::start || s.results.empty() ||
-            (s.results.size() == 1 && is_handle(s.results[0])),
-        "a site that starts a call gives no handle");
-  check(s.role != Role::wait || (s.named.name.empty() && s.operands.size() == 1 &&
-                                 is_handle(s.operands[0]) && s.operands[0].dims.empty()),
-        "a site that waits takes no handle");
+  if (s.role == Role::start)
+    check(s.results.empty() || (s.results.size() == 1 && is_handle(s.results[0])),
+          "a site that starts a call gives no handle");
+  if (s.role == Role::wait)
+    check(s.named.name.empty() && s.operands.size() == 1 && is_handle(s.operands[0]) &&
+              s.operands[0].dims.empty(),
+          "a site that waits takes no handle");
 }
 
-/// How it lies over processes is only told, so it must fit for itself.
+/// Throws TypeError for fields that are not of one kind of site, or out of range.
+void check_kind(const SiteSpec& s) {
+  check(s.every > 0 && s.until >= 0 && s.keep_last >= 0 && s.mask_size >= 0,
+        "a site's counts are out of range");
+  check(s.is_tap() || !s.async, "a call cannot be asynchronous");
+  check(!s.is_tap() || s.results.empty(), "a tap has no results of its own");
+  check(!s.one_order || s.effect == Effect::ordered, "a site has one order and is not ordered");
+  check(s.memory != Memory::device_recorded || (!s.is_tap() && s.effect == Effect::pure),
+        "a site's work is recorded and it is no pure call");
+  check(s.is_tap() || s.options.items().empty(), "a call has options of a tap");
+}
+
+/// Throws TypeError unless what the operands are parts of lies on the site's own mesh.
+void check_parts(const SiteSpec& s) {
+  check(!s.partitioned ||
+            (s.process_sharding && s.process_sharding->mesh() == s.partitioned->mesh()) ||
+            (s.mesh && *s.mesh == s.partitioned->mesh()),
+        "a site's parts are not on its mesh");
+  if (!s.shard_spec) return;
+  check(s.mesh != nullptr, "a site's parts are not on its mesh");
+  const Sharding part(*s.mesh, *s.shard_spec);
+  for (std::int64_t i = 0; i < s.mesh->size(); ++i) index_ranges(part, s.global_dims, i);
+}
+
+/// Throws TypeError unless the operand can lie over processes as is told: nothing else looks at it.
 void check_over(const SiteSpec& s) {
   if (!s.process_sharding) return;
   const Mesh& mesh = s.process_sharding->mesh();
@@ -140,14 +165,7 @@ SiteSpec site_from(const Json& from) {
   check(!s.named.name.empty() || !print.is_null() || !s.enters() || s.live,
         "a site names no function");
   check_role(s);
-  check(s.every > 0 && s.until >= 0 && s.keep_last >= 0 && s.mask_size >= 0,
-        "a site's counts are out of range");
-  check(s.is_tap() || !s.async, "a call cannot be asynchronous");
-  check(!s.is_tap() || s.results.empty(), "a tap has no results of its own");
-  check(!s.one_order || s.effect == Effect::ordered, "a site has one order and is not ordered");
-  check(s.memory != Memory::device_recorded || (!s.is_tap() && s.effect == Effect::pure),
-        "a site's work is recorded and it is no pure call");
-  check(s.is_tap() || s.options.items().empty(), "a call has options of a tap");
+  check_kind(s);
   host::check_stage_options(s.options);
   if (s.has_counts()) s.counts = std::make_shared<SiteCounts>();
   s.from_file = true;
@@ -163,15 +181,7 @@ SiteSpec site_from(const Json& from) {
     check(s.is_tap() && s.named.name.empty(), "a site is a print and not a tap");
     s.function = print_from(print, s.operands);
   }
-  check(!s.partitioned ||
-            (s.process_sharding && s.process_sharding->mesh() == s.partitioned->mesh()) ||
-            (s.mesh && *s.mesh == s.partitioned->mesh()),
-        "a site's parts are not on its mesh");
-  if (s.shard_spec) {
-    check(s.mesh != nullptr, "a site's parts are not on its mesh");
-    const Sharding part(*s.mesh, *s.shard_spec);
-    for (std::int64_t i = 0; i < s.mesh->size(); ++i) index_ranges(part, s.global_dims, i);
-  }
+  check_parts(s);
   check(s.process >= -1, "a site is shown on no process");
   if (s.process >= 0) clusters::Cluster::get();
   check_over(s);
