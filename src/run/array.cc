@@ -59,12 +59,12 @@ Reading::Reading(const DeviceValue& value) : value_(value) {
 void Donation::take(const std::shared_ptr<const Value>& value, std::size_t parameter, bool alone) {
   if (value->donated.exchange(true)) refuse_donated(*value);
   taken_.push_back(value);
-  const auto at = static_cast<std::int64_t>(parameter);
-  const bool read = value->kind == Value::Kind::device &&
-                    static_cast<const DeviceValue&>(*value).readers.load() > 0;
-  if ((read || !alone) &&
-      (kept_.empty() || kept_.back() != at))  // parts of one array are one parameter
-    kept_.push_back(at);
+  const auto number = static_cast<std::int64_t>(parameter);
+  const bool is_read = value->kind == Value::Kind::device &&
+                       static_cast<const DeviceValue&>(*value).readers.load() > 0;
+  if (!is_read && alone) return;
+  // The parts of one array come one after another, and are one parameter.
+  if (kept_.empty() || kept_.back() != number) kept_.push_back(number);
 }
 
 Donation::~Donation() {
@@ -138,7 +138,7 @@ const DeviceValue& device_value(const Value& value) {
   return static_cast<const DeviceValue&>(value);
 }
 
-/// A value that is being read.
+/// Keeps a value, and keeps any run from taking its memory.
 struct Held {
   explicit Held(std::shared_ptr<const Value> v)
       : value(std::move(v)), reading(device_value(*value)) {}
@@ -146,7 +146,7 @@ struct Held {
   Reading reading;
 };
 
-/// The same memory as a buffer of the lane.
+/// Returns the value's memory as a buffer of the lane.
 pjrt::Buffer view_on(const Lane& lane, const DeviceValue& value,
                      void (*on_delete)(void* data, void* user), void* user) {
   return lane.made_by().view_of_device(value.buffer.data(), value.type.dtype, value.type.dims,
@@ -157,12 +157,12 @@ bool is_there(const DeviceValue& value) {
   return value.ready.load(std::memory_order_acquire) || value.buffer.ready().is_ready();
 }
 
-/// Extends the sign that PJRT leaves off when it unpacks.
+/// Extends the signs of packed numbers, which PJRT leaves off when it unpacks them to a byte each.
 void extend_signs(DType dtype, void* data, std::size_t count) {
-  int unused = 0;
-  if (is_signed(dtype) && is_packed(dtype)) unused = 8 - bit_width(dtype);
+  if (!is_signed(dtype) || !is_packed(dtype)) return;
+  const int unused = 8 - bit_width(dtype);
   auto* bytes = static_cast<std::int8_t*>(data);
-  for (std::size_t i = 0; unused && i < count; ++i)
+  for (std::size_t i = 0; i < count; ++i)
     bytes[i] = static_cast<std::int8_t>(static_cast<std::int8_t>(bytes[i] << unused) >> unused);
 }
 
@@ -194,6 +194,17 @@ pjrt::Buffer send(const Type& t, const void* data, const std::shared_ptr<const v
                                  [keep] {});
 }
 
+/// Queues a copy to a lane of the same client, for which nobody waits.
+static pjrt::Buffer queued_copy(const DeviceValue& from, const Lane& lane) {
+  const auto start = host::timeline::Clock::now();
+  const Reading reading(from);  // until XLA knows of the copy
+  pjrt::Buffer copy = from.buffer.copy_to(lane.handle);
+  const pjrt::Event complete = copy.ready();
+  if (host::timeline::on() || !complete.is_ready())
+    follow(complete, host::timeline::Kind::transfer, to_string(from.type), lane.device, start);
+  return copy;
+}
+
 pjrt::Buffer seen_on(std::shared_ptr<const Value> array, const Lane& lane) {
   const DeviceValue& from = device_value(*array);
   refuse_donated(from);
@@ -201,19 +212,12 @@ pjrt::Buffer seen_on(std::shared_ptr<const Value> array, const Lane& lane) {
   const bool shared = there.memory == lane.memory;
   Runs calling;
   add_pending(from, calling);
-  if (!calling.empty())
-    await(from);  // what waits for such a run must not be queued: the run's functions may queue
-                  // behind it
+  // A copy that waits for a run in its calls must not be queued: the run's functions may queue
+  // behind it.
+  if (!calling.empty()) await(from);
   if (there.has_client_of(lane) && from.lane != lane.index && from.type.size() > 0 &&
-      !(shared && is_there(from))) {
-    const auto start = host::timeline::Clock::now();
-    const Reading reading(from);  // until XLA knows of the copy
-    pjrt::Buffer copy = from.buffer.copy_to(lane.handle);
-    const pjrt::Event complete = copy.ready();
-    if (host::timeline::on() || !complete.is_ready())
-      follow(complete, host::timeline::Kind::transfer, to_string(from.type), lane.device, start);
-    return copy;
-  }
+      !(shared && is_there(from)))
+    return queued_copy(from, lane);
   await(from);
   if (from.type.size() == 0 || is_packed(from.type.dtype) || !shared) {
     std::shared_ptr<const void> keep;
@@ -229,15 +233,25 @@ pjrt::Buffer seen_on(std::shared_ptr<const Value> array, const Lane& lane) {
 
 namespace {
 
+/// Returns the buffer, which lives as long as `keep`.
+pjrt::Buffer* kept_by(std::shared_ptr<const void>& keep, pjrt::Buffer buffer) {
+  auto kept = std::make_shared<pjrt::Buffer>(std::move(buffer));
+  pjrt::Buffer* const out = kept.get();
+  keep = std::move(kept);
+  return out;
+}
+
+/// Finds or makes the array's buffer on the lane. The first lane that the array is sent to keeps
+/// it there; any other lane's buffer is for this run alone.
 pjrt::Buffer* on_lane(const HostValue& host, Lane& lane, std::shared_ptr<const void>& keep,
                       StagedOperands* staged) {
-  const auto here = [&]() -> pjrt::Buffer* {
+  const auto find_sent = [&]() -> pjrt::Buffer* {
     if (!host.was_sent.load(std::memory_order_acquire)) return nullptr;
     const DeviceValue& value = device_value(*host.on_device);
     if (value.lane == lane.index) return const_cast<pjrt::Buffer*>(&value.buffer);
     return nullptr;
   };
-  if (pjrt::Buffer* const buffer = here()) [[likely]]
+  if (pjrt::Buffer* const buffer = find_sent()) [[likely]]
     return buffer;
   if (!host.was_sent.load(std::memory_order_acquire)) {
     if (staged)
@@ -249,24 +263,21 @@ pjrt::Buffer* on_lane(const HostValue& host, Lane& lane, std::shared_ptr<const v
           nullptr);
       host.was_sent.store(true, std::memory_order_release);
     }
-    if (pjrt::Buffer* const buffer = here())
-      return buffer;  // sent here, by us or by another thread meanwhile
+    // By this thread, or by another one meanwhile.
+    if (pjrt::Buffer* const buffer = find_sent()) return buffer;
   }
-  auto sent = std::make_shared<pjrt::Buffer>(send(host.type, host.data.get(), host.data, lane));
-  pjrt::Buffer* const out = sent.get();
-  keep = std::move(sent);
-  return out;
+  return kept_by(keep, send(host.type, host.data.get(), host.data, lane));
 }
 
-/// Whether runs on the lane may see the value through one buffer, which XLA takes longer to make
-/// than a short program takes.
+/// Returns whether runs on the lane see the value through one buffer that stays: to make one takes
+/// XLA longer than a short program.
 bool is_viewed(const DeviceValue& value, const Lane& lane) {
   return lane.platform().on_host && value.ready.load(std::memory_order_acquire) &&
          Runtime::get().lane(value.lane).memory == lane.memory && value.type.size() > 0 &&
          !is_packed(value.type.dtype);
 }
 
-/// Of a value that somebody reads.
+/// Finds or makes the lane's view of a value that somebody reads.
 pjrt::Buffer* view_of(const DeviceValue& value, const Lane& lane) {
   using View = DeviceValue::View;
   View* first = value.views.load(std::memory_order_acquire);
@@ -295,17 +306,11 @@ pjrt::Buffer* on_lane(const Tensor& tensor, Lane& lane, std::shared_ptr<const vo
       keep = std::make_shared<const Held>(pointer);
       return view_of(value, lane);
     }
-    auto view = std::make_shared<pjrt::Buffer>(seen_on(pointer, lane));
-    pjrt::Buffer* const out = view.get();
-    keep = std::move(view);
-    return out;
+    return kept_by(keep, seen_on(pointer, lane));
   }
   if (pointer->kind == Value::Kind::sharded) {
-    const std::shared_ptr<const void> bytes = host_bytes(tensor, "an argument");
-    auto gathered = std::make_shared<pjrt::Buffer>(send(pointer->type, bytes.get(), bytes, lane));
-    pjrt::Buffer* const out = gathered.get();
-    keep = std::move(gathered);
-    return out;
+    const auto bytes = host_bytes(tensor, "an argument");
+    return kept_by(keep, send(pointer->type, bytes.get(), bytes, lane));
   }
   if (pointer->kind != Value::Kind::host) [[unlikely]]
     throw_type_error(
@@ -317,13 +322,10 @@ pjrt::Buffer* on_lane(const Tensor& tensor, Lane& lane, std::shared_ptr<const vo
 const void* host_view(const Tensor& tensor, std::shared_ptr<const void>& keep) {
   const std::shared_ptr<const Value>& pointer = Access::pointer(tensor);
   if (pointer && pointer->kind == Value::Kind::device && !is_packed(pointer->type.dtype) &&
-      pointer->type.size() > 0) {
-    const DeviceValue& value = device_value(*pointer);
-    if (value.buffer.is_on_cpu()) {
-      if (!keep) keep = std::make_shared<const Held>(pointer);
-      await(value);
-      return value.buffer.data();
-    }
+      pointer->type.size() > 0 && device_value(*pointer).buffer.is_on_cpu()) {
+    if (!keep) keep = std::make_shared<const Held>(pointer);
+    await(device_value(*pointer));
+    return device_value(*pointer).buffer.data();
   }
   if (!keep) keep = host_bytes(tensor, "a view");
   return keep.get();
@@ -359,7 +361,7 @@ using namespace internal;
 
 namespace {
 
-/// The type may have been written down field by field.
+/// Checks the type too, which may have been written down field by field.
 void check_given(const char* what, const Type& type, const void* data) {
   check_type(type);
   if (!data && type.byte_size() != 0)
@@ -423,11 +425,15 @@ void Tensor::read(void* to, Place place) const {
   if (const std::size_t n = value_->type.byte_size()) std::memcpy(to, bytes.get(), n);
 }
 
+static void check_dtype(const char* what, const Value* value, DType dtype) {
+  check(value != nullptr, "{}: the Tensor is empty, it was never given a value", what);
+  check(value->type.dtype == dtype, "{}: the tensor is {}, asked for as {}", what,
+        to_string(value->type), to_string(dtype));
+}
+
 void Tensor::read_item(DType dtype, void* to, Place place) const {
   PlaceScope at(place);
-  check(value_ != nullptr, "item: the Tensor is empty, it was never given a value");
-  check(value_->type.dtype == dtype, "item: the tensor is {}, asked for as {}",
-        to_string(value_->type), to_string(dtype));
+  check_dtype("item", value_.get(), dtype);
   check(value_->type.size() == 1, "item: the tensor must have one element, it is {}",
         to_string(value_->type));
   read(to, place);
@@ -435,9 +441,7 @@ void Tensor::read_item(DType dtype, void* to, Place place) const {
 
 std::size_t Tensor::read_size(DType dtype, Place place) const {
   PlaceScope at(place);
-  check(value_ != nullptr, "to_vector: the Tensor is empty, it was never given a value");
-  check(value_->type.dtype == dtype, "to_vector: the tensor is {}, asked for as {}",
-        to_string(value_->type), to_string(dtype));
+  check_dtype("to_vector", value_.get(), dtype);
   return static_cast<std::size_t>(value_->type.size());
 }
 

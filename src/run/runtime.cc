@@ -111,15 +111,16 @@ Lane* Runtime::try_take(Lane& lane) {
   bool free = false;
   if (lane.taken.load(std::memory_order_relaxed) || !lane.taken.compare_exchange_strong(free, true))
     return nullptr;
-  if (lane.dispatching.load() == 0) {
-    lane.started.store(false, std::memory_order_relaxed);
-    lane.run.store(next_run(), std::memory_order_release);
-    return &lane;
+  if (lane.dispatching.load() > 0) {
+    leave(lane);  // somebody may be about to queue behind us
+    return nullptr;
   }
-  leave(lane);  // somebody may be about to queue behind us
-  return nullptr;
+  lane.started.store(false, std::memory_order_relaxed);
+  lane.run.store(next_run(), std::memory_order_release);
+  return &lane;
 }
 
+/// Takes all of these lanes, or none.
 bool Runtime::try_take(const std::vector<Lane*>& lanes, Lane::Holder holder) {
   for (std::size_t i = 0; i < lanes.size(); ++i) {
     if (try_take(*lanes[i])) continue;
@@ -165,49 +166,57 @@ void Runtime::wait_for_a_lane() {
   --waiting_;
 }
 
+/// Takes the main lanes, unless a run on several devices is in the way: one in its calls bars any
+/// other from the client, one without calls bars those that call. `stuck` becomes true where what
+/// is in the way may be in its calls, of which nobody knows when they end.
 bool Runtime::try_take_main(const std::vector<Lane*>& lanes, Lane::Holder as, bool& stuck) {
   using Holder = Lane::Holder;
-  const bool calls = as == Holder::calling_group;
   const std::scoped_lock lock(grouping_);
   for (std::size_t i = 0; i < main_lanes_; ++i) {
     if (lanes_[i]->backend != lanes[0]->backend || !lanes_[i]->taken.load()) continue;
     const Holder holder = lanes_[i]->holder.load();
-    stuck = stuck || holder == Holder::calling_group;
-    if (holder == Holder::calling_group || (calls && holder == Holder::plain_group)) return false;
+    if (holder == Holder::calling_group) {
+      stuck = true;
+      return false;
+    }
+    if (holder == Holder::plain_group && as == Holder::calling_group) return false;
   }
-  for (const Lane* lane : lanes)
-    stuck = stuck || (lane->taken.load() && lane->holder.load() <= Holder::plain);
+  for (const Lane* lane : lanes) {
+    if (!lane->taken.load()) continue;
+    const Holder holder = lane->holder.load();
+    stuck = stuck || holder == Holder::single || holder == Holder::plain;
+  }
   return try_take(lanes, as);
 }
 
+/// Takes spare lanes of one client, one for each device. Where the platform makes its devices, a
+/// client for a group has exactly as many lanes; where they are the machine's, a client's lanes
+/// come in rows of one for each of them, and a group takes some of a row.
 std::optional<LaneGroup> Runtime::try_take_spare(const std::vector<int>& devices, Lane::Holder as,
                                                  bool may_add) {
-  const std::size_t n = devices.size();
+  const std::size_t wanted = devices.size();
   Backend& backend = backend_of(devices[0]);
+  const bool makes_devices = backend.platform().makes_devices;
   while (true) {
     const std::size_t end = lane_count();
-    // Where devices are the machine's, in steps of one lane for each of them, of which some are
-    // wanted.
-    const bool made = backend.platform().makes_devices;
-    for (std::size_t first = main_lanes_; first < end;) {
+    for (std::size_t first = main_lanes_, next = 0; first < end; first = next) {
       const bool own = lanes_[first]->backend == &backend;
-      std::size_t next = first + 1;
+      next = first + 1;
       while (next < end && lanes_[next]->has_client_of(*lanes_[first])) ++next;
-      if (!made && own) next = first + size_of(backend.device_count);
-      const bool fits = own && (made ? lanes_[first]->grouped : next <= end);
+      if (own && !makes_devices) next = first + size_of(backend.device_count);
+      if (!own || next > end) continue;
+      if (makes_devices && (!lanes_[first]->grouped || next - first != wanted)) continue;
       LaneGroup spare{lanes_[first]->client, {}};
-      for (std::size_t i = 0; fits && i < n; ++i) {
-        const std::size_t at = first + (made ? i : size_of(devices[i] - backend.first_device));
-        if (at < next) spare.lanes.push_back(lanes_[at].get());
+      for (std::size_t i = 0; i < wanted; ++i) {
+        const std::size_t offset = makes_devices ? i : size_of(devices[i] - backend.first_device);
+        if (first + offset < next) spare.lanes.push_back(lanes_[first + offset].get());
       }
-      const bool as_many = !made || next - first == n;
-      if (fits && as_many && spare.lanes.size() == n && try_take(spare.lanes, as)) {
-        for (std::size_t i = 0; i < n; ++i) spare.lanes[i]->device = devices[i];
-        return spare;
-      }
-      first = next;
+      if (spare.lanes.size() != wanted || !try_take(spare.lanes, as)) continue;
+      for (std::size_t i = 0; i < wanted; ++i) spare.lanes[i]->device = devices[i];
+      return spare;
     }
-    if (!may_add || !add_lanes(backend, made ? n : backend.spare.at_a_time, made, end)) return {};
+    const std::size_t more = makes_devices ? wanted : backend.spare.at_a_time;
+    if (!may_add || !add_lanes(backend, more, makes_devices, end)) return {};
   }
 }
 
@@ -217,16 +226,15 @@ LaneGroup Runtime::take_any(const std::vector<int>& devices, bool calls) {
   if (calls) as = Lane::Holder::calling_group;
   for (const int d : devices) main.lanes.push_back(lanes_[static_cast<std::size_t>(d)].get());
   const host::Nesting* nested = host::nesting();
-  constexpr int patience =
-      3;  // waits before another client is made and the program compiled for it
-  for (int waited = 0;; ++waited) {
-    bool stuck = false;  // whether what is in the way may be in its calls
+  constexpr int most_waits = 3;  // before another client is made and the program compiled for it
+  for (int waits = 0;; ++waits) {
+    bool stuck = false;
     if (try_take_main(main.lanes, as, stuck)) return main;
     // The lanes may be those of the run that is calling: a nested run never waits for them.
-    const bool last = nested || waited >= patience;
+    const bool may_add = nested || waits >= most_waits;
     if (nested || stuck) {
-      if (auto spare = try_take_spare(devices, as, last)) return *spare;
-      if (nested || (last && main.lanes[0]->platform().makes_devices))
+      if (auto spare = try_take_spare(devices, as, may_add)) return *spare;
+      if (nested || (may_add && main.lanes[0]->platform().makes_devices))
         refuse(fmt::format(
             "{} a program on {} devices, and all spare ones are taken by runs inside their calls",
             what_is_refused(nested != nullptr), devices.size()));
@@ -280,6 +288,7 @@ Lane& Runtime::take_any(int device) {
   }
 }
 
+// A compiler may begin to tune between the wait and the taking: who has taken a lane looks again.
 Lane& Runtime::take(int device, bool calls) {
   check_depth();
   while (true) {
@@ -323,23 +332,27 @@ std::size_t Runtime::wait_for_runs(std::optional<std::chrono::steady_clock::time
                                    const std::vector<host::RunName>& but) {
   ++waiting_;
   std::unique_lock lock(guard_);
-  const std::uint64_t last = runs_.load(), last_started = last_start_;
-  auto pending = [&] {
-    std::size_t plain = 0, on_lane = 0;
+  const std::uint64_t last_run = runs_.load(), last_started = last_start_;
+  const auto counts = [&](std::uint64_t number, auto named) {
+    return !std::ranges::count(but, number, named);
+  };
+  // A started run counts once: on its lane, or by its number while it has none yet or any more.
+  const auto pending = [&] {
+    std::size_t plain = 0, started_on_lane = 0;
     for (std::size_t i = 0, end = lane_count(); i < end; ++i) {
-      const Lane* const lane = lanes_[i].get();
-      const std::uint64_t run = lane->run.load();
-      if (lane->taken.load() && run <= last &&
-          !std::ranges::count(but, run, &host::RunName::lane_run))
-        ++(lane->started.load() ? on_lane : plain);
+      const Lane& lane = *lanes_[i];
+      const std::uint64_t run = lane.run.load();
+      if (lane.taken.load() && run <= last_run && counts(run, &host::RunName::lane_run))
+        ++(lane.started.load() ? started_on_lane : plain);
     }
-    // A started run counts once: it may have no lane yet, or none any more.
     const auto started = std::count_if(
         started_.begin(), started_.upper_bound(last_started),
-        [&](std::uint64_t t) { return !std::ranges::count(but, t, &host::RunName::started); });
-    for (auto left = trailing_.begin(); left != trailing_.upper_bound(last); ++left)
-      if (!left->second && !std::ranges::count(but, left->first, &host::RunName::lane_run)) ++plain;
-    return plain + std::max(on_lane, static_cast<std::size_t>(started));
+        [&](std::uint64_t number) { return counts(number, &host::RunName::started); });
+    for (auto it = trailing_.begin(); it != trailing_.upper_bound(last_run); ++it) {
+      const auto& [run, was_started] = *it;
+      if (!was_started && counts(run, &host::RunName::lane_run)) ++plain;
+    }
+    return plain + std::max(started_on_lane, static_cast<std::size_t>(started));
   };
   auto done = [&] { return pending() == 0; };
   freed_.wait_until(lock, until.value_or(host::never), done);
@@ -372,29 +385,33 @@ void Runtime::remove_trailing(std::uint64_t run) {
   freed_.notify_all();
 }
 
+// Counts itself in `dispatching` before it looks at `taken`, and try_take() looks in the other
+// order: of a run that passes and one that takes the lane, one sees the other.
 Lane& Runtime::pass(int device) {
+  const auto try_pass = [](Lane& lane) {
+    lane.dispatching.fetch_add(1);
+    if (!lane.taken.load()) [[likely]]
+      return true;
+    done_dispatching(lane);
+    return false;
+  };
   Lane& main = *lanes_[static_cast<std::size_t>(device)];
-  main.dispatching.fetch_add(1);
-  if (!main.taken.load()) [[likely]]
+  if (try_pass(main)) [[likely]]
     return main;
-  done_dispatching(main);
   // From the other end than take(), so that the two seldom meet. If every lane that there can be
   // has a run in its calls, queueing behind one is all that is left.
   while (true) {
     const std::size_t end = lane_count();
-    Lane* last = nullptr;
+    Lane* busy = &main;
     for (std::size_t i = end; i-- > main_lanes_;) {
       Lane& lane = *lanes_[i];
       if (lane.queue != main.queue || lane.grouped) continue;
-      lane.dispatching.fetch_add(1);
-      if (!lane.taken.load()) return lane;
-      done_dispatching(lane);
-      last = &lane;
+      if (try_pass(lane)) return lane;
+      busy = &lane;
     }
     if (add_lanes(*main.backend, main.backend->spare.at_a_time, false, end)) continue;
-    if (!last) last = &main;
-    last->dispatching.fetch_add(1);
-    return *last;
+    busy->dispatching.fetch_add(1);
+    return *busy;
   }
 }
 

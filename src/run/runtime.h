@@ -132,9 +132,9 @@ class Runtime {
   bool try_take_main(const std::vector<Lane*>& lanes, Lane::Holder as, bool& stuck);
   std::optional<LaneGroup> try_take_spare(const std::vector<int>& devices, Lane::Holder as,
                                           bool may_add);
+  Lane& make_lane(std::size_t index, Backend& backend, std::size_t client, int ordinal);
   /// Adds another client with so many lanes, unless there are more than `seen` by now; false when
   /// there can be no more.
-  Lane& make_lane(std::size_t index, Backend& backend, std::size_t client, int ordinal);
   bool add_lanes(Backend& backend, std::size_t lanes, bool grouped, std::size_t seen);
 
   Config config_;
