@@ -52,19 +52,23 @@ std::size_t BlockParams::leading() const {
 
 namespace {
 
-TensorSpan first_of(TensorSpan x, std::size_t n) { return x.first(n); }
-
-/// The program of `f`, simplified; captures become its inputs number `at`, and so do they in
-/// `operands`.
+/// Returns the program of `f`, simplified. What it captures, which a trace has for last inputs,
+/// becomes operands and inputs in front of number `at`: (a, b, captured) to (a, captured, b).
 ProgramPtr closed(const std::string& name, std::size_t at, Tensors& operands,
                   const TensorFunction& f) {
-  const Closed c = trace_program(name, types_of(operands), f);
-  Program p = *simplify(*c.program);
-  const auto first = static_cast<std::ptrdiff_t>(at),
-             count = static_cast<std::ptrdiff_t>(operands.size());
-  std::rotate(p.inputs.begin() + first, p.inputs.begin() + count, p.inputs.end());
-  operands.insert(operands.begin() + first, c.captures.begin(), c.captures.end());
-  return std::make_shared<const Program>(std::move(p));
+  const Closed traced = trace_program(name, types_of(operands), f);
+  Program program = *simplify(*traced.program);
+  std::vector<ValueId>& inputs = program.inputs;
+  std::rotate(nth(inputs, at), nth(inputs, operands.size()), inputs.end());
+  operands.insert(nth(operands, at), traced.captures.begin(), traced.captures.end());
+  return std::make_shared<const Program>(std::move(program));
+}
+
+std::vector<int> numbers_of(const std::vector<bool>& marked) {
+  std::vector<int> out;
+  for (std::size_t i = 0; i < marked.size(); ++i)
+    if (marked[i]) out.push_back(static_cast<int>(i));
+  return out;
 }
 
 Types block_type(const Params* params, TypeSpan operands) {
@@ -80,29 +84,25 @@ Types block_type(const Params* params, TypeSpan operands) {
 Jvp block_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const auto& p = op.as<BlockParams>();
   if (p.rules) return p.rules->jvp(p.config->object.get(), x, dx);
-  const std::vector<bool> moving = present(dx);
+  const std::vector<bool> operand_moves = present(dx);
   Tensors operands(x.begin(), x.end());
   append(operands, kept(dx));
   const std::size_t before = operands.size();
-  std::vector<bool> moves;
-  BlockParams q = p;
-  q.body = closed(p.config->name, p.values, operands, [&](TensorSpan in) {
-    auto [y, dy] = jvp_of(*p.body, in.first(x.size()), placed(moving, in.subspan(x.size())));
-    moves = present(dy);
+  std::vector<bool> result_moves;
+  BlockParams pushed = p;
+  pushed.body = closed(p.config->name, p.values, operands, [&](TensorSpan in) {
+    auto [y, dy] = jvp_of(*p.body, in.first(x.size()), placed(operand_moves, in.subspan(x.size())));
+    result_moves = present(dy);
     append(y, kept(dy));
     return std::move(y);
   });
-  q.values += operands.size() - before;
-  q.order = p.order + 1;
-  q.of_operand.clear();
-  q.of_result.clear();
-  for (std::size_t i = 0; i < moving.size(); ++i)
-    if (moving[i]) q.of_operand.push_back(static_cast<int>(i));
-  for (std::size_t i = 0; i < moves.size(); ++i)
-    if (moves[i]) q.of_result.push_back(static_cast<int>(i));
-  Tensors y = bind_n(block_p, make_params(std::move(q)), operands);
-  Tensors dy = placed(moves, std::span(y).subspan(moves.size()));
-  y.resize(moves.size());
+  pushed.values += operands.size() - before;
+  pushed.order = p.order + 1;
+  pushed.of_operand = numbers_of(operand_moves);
+  pushed.of_result = numbers_of(result_moves);
+  Tensors y = bind_n(block_p, make_params(std::move(pushed)), operands);
+  Tensors dy = placed(result_moves, std::span(y).subspan(result_moves.size()));
+  y.resize(result_moves.size());
   return {std::move(y), std::move(dy)};
 }
 
@@ -116,6 +116,7 @@ Tensors block_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan) {
   return transpose_of(*p.body, x, ct);
 }
 
+/// Leaves all of the equation to the unknown half.
 Primitive::SplitResult defer(const Op& op, TensorSpan x, std::size_t results) {
   Primitive::SplitResult out;
   out.known.resize(results);
@@ -127,13 +128,14 @@ Primitive::SplitResult defer(const Op& op, TensorSpan x, std::size_t results) {
   return out;
 }
 
-/// The unknown half of a split body as an equation.
+/// Makes an equation of the unknown half of a split body. `known`: known results, then residuals.
 Primitive::SplitResult with_rest(const Halves& halves, TensorSpan known, TensorSpan x) {
   return split_result(part_p, make_params(PartParams{halves.unknown}), halves.unknown_outputs,
                       known, known.subspan(known.size() - halves.residuals), x);
 }
 
-/// What is known stays a block, which gives the residuals too.
+/// Splits the body: what is known stays a block, which gives the residuals too. A block whose own
+/// results, which an override might make, are not all known is deferred as a whole.
 Primitive::SplitResult block_split(const Op& op, TensorSpan x, const std::vector<bool>& wanted) {
   const auto& p = op.as<BlockParams>();
   const auto leading = x.first(p.leading());
@@ -144,11 +146,11 @@ Primitive::SplitResult block_split(const Op& op, TensorSpan x, const std::vector
   const Halves halves = split(*p.body, missing(x));
   for (std::size_t i = 0; i < p.results.size(); ++i)
     if (halves.unknown_outputs[i]) return defer(op, x, wanted.size());
-  BlockParams q = p;
-  q.body = halves.known;
-  q.values = kept(x.first(p.values)).size();
-  q.order = 2;  // its results are no longer a derivative's
-  return with_rest(halves, bind_n(block_p, make_params(std::move(q)), kept(x)), x);
+  BlockParams known = p;
+  known.body = halves.known;
+  known.values = kept(x.first(p.values)).size();
+  known.order = 2;  // its results are no longer a derivative's
+  return with_rest(halves, bind_n(block_p, make_params(std::move(known)), kept(x)), x);
 }
 
 /// Dead elements work on unit matrices: none of them fails, or takes long.
@@ -171,37 +173,42 @@ Batched rules_batch(const BlockParams& p, TensorSpan x, std::span<const int> axe
   return {std::move(y), std::move(out)};
 }
 
-/// Only what is not the block's own is mapped: its results stay as they are.
+/// Returns one element of what is the same for all.
 Tensor unmapped_result(const Tensor& y, int axis) {
   if (axis < 0) return y;
   return dynamic_index(y, 0, axis);
 }
 
+// Binds a block of one more level, whose body is batched: what is mapped has the batch axis in
+// front, and the mask, if there is one, comes behind the operands and earlier masks. Where only
+// tangents are mapped there is no such level: the block's own results are the same for all
+// elements, and an override makes them once.
 Batched block_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
                     const Tensor& mask) {
   const auto& p = op.as<BlockParams>();
   if (p.rules) return rules_batch(p, x, axes, size, mask);
-  const std::size_t n = p.leading();
-  const bool mapped =
-      mask.has_value() || std::ranges::any_of(axes.first(p.values), [](int a) { return a >= 0; });
+  const std::size_t leading = p.leading();
+  const bool masked = mask.has_value();
+  const bool values_mapped =
+      masked || std::ranges::any_of(axes.first(p.values), [](int a) { return a >= 0; });
   Tensors operands;
-  std::vector<int> moved(axes.begin(), axes.end());
+  std::vector<int> in_front;
   for (std::size_t i = 0; i < x.size(); ++i) {
     operands.push_back(batch_front(x[i], axes[i], size, false));
-    if (axes[i] >= 0) moved[i] = 0;
+    in_front.push_back(std::min(axes[i], 0));
   }
-  if (mask.has_value()) operands.insert(nth(operands, n), mask);
-  std::vector<int> out_axes(op.as<BlockParams>().body->outputs.size(), 0);
-  BlockParams q = p;
-  q.values += mask.has_value();
+  if (masked) operands.insert(nth(operands, leading), mask);
+  std::vector<int> out_axes(p.body->outputs.size(), 0);
+  BlockParams batched = p;
+  batched.values += masked;
   const std::size_t before = operands.size();
-  q.body = closed(p.config->name, q.values, operands, [&](TensorSpan in) {
+  batched.body = closed(p.config->name, batched.values, operands, [&](TensorSpan in) {
     Tensors inputs(in.begin(), in.end());
-    if (mask.has_value()) inputs.erase(nth(inputs, n));
-    const Tensor alive = at_if(mask.has_value(), in, n);
-    auto [y, from] = batch_of(*p.body, inputs, moved, size, alive);
+    if (masked) inputs.erase(nth(inputs, leading));
+    const Tensor alive = at_if(masked, in, leading);
+    auto [y, from] = batch_of(*p.body, inputs, in_front, size, alive);
     for (std::size_t i = 0; i < y.size(); ++i) {
-      if (mapped || i >= p.results.size()) {
+      if (values_mapped || i >= p.results.size()) {
         y[i] = move_batch(y[i], from[i], 0, size, alive);
       } else {
         y[i] = unmapped_result(y[i], from[i]);
@@ -210,16 +217,16 @@ Batched block_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::
     }
     return std::move(y);
   });
-  q.values += operands.size() - before;
-  if (mapped) {
-    Level level{size, {}, mask.has_value()};
-    for (std::size_t i = 0; i < n; ++i) level.mapped.push_back(axes[i] >= 0);
-    q.levels.push_back(std::move(level));
+  batched.values += operands.size() - before;
+  if (values_mapped) {
+    Level level{size, {}, masked};
+    for (std::size_t i = 0; i < leading; ++i) level.mapped.push_back(axes[i] >= 0);
+    batched.levels.push_back(std::move(level));
   }
-  return {bind_n(block_p, make_params(std::move(q)), operands), std::move(out_axes)};
+  return {bind_n(block_p, make_params(std::move(batched)), operands), std::move(out_axes)};
 }
 
-/// The equation's results are what `write` makes of its operands.
+/// Defines the equation's results as what `write` makes of its operands.
 template <class Write>
 void lower_by(Lowering& out, const Equation& e, const Write& write) {
   const std::vector<Ssa> inputs = out.operands(e);
@@ -230,6 +237,8 @@ void inline_body(Lowering& out, const Equation& e, const Program& body) {
   lower_by(out, e, [&](std::span<const Ssa> in) { return out.inlined(body, in); });
 }
 
+/// Writes what the platform's override puts in the block's place, else the default. A text that is
+/// for no platform keeps the block as a function, to be replaced where it is loaded.
 void block_lower(Lowering& out, const Equation& e) {
   const auto& p = as<BlockParams>(*e.params);
   const platforms::Platform* platform = platforms::lowered_for(out);
@@ -246,7 +255,7 @@ void block_lower(Lowering& out, const Equation& e) {
   for (int i = 0; i < own; ++i) out.define(e, i, results[at(i)]);
 }
 
-/// Whether it is to be compiled with its operands' shardings, for an override on their parts.
+/// Returns whether it is to be compiled with its operands' shardings, for an override on parts.
 bool runs_on_parts(const BlockParams& p, TensorSpan x) {
   if (std::ranges::none_of(x, [](const Tensor& t) {
         return detail::Access::value(t)->kind == detail::Value::Kind::sharded;
@@ -266,10 +275,10 @@ Tensors block_evaluate(const Op& op, TensorSpan x) {
   }
   const ProgramPtr native = native_program(p, &platforms::current());
   if (!native) return bind_n(part_p, make_params(PartParams{p.body}), x);
-  Tensors y = internal::apply(*native, first_of(x, p.leading()));
-  if (p.body->outputs.size() == y.size()) return y;
-  Tensors all = bind_n(part_p, make_params(PartParams{p.body}), x);
-  std::ranges::move(y, all.begin());
+  Tensors own = internal::apply(*native, x.first(p.leading()));
+  if (p.body->outputs.size() == own.size()) return own;
+  Tensors all = bind_n(part_p, make_params(PartParams{p.body}), x);  // for tangents and residuals
+  std::ranges::move(own, all.begin());
   return all;
 }
 
@@ -341,11 +350,12 @@ constexpr Primitive part_p{.name = "part",
                            .batch = part_batch,
                            .lower = part_lower};
 
-Tensors bind_block(const detail::BlockConfig& config, ProgramPtr body, const Rules* rules,
-                   TensorSpan x) {
+/// Binds a block of the first `own` of these operands; what is behind is what its body captured.
+static Tensors bind_block(const detail::BlockConfig& config, ProgramPtr body, const Rules* rules,
+                          TensorSpan x, std::size_t own) {
   BlockParams p;
   p.config = std::make_shared<const detail::BlockConfig>(config);
-  p.operands = types_of(x);
+  p.operands = types_of(x.first(own));
   p.results = body->output_types();
   for (Types* types : {&p.operands, &p.results})
     for (Type& t : *types) t.weak = false;
@@ -367,7 +377,7 @@ Tensors bind_cached(const detail::BlockConfig& config, const Rules* rules,
     return simplify(*trace_program(config.name, types, by_default).program);
   });
   note_used(config);
-  return bind_block(config, body, rules, x);
+  return bind_block(config, body, rules, x, x.size());
 }
 
 }  // namespace postern::internal::blocks
@@ -388,21 +398,12 @@ Tensors block(const BlockConfig& config, const TensorFunction& default_fn, const
   });
   if (declared) {
     const Types gives = body->output_types();
-    bool same = gives.size() == declared->size();
-    for (std::size_t i = 0; same && i < gives.size(); ++i) same = alike(gives[i], (*declared)[i]);
-    check(same, "block {}: declared is {}, the default gives {}", config.name, to_string(*declared),
+    check(std::ranges::equal(gives, *declared, alike),
+          "block {}: declared is {}, the default gives {}", config.name, to_string(*declared),
           to_string(gives));
   }
   internal::blocks::note_used(config);
-  internal::blocks::BlockParams p;
-  p.config = std::make_shared<const BlockConfig>(config);
-  p.operands = types_of(operands);
-  p.results = body->output_types();
-  p.values = x.size();
-  p.body = body;
-  for (std::vector<Type>* types : {&p.operands, &p.results})
-    for (Type& t : *types) t.weak = false;
-  return bind_n(internal::blocks::block_p, make_params(std::move(p)), x);
+  return internal::blocks::bind_block(config, body, nullptr, x, operands.size());
 }
 
 }  // namespace postern::detail

@@ -113,10 +113,7 @@ extern const Primitive own_p;
 /// Splits by the override's own derivative where there is one that can be used.
 bool split_own(const BlockParams& params, TensorSpan x, Primitive::SplitResult& out);
 
-/// Binds a block whose default is `body`.
-Tensors bind_block(const detail::BlockConfig& config, ProgramPtr body, const Rules* rules,
-                   TensorSpan x);
-/// Binds one whose default config and types determine; it is traced once for each.
+/// Binds a block whose default config and types determine; it is traced once for each.
 Tensors bind_cached(const detail::BlockConfig& config, const Rules* rules,
                     const TensorFunction& by_default, TensorSpan x);
 

@@ -29,7 +29,7 @@ const ShardedValue* global_value(const Tensor& tensor) {
   return value;
 }
 
-/// The part of one process that takes part with one device, on that one.
+/// Returns this process's part as an array on the one device with which it takes part.
 std::shared_ptr<DeviceValue> on_its_device(const Tensor& part, const Sharding& over) {
   const std::shared_ptr<const Value>& pointer = Access::pointer(part);
   if (pointer->kind == Value::Kind::device)
@@ -45,24 +45,22 @@ std::shared_ptr<DeviceValue> on_its_device(const Tensor& part, const Sharding& o
   return out;
 }
 
-/// Of the same whole on every process, what this one keeps.
+/// Returns what this process keeps of a whole that every process has.
 Tensor shard_here(const Tensor& global, const Sharding& over) {
   if (!is_sharded_over_processes(over)) return global;
   const auto range = addressable_ranges(over, global.dims(), clusters::rank_now());
   const Type part = addressable_type(over, {global.dtype(), global.dims()});
   std::shared_ptr<const void> keep;
-  const auto* const from = static_cast<const std::byte*>(host_view(global, keep));
-  const std::shared_ptr<void> to = detail::aligned_bytes(part.byte_size());
-  copy_part(global.dims(), range, byte_width(part.dtype), const_cast<std::byte*>(from),
-            static_cast<std::byte*>(to.get()), true);
-  return Access::make(std::make_shared<detail::HostValue>(part, to));
+  const void* const whole = host_view(global, keep);
+  return Access::make(
+      std::make_shared<detail::HostValue>(part, copied_part(whole, global.type(), range)));
 }
 
 }  // namespace
 
 Tensor part_here(const Tensor& tensor, const Sharding& over) {
   const ShardedValue* value = global_value(tensor);
-  Tensor put;
+  Tensor put;  // keeps `value`
   if (!value || value->sharding != over) {
     put = detail::put_over_processes(tensor, over, Gives::whole);
     value = global_value(put);
@@ -82,12 +80,12 @@ Tensor over_processes(const Tensor& part, const Sharding& over) {
     parts = spread_here(part, *here)->parts;
   else
     parts = {on_its_device(part, over)};
-  const Value::Kind kind = Access::value(part)->kind;
-  const ComputedValue* const made =
-      kind == Value::Kind::host ? nullptr : static_cast<const ComputedValue*>(Access::value(part));
-  auto out = std::make_shared<ShardedValue>(std::move(global), over, std::move(parts),
-                                            made ? made->run : nullptr);
-  if (made) out->after = made->after;
+  auto out = std::make_shared<ShardedValue>(std::move(global), over, std::move(parts), nullptr);
+  if (Access::value(part)->kind != Value::Kind::host) {
+    const auto& made = static_cast<const ComputedValue&>(*Access::value(part));
+    out->run = made.run;
+    out->after = made.after;
+  }
   return Access::make(std::move(out));
 }
 
@@ -111,7 +109,8 @@ Tensor put_over_processes(const Tensor& x, const Sharding& sharding, Gives gives
     return constrained(x, sharding);
   }
   if (const Sharding* const from = run::sharding_of(x); from && *from == sharding) return x;
-  return run::over_processes(gives == Gives::part ? x : run::shard_here(x, sharding), sharding);
+  const Tensor part = gives == Gives::part ? x : run::shard_here(x, sharding);
+  return run::over_processes(part, sharding);
 }
 
 Tensor collect(const Tensor& x, int rank, const Place& place) {

@@ -42,28 +42,36 @@ std::shared_ptr<DeviceValue> placed_on(const Type& type, pjrt::Buffer buffer, co
   return std::make_shared<DeviceValue>(type, std::move(buffer), lane.index, lane.device, nullptr);
 }
 
+std::shared_ptr<DeviceValue> sent_to(const Lane& lane, const Type& type,
+                                     const std::shared_ptr<const void>& bytes) {
+  return placed_on(type, send(type, bytes.get(), bytes, lane), lane);
+}
+
 }  // namespace
 
-// Runs of elements that lie together in both.
+// Copies block by block: a block is what lies together in both. It spans the last axes, up to and
+// with the last one that is cut; the blocks are counted through the axes before, in row-major
+// order.
 void copy_part(const Dims& whole, const std::vector<IndexRange>& range, std::size_t width,
                std::byte* in_whole, std::byte* part, bool to_part) {
-  std::size_t last = range.size(), run = width;  // axes from `last` on are copied at once
-  while (last > 0) {
-    --last;
-    run *= static_cast<std::size_t>(range[last].end - range[last].begin);
-    if (range[last].end - range[last].begin != whole[last]) break;
+  const auto extent = [&](std::size_t axis) { return range[axis].end - range[axis].begin; };
+  std::size_t outer = range.size(), run = width;  // axes before the block's, its bytes
+  while (outer > 0) {
+    --outer;
+    run *= static_cast<std::size_t>(extent(outer));
+    if (extent(outer) != whole[outer]) break;
   }
-  std::int64_t count = 1;
-  for (std::size_t i = 0; i < last; ++i) count *= range[i].end - range[i].begin;
   if (run == 0) return;
-  for (std::int64_t c = 0; c < count; ++c) {
-    std::int64_t rest = c;
+  std::int64_t count = 1;
+  for (std::size_t i = 0; i < outer; ++i) count *= extent(i);
+  for (std::int64_t block = 0; block < count; ++block) {
+    std::int64_t rest = block;
     std::size_t offset = 0, step = width;
     for (std::size_t i = range.size(); i-- > 0;) {
       std::int64_t index = range[i].begin;
-      if (i < last) {
-        index += rest % (range[i].end - range[i].begin);
-        rest /= range[i].end - range[i].begin;
+      if (i < outer) {
+        index += rest % extent(i);
+        rest /= extent(i);
       }
       offset += step * static_cast<std::size_t>(index);
       step *= static_cast<std::size_t>(whole[i]);
@@ -110,11 +118,11 @@ void gather(const ShardedValue& value, void* to) {
                     to_string(value.type), to_string(value.sharding)));
   await(value);
   const Dims& whole = value.type.dims;
-  std::vector<std::vector<IndexRange>> seen;
+  std::vector<std::vector<IndexRange>> copied;  // each once, of those that several devices have
   for (std::size_t i = 0; i < value.parts.size(); ++i) {
     const auto range = range_of(value, i);
-    if (std::ranges::find(seen, range) != seen.end()) continue;
-    seen.push_back(range);
+    if (std::ranges::find(copied, range) != copied.end()) continue;
+    copied.push_back(range);
     const std::shared_ptr<void> bytes = detail::aligned_bytes(value.parts[i]->type.byte_size());
     copy_out(*value.parts[i], bytes.get());
     copy_part(whole, range, byte_width(value.type.dtype), static_cast<std::byte*>(to),
@@ -122,30 +130,39 @@ void gather(const ShardedValue& value, void* to) {
   }
 }
 
+std::shared_ptr<const void> copied_part(const void* whole, const Type& type,
+                                        const std::vector<IndexRange>& range) {
+  std::shared_ptr<void> part = detail::aligned_bytes(type_of(range, type.dtype).byte_size());
+  copy_part(type.dims, range, byte_width(type.dtype),
+            static_cast<std::byte*>(const_cast<void*>(whole)), static_cast<std::byte*>(part.get()),
+            true);
+  return part;
+}
+
+/// Returns whether the parts of an array that lies as `one` says are those of `other`.
+static bool has_same_parts(const Sharding& one, const Sharding& other) {
+  if (one == other) return true;
+  return one.is_replicated() && other.is_replicated() &&
+         one.mesh().devices() == other.mesh().devices();
+}
+
 std::shared_ptr<const ShardedValue> spread(const Tensor& tensor, const Sharding& sharding,
                                            std::span<Lane* const> lanes) {
   const std::shared_ptr<const Value>& pointer = Access::pointer(tensor);
   const Type& type = tensor.type();
   sharding.part_type(type);
-  const ShardedValue* from = sharded(tensor);
-  const bool same = from && (from->sharding == sharding ||
-                             (from->sharding.is_replicated() && sharding.is_replicated() &&
-                              from->sharding.mesh().devices() == sharding.mesh().devices()));
-  auto here = [&](std::size_t i) { return from->parts[i]->lane == lanes[i]->index; };
-  if (same) {
-    bool all_here = true;
-    for (std::size_t i = 0; i < lanes.size(); ++i) all_here = all_here && here(i);
-    if (all_here) return std::static_pointer_cast<const ShardedValue>(pointer);
-  }
   std::vector<std::shared_ptr<DeviceValue>> parts;
-  if (same) {
+  if (const ShardedValue* from = sharded(tensor);
+      from && has_same_parts(from->sharding, sharding)) {
+    const auto is_there = [&](std::size_t i) { return from->parts[i]->lane == lanes[i]->index; };
+    bool all_there = true;
+    for (std::size_t i = 0; i < lanes.size(); ++i) all_there = all_there && is_there(i);
+    if (all_there) return std::static_pointer_cast<const ShardedValue>(pointer);
     await(*from);
     for (std::size_t i = 0; i < lanes.size(); ++i) {
-      const auto& part = from->parts[i];
-      if (here(i))
-        parts.push_back(part);
-      else
-        parts.push_back(placed_on(part->type, seen_on(part, *lanes[i]), *lanes[i]));
+      parts.push_back(from->parts[i]);
+      if (is_there(i)) continue;
+      parts[i] = placed_on(parts[i]->type, seen_on(parts[i], *lanes[i]), *lanes[i]);
     }
   } else if (pointer->kind == Value::Kind::device && sharding.is_replicated()) {
     for (Lane* lane : lanes) parts.push_back(placed_on(type, seen_on(pointer, *lane), *lane));
@@ -155,15 +172,9 @@ std::shared_ptr<const ShardedValue> spread(const Tensor& tensor, const Sharding&
     for (std::size_t i = 0; i < lanes.size(); ++i) {
       const auto range = index_ranges(sharding, type.dims, static_cast<std::int64_t>(i));
       const Type part = type_of(range, type.dtype);
-      if (part.dims == type.dims) {
-        parts.push_back(placed_on(part, send(part, bytes.get(), bytes, *lanes[i]), *lanes[i]));
-        continue;
-      }
-      const std::shared_ptr<void> piece = detail::aligned_bytes(part.byte_size());
-      copy_part(type.dims, range, byte_width(type.dtype),
-                static_cast<std::byte*>(const_cast<void*>(bytes.get())),
-                static_cast<std::byte*>(piece.get()), true);
-      parts.push_back(placed_on(part, send(part, piece.get(), piece, *lanes[i]), *lanes[i]));
+      std::shared_ptr<const void> piece = bytes;
+      if (part.dims != type.dims) piece = copied_part(bytes.get(), type, range);
+      parts.push_back(sent_to(*lanes[i], part, piece));
     }
   }
   return std::make_shared<const ShardedValue>(type, sharding, std::move(parts), nullptr);
@@ -178,7 +189,7 @@ std::shared_ptr<const ShardedValue> spread_here(const Tensor& tensor, const Shar
 
 namespace {
 
-/// The type of an array whose parts are of this one.
+/// Returns the type of an array whose parts are of this one. Throws where it would be too large.
 Type whole_of(const Type& part, const Sharding& sharding) {
   Type out = part;
   const auto& cuts = sharding.spec().parts();
@@ -187,7 +198,7 @@ Type whole_of(const Type& part, const Sharding& sharding) {
     for (const std::string& name : cuts[i])
       fits = fits && !__builtin_mul_overflow(out.dims[i], sharding.mesh().size(name), &out.dims[i]);
   check(fits, "parts {} are none of an array over {}", to_string(part), to_string(sharding));
-  static_cast<void>(out.byte_size());
+  static_cast<void>(out.byte_size());  // throws where no such array can be
   return out;
 }
 
@@ -196,7 +207,8 @@ void require_equal_copies(std::span<const Tensor> parts, const Dims& whole,
   const auto range = [&](std::size_t i) {
     return index_ranges(sharding, whole, static_cast<std::int64_t>(i));
   };
-  for (std::size_t i = 0, first = 0; i < parts.size(); ++i, first = 0) {
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    std::size_t first = 0;  // of the parts that are the same piece of the whole
     while (range(first) != range(i)) ++first;
     const auto one = host_bytes(parts[first], "a part"), other = host_bytes(parts[i], "a part");
     check(one == other || std::memcmp(one.get(), other.get(), parts[i].type().byte_size()) == 0,
@@ -269,12 +281,12 @@ Home home_of(std::span<const Tensor* const> tensors) {
   for (const Tensor* t : tensors) {
     const Value* v = Access::value(*t);
     if (!v || v->kind != Value::Kind::device) continue;
-    const auto& d = static_cast<const DeviceValue&>(*v);
-    if (!d.placed || d.device == device) continue;
+    const auto& array = static_cast<const DeviceValue&>(*v);
+    if (!array.placed || array.device == device) continue;
     check(device < 0,
           "arguments were put on devices {} and {}; a program runs on one, see device_put",
-          host::device_name(device), host::device_name(d.device));
-    device = d.device;
+          host::device_name(device), host::device_name(array.device));
+    device = array.device;
   }
   if (device < 0) return {device_of_scope, false};
   return {device, true};
@@ -333,8 +345,7 @@ Tensor put(const Tensor& x, int device, const Place& place) {
     if (from.placed && from.lane == lane.index) return x;
     value = run::placed_on(x.type(), run::seen_on(pointer, lane), lane);
   } else {
-    const std::shared_ptr<const void> bytes = run::host_bytes(x, "device_put");
-    value = run::placed_on(x.type(), run::send(x.type(), bytes.get(), bytes, lane), lane);
+    value = run::sent_to(lane, x.type(), run::host_bytes(x, "device_put"));
   }
   value->placed = true;
   return Access::make(std::move(value));

@@ -55,6 +55,9 @@ std::vector<int> common_devices(std::span<const Mesh> meshes);
 /// Copies between a whole array and one of its parts, both row-major.
 void copy_part(const Dims& whole, const std::vector<IndexRange>& range, std::size_t width,
                std::byte* in_whole, std::byte* part, bool to_part);
+/// Returns memory of its own with what such a range of a whole array has.
+std::shared_ptr<const void> copied_part(const void* whole, const Type& type,
+                                        const std::vector<IndexRange>& range);
 
 }  // namespace postern::internal::run
 

@@ -91,85 +91,103 @@ bool StagedProgram::on_host(const Equation& equation) const {
   });
 }
 
+namespace {
+
+/// Who makes a value, and from where on it can be read.
+struct Made {
+  std::size_t on_device = 0, on_host = 0;  // the first steps whose XLA, and whose host, can
+  std::size_t round = 0;                   // of the host, in the latter: the first that can
+  bool by_device = false;
+  const Equation* by = nullptr;
+};
+
+/// The last ordered effects of either side, behind which the next ones come.
+struct LastOrdered {
+  std::size_t host_step = 0, host_round = 0;     // the first of the host's next
+  std::size_t device_step = 0, behind_host = 0;  // XLA's next is in neither of their earlier steps
+
+  std::size_t first_step(bool on_host) const {
+    return std::max(device_step, on_host ? host_step : behind_host);
+  }
+};
+
+/// The first step that an equation can be in, and why in none before.
+struct FirstStep {
+  std::size_t step;
+  std::string reason;
+
+  /// Goes on to the step in which an operand of `e` can be read; `cut_before`: the user has the
+  /// program of XLA that holds `e` begin with it.
+  void reach(const Made& operand, const Equation& e, bool on_host, bool cut_before) {
+    std::size_t readable = operand.on_device;
+    if (on_host)
+      readable = operand.on_host;
+    else if (cut_before && operand.by_device)
+      readable = operand.on_host + 1;
+    if (readable <= step) return;
+    step = readable;
+    if (!operand.by_device)
+      reason = fmt::format("reads what {} gives", words_of(*operand.by));
+    else if (cut_before)
+      reason = fmt::format("JitOptions::cut says so before {}", words_of(e));
+    else
+      reason = fmt::format("JitOptions::cut says so after {}", words_of(*operand.by));
+  }
+};
+
+}  // namespace
+
 /// An equation of XLA belongs to the first step whose calls before it have made its operands; a
 /// call to the step that computes its own, in a round after those calls of the step that it reads
 /// or follows in order.
 void StagedProgram::cut() {
-  struct Made {
-    std::size_t on_device = 0, on_host = 0;  // the first steps that can read it there
-    std::size_t round = 0;                   // of the host, in the latter: the first that can
-    bool by_device = false;
-    const Equation* by = nullptr;
-  };
   std::vector<Made> made(program_.types.size());
-  std::vector<bool> kept(program_.types.size());  // read by others than XLA
+  std::vector<bool> leaves_xla(program_.types.size());  // read by the host or the caller
   for (const Equation& e : program_.equations)
-    for (const ValueId v : e.operands) kept[at(v)] = kept[at(v)] || on_host(e);
-  for (const ValueId v : program_.outputs) kept[at(v)] = true;
-  std::size_t ordered_step = 0, ordered_round = 0;  // of the host's last ordered equation
-  std::size_t ordered_on_device = 0,
-              after_ordered =
-                  0;  // the first steps of XLA's next one: behind its own last, and the host's
+    for (const ValueId v : e.operands) leaves_xla[at(v)] = leaves_xla[at(v)] || on_host(e);
+  for (const ValueId v : program_.outputs) leaves_xla[at(v)] = true;
+  LastOrdered last;
   for (std::size_t i = 0; i < program_.equations.size(); ++i) {
     const Equation& e = program_.equations[i];
     const bool host = on_host(e), ordered = effect_of(e) == Effect::ordered;
     constant_.push_back(!host && e.operands.empty() && effect_of(e) == Effect::pure &&
-                        e.results == 1 && !kept[at(e.first)]);
+                        e.results == 1 && !leaves_xla[at(e.first)]);
     if (constant_.back()) continue;
-    Cut wanted = Cut::none;
-    if (!host) wanted = wanted_cut(e);
-    const bool before = wanted == Cut::before || wanted == Cut::both,
-               after = wanted == Cut::after || wanted == Cut::both;
-    std::size_t step = 0, round = 0;
-    std::string reason = "the program begins";
-    if (ordered && host) step = std::max(ordered_on_device, ordered_step);
-    if (ordered && !host) step = std::max(ordered_on_device, after_ordered);
-    if (step > 0) reason = "an effect in it comes after one of the host's, in order";
-    for (const ValueId v : e.operands) {
-      const Made& m = made[at(v)];
-      std::size_t readable = m.on_device;
-      if (host)
-        readable = m.on_host;
-      else if (before && m.by_device)
-        readable = m.on_host + 1;
-      if (readable > step && m.by_device)
-        reason = fmt::format("JitOptions::cut says so {} {}", before ? "before" : "after",
-                             words_of(before ? e : *m.by));
-      else if (readable > step)
-        reason = fmt::format("reads what {} gives", words_of(*m.by));
-      step = std::max(step, readable);
-    }
-    for (const ValueId v : e.operands)
-      if (host && made[at(v)].on_host == step) round = std::max(round, made[at(v)].round);
-    if (ordered && host) {
-      if (step == ordered_step) round = std::max(round, ordered_round);
-      ordered_step = step;
-      ordered_round = round + 1;
-      after_ordered = step + 1;
-    } else if (ordered) {
-      ordered_on_device = step;
-    }
+    const Cut wanted = host ? Cut::none : wanted_cut(e);
+    const bool cut_before = wanted == Cut::before || wanted == Cut::both,
+               cut_after = wanted == Cut::after || wanted == Cut::both;
+    FirstStep first{ordered ? last.first_step(host) : 0, "the program begins"};
+    if (first.step > 0) first.reason = "an effect in it comes after one of the host's, in order";
+    for (const ValueId v : e.operands) first.reach(made[at(v)], e, host, cut_before);
+    const std::size_t step = first.step;
     if (step >= steps_.size()) steps_.resize(step + 1);
-    if (host) {
-      auto& rounds = steps_[step].host;
-      if (round >= rounds.size()) rounds.resize(round + 1);
-      rounds[round].push_back(i);
-    } else {
-      if (steps_[step].device.equations.empty()) steps_[step].reason = reason;
+    if (!host) {
+      if (ordered) last.device_step = step;
+      if (steps_[step].device.equations.empty()) steps_[step].reason = first.reason;
       steps_[step].device.equations.push_back(i);
+      for (const ValueId v : results_of(e))
+        made[at(v)] = {cut_after ? step + 1 : step, step, 0, true, &e};
+      continue;
     }
-    Made made_here{step, step, 0, !host, &e};
-    if (host || after) ++made_here.on_device;
-    if (host) made_here.round = round + 1;
-    for (const ValueId v : results_of(e)) made[at(v)] = made_here;
+    std::size_t round = 0;
+    for (const ValueId v : e.operands)
+      if (made[at(v)].on_host == step) round = std::max(round, made[at(v)].round);
+    if (ordered && step == last.host_step) round = std::max(round, last.host_round);
+    if (ordered) last = {step, round + 1, last.device_step, step + 1};
+    auto& rounds = steps_[step].host;
+    if (round >= rounds.size()) rounds.resize(round + 1);
+    rounds[round].push_back(i);
+    for (const ValueId v : results_of(e)) made[at(v)] = {step + 1, step, round + 1, false, &e};
   }
 }
 
-/// The equations of a step's XLA program that its host functions wait for; none where that are all
-/// of them, or nothing, or what is left would not be worth a program of its own.
+/// Returns the equations of a step's XLA program that its host functions wait for; none where that
+/// are all of them, or nothing, or what is left would not be worth a program of its own: it must
+/// take longer than ten launches and than to write and read what crosses between the two programs.
+/// By typical costs first, so that nothing is measured for a program that is small anyhow.
 std::optional<std::vector<std::size_t>> StagedProgram::needed_by_host(const Step& step) const {
-  constexpr Costs typical{2e-6, 1e-6, 1e10, 1e11, 1e10};  // nothing is measured for a little
-  constexpr double worth = 10;                            // launches: functions may be short
+  constexpr Costs typical{2e-6, 1e-6, 1e10, 1e11, 1e10};
+  constexpr double least_launches = 10;  // functions may be short
   std::vector<bool> wanted(program_.types.size()), crosses(program_.types.size());
   for (const auto& round : step.host)
     for (const std::size_t i : round)
@@ -190,13 +208,13 @@ std::optional<std::vector<std::size_t>> StagedProgram::needed_by_host(const Step
   }
   if (needed.empty() || rest.empty()) return std::nullopt;
   const auto gain = [&](const Costs& costs) {
-    double all = -worth * costs.launch;
-    for (const std::size_t i : rest) all += seconds_of(program_, program_.equations[i], costs);
+    double seconds = -least_launches * costs.launch;
+    for (const std::size_t i : rest) seconds += seconds_of(program_, program_.equations[i], costs);
     for (const std::size_t i : needed)
       for (const ValueId v : results_of(program_.equations[i]))
         if (crosses[at(v)])
-          all -= 2 * static_cast<double>(program_.type(v).byte_size()) / costs.bytes;
-    return all;
+          seconds -= 2 * static_cast<double>(program_.type(v).byte_size()) / costs.bytes;
+    return seconds;
   };
   if (gain(typical) < 0 || gain(costs_of(Runtime::get().here())) < 0) return std::nullopt;
   std::ranges::reverse(needed);
@@ -220,7 +238,7 @@ void StagedProgram::part_what_runs_beside() {
   }
 }
 
-/// Each XLA program makes the constants that it reads.
+/// Gives each XLA program the constants that it reads, in front: it makes them anew.
 void StagedProgram::add_constants() {
   std::vector<std::size_t> maker(program_.types.size());
   std::vector<bool> constant(program_.types.size());
@@ -238,18 +256,16 @@ void StagedProgram::add_constants() {
   }
 }
 
-/// What goes from one XLA program to another or to the host: the inputs of each, the outputs that
-/// anything outside of it wants, and the values that no step behind this one uses. The program's
-/// own outputs are never forgotten.
+/// Finds what goes from one XLA program to another or to the host: the inputs of each, the outputs
+/// that anything outside of it wants, and the values that no step behind this one uses. The
+/// program's own outputs are never forgotten.
 void StagedProgram::find_crossing() {
   constexpr std::size_t never = static_cast<std::size_t>(-1);
   struct Value {
-    std::size_t
-        made = never,
-        read = never,
-        used =
-            never;  // steps: whose device makes it; whose device reads it, and which uses it, last
-    bool wanted = false;  // outside of the XLA program that makes it
+    std::size_t made = never;  // the step whose XLA program makes it
+    std::size_t read = never;  // the last whose XLA program reads it without making it
+    std::size_t used = never;  // the last that uses it in any way
+    bool wanted = false;       // outside of the XLA program that makes it
     bool output = false;
   };
   std::vector<Value> values(program_.types.size());
@@ -260,7 +276,8 @@ void StagedProgram::find_crossing() {
       for (const ValueId v : e.operands) {
         Value& value = values[at(v)];
         value.used = s;
-        if (value.made == s || std::exchange(value.read, s) == s) continue;
+        if (value.made == s || value.read == s) continue;
+        value.read = s;
         value.wanted = true;
         step.device.inputs.push_back(v);
       }
@@ -296,7 +313,7 @@ StageInfo StagedProgram::info(const Device& device) const {
           ""};
 }
 
-/// Why the host does it.
+/// Says why: for what is inside of it, for its cost, or for what it is itself.
 std::string StagedProgram::host_reason(const Equation& e) const {
   const Equation* inside = nullptr;
   any_equation(e, [&](const Equation& inner) {
@@ -326,14 +343,17 @@ std::vector<StageInfo> StagedProgram::stages() const {
     for (const auto& round : step.host)
       for (const std::size_t i : round) {
         const Equation& e = program_.equations[i];
-        out.push_back({e.primitive->name, "", e.place, 1, types(e.operands), types(results_of(e)),
-                       device_of_call(e), host_reason(e)});
-        if (device_of_call(e) >= 0) out.back().name = name_of_call(e);
-        const SiteSpec* site = site_of(e);
-        if (!site) continue;
-        out.back().kind = word_of(site->kind);
-        out.back().name = site->name;
-        out.back().place = site->place;
+        StageInfo call{e.primitive->name, "",
+                       e.place,           1,
+                       types(e.operands), types(results_of(e)),
+                       device_of_call(e), host_reason(e)};
+        if (call.device >= 0) call.name = name_of_call(e);
+        if (const SiteSpec* site = site_of(e)) {
+          call.kind = word_of(site->kind);
+          call.name = site->name;
+          call.place = site->place;
+        }
+        out.push_back(std::move(call));
       }
   }
   return out;
