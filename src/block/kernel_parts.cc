@@ -38,40 +38,35 @@ Layout layout_of(const Mesh& mesh, const P& spec, const Type& type) {
   return out;
 }
 
-/// Has an axis cut as another value's is, unless that mesh axis cuts it already.
-void take(Layout& to, std::size_t axis, const Layout& from, const Names& names) {
-  if (names.empty() || (to.mesh && !(*to.mesh == *from.mesh)) || !to.axes[axis].empty()) return;
+/// Has `to_axis` cut as another value's axis is, unless something cuts it already, or one of those
+/// mesh axes cuts another axis of the value, or the two lie on different meshes.
+void take(Layout& to, std::size_t to_axis, const Layout& from, std::size_t from_axis) {
+  const Names& names = from.axes[from_axis];
+  if (names.empty() || (to.mesh && !(*to.mesh == *from.mesh)) || !to.axes[to_axis].empty()) return;
   for (const Names& used : to.axes)
-    for (const std::string& name : used)
-      if (std::ranges::find(names, name) != names.end()) return;
+    if (std::ranges::find_first_of(used, names) != used.end()) return;
   to.mesh = from.mesh;
-  to.axes[axis] = names;
+  to.axes[to_axis] = names;
 }
 
-/// Where axes of operands are in the results of an operation, as its type rule says.
+/// Finds where axes of operands are in the results of an operation that says nothing of it, by its
+/// type rule: what is given an operand twice as long makes the result twice as long.
 class AxisProbe {
  public:
   using Axis = std::pair<std::size_t, std::size_t>;  // of operand or result, axis
 
   AxisProbe(const Equation& e, const Types& in, const Types& out) : e_(e), in_(in), out_(out) {}
 
-  /// Returns where this one is: an operand twice as long makes the result twice as long. Others
-  /// may have to grow with it.
+  /// Returns where this one is. Where nothing is found, as sizes may stand in the parameters, it is
+  /// taken to stay what it is in results of the same rank and extent.
   std::vector<Axis> of(std::size_t operand, std::size_t axis) const {
     const std::int64_t extent = in_[operand].dims[axis];
-    std::vector<std::vector<Axis>> tries = {{{operand, axis}}, {}};
-    for (std::size_t i = 0; i < in_.size(); ++i)
-      for (std::size_t d = 0; d < in_[i].dims.size(); ++d) {
-        if (in_[i].dims[d] != extent) continue;
-        if (d == axis && in_[i].dims.size() == in_[operand].dims.size()) tries[1].push_back({i, d});
-        if (i != operand) tries.push_back({{operand, axis}, {i, d}});
-      }
-    for (const auto& grown : tries)
-      if (const auto found = where_it_grows(grown)) {
+    for (const auto& grown : ways_to_grow({operand, axis}))
+      if (const auto found = where_results_grow(grown)) {
         if (!found->empty() || e_.primitive->keeps_axes) return *found;
         break;
       }
-    std::vector<Axis> same;  // sizes may stand in the parameters
+    std::vector<Axis> same;
     for (std::size_t r = 0; r < out_.size() && !e_.primitive->keeps_axes; ++r)
       if (out_[r].rank() == in_[operand].rank() && out_[r].dims[axis] == extent)
         same.push_back({r, axis});
@@ -79,7 +74,22 @@ class AxisProbe {
   }
 
  private:
-  std::optional<std::vector<Axis>> where_it_grows(const std::vector<Axis>& grown) const {
+  /// Returns which axes to make longer, by turns, until the type rule accepts: this one alone, with
+  /// the same axis of all operands of its rank (a + b), with one axis of another operand (dot).
+  std::vector<std::vector<Axis>> ways_to_grow(Axis asked) const {
+    const auto [operand, axis] = asked;
+    std::vector<std::vector<Axis>> ways = {{asked}, {}};
+    for (std::size_t i = 0; i < in_.size(); ++i)
+      for (std::size_t d = 0; d < in_[i].dims.size(); ++d) {
+        if (in_[i].dims[d] != in_[operand].dims[axis]) continue;
+        if (d == axis && in_[i].rank() == in_[operand].rank()) ways[1].push_back({i, d});
+        if (i != operand) ways.push_back({asked, {i, d}});
+      }
+    return ways;
+  }
+
+  /// Returns which axes of results are then longer; none where the type rule refuses.
+  std::optional<std::vector<Axis>> where_results_grow(const std::vector<Axis>& grown) const {
     Types types = in_;
     for (const auto& [i, d] : grown) types[i].dims[d] *= 2;
     std::vector<const Type*> pointers;
@@ -100,18 +110,17 @@ class AxisProbe {
   const Types &in_, &out_;
 };
 
-/// An axis that is cut stays so where the extents from it on are those of another axis from it on.
+/// Returns how a reshaped array lies. A cut axis stays so where the result has an axis with the
+/// same product of extents in front of it, as axis 1 of [8,6] in [2,4,6] or [8,2,3].
 Layout reshaped(const Layout& x, const Type& from, const Type& to) {
   Layout out = whole(to);
-  std::int64_t before = 1;
+  std::int64_t before = 1;  // the product of the extents in front
   for (std::size_t d = 0; d < from.dims.size(); before *= from.dims[d++]) {
-    std::int64_t skipped = 1;
-    for (std::size_t e = 0; e < to.dims.size(); skipped *= to.dims[e++]) {
-      if (skipped != before || x.axes[d].empty()) continue;
-      std::int64_t parts = 1;
-      for (const std::string& name : x.axes[d]) parts *= x.mesh->size(name);
-      if (to.dims[e] > 1 && to.dims[e] % parts == 0) take(out, e, x, x.axes[d]);
-    }
+    std::int64_t parts = 1;
+    for (const std::string& name : x.axes[d]) parts *= x.mesh->size(name);
+    std::int64_t to_before = 1;
+    for (std::size_t e = 0; e < to.dims.size(); to_before *= to.dims[e++])
+      if (to_before == before && to.dims[e] > 1 && to.dims[e] % parts == 0) take(out, e, x, d);
   }
   return out;
 }
@@ -120,11 +129,12 @@ bool is_kernel(const Equation& e) {
   return e.primitive == &block_p || e.primitive == &target_p || e.primitive == &effect_target_p;
 }
 
+/// Follows layouts through programs, as analysis/follow has it, and cuts the kernels on the way.
 class KernelCutter {
  public:
   explicit KernelCutter(bool rewrites) : rewrites_(rewrites) {}
 
-  /// Of the outputs; with `rewrites` the program's kernels are then cut.
+  /// Returns the outputs' layouts; with `rewrites` the program's kernels are then cut.
   Layouts follow(ProgramPtr& program, const Layouts& inputs) const {
     Program to = *program;
     to.equations.clear();
@@ -140,7 +150,7 @@ class KernelCutter {
   Layouts into(ProgramPtr program, const Layouts& inputs) const {
     return KernelCutter(false).follow(program, inputs);
   }
-  /// What is cut on one way is cut: XLA has a carry so from the beginning.
+  /// Takes what is cut on one way as cut on all: XLA has a carry so from the beginning.
   static bool join(const Equation&, std::size_t, Layout& into, const Layout& other) {
     if (into.is_cut() || !other.is_cut()) return false;
     into = other;
@@ -180,6 +190,7 @@ class KernelCutter {
     return results;
   }
 
+  /// Returns the layouts of the results of what is no kernel that can be cut.
   Layouts of_any(Equation& e, const Types& in, const Types& out, const Layouts& operands) const {
     if (e.primitive == &shard_map_p) {
       const auto& p = as<ShardMapParams>(*e.params);
@@ -219,7 +230,7 @@ class KernelCutter {
     return results;
   }
 
-  /// A block stays what it is with another default.
+  /// Gives the equation these programs. A block stays what it is with another default.
   static ParamsPtr with_other_programs(const Equation& e, const std::vector<ProgramPtr>& programs) {
     if (e.primitive != &block_p) return e.primitive->with_programs(e.params.get(), programs);
     BlockParams p = as<BlockParams>(*e.params);
@@ -230,24 +241,27 @@ class KernelCutter {
   static Layouts of_operation(const Equation& e, const Types& in, const Types& out,
                               const Layouts& operands) {
     Layouts results = whole(out);
+    if (is_collective(e)) return results;
     const AxisProbe probe(e, in, out);
     for (std::size_t i = 0; i < in.size(); ++i) {
       const Layout& x = operands[i];
-      if (!x.is_cut() || is_collective(e)) continue;
-      const auto axes = moved_axes(e, in[i].dims.size());
+      if (!x.is_cut()) continue;
       if (e.primitive == &reshape_p) {
         results[0] = reshaped(x, in[0], out[0]);
-      } else if (axes && e.primitive->batch == elementwise_batch) {
-        for (std::size_t r = 0; r < out.size() && in[i].dims == out[r].dims; ++r)
-          for (std::size_t d = 0; d < x.axes.size(); ++d) take(results[r], d, x, x.axes[d]);
-      } else if (axes) {
-        for (std::size_t d = 0; d < x.axes.size(); ++d)
-          if (const auto to = size_of((*axes)[d]); in[i].dims[d] == out[0].dims[to])
-            take(results[0], to, x, x.axes[d]);
-      } else {
-        for (std::size_t d = 0; d < x.axes.size(); ++d)
-          if (!x.axes[d].empty())
-            for (const auto& [r, axis] : probe.of(i, d)) take(results[r], axis, x, x.axes[d]);
+        continue;
+      }
+      const auto moved = moved_axes(e, in[i].dims.size());
+      const bool elementwise = moved && e.primitive->batch == elementwise_batch;
+      for (std::size_t d = 0; d < x.axes.size(); ++d) {
+        if (elementwise) {
+          for (std::size_t r = 0; r < out.size() && in[i].dims == out[r].dims; ++r)
+            take(results[r], d, x, d);
+        } else if (moved) {
+          if (const auto to = size_of((*moved)[d]); in[i].dims[d] == out[0].dims[to])
+            take(results[0], to, x, d);
+        } else if (!x.axes[d].empty()) {
+          for (const auto& [r, axis] : probe.of(i, d)) take(results[r], axis, x, d);
+        }
       }
     }
     return results;
@@ -255,7 +269,7 @@ class KernelCutter {
 
   // --- kernels ---
 
-  /// Puts `f` of the parts in the equation's place, for its first results.
+  /// Puts a shard_map of `f` in the equation's place, for its first results.
   void on_parts(Program& to, const Equation& e, const KernelCut& cut,
                 const TensorFunction& f) const {
     Equation map{&shard_map_p, nullptr, head(e.operands, cut.in.size()), e.first, 0, e.place};
@@ -303,8 +317,8 @@ class KernelCutter {
     return true;
   }
 
-  /// The factors of all that the block's own results depend on: of one element, and one for each
-  /// vmap.
+  /// Returns the factors of all that the block's own results depend on: those of one element, which
+  /// are never cut where the override has no rule, and in front of them one for each vmap.
   static ShardingRule factors_of(const BlockParams& p, const Override& o) {
     ShardingRule rule;
     if (const auto own = sharding_of(p, o)) {
@@ -322,7 +336,7 @@ class KernelCutter {
   }
   static std::string level_factor(std::size_t level) { return fmt::format("vmap {}", level); }
 
-  /// The block for one part.
+  /// Returns the block for one part. Its types are of one element, so only the last factors count.
   static BlockParams part_of(const BlockParams& p, const ShardingRule& rule, const KernelCut& cut) {
     BlockParams part = p;
     const auto own = [&](Type& type, const Factors& factors) {
@@ -335,8 +349,8 @@ class KernelCutter {
     return part;
   }
 
-  /// The block's own results by the override, on parts; what a derivative has beside them by the
-  /// default.
+  /// Has the override make the block's own results on parts, and the default what a derivative has
+  /// beside them. False where there is none, or nothing is cut, or it declines parts.
   bool of_block(Program& to, const Equation& e, const Types& in, const Layouts& operands,
                 Layouts& results) const {
     const auto& p = as<BlockParams>(*e.params);

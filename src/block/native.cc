@@ -14,9 +14,7 @@ namespace postern::internal::blocks {
 namespace {
 
 void require_types(const std::string& what, TensorSpan y, const Types& types) {
-  bool same = y.size() == types.size();
-  for (std::size_t i = 0; same && i < y.size(); ++i) same = is_of(y[i], types[i]);
-  if (same) return;
+  if (std::ranges::equal(y, types, is_of)) return;
   Types got;
   for (const Tensor& t : y) {
     got.emplace_back();
@@ -36,7 +34,7 @@ ProgramPtr without_captures(const std::string& what, const Closed& closed) {
   return simplify(*closed.program);
 }
 
-/// The config's fields and what the override adds.
+/// Returns the target with the config's fields beside the attributes that the override gives.
 FfiTarget full_target(const BlockParams& p, const FfiTarget& target) {
   FfiTarget full = target;
   for (const auto& [name, value] : p.config->attributes.items()) {
@@ -48,6 +46,7 @@ FfiTarget full_target(const BlockParams& p, const FfiTarget& target) {
   return full;
 }
 
+/// Writes the override's program, target or kernel, on operands of the dtypes that it takes.
 Tensors run_as_it_is(const BlockParams& p, const Override& o, const Tensors& x,
                      const Types& results) {
   if (o.program) return o.program(p.config->object.get(), x);
@@ -60,7 +59,7 @@ Tensors run_as_it_is(const BlockParams& p, const Override& o, const Tensors& x,
                       o.kernel(p.config->object), x);
 }
 
-/// In the dtypes that the override says.
+/// Writes the override, with conversions around it to and from the dtypes that it says.
 Tensors run_override(const BlockParams& p, const Override& o, TensorSpan in) {
   if (o.operand_dtypes.empty() && o.result_dtypes.empty())
     return run_as_it_is(p, o, Tensors(in.begin(), in.end()), p.results);
@@ -81,15 +80,16 @@ Question question(const BlockParams& p, const platforms::Platform* platform) {
 
 ProgramPtr batched(const Program& p, const Level& level) {
   Types types = p.input_types();
+  const std::size_t inputs = types.size();
   std::vector<int> axes;
-  for (std::size_t i = 0; i < types.size(); ++i) {
+  for (std::size_t i = 0; i < inputs; ++i) {
     axes.push_back(axis_if(level.mapped[i]));
     if (level.mapped[i]) types[i].dims.insert(types[i].dims.begin(), level.size);
   }
   if (level.masked) types.push_back({DType::pred, {level.size}});
-  const std::size_t n = axes.size();
   const Closed closed = trace_program(p.name, types, [&](TensorSpan in) {
-    auto [y, from] = batch_of(p, in.first(n), axes, level.size, at_if(level.masked, in, n));
+    const Tensor mask = at_if(level.masked, in, inputs);
+    auto [y, from] = batch_of(p, in.first(inputs), axes, level.size, mask);
     move_to_front(y, from, level.size);
     return std::move(y);
   });
@@ -134,8 +134,8 @@ std::optional<Module> native_function(const Module::Kept& kept, const platforms:
   out.function(kept.function, kept.inputs, kept.outputs, [&](std::span<const Ssa> in) {
     std::vector<Ssa> results = out.inlined(*native, in.first(p.leading()));
     if (results.size() == kept.outputs.size()) return results;
-    std::vector<Ssa> all = out.called(default_of(kept.function), in, kept.inputs,
-                                      kept.outputs);  // tangents and residuals are the default's
+    // Tangents and residuals are the default's.
+    std::vector<Ssa> all = out.called(default_of(kept.function), in, kept.inputs, kept.outputs);
     std::ranges::copy(results, all.begin());
     return all;
   });
@@ -150,6 +150,7 @@ Types own_type(const Params* params, TypeSpan) {
   return as<OwnParams>(*params).push->output_types();
 }
 
+/// Returns the operands of `push`: the residuals in front are for `backward` alone.
 TensorSpan pushed(const OwnParams& p, TensorSpan x) { return x.subspan(p.residuals); }
 
 Jvp own_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
@@ -157,15 +158,17 @@ Jvp own_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   return jvp_of(*p.push, pushed(p, x), dx.subspan(p.residuals));
 }
 
+/// Applies `backward`, which takes a cotangent of every result, zeros where `ct` has none. What it
+/// gives are the cotangents of the last operands, the tangents.
 Tensors own_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan) {
   const auto& p = op.as<OwnParams>();
   Tensors in = head(x, p.residuals);
   for (const Type& t : p.results) in.push_back(shown_tangent({}, t));
   for (std::size_t i = 0; i < ct.size(); ++i)
     if (ct[i].has_value()) in[p.residuals + at(p.of_result[i])] = ct[i];
-  const Tensors given = internal::apply(*p.backward, in);
+  const Tensors of_tangents = internal::apply(*p.backward, in);
   Tensors out(x.size());
-  std::ranges::copy(given, out.end() - static_cast<std::ptrdiff_t>(given.size()));
+  std::ranges::copy(of_tangents, nth(out, x.size() - of_tangents.size()));
   return out;
 }
 
@@ -200,7 +203,7 @@ constexpr Primitive own_p{.name = "block_tangent",
 
 namespace {
 
-/// Operands to results and residuals.
+/// Traces the override's forward function: operands to results and residuals.
 ProgramPtr forward_program(const BlockParams& p, const Override& o) {
   const Closed closed = trace_program(p.config->name, p.operands, [&](TensorSpan in) {
     auto [y, residuals] = o.vjp_forward(p.config->object.get(), in);
@@ -211,19 +214,19 @@ ProgramPtr forward_program(const BlockParams& p, const Override& o) {
   return without_captures(described(p, o) + " in its vjp", closed);
 }
 
-/// Residuals and cotangents to the cotangents of the operands named in `of_operand`.
+/// Traces its backward function: residuals and cotangents to those of the operands `of_operand`.
 ProgramPtr backward_program(const BlockParams& p, const Override& o, const Types& residuals) {
   Types types = residuals;
   for (const Type& t : p.results) types.push_back(tangent_type(t));
   const Closed closed = trace_program(p.config->name, types, [&](TensorSpan in) {
-    const Tensors given = o.vjp_backward(p.config->object.get(), in.first(residuals.size()),
-                                         in.subspan(residuals.size()));
-    check(given.size() == p.operands.size(), "{} gives {} cotangents for {} operands",
-          described(p, o), given.size(), p.operands.size());
+    const Tensors cotangents = o.vjp_backward(p.config->object.get(), in.first(residuals.size()),
+                                              in.subspan(residuals.size()));
+    check(cotangents.size() == p.operands.size(), "{} gives {} cotangents for {} operands",
+          described(p, o), cotangents.size(), p.operands.size());
     Tensors out;
     for (const int i : p.of_operand) {
       const Type& type = p.operands[at(i)];
-      out.push_back(or_zeros_of(given[at(i)], type));
+      out.push_back(or_zeros_of(cotangents[at(i)], type));
       check(alike(out.back().type(), type), "{} gives a cotangent {} for operand {}, which is {}",
             described(p, o), to_string(out.back().type()), i, to_string(type));
     }
@@ -232,8 +235,8 @@ ProgramPtr backward_program(const BlockParams& p, const Override& o, const Types
   return without_captures(described(p, o) + " in its vjp", closed);
 }
 
-/// `backward` for all levels; cotangents of operands that are the same for a whole batch are summed
-/// over it.
+/// Batches `backward` for all levels; cotangents of operands that are the same for a whole batch
+/// are summed over it.
 ProgramPtr batched_backward(ProgramPtr backward, const BlockParams& p) {
   for (const Level& level : p.levels) {
     const ProgramPtr one =
@@ -249,26 +252,36 @@ ProgramPtr batched_backward(ProgramPtr backward, const BlockParams& p) {
   return backward;
 }
 
-/// The tangents among the body's results.
+/// Returns the body with only the tangents for results.
 ProgramPtr tangents_of(const BlockParams& p) {
   Program push = *p.body;
   push.outputs.erase(push.outputs.begin(), nth(push.outputs, p.results.size()));
   return simplify(push);
 }
 
-/// `program` with the inputs that are unknown, whose operands are empty in `x`, behind the others.
+/// Moves the inputs that are unknown, whose operands are empty in `x`, behind the others.
 ProgramPtr unknown_last(const Program& program, TensorSpan x) {
   Program out = program;
-  std::vector<ValueId> last;
   out.inputs.clear();
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    if (x[i].has_value())
-      out.inputs.push_back(program.inputs[i]);
-    else
-      last.push_back(program.inputs[i]);
-  }
-  out.inputs.insert(out.inputs.end(), last.begin(), last.end());
+  for (const bool known : {true, false})
+    for (std::size_t i = 0; i < x.size(); ++i)
+      if (x[i].has_value() == known) out.inputs.push_back(program.inputs[i]);
   return std::make_shared<const Program>(std::move(out));
+}
+
+/// Finds the unknown operands; none where they are not all the tangents of the block's operands, in
+/// their order and batched as those are: they come where jvp and batching have put them.
+std::optional<std::vector<std::size_t>> unknown_tangents(const BlockParams& p, TensorSpan x) {
+  std::vector<std::size_t> unknown;
+  for (std::size_t i = 0; i < x.size(); ++i)
+    if (!x[i].has_value()) unknown.push_back(i);
+  if (unknown.size() != p.of_operand.size()) return std::nullopt;
+  for (std::size_t i = 0; i < unknown.size(); ++i) {
+    const std::size_t operand = at(p.of_operand[i]);
+    const Type& tangent = p.body->type(p.body->inputs[unknown[i]]);
+    if (operand >= p.operands.size() || tangent.dims != x[operand].dims()) return std::nullopt;
+  }
+  return unknown;
 }
 
 }  // namespace
@@ -283,46 +296,33 @@ ProgramPtr unknown_last(const Program& program, TensorSpan x) {
 // tangents, and makes the tangents of the results: by the block's own tangents, or, transposed, by
 // the backward function. Throws a TypeError where an override's function gives other types.
 bool split_own(const BlockParams& p, TensorSpan x, Primitive::SplitResult& out) {
-  if (p.order != 1) return false;
-  const std::size_t n = p.operands.size();
-  for (const Level& level : p.levels)
-    if (level.masked) return false;
-  // The unknown operands must be the tangents of the block's operands: they come where jvp and
-  // batching have put them.
-  std::vector<std::size_t> unknown;
-  for (std::size_t i = 0; i < x.size(); ++i)
-    if (!x[i].has_value()) unknown.push_back(i);
-  if (unknown.size() != p.of_operand.size()) return false;
-  for (std::size_t i = 0; i < unknown.size(); ++i) {
-    const Type& type = p.body->type(p.body->inputs[unknown[i]]);
-    if (at(p.of_operand[i]) >= n || type.dims != x[at(p.of_operand[i])].dims()) return false;
-  }
+  if (p.order != 1 || std::ranges::any_of(p.levels, &Level::masked)) return false;
+  const auto unknown = unknown_tangents(p, x);
+  if (!unknown) return false;
   OverridePtr o = choose(question(p, &platforms::current()));
   if (!o || !o->vjp_forward) return false;
+  const std::size_t results = p.results.size();
   ProgramPtr forward = forward_program(p, *o);
-  const Types all = forward->output_types();
-  const Types kept_types = tail(all, p.results.size());
-  OwnParams q{nullptr,
-              batched_backward(backward_program(p, *o, kept_types), p),
-              kept_types.size(),
-              p.of_result,
-              {}};
+  const Types residual_types = tail(forward->output_types(), results);
+  OwnParams own{unknown_last(*tangents_of(p), x),
+                batched_backward(backward_program(p, *o, residual_types), p),
+                residual_types.size(),
+                p.of_result,
+                {}};
   for (const Level& level : p.levels) forward = batched(*forward, level);
-  const Tensors y = internal::apply(*forward, x.first(n));
-  out.known = head(y, p.results.size());
-  for (const Tensor& t : out.known) q.results.push_back(t.type());
-  q.push = unknown_last(*tangents_of(p), x);
+  const Tensors y = internal::apply(*forward, x.first(p.operands.size()));
+  out.known = head(y, results);
+  for (const Tensor& t : out.known) own.results.push_back(t.type());
 
-  for (std::size_t i = p.results.size(); i < y.size(); ++i) out.operands.push_back({y[i], -1});
+  for (const Tensor& residual : tail(y, results)) out.operands.push_back({residual, -1});
   for (const Tensor& t : x)
     if (t.has_value()) out.operands.push_back({t, -1});
-  for (const std::size_t i : unknown) out.operands.push_back({{}, static_cast<int>(i)});
-  const std::size_t results = p.results.size();
-  out.known.resize(results + p.of_result.size());
+  for (const std::size_t i : *unknown) out.operands.push_back({{}, static_cast<int>(i)});
+  out.known.resize(results + p.of_result.size());  // the tangents come with the rest
   for (std::size_t i = 0; i < p.of_result.size(); ++i)
     out.results.push_back(static_cast<int>(results + i));
   out.primitive = &own_p;
-  out.params = make_params(std::move(q));
+  out.params = make_params(std::move(own));
   return true;
 }
 
