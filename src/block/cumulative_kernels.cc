@@ -20,59 +20,52 @@ namespace postern::internal::blocks {
 
 namespace {
 
-// What a kind does with what has come before and the next element. f32 is summed in f64: as cheap,
-// and free of what many roundings add up to.
+// A kind: its carry, what all of them begin with, and what comes of the carry and the next element.
+// Integers wrap, which unsigned ones alone may do. f32 is summed in f64: as cheap, and free of what
+// many roundings add up to.
 template <class T>
 struct Sum {
   using Carry = std::conditional_t<std::is_same_v<T, float>, double, T>;
   static constexpr Carry neutral() { return 0; }
-  static Carry step(Carry a, Carry b) {
+  static Carry step(Carry before, Carry next) {
     if constexpr (std::is_integral_v<T>)
-      return static_cast<T>(static_cast<std::make_unsigned_t<T>>(a) +
-                            static_cast<std::make_unsigned_t<T>>(b));
+      return static_cast<T>(static_cast<std::make_unsigned_t<T>>(before) +
+                            static_cast<std::make_unsigned_t<T>>(next));
     else
-      return a + b;
+      return before + next;
   }
 };
 template <class T>
 struct Product {
   using Carry = T;
   static constexpr Carry neutral() { return 1; }
-  static Carry step(Carry a, Carry b) {
+  static Carry step(Carry before, Carry next) {
     if constexpr (std::is_integral_v<T>)
-      return static_cast<T>(static_cast<std::make_unsigned_t<T>>(a) *
-                            static_cast<std::make_unsigned_t<T>>(b));
+      return static_cast<T>(static_cast<std::make_unsigned_t<T>>(before) *
+                            static_cast<std::make_unsigned_t<T>>(next));
     else
-      return a * b;
+      return before * next;
   }
 };
-/// NaN comes before all, and of zeros the one of the right sign, as in XLA's maximum and minimum.
+
 template <class T>
 bool is_negative(T x) {
   return std::is_floating_point_v<T> && std::signbit(static_cast<double>(x));
 }
-template <class T>
-struct Max {
+/// The maximum, or with `least` the minimum, as XLA's: a NaN that has come stays, and of two zeros
+/// the positive one is the larger.
+template <class T, bool least>
+struct Extreme {
   using Carry = T;
+  using Limits = std::numeric_limits<T>;
   static constexpr Carry neutral() {
-    if (std::is_integral_v<T>) return std::numeric_limits<T>::lowest();
-    return -std::numeric_limits<T>::infinity();
+    if (std::is_integral_v<T>) return least ? Limits::max() : Limits::lowest();
+    return least ? Limits::infinity() : -Limits::infinity();
   }
-  static Carry step(Carry a, Carry b) {
-    if (a == b) return is_negative(a) ? b : a;
-    return a > b || a != a ? a : b;
-  }
-};
-template <class T>
-struct Min {
-  using Carry = T;
-  static constexpr Carry neutral() {
-    if (std::is_integral_v<T>) return std::numeric_limits<T>::max();
-    return std::numeric_limits<T>::infinity();
-  }
-  static Carry step(Carry a, Carry b) {
-    if (a == b) return is_negative(a) ? a : b;
-    return a < b || a != a ? a : b;
+  static Carry step(Carry before, Carry next) {
+    if (before == next) return is_negative(before) == least ? before : next;
+    const bool is_nan = before != before, is_beyond = least ? before < next : before > next;
+    return is_beyond || is_nan ? before : next;
   }
 };
 
@@ -85,12 +78,11 @@ struct Row {
   Row from(std::int64_t i) const { return {first + i * stride, stride}; }
 };
 
-constexpr std::int64_t chains =
-    4;  // that go on side by side: each waits for its own last result only
+constexpr std::int64_t chains = 4;  // side by side: each waits for its own last result only
 
-/// `chains` runs of n elements each, side by side; see(run, i, carry) for each element. Where their
-/// carries end. Every run goes in order: combined in another one, numbers large and small by turns
-/// would overflow on the way.
+/// Goes through `chains` rows of n elements side by side, calls see(row, i, carry) for each element
+/// and returns the last carries. Every row goes in order: combined in another one, numbers large
+/// and small by turns would overflow on the way.
 template <class Kind, class T, class See>
 std::array<typename Kind::Carry, chains> side_by_side(
     const std::array<Row<const T>, chains>& x, std::int64_t n,
@@ -108,61 +100,64 @@ void side_by_side(const std::array<Row<const T>, chains>& x, const std::array<Ro
   });
 }
 template <class Kind, class T>
-typename Kind::Carry alone(Row<const T> x, Row<T> y, std::int64_t n, typename Kind::Carry carry) {
+void alone(Row<const T> x, Row<T> y, std::int64_t n, typename Kind::Carry carry) {
   for (std::int64_t i = 0; i < n; ++i) {
     carry = Kind::step(carry, typename Kind::Carry(x[i]));
     y[i] = static_cast<T>(carry);
   }
-  return carry;
 }
 
+/// Returns for how many cores the work is enough, at most `most`.
 std::int64_t parts_for(std::int64_t elements, std::int64_t most) {
-  constexpr std::int64_t worth = 32768;  // elements for each core
-  return std::clamp<std::int64_t>(std::min(elements / worth, host::core_count()), 1,
+  constexpr std::int64_t for_a_core = 32768;
+  return std::clamp<std::int64_t>(std::min(elements / for_a_core, host::core_count()), 1,
                                   std::max<std::int64_t>(most, 1));
 }
+/// Calls act(first, last) for `parts` pieces of 0 to n, at the same time.
 template <class Act>
 void in_parts(std::int64_t parts, std::int64_t n, const Act& act) {
   if (parts == 1) return act(std::int64_t{0}, n);
   host::parallel_for(parts, [&](std::int64_t p) { act(n * p / parts, n * (p + 1) / parts); });
 }
 
-/// One long row: cut into runs, whose totals say where each begins.
+/// Goes through one long row twice. It is cut into parts, one for each core, and each part into
+/// `chains` runs of `length` elements. The first time gives each run's total, which are combined to
+/// the carry that each run starts with; the second time writes the results. What is left over at
+/// the end of the row comes last, alone.
 template <class Kind, class T>
 void long_row(Row<const T> x, Row<T> y, std::int64_t n) {
   using Carry = typename Kind::Carry;
   const std::int64_t parts = parts_for(n, 64), length = n / (parts * chains);
   const auto runs_of = [&](const auto& row, std::int64_t part) {
-    return std::array{row.from(chains * part * length), row.from((chains * part + 1) * length),
-                      row.from((chains * part + 2) * length),
-                      row.from((chains * part + 3) * length)};
+    const auto run = [&](std::int64_t i) { return row.from((chains * part + i) * length); };
+    return std::array{run(0), run(1), run(2), run(3)};
   };
   std::array<Carry, chains> neutral;
   neutral.fill(Kind::neutral());
-  std::vector<std::array<Carry, chains>> starts(
-      static_cast<std::size_t>(parts));  // first the totals
-  const auto each = [&](const auto& act) {
+  std::vector<std::array<Carry, chains>> carries(static_cast<std::size_t>(parts));
+  const auto for_each_part = [&](const auto& act) {
     in_parts(parts, parts, [&](std::int64_t first, std::int64_t last) {
-      for (std::int64_t p = first; p < last; ++p) act(p, starts[static_cast<std::size_t>(p)]);
+      for (std::int64_t p = first; p < last; ++p) act(p, carries[static_cast<std::size_t>(p)]);
     });
   };
-  each([&](std::int64_t p, auto& totals) {
+  for_each_part([&](std::int64_t p, auto& totals) {
     totals = side_by_side<Kind, T>(runs_of(x, p), length, neutral,
                                    [](std::size_t, std::int64_t, const Carry&) {});
   });
-  Carry all = Kind::neutral();
-  for (auto& part : starts)
-    for (Carry& c : part) {
-      const Carry total = std::exchange(c, all);
-      all = Kind::step(all, total);
+  Carry before = Kind::neutral();
+  for (auto& part : carries)
+    for (Carry& carry : part) {
+      const Carry total = std::exchange(carry, before);
+      before = Kind::step(before, total);
     }
-  each([&](std::int64_t p, const auto& start) {
-    side_by_side<Kind, T>(runs_of(x, p), runs_of(y, p), length, start);
+  for_each_part([&](std::int64_t p, const auto& starts) {
+    side_by_side<Kind, T>(runs_of(x, p), runs_of(y, p), length, starts);
   });
   const std::int64_t done = parts * chains * length;
-  alone<Kind, T>(x.from(done), y.from(done), n - done, all);
+  alone<Kind, T>(x.from(done), y.from(done), n - done, before);
 }
 
+/// Combines the elements of each of `count` rows of n, which lie one behind the other.
 template <class Kind, class T>
 void rows(const T* x, T* y, std::int64_t count, std::int64_t n, bool reverse) {
   constexpr std::int64_t long_enough = 256;
@@ -184,7 +179,8 @@ void rows(const T* x, T* y, std::int64_t count, std::int64_t n, bool reverse) {
   });
 }
 
-/// Rows of `width` elements are combined one after another.
+/// Combines n rows of `width` elements one after another, in each of `count` blocks of them. Wide
+/// rows are cut into strips: a job is a strip of one block.
 template <class Kind, class T>
 void columns(const T* x, T* y, std::int64_t count, std::int64_t n, std::int64_t width,
              bool reverse) {
@@ -209,6 +205,7 @@ void columns(const T* x, T* y, std::int64_t count, std::int64_t n, std::int64_t 
   });
 }
 
+/// Takes the array as [count, n, width] with the axis of the operation in the middle.
 template <class Kind, class T>
 void along(const Cumulative& c, const AnyView& in, const AnyMutableView& out) {
   const auto dims = in.dims();
@@ -232,54 +229,48 @@ template <class T>
 void of_kind(const Cumulative& c, const AnyView& in, const AnyMutableView& out) {
   if (c.kind == "sum") return along<Sum<T>, T>(c, in, out);
   if constexpr (std::is_arithmetic_v<T>) {
-    if (c.kind == "max") return along<Max<T>, T>(c, in, out);
-    if (c.kind == "min") return along<Min<T>, T>(c, in, out);
+    if (c.kind == "max") return along<Extreme<T, false>, T>(c, in, out);
+    if (c.kind == "min") return along<Extreme<T, true>, T>(c, in, out);
     return along<Product<T>, T>(c, in, out);
   }
 }
 
-}  // namespace
+void run_kernel(const Cumulative& c, std::span<const AnyView> in,
+                std::span<const AnyMutableView> out) {
+  switch (in[0].dtype()) {
+    case DType::f32: return of_kind<float>(c, in[0], out[0]);
+    case DType::f64: return of_kind<double>(c, in[0], out[0]);
+    case DType::s32: return of_kind<std::int32_t>(c, in[0], out[0]);
+    case DType::s64: return of_kind<std::int64_t>(c, in[0], out[0]);
+    case DType::u32: return of_kind<std::uint32_t>(c, in[0], out[0]);
+    case DType::u64: return of_kind<std::uint64_t>(c, in[0], out[0]);
+    case DType::c64: return of_kind<std::complex<float>>(c, in[0], out[0]);
+    default: return of_kind<std::complex<double>>(c, in[0], out[0]);
+  }
+}
 
-/// Each row for itself.
-static std::string by_rows(const Cumulative& c, std::span<const Type> x) {
+/// Returns whether there is a kernel. Logarithms of sums are XLA's: it has vectors of exp and log.
+bool has_kernel(const Cumulative& c, std::span<const Type> x) {
+  const DType d = x[0].dtype;
+  if (is_complex(d)) return c.kind == "sum";
+  return c.kind != "logsumexp" && (d == DType::f32 || d == DType::f64 || d == DType::s32 ||
+                                   d == DType::s64 || d == DType::u32 || d == DType::u64);
+}
+
+/// Returns a rule by which all axes may be cut but that of the operation: " axis0 _ -> axis0 _".
+std::string by_rows(const Cumulative& c, std::span<const Type> x) {
   std::string axes;
   for (std::int64_t d = 0; d < x[0].rank(); ++d)
     axes += d == x[0].rank() + c.axis ? " _" : fmt::format(" axis{}", d);
   return fmt::format("{} -> {}", axes, axes);
 }
 
+}  // namespace
+
 void add_cumulative_overrides() {
   override_block<Cumulative>({.platform = std::string(platforms::cpu.name),
-                              .when =
-                                  [](const Cumulative& c, std::span<const Type> x) {
-                                    // Logarithms of sums are XLA's: it has vectors of exp and log.
-                                    const DType d = x[0].dtype;
-                                    if (is_complex(d)) return c.kind == "sum";
-                                    return c.kind != "logsumexp" &&
-                                           (d == DType::f32 || d == DType::f64 || d == DType::s32 ||
-                                            d == DType::s64 || d == DType::u32 || d == DType::u64);
-                                  },
-                              .kernel = BlockKernel<Cumulative>(
-                                  [](const Cumulative& c, std::span<const AnyView> in,
-                                     std::span<const AnyMutableView> out) {
-                                    switch (in[0].dtype()) {
-                                      case DType::f32: return of_kind<float>(c, in[0], out[0]);
-                                      case DType::f64: return of_kind<double>(c, in[0], out[0]);
-                                      case DType::s32:
-                                        return of_kind<std::int32_t>(c, in[0], out[0]);
-                                      case DType::s64:
-                                        return of_kind<std::int64_t>(c, in[0], out[0]);
-                                      case DType::u32:
-                                        return of_kind<std::uint32_t>(c, in[0], out[0]);
-                                      case DType::u64:
-                                        return of_kind<std::uint64_t>(c, in[0], out[0]);
-                                      case DType::c64:
-                                        return of_kind<std::complex<float>>(c, in[0], out[0]);
-                                      default:
-                                        return of_kind<std::complex<double>>(c, in[0], out[0]);
-                                    }
-                                  },
-                                  Place{}),
+                              .when = has_kernel,
+                              .kernel = BlockKernel<Cumulative>(run_kernel, Place{}),
                               .sharding = by_rows});
 }
 
