@@ -93,7 +93,7 @@ Jvp target_jvp(const Op& op, TensorSpan, TensorSpan) {
                   op.as<TargetParams>().target->name));
 }
 
-/// Element by element, in a loop; those that are not alive have no effect.
+/// Calls the target element by element, in a loop; elements that are not alive have no effect.
 Tensors one_by_one(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
                    const Tensor& mask) {
   const auto& p = op.as<TargetParams>();
@@ -103,24 +103,25 @@ Tensors one_by_one(const Op& op, TensorSpan x, std::span<const int> axes, std::i
   const bool masked = p.target->side_effect && mask.has_value();
   if (masked) mapped.push_back(mask);
   if (mapped.empty()) mapped.push_back(zeros({DType::pred, {size}}));  // as many elements
+  const auto called = [&](const Tensors& in) { return bind_n(op.primitive, op.params, in); };
+  const auto zero_results = [&](const Tensors&) {
+    Tensors out;
+    for (const Type& t : p.results) out.push_back(zeros(t));
+    return out;
+  };
   return postern::map(
       [&](const Tensors& element) {
         Tensors operands(x.begin(), x.end());
         for (std::size_t i = 0, next = 0; i < x.size(); ++i)
           if (axes[i] >= 0) operands[i] = element[next++];
-        auto called = [&](const Tensors& in) { return bind_n(op.primitive, op.params, in); };
         if (!masked) return called(operands);
-        auto none = [&](const Tensors&) {
-          Tensors out;
-          for (const Type& t : p.results) out.push_back(zeros(t));
-          return out;
-        };
-        return cond(element.back(), called, none, operands);
+        return cond(element.back(), called, zero_results, operands);
       },
       mapped, {}, PlaceScope::current());
 }
 
-/// The same, whose rule has a factor for the batch, which operands of one element have not.
+/// Returns the target with a rule that has a factor for the batch, which operands of one element,
+/// with an axis of extent 1 in front, have not: "i -> i" becomes "batch i -> batch i", or "_ i".
 std::shared_ptr<const FfiTarget> with_batch_axis(const TargetParams& p, TensorSpan operands,
                                                  std::int64_t size) {
   const FfiTarget& target = *p.target;
@@ -180,19 +181,19 @@ void target_lower(Lowering& out, const Equation& e) {
         "cannot be saved",
         target.name);
   handler_access.require(target.name, *platform);
-  std::vector<Ssa> ins, outs;
-  std::vector<std::string> in_types, out_types;
-  std::vector<std::int64_t> in_ranks, out_ranks;
+  std::vector<Ssa> operands, results;
+  std::vector<std::string> operand_types, result_types;
+  std::vector<std::int64_t> operand_ranks, result_ranks;
   for (std::size_t i = 0; i < e.operands.size(); ++i) {
-    ins.push_back(out.operand(e, i));
-    in_types.push_back(Lowering::type(out.operand_type(e, i)));
-    in_ranks.push_back(out.operand_type(e, i).rank());
+    operands.push_back(out.operand(e, i));
+    operand_types.push_back(Lowering::type(out.operand_type(e, i)));
+    operand_ranks.push_back(out.operand_type(e, i).rank());
   }
   for (int i = 0; i < e.results; ++i) {
-    outs.push_back(out.fresh());
-    out.define(e, i, outs.back());
-    out_types.push_back(Lowering::type(out.result_type(e, i)));
-    out_ranks.push_back(out.result_type(e, i).rank());
+    results.push_back(out.fresh());
+    out.define(e, i, results.back());
+    result_types.push_back(Lowering::type(out.result_type(e, i)));
+    result_ranks.push_back(out.result_type(e, i).rank());
   }
   Separator next_attribute, next_alias;
   std::string attributes;
@@ -200,47 +201,63 @@ void target_lower(Lowering& out, const Equation& e) {
     attributes += fmt::format("{}{} = {}", next_attribute(), Lowering::string(name),
                               std::visit(AttributeText(), value));
   out.write("    {}\"stablehlo.custom_call\"({}) {{call_target_name = {}, api_version = 4 : i32",
-            Lowering::assigned(outs), Lowering::list(ins), Lowering::string(target.name));
+            Lowering::assigned(results), Lowering::list(operands), Lowering::string(target.name));
   out.write(", backend_config = {{{}}}", attributes);
   if (target.side_effect)
-    out.write(", has_side_effect = true{}", out.where_it_runs(outs.size(), -1));
+    out.write(", has_side_effect = true{}", out.where_it_runs(results.size(), -1));
   out.write(", operand_layouts = [{}], result_layouts = [{}]",
-            layouts_text(target.operand_layouts, in_ranks),
-            layouts_text(target.result_layouts, out_ranks));
+            layouts_text(target.operand_layouts, operand_ranks),
+            layouts_text(target.result_layouts, result_ranks));
   std::string aliases;
   for (const auto& [result, operand] : target.aliases)
     aliases += fmt::format("{}{}", next_alias(), Lowering::alias(result, e.results, operand));
   if (!aliases.empty()) out.write(", output_operand_aliases = [{}]", aliases);
-  out.write("}} : ({}) -> ({})\n", fmt::join(in_types, ", "), fmt::join(out_types, ", "));
+  out.write("}} : ({}) -> ({})\n", fmt::join(operand_types, ", "), fmt::join(result_types, ", "));
 }
 
-/// A layout names each axis once; an empty one is row-major.
-void require_layout(const std::string& target, const char* what, std::size_t i, const Dims& layout,
-                    const Dims& dims) {
-  Dims sorted = layout, axes(dims.size());
-  std::ranges::sort(sorted);
-  std::iota(axes.begin(), axes.end(), 0);
-  check(layout.empty() || sorted == axes,
-        "ffi_call '{}': the layout of {} {} must name the axes 0 to {} once each, got [{}]", target,
-        what, i, static_cast<std::int64_t>(dims.size()) - 1, fmt::join(layout, ", "));
+/// Checks that each layout names each axis once, or none: an empty one is row-major.
+void check_layouts(const std::string& target, const char* word, const std::vector<Dims>& layouts,
+                   const Types& types) {
+  for (std::size_t i = 0; i < layouts.size(); ++i) {
+    Dims sorted = layouts[i], axes(types[i].dims.size());
+    std::ranges::sort(sorted);
+    std::iota(axes.begin(), axes.end(), 0);
+    check(layouts[i].empty() || sorted == axes,
+          "ffi_call '{}': the layout of {} {} must name the axes 0 to {} once each, got [{}]",
+          target, word, i, types[i].rank() - 1, fmt::join(layouts[i], ", "));
+  }
+}
+
+/// Checks that each alias names a result and an operand of the same type.
+void check_aliases(const FfiTarget& target, const Types& operands, const Types& results) {
+  for (const auto& [result, operand] : target.aliases) {
+    check(result >= 0 && static_cast<std::size_t>(result) < results.size() && operand >= 0 &&
+              static_cast<std::size_t>(operand) < operands.size(),
+          "ffi_call '{}': alias of result {} to operand {}, there are {} and {}", target.name,
+          result, operand, results.size(), operands.size());
+    const Type &to = results[size_of(result)], &from = operands[size_of(operand)];
+    check(alike(to, from),
+          "ffi_call '{}': result {} is written over operand {} and must be of its type {}, got {}",
+          target.name, result, operand, to_string(from), to_string(to));
+  }
 }
 
 Effect target_effect(const Params*) { return Effect::unordered; }
 
-/// What the target says of its operands' and results' dtypes, and how it may be cut.
-void check_operands(const FfiTarget& target, const Tensors& operands, const Types& results) {
+/// Checks what the target says of its operands' and results' dtypes, and how it may be cut.
+void check_operands(const FfiTarget& target, const Types& operands, const Types& results) {
   const std::string what = fmt::format("ffi_call '{}'", target.name);
-  check_dtypes(what, target.operand_dtypes, types_of(operands), target.result_dtypes, results);
+  check_dtypes(what, target.operand_dtypes, operands, target.result_dtypes, results);
   if (target.sharding.empty()) return;
   const ShardingRule rule = parse_sharding(what, target.sharding);
-  static_cast<void>(fitted(what, rule, types_of(operands), results));
+  static_cast<void>(fitted(what, rule, operands, results));
   for (const auto& [result, operand] : target.aliases)
     check(rule.results[size_of(result)] == rule.operands[size_of(operand)],
           "{}: result {} is written over operand {}, and its sharding rule cuts them differently",
           what, result, operand);
 }
 
-/// XLA's FFI carries numbers, bools and strings, and lists of numbers.
+/// Checks that XLA's FFI can carry them: numbers, bools and strings, and lists of numbers.
 void check_attributes(const FfiTarget& target) {
   for (const auto& [name, value] : target.attributes.items()) {
     check(!name.empty(), "ffi_call '{}': an attribute has no name", target.name);
@@ -292,26 +309,14 @@ Tensors ffi_call(const FfiTarget& target, const std::vector<Type>& out, const Te
   check(target.result_layouts.empty() || target.result_layouts.size() == out.size(),
         "ffi_call '{}': {} result layouts for {} results", target.name,
         target.result_layouts.size(), out.size());
-  for (std::size_t i = 0; i < target.operand_layouts.size(); ++i)
-    blocks::require_layout(target.name, "operand", i, target.operand_layouts[i],
-                           operands[i].dims());
-  for (std::size_t i = 0; i < target.result_layouts.size(); ++i)
-    blocks::require_layout(target.name, "result", i, target.result_layouts[i], out[i].dims);
-  for (const auto& [result, operand] : target.aliases) {
-    check(result >= 0 && static_cast<std::size_t>(result) < out.size() && operand >= 0 &&
-              static_cast<std::size_t>(operand) < operands.size(),
-          "ffi_call '{}': alias of result {} to operand {}, there are {} and {}", target.name,
-          result, operand, out.size(), operands.size());
-    const Type &to = out[static_cast<std::size_t>(result)],
-               &from = operands[static_cast<std::size_t>(operand)].type();
-    check(alike(to, from),
-          "ffi_call '{}': result {} is written over operand {} and must be of its type {}, got {}",
-          target.name, result, operand, to_string(from), to_string(to));
-  }
+  const Types types = types_of(operands);
+  blocks::check_layouts(target.name, "operand", target.operand_layouts, types);
+  blocks::check_layouts(target.name, "result", target.result_layouts, out);
+  blocks::check_aliases(target, types, out);
   if (vmap) check_enum("ffi_call: VmapMethod", *vmap, VmapMethod::broadcast_all);
   check(vmap != VmapMethod::parallel,
         "ffi_call '{}': vmap is sequential, expand_dims or broadcast_all", target.name);
-  blocks::check_operands(target, operands, out);
+  blocks::check_operands(target, types, out);
   blocks::TargetParams p{std::make_shared<const FfiTarget>(target), {}, vmap};
   for (const Type& t : blocks::with_dtypes(out, target.result_dtypes))
     p.results.push_back({t.dtype, t.dims});
