@@ -47,10 +47,7 @@ std::string float_text(double value) {
 }
 
 struct AttributeText {
-  std::string operator()(bool v) const {
-    if (v) return "true";
-    return "false";
-  }
+  std::string operator()(bool v) const { return bool_text(v); }
   std::string operator()(std::int64_t v) const { return fmt::format("{} : i64", v); }
   std::string operator()(double v) const { return float_text(v) + " : f64"; }
   std::string operator()(const std::string& v) const { return Lowering::string(v); }

@@ -24,6 +24,7 @@ Tensor times(const Tensor& a, const Tensor& v) { return sum(a * as_row(v), {.axe
 
 }  // namespace
 
+/// Makes a column a step, of what is left of a's when the columns before are taken off.
 Tensors cholesky_default(const void*, TensorSpan x) {
   const Tensor a = hermitian_part(x[0]);
   const std::int64_t n = rows(a);
@@ -31,17 +32,20 @@ Tensors cholesky_default(const void*, TensorSpan x) {
   const Tensor l = fori_loop(
       0, n,
       [a, n](Tensor j, Tensor done) {
-        const Tensor s = at_column(a, j) - times(done, conj_of(at_row(done, j)));
-        const Tensor d = convert(sqrt(real_of(at_row(s, j))), a.dtype());
-        const Tensor column = where(index(n) > j, s / d, where(index(n) == j, d, zero_of(a)));
+        const Tensor left = at_column(a, j) - times(done, conj_of(at_row(done, j)));
+        const Tensor root = convert(sqrt(real_of(at_row(left, j))), a.dtype());
+        const Tensor from_diagonal = where(index(n) == j, root, zero_of(a));
+        const Tensor column = where(index(n) > j, left / root, from_diagonal);
         return where(column_index(n, n) == j, as_column(column), done);
       },
       zeros_like(a));
   // A matrix that is not positive definite has no factor at all, not half of one.
-  const Tensor whole = sum(real_of(l) * 0.0f);
-  return {where(column_index(n, n) <= row_index(n, n), l + convert(whole, a.dtype()), zero_of(a))};
+  const Tensor zero_or_nan = convert(sum(real_of(l) * 0.0f), a.dtype());
+  return {where(column_index(n, n) <= row_index(n, n), l + zero_or_nan, zero_of(a))};
 }
 
+/// Eliminates a column a step: swaps the row with the largest element in it, the pivot, up, keeps
+/// the factors in the place of the zeros that they make below, and takes them off on the right.
 Tensors lu_default(const void*, TensorSpan x) {
   const Tensor a = x[0];
   const std::int64_t m = rows(a), n = columns(a), k = std::min(m, n);
@@ -55,25 +59,29 @@ Tensors lu_default(const void*, TensorSpan x) {
       size = abs(real(column)) + abs(imag(column));
     else
       size = abs(column);
-    const Tensor p = argmax(where(index(m) >= c, size, -1.0f));
-    auto exchange = [&](const Tensor& t, const Tensor& i) {
-      return where(i == c, as_row(at_row(t, p)), where(i == p, as_row(at_row(t, c)), t));
+    const Tensor largest = argmax(where(index(m) >= c, size, -1.0f));
+    auto swapped_rows = [&](const Tensor& t, const Tensor& row) {
+      const Tensor lower = where(row == largest, as_row(at_row(t, c)), t);
+      return where(row == c, as_row(at_row(t, largest)), lower);
     };
-    now = exchange(now, row_index(m, n));
-    rows_now = reshape(exchange(reshape(rows_now, {m, 1}), row_index(m, 1)), {m});
-    swaps = where(index(k) == c, p, swaps);
+    now = swapped_rows(now, row_index(m, n));
+    rows_now = reshape(swapped_rows(reshape(rows_now, {m, 1}), row_index(m, 1)), {m});
+    swaps = where(index(k) == c, largest, swaps);
     const Tensor pivot = at_row(at_column(now, c), c);
-    const Tensor safe = where(pivot == zero_of(now), ones({now.dtype(), {}}), pivot);
-    const Tensor factor = where(index(m) > c, at_column(now, c) / safe, zero_of(now));
+    const Tensor divisor = where(pivot == zero_of(now), ones({now.dtype(), {}}), pivot);
+    const Tensor factor = where(index(m) > c, at_column(now, c) / divisor, zero_of(now));
     const Tensor below = row_index(m, n) > c, right = column_index(m, n) > c;
-    const Tensor updated = where(right, now - product(factor, at_row(now, c)),
-                                 where(column_index(m, n) == c, as_column(factor), now));
+    const Tensor with_factors = where(column_index(m, n) == c, as_column(factor), now);
+    const Tensor updated = where(right, now - product(factor, at_row(now, c)), with_factors);
     return std::tuple{where(below, updated, now), swaps, rows_now};
   };
   const auto [lu, swaps, rows_now] = fori_loop(0, k, step, std::tuple{a, pivots, order});
   return {lu, swaps, rows_now};
 }
 
+/// Makes the elements below the diagonal zero, a column a step, by a reflection 1 - tau v v^H, with
+/// v 1 on the diagonal, as LAPACK's geqrf: `beta` takes the diagonal's place, of the sign that
+/// loses no digits. A step that is not `active` has nothing to do, and reflects nothing.
 std::pair<Tensor, Tensor> householder(const Tensor& a) {
   const std::int64_t m = rows(a), n = columns(a), k = std::min(m, n);
   const Tensor q = identity(a.dtype(), m);
@@ -92,9 +100,9 @@ std::pair<Tensor, Tensor> householder(const Tensor& a) {
     const Tensor to = convert(beta, now.dtype());
     const Tensor tau = where(active, (to - alpha) / where(active, to, one), zero);
     const Tensor v = where(index(m) == c, one, below / where(active, alpha - to, one));
-    const Tensor vc = conj_of(v);
-    now = now - conj_of(tau) * product(v, sum(now * as_column(vc), {.axes = Dims{0}}));
-    basis = basis - tau * product(times(basis, v), vc);
+    const Tensor conj_v = conj_of(v);
+    now = now - conj_of(tau) * product(v, sum(now * as_column(conj_v), {.axes = Dims{0}}));
+    basis = basis - tau * product(times(basis, v), conj_v);
     return std::tuple{basis, now};
   };
   const auto [basis, r] = fori_loop(0, k, step, std::tuple{q, a});
@@ -110,15 +118,16 @@ Tensors qr_default(const void* config, TensorSpan x) {
   return {slice_axis(q, 1, 0, k), triu(slice_axis(r, 0, 0, k))};
 }
 
+/// Solves a row a step: of a lower matrix from the first on, of an upper one from the last. What is
+/// not of the form a x = b is made so: x op(a) = b is op(a)^T x^T = b^T.
 Tensors triangular_default(const void* config, TensorSpan x) {
   const auto& c = config_of<linalg::Triangular>(config);
   Tensor a = x[0], b = x[1];
   if (c.conjugate) a = conj_of(a);
   if (!c.left) b = swapped(b);
-  // x op(a) = b is op(a)^T x^T = b^T.
-  const bool flip = c.transpose != !c.left;
-  if (flip) a = swapped(a);
-  const bool lower = c.lower != flip;
+  const bool transposes = c.transpose == c.left;
+  if (transposes) a = swapped(a);
+  const bool lower = c.lower != transposes;
   const std::int64_t n = rows(a);
   if (n == 0 || b.size() == 0) return {x[1]};
   Tensor strict;
@@ -128,12 +137,12 @@ Tensors triangular_default(const void* config, TensorSpan x) {
     strict = triu(a, 1);
   const Tensor solved = fori_loop(
       0, n,
-      [&](Tensor i, Tensor done) {
-        Tensor at = i;
-        if (!lower) at = static_cast<int>(n - 1) - i;
-        Tensor row = at_row(b, at) - sum(as_column(at_row(strict, at)) * done, {.axes = Dims{0}});
-        if (!c.unit_diagonal) row = row / at_row(at_row(a, at), at);
-        return dynamic_update_slice(done, as_row(row), {at, zeros_like(at)});
+      [&](Tensor step, Tensor done) {
+        Tensor i = step;
+        if (!lower) i = static_cast<int>(n - 1) - step;
+        Tensor row = at_row(b, i) - sum(as_column(at_row(strict, i)) * done, {.axes = Dims{0}});
+        if (!c.unit_diagonal) row = row / at_row(at_row(a, i), i);
+        return dynamic_update_slice(done, as_row(row), {i, zeros_like(i)});
       },
       zeros_like(b));
   if (c.left) return {solved};

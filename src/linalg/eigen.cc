@@ -29,10 +29,11 @@ Jvp eigh_jvp(const void* config, TensorSpan x, TensorSpan dx) {
   const bool vectors = c.vectors;
   c.vectors = true;
   const Tensors y = bind_eigh(c, x[0]);
-  const Tensor inner = matmul(matmul(adjoint(y[1]), hermitian_part(dx[0])), y[1]);
+  const Tensor &w = y[0], &v = y[1];
+  const Tensor inner = matmul(matmul(adjoint(v), hermitian_part(dx[0])), v);
   const Tensor dw = real_of(diagonal_of(inner));
-  if (!vectors) return {{y[0]}, {dw}};
-  const Tensor dv = matmul(y[1], convert(inverse_gaps(y[0]), inner.dtype()) * inner);
+  if (!vectors) return {{w}, {dw}};
+  const Tensor dv = matmul(v, convert(inverse_gaps(w), inner.dtype()) * inner);
   return {y, {dw, dv}};
 }
 constexpr Rules eigh_rules{eigh_apply, eigh_jvp};
@@ -43,12 +44,15 @@ Tensors svd_apply(const void* config, TensorSpan x) {
   return bind_svd(config_of<linalg::Svd>(config), x[0]);
 }
 
-/// t - u (u^H t), over s: the part of a tangent outside of the span of u.
+/// Returns (t - u (u^H t)) / s: the part of a tangent outside of the span of u.
 Tensor outside(const Tensor& u, const Tensor& t, const Tensor& s_inverse) {
   return (t - matmul(u, matmul(adjoint(u), t))) * convert(expand_dims(s_inverse, -2), t.dtype());
 }
 
-/// Townsend 2016, "Differentiating the singular value decomposition".
+/// With p = u^H da v, `inner`: ds = the real diagonal of p, du = u (f o (p s + s p^H)) and
+/// dv = v (f o (s p + p^H s)), with f_ij = 1 / (s_j^2 - s_i^2). Beside that the phases of complex
+/// vectors turn, by the imaginary diagonal of p, and vectors of a matrix that is not square leave
+/// their span (Townsend 2016, "Differentiating the singular value decomposition").
 Jvp svd_jvp(const void* config, TensorSpan x, TensorSpan dx) {
   linalg::Svd c = config_of<linalg::Svd>(config);
   const std::int64_t m = rows(x[0]), n = columns(x[0]);
@@ -65,19 +69,19 @@ Jvp svd_jvp(const void* config, TensorSpan x, TensorSpan dx) {
   const Tensor ds = real_of(diagonal_of(inner));
   if (!vectors) return {{s}, {ds}};
   const DType dtype = inner.dtype();
-  // 1 / (s_j^2 - s_i^2) in two factors: the squares of small values are equal sooner than the
-  // values.
-  const Tensor f = convert(inverse_gaps(s), dtype);
+  // f in two factors, 1 / (s_j - s_i) and 1 / (s_j + s_i): the squares of small values are equal
+  // sooner than the values.
+  const Tensor gaps = convert(inverse_gaps(s), dtype);
   const Tensor row = expand_dims(s, -2), column = expand_dims(s, -1), total = row + column;
   const Tensor divisor = where(equal(total, 0), 1.0f, total);
   const Tensor limit = max(s, {.axes = Dims{-1}, .keep_dims = true}) *
                        (epsilon(s.dtype()) * static_cast<double>(std::max(m, n)));
-  const Tensor none = s <= limit;
-  const Tensor s_inverse = where(none, 0.0f, 1.0f / where(none, 1.0f, s));
+  const Tensor vanishes = s <= limit;
+  const Tensor s_inverse = where(vanishes, 0.0f, 1.0f / where(vanishes, 1.0f, s));
   const Tensor by_row = inner * convert(row / divisor, dtype),
                by_column = inner * convert(column / divisor, dtype);
-  Tensor left = f * (by_row + adjoint(by_row));
-  const Tensor right = f * (by_column + adjoint(by_column));
+  Tensor left = gaps * (by_row + adjoint(by_row));
+  const Tensor right = gaps * (by_column + adjoint(by_column));
   if (is_complex(dtype))
     left = left + (inner - adjoint(inner)) * diagonal_matrix(convert(s_inverse, dtype)) * 0.5f;
   Tensor du = matmul(u, left), dv = matmul(v, right);

@@ -13,12 +13,13 @@ using linalg::Triangular;
 
 // --- triangular_solve ---
 
-/// What the block reads of a, or of its tangent.
+/// Returns what the block reads of a, or of its tangent: a triangle, with the diagonal or without.
 Tensor part_read(const Triangular& c, const Tensor& a) {
-  const std::int64_t k = c.unit_diagonal;
-  if (c.lower) return tril(a, -k);
-  return triu(a, k);
+  const std::int64_t first_diagonal = c.unit_diagonal;
+  if (c.lower) return tril(a, -first_diagonal);
+  return triu(a, first_diagonal);
 }
+/// Returns op(a), as the block has it: transposed, conjugated, both or neither.
 Tensor applied(const Triangular& c, const Tensor& a) {
   Tensor t = a;
   if (c.transpose) t = swapped(t);
@@ -30,6 +31,7 @@ Tensors triangular_apply(const void* config, TensorSpan x) {
   return {bind_triangular(config_of<Triangular>(config), x[0], x[1])};
 }
 
+/// Solves with the same matrix: op(a) dy = db - op(da) y, or dy op(a) = db - y op(da).
 Jvp triangular_jvp(const void* config, TensorSpan x, TensorSpan dx) {
   const auto& c = config_of<Triangular>(config);
   const Tensor y = bind_triangular(c, x[0], x[1]);
@@ -46,6 +48,7 @@ Jvp triangular_jvp(const void* config, TensorSpan x, TensorSpan dx) {
   return {{y}, {bind_triangular(c, x[0], right)}};
 }
 
+/// Solves with the transpose, for a cotangent of the right side alone.
 Tensors triangular_transpose(const void* config, TensorSpan ct, TensorSpan x) {
   Triangular c = config_of<Triangular>(config);
   check(x[0].has_value(), "reverse mode: triangular_solve is not linear in its matrix");
@@ -85,22 +88,23 @@ Tensor pad_last(const Tensor& x, std::int64_t more_rows, std::int64_t more_colum
   return pad(x, zeros({x.dtype(), {}}), low, high);
 }
 
-/// Rows in the order `permutation`.
+/// Returns the rows of x in the order `permutation`.
 Tensor permuted(const Tensor& x, const Tensor& permutation) {
   return take_along_axis(x, expand_dims(permutation, -1), -2, OutOfRange::clip);
 }
 
 /// With x = l^-1 p da u^-1: dl = l tril(x, -1), du = triu(x) u; l and u made square by unit
-/// matrices (as lax.linalg.lu).
+/// matrices (as lax.linalg.lu). As lu holds both, its tangent is their sum.
 Jvp lu_jvp(const void*, TensorSpan x, TensorSpan dx) {
   const Tensors y = bind_lu(x[0]);
+  const Tensor &lu = y[0], &permutation = y[2];
   const std::int64_t m = rows(x[0]), n = columns(x[0]), k = std::min(m, n);
   const DType dtype = x[0].dtype();
-  const Tensor l = pad_last(tril(slice_axis(y[0], -1, 0, k), -1), 0, m - k) + identity(dtype, m);
-  const Tensor more = where(iota({DType::s32, {n, n}}, 0) >= static_cast<int>(k),
-                            identity(dtype, n), zeros({dtype, {}}));
-  const Tensor u = pad_last(triu(slice_axis(y[0], -2, 0, k)), n - k, 0) + more;
-  const Tensor left = triangular(l, permuted(dx[0], y[2]), {.unit_diagonal = true});
+  const Tensor l = pad_last(tril(slice_axis(lu, -1, 0, k), -1), 0, m - k) + identity(dtype, m);
+  const Tensor ones_below = where(iota({DType::s32, {n, n}}, 0) >= static_cast<int>(k),
+                                  identity(dtype, n), zeros({dtype, {}}));
+  const Tensor u = pad_last(triu(slice_axis(lu, -2, 0, k)), n - k, 0) + ones_below;
+  const Tensor left = triangular(l, permuted(dx[0], permutation), {.unit_diagonal = true});
   const Tensor both = triangular(u, left, {.left = false, .lower = false});
   const Tensor dlu = matmul(l, tril(both, -1)) + matmul(triu(both), u);
   return {y, {dlu, Tensor(), Tensor()}};
@@ -113,7 +117,9 @@ Tensors qr_apply(const void* config, TensorSpan x) {
   return bind_qr(config_of<linalg::Qr>(config), x[0]);
 }
 
-/// q and r of square or tall a, reduced (Walter and Lehmann 2010).
+/// Returns dq and dr of square or tall a, reduced. With p = q^H da r^-1, `inner`: q^H dq is
+/// skew-Hermitian and has the lower triangle of p, as r^-1 and dr are upper triangular (Walter and
+/// Lehmann 2010).
 std::pair<Tensor, Tensor> tall_qr_tangents(const Tensor& q, const Tensor& r, const Tensor& da) {
   const Tensor over = triangular(r, da, {.left = false, .lower = false});
   const Tensor inner = matmul(adjoint(q), over);
@@ -189,11 +195,12 @@ std::tuple<Tensor, Tensor, Tensor> plu(const Operand& a) {
   PlaceScope at(a.place());
   const Prepared prep = prepared("plu", a, false);
   const Tensors y = bind_lu(prep.a);
+  const Tensor &lu = y[0], &permutation = y[2];
   const std::int64_t m = rows(prep.a), n = columns(prep.a), k = std::min(m, n);
-  const Tensor l = tril(slice_axis(y[0], -1, 0, k), -1) + eye(prep.a.dtype(), m, k);
-  const Tensor u = triu(slice_axis(y[0], -2, 0, k));
-  const Tensor p =
-      convert(expand_dims(y[2], -2) == expand_dims(iota({DType::s32, {m}}, 0), -1), prep.a.dtype());
+  const Tensor l = tril(slice_axis(lu, -1, 0, k), -1) + eye(prep.a.dtype(), m, k);
+  const Tensor u = triu(slice_axis(lu, -2, 0, k));
+  const Tensor row = expand_dims(iota({DType::s32, {m}}, 0), -1);
+  const Tensor p = convert(expand_dims(permutation, -2) == row, prep.a.dtype());
   return {prep.restore(p), prep.restore(l), prep.restore(u)};
 }
 

@@ -9,33 +9,33 @@ namespace postern::internal::linear_algebra {
 
 namespace {
 
-constexpr std::int64_t sweeps =
-    12;  // convergence is quadratic; LAPACK's Jacobi stops at 30, in practice by 10
+// Convergence is quadratic; LAPACK's Jacobi stops at 30, in practice by 10.
+constexpr std::int64_t sweeps = 12;
 
-/// The rotation that makes [[app, apq], [conj(apq), aqq]] diagonal: c and s e, with e the direction
-/// of apq; none where `skip`.
 struct Rotation {
-  Tensor c, se;
+  Tensor cosine, sine;  // the sine times the direction of apq, a complex number of size 1
 };
+/// Returns the rotation that makes [[app, apq], [conj(apq), aqq]] diagonal; none where `skip`.
 Rotation rotation(const Tensor& app, const Tensor& apq, const Tensor& aqq, const Tensor& skip) {
   const DType dtype = apq.dtype();
   const Tensor size = abs(apq);
   const Tensor safe = where(skip, ones_like(size), size);
   const Tensor tau = (aqq - app) / (2.0f * safe);
-  const Tensor t = where(tau < 0, -1.0f, 1.0f) / (abs(tau) + sqrt(1.0f + tau * tau));
-  const Tensor c = rsqrt(1.0f + t * t);
+  const Tensor tangent = where(tau < 0, -1.0f, 1.0f) / (abs(tau) + sqrt(1.0f + tau * tau));
+  const Tensor cosine = rsqrt(1.0f + tangent * tangent);
   const Tensor direction = apq / convert(safe, dtype);
-  return {where(skip, ones_like(c), c),
-          where(skip, zeros({dtype, {}}), convert(t * c, dtype) * direction)};
+  return {where(skip, ones_like(cosine), cosine),
+          where(skip, zeros({dtype, {}}), convert(tangent * cosine, dtype) * direction)};
 }
 
-/// Columns p and q of `a` times the rotation.
+/// Returns `a` with its columns p and q rotated.
 Tensor rotated_columns(const Tensor& a, const Tensor& p, const Tensor& q, const Rotation& r) {
   const Tensor x = dynamic_index(a, p, 1), y = dynamic_index(a, q, 1);
-  const Tensor c = convert(r.c, a.dtype());
+  const Tensor cosine = convert(r.cosine, a.dtype());
   const Tensor zero = zeros_like(p);
-  const Tensor once = dynamic_update_slice(a, expand_dims(c * x - conj_of(r.se) * y, 1), {zero, p});
-  return dynamic_update_slice(once, expand_dims(r.se * x + c * y, 1), {zero, q});
+  const Tensor once =
+      dynamic_update_slice(a, expand_dims(cosine * x - conj_of(r.sine) * y, 1), {zero, p});
+  return dynamic_update_slice(once, expand_dims(r.sine * x + cosine * y, 1), {zero, q});
 }
 
 /// Calls step(p, q, idle, carry) for each pair of columns, in all sweeps; `idle` where it is no
@@ -53,6 +53,7 @@ Carry over_pairs(std::int64_t n, Step step, const Carry& init) {
 
 }  // namespace
 
+/// Rotates rows and columns p and q of a, r^H a r, until it is diagonal; the basis gathers r.
 Tensors eigh_default(const void* config, TensorSpan x) {
   const bool vectors = config_of<linalg::Eigh>(config).vectors;
   const std::int64_t n = rows(x[0]);
@@ -85,7 +86,8 @@ Tensors eigh_default(const void* config, TensorSpan x) {
 
 namespace {
 
-/// u[m,m or n], s[n], v[n,n] of a with m >= n.
+/// Returns u[m,m or n], s[n], v[n,n] of a with m >= n: rotates pairs of columns until all are
+/// orthogonal, which makes a v = u s, whose columns have the singular values for lengths.
 Tensors tall_svd(const Tensor& a, bool full) {
   const std::int64_t m = rows(a), n = columns(a);
   using Pair = std::tuple<Tensor, Tensor>;
@@ -107,13 +109,12 @@ Tensors tall_svd(const Tensor& a, bool full) {
   const Tensor s = take(norms, order);
   // Columns that belong to singular values of zero have no direction: those that complete the
   // others take their place.
-  const Tensor there = s > max(s) * (epsilon(a.dtype()) * static_cast<double>(m));
+  const Tensor directed = s > max(s) * (epsilon(a.dtype()) * static_cast<double>(m));
+  const Tensor length = convert(expand_dims(where(directed, s, 1.0f), 0), a.dtype());
   const Tensor u =
-      where(expand_dims(there, 0),
-            take(scaled, order, 1) / convert(expand_dims(where(there, s, 1.0f), 0), a.dtype()),
-            zeros({a.dtype(), {}}));
+      where(expand_dims(directed, 0), take(scaled, order, 1) / length, zeros({a.dtype(), {}}));
   const Tensor q = householder(u).first;
-  Tensor left = where(expand_dims(there, 0), u, slice_axis(q, 1, 0, n));
+  Tensor left = where(expand_dims(directed, 0), u, slice_axis(q, 1, 0, n));
   if (full && m > n) left = concatenate({left, slice_axis(q, 1, n, m)}, 1);
   return {left, s, take(v, order, 1)};
 }
@@ -134,12 +135,13 @@ Tensors svd_default(const void* config, TensorSpan x) {
     };
     return {basis(m, 1), s, basis(n, 0)};
   }
-  Tensor tall = a;
-  if (m < n) tall = adjoint(tall);
-  const Tensors wide = tall_svd(tall, c.full);
-  if (!c.vectors) return {wide[1]};
-  if (m >= n) return {wide[0], wide[1], adjoint(wide[2])};
-  return {wide[2], wide[1], adjoint(wide[0])};
+  // Of a wide matrix the adjoint is tall: a^H = u s v^H makes a = v s u^H.
+  const bool tall = m >= n;
+  const Tensors factors = tall_svd(tall ? a : adjoint(a), c.full);
+  const Tensor &u = factors[0], &s = factors[1], &v = factors[2];
+  if (!c.vectors) return {s};
+  if (tall) return {u, s, adjoint(v)};
+  return {v, s, adjoint(u)};
 }
 
 }  // namespace postern::internal::linear_algebra

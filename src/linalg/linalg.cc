@@ -9,22 +9,21 @@ namespace postern::internal::linear_algebra {
 
 namespace {
 
-/// The default for one element, applied to all elements of the leading axes.
+/// Applies the default for one element to all elements of the leading axes, as one batch.
 Tensors over_leading(const std::string& name, const void* config, Default matrices, TensorSpan x) {
   const Dims lead = leading(x[0]);
   if (lead.empty()) return matrices(config, x);
   std::int64_t size = 1;
   for (const std::int64_t d : lead) size *= d;
-  Types types;
+  Types element_types;
   Tensors flat;
   for (const Tensor& t : x) {
-    const Dims last(t.dims().end() - 2, t.dims().end());
-    types.push_back({t.dtype(), last});
-    flat.push_back(reshape(t, {size, last[0], last[1]}));
+    element_types.push_back({t.dtype(), {rows(t), columns(t)}});
+    flat.push_back(reshape(t, {size, rows(t), columns(t)}));
   }
-  const Closed one =
-      trace_program(name, types, [&](TensorSpan in) { return matrices(config, in); });
-  auto [y, from] = batch_of(*one.program, flat, std::vector<int>(flat.size(), 0), size);
+  const Closed element =
+      trace_program(name, element_types, [&](TensorSpan in) { return matrices(config, in); });
+  auto [y, from] = batch_of(*element.program, flat, std::vector<int>(flat.size(), 0), size);
   for (std::size_t i = 0; i < y.size(); ++i) {
     y[i] = move_batch(y[i], from[i], 0, size);
     Dims dims = lead;
