@@ -116,7 +116,6 @@ Tensors block_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan) {
   return transpose_of(*p.body, x, ct);
 }
 
-/// Leaves all of the equation to the unknown half.
 Primitive::SplitResult defer(const Op& op, TensorSpan x, std::size_t results) {
   Primitive::SplitResult out;
   out.known.resize(results);
@@ -173,16 +172,14 @@ Batched rules_batch(const BlockParams& p, TensorSpan x, std::span<const int> axe
   return {std::move(y), std::move(out)};
 }
 
-/// Returns one element of what is the same for all.
 Tensor unmapped_result(const Tensor& y, int axis) {
   if (axis < 0) return y;
   return dynamic_index(y, 0, axis);
 }
 
-// Binds a block of one more level, whose body is batched: what is mapped has the batch axis in
-// front, and the mask, if there is one, comes behind the operands and earlier masks. Where only
-// tangents are mapped there is no such level: the block's own results are the same for all
-// elements, and an override makes them once.
+// Binds a block of one more level: what is mapped has the batch axis in front, the mask comes
+// behind the operands and earlier masks. Where only tangents are mapped there is no such level: the
+// block's own results are the same for all elements, and an override makes them once.
 Batched block_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
                     const Tensor& mask) {
   const auto& p = op.as<BlockParams>();

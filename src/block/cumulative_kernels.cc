@@ -107,7 +107,6 @@ void alone(Row<const T> x, Row<T> y, std::int64_t n, typename Kind::Carry carry)
   }
 }
 
-/// Returns for how many cores the work is enough, at most `most`.
 std::int64_t parts_for(std::int64_t elements, std::int64_t most) {
   constexpr std::int64_t for_a_core = 32768;
   return std::clamp<std::int64_t>(std::min(elements / for_a_core, host::core_count()), 1,
@@ -120,10 +119,9 @@ void in_parts(std::int64_t parts, std::int64_t n, const Act& act) {
   host::parallel_for(parts, [&](std::int64_t p) { act(n * p / parts, n * (p + 1) / parts); });
 }
 
-/// Goes through one long row twice. It is cut into parts, one for each core, and each part into
-/// `chains` runs of `length` elements. The first time gives each run's total, which are combined to
-/// the carry that each run starts with; the second time writes the results. What is left over at
-/// the end of the row comes last, alone.
+/// Goes through one long row twice, cut into parts, one for each core, of `chains` runs each. The
+/// first time gives each run's total, of which the carry comes that each run starts with; the
+/// second writes the results. What is left over at the end of the row comes last, alone.
 template <class Kind, class T>
 void long_row(Row<const T> x, Row<T> y, std::int64_t n) {
   using Carry = typename Kind::Carry;
@@ -157,7 +155,6 @@ void long_row(Row<const T> x, Row<T> y, std::int64_t n) {
   alone<Kind, T>(x.from(done), y.from(done), n - done, before);
 }
 
-/// Combines the elements of each of `count` rows of n, which lie one behind the other.
 template <class Kind, class T>
 void rows(const T* x, T* y, std::int64_t count, std::int64_t n, bool reverse) {
   constexpr std::int64_t long_enough = 256;

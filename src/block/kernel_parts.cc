@@ -88,7 +88,6 @@ class AxisProbe {
     return ways;
   }
 
-  /// Returns which axes of results are then longer; none where the type rule refuses.
   std::optional<std::vector<Axis>> where_results_grow(const std::vector<Axis>& grown) const {
     Types types = in_;
     for (const auto& [i, d] : grown) types[i].dims[d] *= 2;
@@ -129,7 +128,6 @@ bool is_kernel(const Equation& e) {
   return e.primitive == &block_p || e.primitive == &target_p || e.primitive == &effect_target_p;
 }
 
-/// Follows layouts through programs, as analysis/follow has it, and cuts the kernels on the way.
 class KernelCutter {
  public:
   explicit KernelCutter(bool rewrites) : rewrites_(rewrites) {}
@@ -190,7 +188,6 @@ class KernelCutter {
     return results;
   }
 
-  /// Returns the layouts of the results of what is no kernel that can be cut.
   Layouts of_any(Equation& e, const Types& in, const Types& out, const Layouts& operands) const {
     if (e.primitive == &shard_map_p) {
       const auto& p = as<ShardMapParams>(*e.params);
@@ -269,12 +266,15 @@ class KernelCutter {
 
   // --- kernels ---
 
-  /// Puts a shard_map of `f` in the equation's place, for its first results.
-  void on_parts(Program& to, const Equation& e, const KernelCut& cut,
-                const TensorFunction& f) const {
+  /// Puts a shard_map of `f` in the equation's place, for its first results. Returns their layouts.
+  Layouts on_parts(Program& to, const Equation& e, const KernelCut& cut,
+                   const TensorFunction& f) const {
     Equation map{&shard_map_p, nullptr, head(e.operands, cut.in.size()), e.first, 0, e.place};
     map.results = static_cast<int>(cut.out.size());
-    if (!rewrites_) return;
+    Layouts results;
+    for (int i = 0; i < map.results; ++i)
+      results.push_back(layout_of(*cut.mesh, cut.out[at(i)], to.type(e.first + i)));
+    if (!rewrites_) return results;
     const PlaceScope::Replace here(e.place);
     Types parts;
     for (std::size_t i = 0; i < cut.in.size(); ++i)
@@ -290,12 +290,7 @@ class KernelCutter {
     map.params = make_params(
         ShardMapParams{*cut.mesh, cut.in, cut.out, with_parts(body.program, *cut.mesh, cut.in)});
     to.equations.push_back(std::move(map));
-  }
-
-  static void add_layouts(Layouts& results, const KernelCut& cut, const Program& to,
-                          const Equation& e) {
-    for (std::size_t i = 0; i < cut.out.size(); ++i)
-      results.push_back(layout_of(*cut.mesh, cut.out[i], to.type(e.first + static_cast<int>(i))));
+    return results;
   }
 
   bool of_target(Program& to, const Equation& e, const Types& in, const Layouts& operands,
@@ -310,10 +305,9 @@ class KernelCutter {
     TargetParams part = p;
     for (std::size_t i = 0; i < part.results.size(); ++i)
       part.results[i] = cut->part(part.results[i], rule.results[i]);
-    on_parts(to, e, *cut, [&](TensorSpan x) {
+    results = on_parts(to, e, *cut, [&](TensorSpan x) {
       return bind_n(*e.primitive, make_params(TargetParams(part)), x);
     });
-    add_layouts(results, *cut, to, e);
     return true;
   }
 
@@ -363,8 +357,8 @@ class KernelCutter {
     if (!cut) return false;
     const BlockParams part = part_of(p, rule, *cut);
     if (choose(question(part, platform)) != o) return false;  // it declines parts
-    on_parts(to, e, *cut, [&](TensorSpan x) { return internal::apply(*program_of(part, *o), x); });
-    add_layouts(results, *cut, to, e);
+    results = on_parts(to, e, *cut,
+                       [&](TensorSpan x) { return internal::apply(*program_of(part, *o), x); });
     const auto own = static_cast<int>(p.results.size());
     if (e.results > own) {
       Program rest = *p.body;

@@ -46,7 +46,6 @@ FfiTarget full_target(const BlockParams& p, const FfiTarget& target) {
   return full;
 }
 
-/// Writes the override's program, target or kernel, on operands of the dtypes that it takes.
 Tensors run_as_it_is(const BlockParams& p, const Override& o, const Tensors& x,
                      const Types& results) {
   if (o.program) return o.program(p.config->object.get(), x);
@@ -134,9 +133,8 @@ std::optional<Module> native_function(const Module::Kept& kept, const platforms:
   out.function(kept.function, kept.inputs, kept.outputs, [&](std::span<const Ssa> in) {
     std::vector<Ssa> results = out.inlined(*native, in.first(p.leading()));
     if (results.size() == kept.outputs.size()) return results;
-    // Tangents and residuals are the default's.
     std::vector<Ssa> all = out.called(default_of(kept.function), in, kept.inputs, kept.outputs);
-    std::ranges::copy(results, all.begin());
+    std::ranges::copy(results, all.begin());  // tangents and residuals are the default's
     return all;
   });
   return out.functions();

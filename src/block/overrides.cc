@@ -51,7 +51,7 @@ std::vector<OverridePtr> overrides_of(const std::type_info& type) {
   return found->second;
 }
 
-/// Why its operands do not become what it computes in; empty if they do.
+/// Says why its operands do not become what it computes in; empty if they do.
 std::string refused_conversion(const Override& o, const Question& q) {
   for (std::size_t i = 0; i < std::min(o.operand_dtypes.size(), q.operands.size()); ++i)
     if (!converts(q.operands[i].dtype, o.operand_dtypes[i]))
@@ -60,33 +60,29 @@ std::string refused_conversion(const Override& o, const Question& q) {
   return "";
 }
 
-/// Why the kernel's parameters do not take these leaves; empty if they do.
+/// Says why the kernel's parameters do not take these leaves; empty if they do. A parameter for all
+/// operands at once comes first and stands for them; views that are mutable are of results.
 std::string dtype_mismatch(const Callee& kernel, const Types& operands, const Types& results) {
   using Kind = detail::Parameter::Kind;
   if (!kernel.function()) return "";
   const auto& parameters = kernel.function()->parameters;
-  const bool all_in = !parameters.empty() && parameters[0].kind == Kind::all_operands;
-  std::size_t first = 0, for_operands = operands.size();
-  if (all_in) first = for_operands = 1;
+  const bool takes_all = !parameters.empty() && parameters[0].kind == Kind::all_operands;
+  const std::size_t first = takes_all ? 1 : 0, for_operands = takes_all ? 1 : operands.size();
   for (std::size_t i = first; i < parameters.size(); ++i) {
-    const auto& p = parameters[i];
-    if (p.kind != Kind::view && p.kind != Kind::mutable_view && p.kind != Kind::number) continue;
-    std::size_t leaf = i;
-    const auto* types = &operands;
-    const char* role = "operand";
-    if (p.kind == Kind::mutable_view) {
-      leaf -= for_operands;
-      types = &results;
-      role = "result";
-    }
-    if (leaf < types->size() && (*types)[leaf].dtype != p.dtype)
-      return fmt::format("its kernel is for {}, {} {} is {}", to_string(p.dtype), role, leaf,
-                         to_string((*types)[leaf]));
+    const Kind kind = parameters[i].kind;
+    const DType dtype = parameters[i].dtype;
+    if (kind != Kind::view && kind != Kind::mutable_view && kind != Kind::number) continue;
+    const bool is_result = kind == Kind::mutable_view;
+    const std::size_t leaf = is_result ? i - for_operands : i;
+    const Types& types = is_result ? results : operands;
+    if (leaf < types.size() && types[leaf].dtype != dtype)
+      return fmt::format("its kernel is for {}, {} {} is {}", to_string(dtype),
+                         is_result ? "result" : "operand", leaf, to_string(types[leaf]));
   }
   return "";
 }
 
-/// Why not; empty: it accepts.
+/// Says why the override is not taken; empty: it accepts.
 std::string refusal(const Override& o, const Question& q) {
   enters_users_code();
   if (!q.platform) return "the program is for no platform in particular";
@@ -124,7 +120,7 @@ OwnScope::OwnScope() { adding_own = true; }
 OwnScope::~OwnScope() { adding_own = false; }
 bool OwnScope::here() { return adding_own; }
 
-/// The latest that accepts, null where the default is kept; none: nobody does.
+/// Returns the latest that accepts, null where it keeps the default; none: nobody accepts.
 static std::optional<OverridePtr> latest(const Question& q, std::vector<std::string>* why) {
   const std::vector<OverridePtr> all = overrides_of(*q.config.type);
   if (why) why->clear();
@@ -184,6 +180,12 @@ void note_used(const detail::BlockConfig& config) {
   all.used.insert(*config.type);
 }
 
+static bool was_used(const detail::BlockConfig& config) {
+  Overrides& all = overrides();
+  std::scoped_lock lock(all.guard);
+  return all.used.contains(*config.type);
+}
+
 std::uint64_t generation() { return generation_count.load(std::memory_order_acquire); }
 std::uint64_t& met() {
   thread_local std::uint64_t count = 0;
@@ -234,14 +236,14 @@ std::uint64_t detail::add_override(ErasedOverride o) {
   added->only_on = only_on;
   auto& list = all.by_type[*added->type];
   const bool own = blocks::OwnScope::here();
-  list.insert(own ? list.begin() : list.end(), added);
+  list.insert(own ? list.begin() : list.end(), added);  // the last one is asked first
   if (!own) blocks::generation_count.fetch_add(1, std::memory_order_release);
   if (blocks::recorded()) blocks::recorded()->push_back(added->id);
   return added->id;
 }
 
 bool detail::remove_override(std::uint64_t id) {
-  blocks::OverridePtr gone;  // after the lock, with the functions in it
+  blocks::OverridePtr gone;  // goes after the lock, with the functions in it
   auto& all = overrides();
   std::scoped_lock lock(all.guard);
   for (auto& [type, list] : all.by_type) {
@@ -281,12 +283,7 @@ BlockPath detail::block_path(const BlockConfig& config, std::span<const Type> op
   std::vector<std::string> why;
   const auto chosen = blocks::choose(
       {config, operands, {}, false, &platforms::named(platform, "block_path")}, &why);
-  bool used = false;
-  {
-    auto& all = overrides();
-    std::scoped_lock lock(all.guard);
-    used = all.used.contains(*config.type);
-  }
+  const bool used = blocks::was_used(config);
   const std::string shown = named_text(config.name, config.attributes);
   auto path = [&](BlockPath::Kind kind, const char* word) {
     return BlockPath{kind, fmt::format("{} for {} on {}: {} ({})", shown, to_string(operands),

@@ -15,6 +15,8 @@ namespace postern::internal::blocks {
 
 namespace {
 
+using Names = std::vector<std::string>;
+
 constexpr const char* leading = "...";
 constexpr std::string_view blanks = " \t\n";
 
@@ -113,7 +115,8 @@ std::string side_text(const std::vector<Factors>& side) {
   return out;
 }
 
-/// The extents of factors, as they are first met.
+/// Fits the factors of a rule to types: "..." becomes one for each axis that is left, "_" an empty
+/// one. Axes of the same factor must have the extent of the first that was met.
 class Extents {
  public:
   explicit Extents(const std::string& what) : what_(what) {}
@@ -130,11 +133,11 @@ class Extents {
   void fit(Factors& factors, const Type& type, const std::string& of) {
     const auto rank = static_cast<std::size_t>(type.rank());
     const auto dots = std::ranges::find(factors, leading);
-    const bool any = dots != factors.end();
-    check(any ? factors.size() - 1 <= rank : factors.size() == rank,
+    const bool has_dots = dots != factors.end();
+    check(has_dots ? factors.size() - 1 <= rank : factors.size() == rank,
           "{}: its sharding rule says '{}' of {}, which is {}", what_, fmt::join(factors, " "), of,
           to_string(type));
-    if (any) {
+    if (has_dots) {
       const auto place = dots - factors.begin();
       const std::size_t count = rank + 1 - factors.size();
       factors.erase(dots);
@@ -144,11 +147,12 @@ class Extents {
     for (std::size_t d = 0; d < rank; ++d) {
       if (factors[d] == "_") factors[d].clear();
       if (factors[d].empty()) continue;
-      const auto [found, fresh] =
-          known_.try_emplace(factors[d], type.dims[d], fmt::format("axis {} of {}", d, of));
-      check(found->second.first == type.dims[d],
+      const auto found =
+          known_.try_emplace(factors[d], type.dims[d], fmt::format("axis {} of {}", d, of)).first;
+      const auto& [extent, axis] = found->second;
+      check(extent == type.dims[d],
             "{}: its sharding rule has '{}' for {}, of {}, and for axis {} of {}, of {}", what_,
-            factors[d], found->second.second, found->second.first, d, of, type.dims[d]);
+            factors[d], axis, extent, d, of, type.dims[d]);
     }
   }
 
@@ -210,13 +214,11 @@ Type KernelCut::part(Type whole, const Factors& factors) const {
 std::optional<KernelCut> cut_of(const ShardingRule& rule, const Types& operands,
                                 const std::vector<Layout>& layouts) {
   KernelCut cut{nullptr, {}, {}, {}, {}};
-  std::set<std::string> used;
-  const auto take = [&](const std::string& factor, const std::vector<std::string>& names,
-                        std::int64_t extent) {
-    const auto known = [&](const auto& a) { return a.first == factor; };
-    if (names.empty() || !rule.may_cut(factor) || std::ranges::any_of(cut.along, known) ||
-        std::ranges::any_of(names, [&](const std::string& n) { return used.contains(n); }))
-      return;
+  std::set<std::string> used;  // mesh axes
+  const auto cut_along = [&](const std::string& factor, const Names& names, std::int64_t extent) {
+    const auto is_it = [&](const auto& along) { return along.first == factor; };
+    if (names.empty() || !rule.may_cut(factor) || std::ranges::any_of(cut.along, is_it)) return;
+    if (std::ranges::any_of(names, [&](const auto& name) { return used.contains(name); })) return;
     std::int64_t parts = 1;
     for (const std::string& name : names) parts *= cut.mesh->size(name);
     if (extent % parts != 0) return;
@@ -228,11 +230,11 @@ std::optional<KernelCut> cut_of(const ShardingRule& rule, const Types& operands,
     if (!layouts[i].is_cut() || (cut.mesh && !(*cut.mesh == *layouts[i].mesh))) continue;
     cut.mesh = layouts[i].mesh;
     for (std::size_t d = 0; d < rule.operands[i].size(); ++d)
-      take(rule.operands[i][d], layouts[i].axes[d], operands[i].dims[d]);
+      cut_along(rule.operands[i][d], layouts[i].axes[d], operands[i].dims[d]);
   }
   if (cut.along.empty()) return std::nullopt;
   const auto spec = [&](const Factors& factors) {
-    std::vector<std::vector<std::string>> parts(factors.size());
+    std::vector<Names> parts(factors.size());
     for (std::size_t d = 0; d < factors.size(); ++d)
       for (const auto& [factor, names] : cut.along)
         if (factor == factors[d]) parts[d] = names;
@@ -243,6 +245,7 @@ std::optional<KernelCut> cut_of(const ShardingRule& rule, const Types& operands,
   return cut;
 }
 
+// All numbers of the one must be numbers of the other, but f32 is enough for any integer.
 bool converts(DType from, DType to) {
   if (from == to) return true;
   if (from == DType::token || to == DType::token || is_complex(from) > is_complex(to)) return false;

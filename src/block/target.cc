@@ -117,8 +117,7 @@ Tensors one_by_one(const Op& op, TensorSpan x, std::span<const int> axes, std::i
       mapped, {}, PlaceScope::current());
 }
 
-/// Returns the target with a rule that has a factor for the batch, which operands of one element,
-/// with an axis of extent 1 in front, have not: "i -> i" becomes "batch i -> batch i", or "_ i".
+/// Adds a factor for the batch to the rule, "i -> batch i"; "_" for an operand of one element.
 std::shared_ptr<const FfiTarget> with_batch_axis(const TargetParams& p, TensorSpan operands,
                                                  std::int64_t size) {
   const FfiTarget& target = *p.target;
@@ -225,7 +224,6 @@ void check_layouts(const std::string& target, const char* word, const std::vecto
   }
 }
 
-/// Checks that each alias names a result and an operand of the same type.
 void check_aliases(const FfiTarget& target, const Types& operands, const Types& results) {
   for (const auto& [result, operand] : target.aliases) {
     check(result >= 0 && static_cast<std::size_t>(result) < results.size() && operand >= 0 &&
