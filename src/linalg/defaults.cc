@@ -24,7 +24,6 @@ Tensor times(const Tensor& a, const Tensor& v) { return sum(a * as_row(v), {.axe
 
 }  // namespace
 
-/// Makes a column a step, of what is left of a's when the columns before are taken off.
 Tensors cholesky_default(const void*, TensorSpan x) {
   const Tensor a = hermitian_part(x[0]);
   const std::int64_t n = rows(a);
@@ -79,9 +78,8 @@ Tensors lu_default(const void*, TensorSpan x) {
   return {lu, swaps, rows_now};
 }
 
-/// Makes the elements below the diagonal zero, a column a step, by a reflection 1 - tau v v^H, with
-/// v 1 on the diagonal, as LAPACK's geqrf: `beta` takes the diagonal's place, of the sign that
-/// loses no digits. A step that is not `active` has nothing to do, and reflects nothing.
+/// Makes the elements below the diagonal zero, a column a step, by a reflection 1 - tau v v^H as in
+/// LAPACK's geqrf: `beta` comes on the diagonal. Where there is nothing to do, none is `active`.
 std::pair<Tensor, Tensor> householder(const Tensor& a) {
   const std::int64_t m = rows(a), n = columns(a), k = std::min(m, n);
   const Tensor q = identity(a.dtype(), m);

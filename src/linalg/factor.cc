@@ -48,7 +48,6 @@ Jvp triangular_jvp(const void* config, TensorSpan x, TensorSpan dx) {
   return {{y}, {bind_triangular(c, x[0], right)}};
 }
 
-/// Solves with the transpose, for a cotangent of the right side alone.
 Tensors triangular_transpose(const void* config, TensorSpan ct, TensorSpan x) {
   Triangular c = config_of<Triangular>(config);
   check(x[0].has_value(), "reverse mode: triangular_solve is not linear in its matrix");
@@ -117,9 +116,8 @@ Tensors qr_apply(const void* config, TensorSpan x) {
   return bind_qr(config_of<linalg::Qr>(config), x[0]);
 }
 
-/// Returns dq and dr of square or tall a, reduced. With p = q^H da r^-1, `inner`: q^H dq is
-/// skew-Hermitian and has the lower triangle of p, as r^-1 and dr are upper triangular (Walter and
-/// Lehmann 2010).
+/// Returns dq and dr of square or tall a, reduced (Walter and Lehmann 2010). `inner` is q^H da
+/// r^-1, `skew` the part of dq in the span of q, which has its lower triangle.
 std::pair<Tensor, Tensor> tall_qr_tangents(const Tensor& q, const Tensor& r, const Tensor& da) {
   const Tensor over = triangular(r, da, {.left = false, .lower = false});
   const Tensor inner = matmul(adjoint(q), over);

@@ -84,11 +84,9 @@ Tensors eigh_default(const void* config, TensorSpan x) {
   return {take(w, order), take(v, order, 1)};
 }
 
-namespace {
-
 /// Returns u[m,m or n], s[n], v[n,n] of a with m >= n: rotates pairs of columns until all are
 /// orthogonal, which makes a v = u s, whose columns have the singular values for lengths.
-Tensors tall_svd(const Tensor& a, bool full) {
+static Tensors tall_svd(const Tensor& a, bool full) {
   const std::int64_t m = rows(a), n = columns(a);
   using Pair = std::tuple<Tensor, Tensor>;
   const float small = static_cast<float>(epsilon(a.dtype()));
@@ -118,8 +116,6 @@ Tensors tall_svd(const Tensor& a, bool full) {
   if (full && m > n) left = concatenate({left, slice_axis(q, 1, n, m)}, 1);
   return {left, s, take(v, order, 1)};
 }
-
-}  // namespace
 
 Tensors svd_default(const void* config, TensorSpan x) {
   const auto& c = config_of<linalg::Svd>(config);

@@ -76,46 +76,47 @@ Tensor identities_like(const Tensor& a) {
 }
 Tensor inverse_of(const Tensor& a) { return solve_matrices(a, identities_like(a)); }
 
-/// Sign of the permutation times the signs of u's diagonal; the product of the magnitudes is left
-/// to the caller.
+/// Returns the sign of the permutation: -1 for an odd number of pivots that swapped two rows.
 Tensor parity(const Tensor& pivots) {
-  const Tensor own = iota(pivots.type(), pivots.rank() - 1);
-  const Tensor swaps = sum(convert(pivots != own, DType::s32), {.axes = Dims{-1}});
+  const Tensor own_row = iota(pivots.type(), pivots.rank() - 1);
+  const Tensor swaps = sum(convert(pivots != own_row, DType::s32), {.axes = Dims{-1}});
   return 1 - 2 * remainder(swaps, 2);
 }
 
 Tensor det_value(const Tensor& a) {
-  const Tensors f = bind_lu(a);
-  return prod(diagonal_of(f[0]), {.axes = Dims{-1}}) * convert(parity(f[1]), a.dtype());
+  const Tensors lu = bind_lu(a);  // and its pivots
+  return prod(diagonal_of(lu[0]), {.axes = Dims{-1}}) * convert(parity(lu[1]), a.dtype());
 }
 
-/// The matrix of cofactors, transposed: det(a) a^-1 where that exists. With a = u s v^H: det(u v^H)
-/// v diag(products of the other s) u^H.
+/// Returns the matrix of cofactors, transposed: det(a) a^-1 where that exists. With a = u s v^H:
+/// det(u v^H) v diag(products of the other s) u^H.
 Tensor adjugate(const Tensor& a) {
-  const Tensors y = bind_svd({}, a);
+  const Tensors svd = bind_svd({}, a);
+  const Tensor &u = svd[0], &s = svd[1], &vh = svd[2];
   const std::int64_t n = columns(a);
-  const Tensor s = y[1];
   const Tensor others = where(eye(DType::pred, n, n), 1.0f, expand_dims(s, -2));
   const Tensor products = convert(prod(others, {.axes = Dims{-1}}), a.dtype());
-  const Tensor phase = det_value(matmul(y[0], y[2]));
+  const Tensor phase = det_value(matmul(u, vh));
   return expand_dims(expand_dims(phase, -1), -1) *
-         matmul(adjoint(y[2]) * expand_dims(products, -2), adjoint(y[0]));
+         matmul(adjoint(vh) * expand_dims(products, -2), adjoint(u));
 }
 
+/// Returns the share of the largest singular value up to which others count as zero.
 double cutoff(const Tensor& a, double rcond) {
   if (rcond >= 0) return rcond;
   return epsilon(a.dtype()) * static_cast<double>(std::max(rows(a), columns(a)));
 }
 
 Tensor pinv_value(const Tensor& a, double rcond) {
-  const Tensors y = bind_svd({}, a);
-  if (y[1].dims().back() == 0) return swapped(a);
-  const Tensor small = y[1] <= max(y[1], {.axes = Dims{-1}, .keep_dims = true}) * rcond;
-  const Tensor inverse = where(small, 0.0f, 1.0f / where(small, 1.0f, y[1]));
-  return matmul(adjoint(y[2]) * convert(expand_dims(inverse, -2), a.dtype()), adjoint(y[0]));
+  const Tensors svd = bind_svd({}, a);
+  const Tensor &u = svd[0], &s = svd[1], &vh = svd[2];
+  if (s.dims().back() == 0) return swapped(a);
+  const Tensor small = s <= max(s, {.axes = Dims{-1}, .keep_dims = true}) * rcond;
+  const Tensor inverse = where(small, 0.0f, 1.0f / where(small, 1.0f, s));
+  return matmul(adjoint(vh) * convert(expand_dims(inverse, -2), a.dtype()), adjoint(u));
 }
 
-/// Golub and Pereyra 1973.
+/// dp = p p^H dm^H (1 - m p) + (1 - p m) dm^H p^H p - p dm p (Golub and Pereyra 1973).
 Tensor pinv_matrices(const Tensor& a, double rcond) {
   auto rule = [rcond](const std::tuple<Tensor>& x, const std::tuple<Tensor>& dx) {
     const Tensor& m = std::get<0>(x);
@@ -257,8 +258,8 @@ Tensor matrix_power(const Operand& a, std::int64_t n) {
 
 namespace {
 
-/// p(a) and q(a) of the Pade approximant of degree 13: exp(a) = (q - p)^-1 (q + p), with p odd and
-/// q even.
+/// Returns p(a) and q(a) of the Pade approximant of degree 13: exp(a) = (q - p)^-1 (q + p), with p
+/// odd and q even.
 std::pair<Tensor, Tensor> pade13(const Tensor& a) {
   constexpr double b[] = {64764752532480000.,
                           32382376266240000.,
@@ -283,9 +284,10 @@ std::pair<Tensor, Tensor> pade13(const Tensor& a) {
   return {p, q};
 }
 
+/// Halves the matrix until its norm is at most `theta`, up to which the approximant is exact, and
+/// squares the result as often. Of norms above 2^18, where most overflow, it is NaN, as in JAX.
 Tensor expm_value(const Tensor& a) {
-  constexpr int most = 16;  // squarings: matrices up to a norm of 2^18, whose exponentials overflow
-                            // unless they are special; NaN beyond, as in JAX
+  constexpr int most = 16;
   const bool wide = real_dtype(a.dtype()) == DType::f64;
   const double theta = wide ? 5.371920351148152 : 3.925724783138660;
   const Tensor norm = max(sum(abs(a), {.axes = Dims{-2}}), {.axes = Dims{-1}});
