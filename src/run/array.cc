@@ -83,10 +83,6 @@ void add_pending(const Value& value, Runs& runs) {
   add(v.run);
 }
 
-void rethrow_naming(const Error& error, const std::string& targets) {
-  throw Error(error.code(), fmt::format("{} (the program calls {})", error.what(), targets));
-}
-
 void rethrow_failure(const Runs& runs) {
   for (const std::shared_ptr<RunRecord>& run : runs) {
     const host::Outcome how = run->outcome();
@@ -106,9 +102,8 @@ void await_buffer(const DeviceValue& value) {
   if (!there) refuse_forked();  // XLA's threads are not here
   try {
     ready.await();
-  } catch (const Error& e) {
-    if (!value.targets) throw;
-    rethrow_naming(e, *value.targets);
+  } catch (const Error&) {
+    rethrow_naming(value.targets);
   }
 }
 
@@ -194,7 +189,6 @@ pjrt::Buffer send(const Type& t, const void* data, const std::shared_ptr<const v
                                  [keep] {});
 }
 
-/// Queues a copy to a lane of the same client, for which nobody waits.
 static pjrt::Buffer queued_copy(const DeviceValue& from, const Lane& lane) {
   const auto start = host::timeline::Clock::now();
   const Reading reading(from);  // until XLA knows of the copy
@@ -233,7 +227,6 @@ pjrt::Buffer seen_on(std::shared_ptr<const Value> array, const Lane& lane) {
 
 namespace {
 
-/// Returns the buffer, which lives as long as `keep`.
 pjrt::Buffer* kept_by(std::shared_ptr<const void>& keep, pjrt::Buffer buffer) {
   auto kept = std::make_shared<pjrt::Buffer>(std::move(buffer));
   pjrt::Buffer* const out = kept.get();
@@ -263,8 +256,7 @@ pjrt::Buffer* on_lane(const HostValue& host, Lane& lane, std::shared_ptr<const v
           nullptr);
       host.was_sent.store(true, std::memory_order_release);
     }
-    // By this thread, or by another one meanwhile.
-    if (pjrt::Buffer* const buffer = find_sent()) return buffer;
+    if (pjrt::Buffer* const buffer = find_sent()) return buffer;  // by whichever thread
   }
   return kept_by(keep, send(host.type, host.data.get(), host.data, lane));
 }
@@ -359,16 +351,12 @@ std::shared_ptr<const void> host_bytes(const Tensor& tensor, const char* what) {
 namespace postern {
 using namespace internal;
 
-namespace {
-
 /// Checks the type too, which may have been written down field by field.
-void check_given(const char* what, const Type& type, const void* data) {
+static void check_given(const char* what, const Type& type, const void* data) {
   check_type(type);
   if (!data && type.byte_size() != 0)
     throw_type_error(fmt::format("{}: the data of {} is null", what, to_string(type)));
 }
-
-}  // namespace
 
 Tensor::Tensor(const Type& type, const void* data, Place place) {
   PlaceScope at(place);

@@ -82,8 +82,9 @@ class Donation {
   std::vector<std::int64_t> kept_;
 };
 
-/// Rethrows an error of XLA with the FFI targets that its program calls: XLA names none.
-[[noreturn]] void rethrow_naming(const Error& error, const std::string& targets);
+/// Rethrows what is being handled; an error of XLA's with the FFI targets that its program calls,
+/// if it calls any: XLA names none.
+[[noreturn]] void rethrow_naming(const std::shared_ptr<const std::string>& targets);
 
 /// Throws TypeError when the value that is donated is given to the program once more.
 void refuse_twice(std::span<const detail::Value* const> given, std::size_t donated);

@@ -32,8 +32,8 @@ using detail::Access;
 
 namespace {
 
-/// Has captures of at most so many bytes written into the text; the memory that the options point
-/// at from then on.
+/// Has captures of at most so many bytes written into the text. Returns the memory that the options
+/// point at from then on.
 std::vector<std::shared_ptr<const void>> write_out(LoweringOptions& options, std::size_t first,
                                                    const Tensors& captures, std::size_t most) {
   std::vector<std::shared_ptr<const void>> keep;
@@ -56,7 +56,7 @@ Expanded passed(Expanded program) {
   return program;
 }
 
-/// The text, and how things lie over processes. Captures of at most so many bytes are written out.
+/// Makes the text, with captures of at most so many bytes; notes how things lie over processes.
 ProgramModule module_of(LoweringOptions& options, Expanded here, std::size_t arguments,
                         const Tensors& captures, std::size_t most) {
   options.inputs = std::move(here.inputs);
@@ -70,10 +70,19 @@ ProgramModule module_of(LoweringOptions& options, Expanded here, std::size_t arg
   return out;
 }
 
-/// Those devices' platform, else that which this thread's programs are for.
+/// Returns those devices' platform, else that which this thread's programs are for.
 const Backend& backend_for(const std::vector<int>& devices) {
   if (devices.empty()) return Runtime::get().here();
   return Runtime::get().backend_of(devices[0]);
+}
+
+/// Returns the meshes of what is in the program, then of what it is given and gives.
+std::vector<Mesh> all_meshes_of(const Expanded& here) {
+  std::vector<Mesh> meshes = meshes_of(*here.program);
+  for (const auto* list : {&here.inputs, &here.outputs})
+    for (const std::optional<Sharding>& s : *list)
+      if (s) meshes.push_back(s->mesh());
+  return meshes;
 }
 
 }  // namespace
@@ -88,10 +97,7 @@ std::shared_ptr<const ProgramModule> lower(const Lowerable& program) {
     if (const Sharding* s = run::sharding_of(program.captures[i]))
       inputs[program.arguments + i] = *s;
   Expanded here = passed({program.program, std::move(inputs), program.results_on});
-  std::vector<Mesh> meshes = meshes_of(*here.program);
-  for (const auto* list : {&here.inputs, &here.outputs})
-    for (const std::optional<Sharding>& s : *list)
-      if (s) meshes.push_back(s->mesh());
+  const std::vector<Mesh> meshes = all_meshes_of(here);
   options.devices = common_devices(meshes);
   const Backend& backend = backend_for(options.devices);
   const AtDevice there(backend.first_device);
@@ -138,13 +144,26 @@ std::shared_ptr<const ProgramModule> lower_for_file(const Lowered& lowered) {
       arguments, lowered.captures(), std::numeric_limits<std::size_t>::max()));
 }
 
-/// More than a process can address, over which some builds of XLA divide by zero.
+/// Refuses results larger than a process can address, at which some builds of XLA divide by zero.
 static void require_addressable(const ProgramModule& module) {
   constexpr std::size_t most = std::size_t{1} << 47;
   for (const Type& t : module.results)
     if (t.byte_size() >= most)
       throw Error(ErrorCode::resource_exhausted,
                   fmt::format("there is no memory for a result of type {}", to_string(t)));
+}
+
+/// Refuses a program with host functions where the plug-in cannot call them.
+static void require_calls(const ProgramModule& module, const Backend& backend) {
+  if (module.sites.empty() || backend.used.calls_back) return;
+  const SiteSpec& site = *module.sites.front();
+  PlaceScope at(site.place);
+  const char* remedy = "run it with Mode::staged";
+  if (module.partitioned()) remedy = "one over several devices cannot be cut into stages";
+  throw Error(
+      ErrorCode::unimplemented,
+      fmt::format("{}: the plug-in for {} cannot call host functions from a compiled program; {}",
+                  host::describe(site), backend.name, remedy));
 }
 
 CompiledProgram::CompiledProgram(std::shared_ptr<const ProgramModule> module, std::size_t arguments,
@@ -168,16 +187,7 @@ CompiledProgram::CompiledProgram(std::shared_ptr<const ProgramModule> module, st
   for (std::size_t i = 0; i < captures_.size() && !module_->global_inputs.empty(); ++i)
     if (const auto& over = module_->global_inputs[arguments_ + i])
       captures_[i] = part_here(captures_[i], *over);
-  if (!sites_.empty() && !backend_->used.calls_back) {
-    const SiteSpec& s = *module_->sites.front();
-    PlaceScope at(s.place);
-    const char* remedy = "run it with Mode::staged";
-    if (module_->partitioned()) remedy = "one over several devices cannot be cut into stages";
-    throw Error(
-        ErrorCode::unimplemented,
-        fmt::format("{}: the plug-in for {} cannot call host functions from a compiled program; {}",
-                    host::describe(s), backend_->name, remedy));
-  }
+  require_calls(*module_, *backend_);
   if (module_->partitioned())
     partitioned_ = load_partitioned(*module_);
   else
@@ -201,7 +211,7 @@ struct CompiledProgram::Arguments {
   Donation donation;
   StagedOperands staged;
 
-  /// `queued`: the runs being queued on the lane when this one is the only one.
+  /// `queued`: how many runs are being queued on the lane when this one is the only one.
   std::span<PJRT_Buffer* const> collect(const CompiledProgram& program,
                                         std::span<const Tensor* const> arguments, Lane& lane,
                                         int queued) {
@@ -231,10 +241,11 @@ struct CompiledProgram::Arguments {
   /// another thread that took one's memory.
   void rethrow(const CompiledProgram& program, std::span<const Tensor* const> given) const {
     rethrow_failure(pending);
-    for (std::size_t i = 0; i < program.module_->parameters.size(); ++i)
-      if (const auto input = static_cast<std::size_t>(program.module_->parameters[i]);
-          input < given.size() && !program.takes(i))
-        detail::refuse_donated(*Access::value(*given[input]));
+    for (std::size_t i = 0; i < program.module_->parameters.size(); ++i) {
+      const auto input = static_cast<std::size_t>(program.module_->parameters[i]);
+      const bool is_capture = input >= given.size();
+      if (!is_capture && !program.takes(i)) detail::refuse_donated(*Access::value(*given[input]));
+    }
   }
 };
 
@@ -269,7 +280,8 @@ const Tensor& CompiledProgram::parameter(std::size_t i,
   return captures_[input - arguments_];
 }
 
-/// A mesh of one device may name another one than the first.
+/// Returns the device that the program names, if it is not the first: a mesh of one device may.
+/// Else where the arguments are.
 Home CompiledProgram::home(std::span<const Tensor* const> arguments) const {
   Home out{0, true};
   if (module_->devices.empty() || module_->devices.front() == 0)
@@ -292,12 +304,11 @@ void CompiledProgram::refuse_twice(std::span<const Tensor* const> arguments) con
     if (takes(i)) run::refuse_twice({given.data(), given.size()}, i);
 }
 
-namespace {
-
-void wrap(const Module& module, const std::shared_ptr<const std::string>& targets,
-          const PJRT_Api* api, std::span<PJRT_Buffer* const> buffers, const Lane& lane, Home home,
-          const std::shared_ptr<RunRecord>& record, const Runs& pending, bool ready,
-          std::span<Tensor> results) {
+/// Makes tensors of a run's buffers. `record`: null if it has ended; `ready`: nobody need ask them.
+static void wrap(const Module& module, const std::shared_ptr<const std::string>& targets,
+                 const PJRT_Api* api, std::span<PJRT_Buffer* const> buffers, const Lane& lane,
+                 Home home, const std::shared_ptr<RunRecord>& record, const Runs& pending,
+                 bool ready, std::span<Tensor> results) {
   for (std::size_t i = 0; i < results.size(); ++i) {
     auto value = std::make_shared<DeviceValue>(module.results[i], pjrt::Buffer(api, buffers[i]),
                                                lane.index, home.device, record);
@@ -308,8 +319,6 @@ void wrap(const Module& module, const std::shared_ptr<const std::string>& target
     results[i] = Access::make(std::move(value));
   }
 }
-
-}  // namespace
 
 void CompiledProgram::run(std::span<const Tensor* const> arguments, std::span<Tensor> results,
                           std::shared_ptr<RunRecord> record, const RunRequest* request) const {
@@ -340,6 +349,7 @@ void CompiledProgram::run_here(std::span<const Tensor* const> arguments, std::sp
     run_calling(arguments, results, std::move(record), request);
 }
 
+/// Queues a run that calls nobody and goes on; where XLA did it at once, the results are ready.
 void CompiledProgram::run_plain(std::span<const Tensor* const> arguments,
                                 std::span<Tensor> results) const {
   Runtime& runtime = Runtime::get();
@@ -349,7 +359,7 @@ void CompiledProgram::run_plain(std::span<const Tensor* const> arguments,
   const auto [executable, named] = code_->on(lane);
   Arguments buffers;
   ResultBuffers out(results.size());
-  bool ready = false;  // so that nobody need ask the buffers
+  bool ready = false;
   try {
     const bool timed = host::timeline::on();
     const auto start = timed ? host::timeline::Clock::now() : host::timeline::Clock::time_point();
@@ -365,10 +375,9 @@ void CompiledProgram::run_plain(std::span<const Tensor* const> arguments,
       follow(complete, InterpretedRun::current() ? Kind::stage : Kind::execute,
              host::timeline::module_name(module_->text), home.device, start, buffers.views());
     ready = ready && !complete.error();
-  } catch (const Error& e) {
+  } catch (const Error&) {
     buffers.rethrow(*this, arguments);
-    if (targets_) rethrow_naming(e, *targets_);
-    throw;
+    rethrow_naming(targets_);
   }
   wrap(*module_, targets_, executable.api(), out.span(), lane, home, nullptr, buffers.pending,
        ready, results);
@@ -436,12 +445,7 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
       buffers.donation.stands();
       record->rethrow();
     }
-    try {
-      throw;
-    } catch (const Error& e) {
-      if (!targets_) throw;
-      rethrow_naming(e, *targets_);
-    }
+    rethrow_naming(targets_);
   }
   record->views = buffers.views();
   if (deadline && complete.is_ready() && !record->has_calls_under_way()) deadline.reset();

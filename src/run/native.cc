@@ -81,9 +81,8 @@ void run::CompiledProgram::run_in_place(std::span<const void* const> arguments,
     }
     for (std::size_t i = 0; i < results.size(); ++i)
       copy_out(out.take(i), module_->results[i], results[i]);
-  } catch (const Error& e) {
-    if (targets_) rethrow_naming(e, *targets_);
-    throw;
+  } catch (const Error&) {
+    rethrow_naming(targets_);
   }
 }
 
@@ -102,15 +101,11 @@ NativeProgram::~NativeProgram() {
   for (const auto& idle : idle_) delete idle.load();
 }
 
-namespace {
-
-std::size_t first_slot(std::size_t count) {
+static std::size_t first_slot(std::size_t count) {
   static thread_local const std::size_t number =
       std::hash<std::thread::id>()(std::this_thread::get_id());
   return number % count;
 }
-
-}  // namespace
 
 std::unique_ptr<NativeProgram::Arguments> NativeProgram::take() const {
   const std::size_t first = first_slot(kept);
@@ -130,7 +125,7 @@ void NativeProgram::give_back(std::unique_ptr<Arguments> arguments) const {
   }
 }
 
-/// One that calls back: its functions, limits and failures are those of any run.
+/// Runs one that calls back: its functions, limits and failures are those of any run.
 void NativeProgram::run_by_tensors(const void* const* in, void* const* out) const {
   Tensors arguments, results(outputs.size());
   std::vector<const Tensor*> given;
@@ -144,17 +139,13 @@ void NativeProgram::run_by_tensors(const void* const* in, void* const* out) cons
   }
 }
 
-namespace {
-
-void require(std::span<const void* const> memory, const std::vector<Type>& types,
-             const char* what) {
+static void require(std::span<const void* const> memory, const std::vector<Type>& types,
+                    const char* what) {
   for (std::size_t i = 0; i < memory.size(); ++i)
     if (!memory[i] && types[i].size() > 0) [[unlikely]]
       throw_type_error(
           fmt::format("native: {} {}, a {}, points nowhere", what, i, to_string(types[i])));
 }
-
-}  // namespace
 
 void NativeProgram::run(const void* const* in, void* const* out) const {
   require({in, inputs.size()}, inputs, "argument");

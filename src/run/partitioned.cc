@@ -24,8 +24,8 @@ using detail::Access;
 
 namespace {
 
-/// The spec that lays an array out on the mesh as XLA did, if there is one: tries the mesh axes for
-/// each axis of the array in turn.
+/// Finds a spec that lays an array out on the mesh as XLA did. Tries all: each mesh axis in turn
+/// cuts none of the array's axes, or one, behind or before the mesh axes that do so already.
 std::optional<P> spec_like(const pjrt::OutputSharding& wanted, const Mesh& mesh, const Type& type,
                            const std::vector<int>& devices) {
   if (wanted.kind == pjrt::OutputSharding::Kind::replicated) return P();
@@ -34,28 +34,27 @@ std::optional<P> spec_like(const pjrt::OutputSharding& wanted, const Mesh& mesh,
   const auto rank = static_cast<std::size_t>(type.rank());
   std::vector<std::vector<std::string>> parts(rank);
   std::optional<P> found;
-  // Every mesh axis goes to one array axis, or to none.
-  std::function<void(std::size_t)> place = [&](std::size_t axis) {
+  std::function<void(std::size_t)> place = [&](std::size_t mesh_axis) {
     if (found) return;
-    if (axis == mesh.axes().size()) {
+    if (mesh_axis == mesh.axes().size()) {
       const P spec(parts);
       if (hlo_text({mesh, spec}, type.rank(), devices) == text) found = spec;
       return;
     }
-    place(axis + 1);
+    place(mesh_axis + 1);
     for (std::vector<std::string>& names : parts)
-      for (const bool first : {false, true}) {
-        if (first && names.empty()) continue;
-        names.insert(first ? names.begin() : names.end(), mesh.axes()[axis].name);
-        place(axis + 1);
-        names.erase(first ? names.begin() : names.end() - 1);
+      for (const bool before : {false, true}) {
+        if (before && names.empty()) continue;
+        names.insert(before ? names.begin() : names.end(), mesh.axes()[mesh_axis].name);
+        place(mesh_axis + 1);
+        names.erase(before ? names.begin() : names.end() - 1);
       }
   };
   place(0);
   return found;
 }
 
-/// The same on a mesh of its own, for what no spec on the program's says.
+/// Returns the same on a mesh of its own, for what no spec on the program's says.
 Sharding sharding_like(const pjrt::OutputSharding& wanted, const Module& module) {
   std::vector<MeshAxis> axes;
   std::vector<std::vector<std::string>> parts;
@@ -81,7 +80,7 @@ LaneGroup lanes_of(const Module& module) {
   return group;
 }
 
-/// By result.
+/// Returns of which results XLA chooses the sharding.
 std::vector<bool> left_to_xla(const Module& module) {
   std::vector<bool> out;
   for (const auto& sharding : module.result_shardings) out.push_back(!sharding);
@@ -180,14 +179,12 @@ const pjrt::Executable& PartitionedCode::on(const LaneGroup& group) {
   return code;
 }
 
-namespace {
-
-/// A run's results of the buffers that it made, by device of the program, then by result. `record`:
-/// null if it has ended.
-void wrap_parts(const Module& module, const std::vector<Sharding>& shardings,
-                const std::vector<Lane*>& lanes, std::vector<pjrt::Buffer> buffers,
-                const std::shared_ptr<RunRecord>& record, const Runs& pending,
-                std::span<Tensor> results) {
+/// Puts a run's results together of the buffers that it made, which are by device of the program,
+/// then by result. `record`: null if it has ended.
+static void wrap_parts(const Module& module, const std::vector<Sharding>& shardings,
+                       const std::vector<Lane*>& lanes, std::vector<pjrt::Buffer> buffers,
+                       const std::shared_ptr<RunRecord>& record, const Runs& pending,
+                       std::span<Tensor> results) {
   for (std::size_t r = 0; r < results.size(); ++r) {
     const Sharding& sharding = shardings[r];
     const Type part = sharding.part_type(module.results[r]);
@@ -206,8 +203,6 @@ void wrap_parts(const Module& module, const std::vector<Sharding>& shardings,
     results[r] = Access::make(std::move(value));
   }
 }
-
-}  // namespace
 
 // Runs the program on a lane of each of its devices; `record` is the run's if `start` began it,
 // else null.
@@ -238,12 +233,9 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
   LaneGroup group = runtime.take(module.devices, !sites_.empty());
   std::ranges::copy(group.lanes, lanes.begin());
   for (Lane* lane : lanes) lane->started.store(record != nullptr);
-  // Parts are kept by position in a mesh, buffers by number in the program.
-  auto lanes_of = [&](const Mesh& mesh) {
-    std::vector<Lane*> there;
-    for (std::int64_t i = 0; i < mesh.size(); ++i)
-      there.push_back(lanes[static_cast<std::size_t>(partition_of(mesh, i, module.devices))]);
-    return there;
+  // Parts are kept by position in a mesh, lanes and buffers by the program's devices.
+  const auto device_at = [&](const Mesh& mesh, std::size_t position) {
+    return size_of(partition_of(mesh, static_cast<std::int64_t>(position), module.devices));
   };
   const pjrt::Executable* executable = nullptr;
   std::optional<host::Deadline> deadline;
@@ -257,16 +249,19 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
       check(t.has_value() && !t.is_traced(),
             "an argument is empty, traced or abstract: a program needs values");
       const Sharding sharding = module.parameter_shardings[i].value_or(Sharding(module.mesh, P()));
-      keep.push_back(spread(t, sharding, lanes_of(sharding.mesh())));
+      const Mesh& mesh = sharding.mesh();
+      std::vector<Lane*> mesh_lanes;
+      for (std::size_t position = 0; position < size_of(mesh.size()); ++position)
+        mesh_lanes.push_back(lanes[device_at(mesh, position)]);
+      keep.push_back(spread(t, sharding, mesh_lanes));
+      const auto& parts = keep.back()->parts;
       add_pending(*Access::value(t), pending);
       if (takes(i)) {
         donation.take(Access::pointer(t), i, true);
-        for (const auto& part : keep.back()->parts) donation.take(part, i, true);
+        for (const auto& part : parts) donation.take(part, i, true);
       }
-      for (std::int64_t position = 0; position < sharding.mesh().size(); ++position)
-        in[static_cast<std::size_t>(partition_of(sharding.mesh(), position, module.devices)) *
-               parameters +
-           i] = keep.back()->parts[static_cast<std::size_t>(position)]->buffer.handle();
+      for (std::size_t position = 0; position < parts.size(); ++position)
+        in[device_at(mesh, position) * parameters + i] = parts[position]->buffer.handle();
     }
     if (!record) record = std::make_shared<RunRecord>(*backend_);
     if (request) request->give(*record, deadline);

@@ -1,10 +1,11 @@
-// The FFI targets that a program calls beside our own.
+// The FFI targets that a program calls beside our own, and errors that name them.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <string_view>
 
+#include "run/array.h"
 #include "run/compiled.h"
 
 namespace postern::internal::run {
@@ -25,6 +26,15 @@ std::shared_ptr<const std::string> targets_of(std::string_view text) {
   if (names.size() != 1) what += 's';
   return std::make_shared<const std::string>(
       fmt::format("{} '{}'", what, fmt::join(names, "', '")));
+}
+
+void rethrow_naming(const std::shared_ptr<const std::string>& targets) {
+  try {
+    throw;
+  } catch (const Error& e) {
+    if (!targets) throw;
+    throw Error(e.code(), fmt::format("{} (the program calls {})", e.what(), *targets));
+  }
 }
 
 }  // namespace postern::internal::run
