@@ -40,7 +40,7 @@ void check_platforms(const std::vector<std::string>& list, const char* what) {
   }
 }
 
-/// "cuda,cpu" as a list.
+/// Splits "cuda,cpu" at the commas.
 std::vector<std::string> listed(std::string_view text) {
   std::vector<std::string> out;
   for (std::size_t at = 0; at <= text.size();) {
@@ -78,6 +78,7 @@ int environment_number(const char* name, int otherwise) {
 
 }  // namespace
 
+// What the user configured comes before what the environment says, and that before defaults.
 Config run::settled_config() {
   std::scoped_lock lock(config_guard);
   Config c = wanted;
@@ -137,17 +138,12 @@ namespace postern::internal::run {
 
 namespace {
 
-/// A plug-in that cannot be loaded: most often the machine lacks what it is for.
-const pjrt::Plugin& load_plugin(const platforms::Platform& platform, const std::string& path) {
-  platform.require_machine();
-  return pjrt::Plugin::load(path);
-}
-
 std::unique_ptr<Backend> open_one(const Config& config, const AskedPlatform& entry, bool first) {
   const platforms::Platform& asked = platforms::asked_for(entry.name, asks, entry.plugin, first);
   std::string path = entry.plugin;
   if (path.empty()) path = platforms::plugin_path(asked, first);
-  const pjrt::Plugin& plugin = load_plugin(asked, path);
+  asked.require_machine();  // what a plug-in that cannot be loaded most often lacks
+  const pjrt::Plugin& plugin = pjrt::Plugin::load(path);
   if (config.processes && first) platforms::join_nodes(asked);
   auto [platform, client] = platforms::open(asked, plugin, config.cpu_devices);
   auto out = std::make_unique<Backend>();
@@ -164,8 +160,8 @@ std::unique_ptr<Backend> open_one(const Config& config, const AskedPlatform& ent
   return out;
 }
 
-/// So that its programs find their runs. A plug-in's types and handlers are its own, and stay where
-/// another one cannot be used and the user asks anew.
+/// Registers the type of run and the handlers with the plug-in, so that its programs find their
+/// runs: the type once, since a plug-in stays where another cannot be used and the user asks anew.
 void let_call(Backend& backend) {
   struct Known {
     const pjrt::Plugin* plugin;

@@ -32,8 +32,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// The shortest of some runs, which is the one that nothing else was in the way of. `ready` makes
-/// what each is given.
+/// Returns the time of the shortest of some runs, which nothing else was in the way of; one more
+/// goes before, to warm up. `ready` makes what each is given.
 template <class Ready, class F>
 double seconds(int runs, const Ready& ready, const F& f) {
   double best = std::numeric_limits<double>::max();
@@ -47,6 +47,7 @@ double seconds(int runs, const Ready& ready, const F& f) {
   return best;
 }
 
+/// Returns an amount a second, less the launch, but at least a tenth of the time.
 double rate(double amount, double taken, double launch) {
   return amount / std::max(taken - launch, taken / 10);
 }
@@ -87,8 +88,8 @@ Costs measured(const Backend& backend) {
   return c;
 }
 
-/// Of POSTERN_COSTS; none: they are to be measured.
-std::optional<Costs> said() {
+/// Reads POSTERN_COSTS; none: they are to be measured.
+std::optional<Costs> costs_of_environment() {
   const char* const text = std::getenv("POSTERN_COSTS");
   if (!text || !*text) return std::nullopt;
   std::istringstream in(text);
@@ -128,7 +129,7 @@ const Costs& costs_of(const Backend& backend) {
     kept = &(*all)[backend.number];
   }
   kept->once([&] {
-    const std::optional<Costs> costs = said();
+    const std::optional<Costs> costs = costs_of_environment();
     kept->costs = costs ? *costs : measured(backend);
   });
   return kept->costs;
@@ -145,7 +146,7 @@ double seconds_of(const Program& program, const Equation& e, const Costs& costs)
     for (const ProgramPtr& p : programs_of(*e.params)) most = std::max(most, of(p));
     return most;
   }
-  // Of others the program is what it does to an element.
+  // Other primitives' programs are what they do to an element.
   if (e.primitive->loops() || e.primitive->transparent || e.primitive->may_call ||
       (e.primitive->calls && !e.primitive->site)) {
     double all = 0;

@@ -28,7 +28,7 @@ std::string header_of(std::string_view key, std::string_view payload) {
   return fmt::format("{}\n{}\n{}\n{}\n", format_version, key, payload.size(), digest(payload));
 }
 
-/// What the entry holds.
+/// Reads the entry; none where there is none, or what is there is no file.
 std::optional<std::string> read_entry(const std::filesystem::path& path) {
   try {
     return host::read_file("cache", path.string());
@@ -43,10 +43,11 @@ std::optional<pjrt::Executable> load(const pjrt::Client& client, const std::file
                                      const std::string& key, const pjrt::CompileOptions* others) {
   const std::optional<std::string> file = read_entry(path);
   if (!file) return {};
-  std::size_t lines = 0, at = 0;
-  while (lines < 4 && at < file->size()) lines += (*file)[at++] == '\n';
-  const std::string_view payload = std::string_view(*file).substr(at);
-  if (file->substr(0, at) != header_of(key, payload)) {
+  std::size_t header_lines = 0, header_size = 0;
+  while (header_lines < 4 && header_size < file->size())
+    if ((*file)[header_size++] == '\n') ++header_lines;
+  const std::string_view payload = std::string_view(*file).substr(header_size);
+  if (file->substr(0, header_size) != header_of(key, payload)) {
     log(LogLevel::warning,
         "cache file {} is damaged or of another version; the program is compiled anew",
         path.string());
@@ -72,8 +73,8 @@ void save(const std::filesystem::path& path, const std::string& key, const std::
   file.finish();
 }
 
-/// What code depends on besides: the flags that the user gives XLA, itself or in a file that they
-/// name, and the instructions that this machine has.
+/// Returns what code depends on besides: the flags that the user gives XLA, itself or in a file
+/// that they name, and the instructions that this machine has.
 std::string surroundings() {
   std::string out, line;
   if (const char* flags = std::getenv("XLA_FLAGS"))
@@ -84,7 +85,7 @@ std::string surroundings() {
   return out + '\0' + line;
 }
 
-/// Says in `options` whether the program was tuned.
+/// Compiles, and says in `options` whether the program was tuned.
 pjrt::Executable compile_now(const Backend& backend, const pjrt::Client& client,
                              const std::string& text, pjrt::CompileOptions& options) {
   const Tuning tuning(Runtime::get(), backend.platform());

@@ -25,13 +25,13 @@ namespace {
 
 using run::CompiledProgram;
 
-/// What tells one-equation programs apart.
+/// Returns what tells one-equation programs apart.
 std::string key_of(const Primitive& primitive, const ParamsPtr& params, TensorSpan operands) {
   std::string key;
   const Primitive* identity = &primitive;
   key.append(reinterpret_cast<const char*>(&identity), sizeof identity);
   if (params) append_key(key, *params);
-  // What holds programs may hold blocks, which become what the overrides say.
+  // Programs inside may hold blocks, which become what the overrides say.
   if (params && !programs_of(*params).empty()) key += fmt::format("#{}", blocks::generation());
   for (const Tensor& t : operands) {
     key += '|' + to_string(t.type());
@@ -66,16 +66,12 @@ std::shared_ptr<const CompiledProgram> compile(const Primitive& primitive, const
     ++e.results;
   }
   p.equations.push_back(std::move(e));
-  std::vector<std::optional<Sharding>> on;
-  for (const Tensor& t : operands) on.push_back(postern::sharding_of(t));
-  auto module = run::lower({std::string(host::timeline::operation_prefix) + primitive.name,
-                            std::make_shared<const Program>(std::move(p)),
-                            operands.size(),
-                            {},
-                            {},
-                            std::move(on),
-                            {}});
-  return std::make_shared<const CompiledProgram>(std::move(module), operands.size(), Tensors());
+  run::Lowerable lowerable;
+  lowerable.name = std::string(host::timeline::operation_prefix) + primitive.name;
+  lowerable.program = std::make_shared<const Program>(std::move(p));
+  lowerable.arguments = operands.size();
+  for (const Tensor& t : operands) lowerable.arguments_on.push_back(postern::sharding_of(t));
+  return std::make_shared<const CompiledProgram>(run::lower(lowerable), operands.size(), Tensors());
 }
 
 /// What is known of one kind of operation.
@@ -86,12 +82,13 @@ struct Known {
   std::shared_ptr<const CompiledProgram> program;
 };
 
-/// So many elements the host makes without asking whether the operation is compiled; and so many of
-/// one kind until it is. Those take less than compiling does, and so long it waits for operands.
+// The host makes `few` elements without asking whether the operation is compiled, and until it has
+// made `most_on_host` of one kind: to compile takes longer than these and the wait for operands.
 constexpr std::int64_t few = 4096, most_on_host = 1 << 22;
 constexpr auto longest_wait = std::chrono::milliseconds(20);
 
-/// The elements in memory, if that is the host's, and nobody is making or taking them; else null.
+/// Returns the elements, if they are in the host's memory and nobody takes them; else null. Waits
+/// for XLA to make them, but not for a run that calls: nobody knows when that ends.
 const void* settled_bytes(const Tensor& tensor, std::shared_ptr<const void>& keep,
                           std::chrono::milliseconds patience) {
   const detail::Value& value = *detail::Access::value(tensor);
@@ -101,7 +98,6 @@ const void* settled_bytes(const Tensor& tensor, std::shared_ptr<const void>& kee
   if (value.kind != detail::Value::Kind::device) return nullptr;
   const auto& array = static_cast<const run::DeviceValue&>(value);
   if (array.placed || array.device != 0 || !array.buffer.is_on_cpu()) return nullptr;
-  // Of a run that calls, nobody knows when it ends, and a failure is of whoever reads the result.
   if (!array.ready.load(std::memory_order_acquire)) {
     if (array.run || !array.after.empty() || array.targets) return nullptr;
     pjrt::Event ready = array.buffer.ready();
@@ -110,7 +106,7 @@ const void* settled_bytes(const Tensor& tensor, std::shared_ptr<const void>& kee
   return run::host_view(tensor, keep);
 }
 
-/// One operation as the host makes it, which takes less than to compile it.
+/// One operation as the host makes it, by the primitive's rule `on_host`.
 class OnHost {
  public:
   OnHost(const Primitive& primitive, const ParamsPtr& params, TensorSpan operands)
@@ -157,13 +153,33 @@ class OnHost {
   std::int64_t elements_ = 0;
 };
 
+/// Has the host make the results while few of this kind have been made, else runs it compiled.
+Tensors results_of_kind(const Primitive& primitive, const ParamsPtr& params, TensorSpan operands,
+                        const OnHost& on_host, std::span<const Tensor* const> arguments) {
+  constexpr std::size_t kinds_kept = 4096;
+  static auto* const cache = new Cache<Known>(kinds_kept);
+  const auto known =
+      cache->find(key_of(primitive, params, operands), [] { return std::make_shared<Known>(); });
+  const std::int64_t elements = on_host.elements();
+  if (!known->is_compiled.load() && known->elements.fetch_add(elements) + elements <= most_on_host)
+    if (Tensors results = on_host.make(longest_wait); !results.empty()) return results;
+  known->once([&] { known->program = compile(primitive, params, operands); });
+  known->is_compiled = true;
+  Tensors results(known->program->result_count());
+  run::InterpretedRun* const interpreted = run::InterpretedRun::current();
+  if (interpreted && known->program->calls())
+    interpreted->run_part(*known->program, arguments, results);
+  else
+    known->program->run(arguments, results);
+  return results;
+}
+
 }  // namespace
 
 Tensors run::evaluate_equation(const Primitive& primitive, const ParamsPtr& params,
                                TensorSpan operands) {
   refuse_forked();
-  run::InterpretedRun* const interpreted = run::InterpretedRun::current();
-  if (interpreted) interpreted->check_going();
+  if (auto* const interpreted = run::InterpretedRun::current()) interpreted->check_going();
   if (primitive.site) return run::invoke_now(primitive, params, operands);
   std::vector<const Tensor*> arguments;
   for (const Tensor& t : operands) arguments.push_back(&t);
@@ -173,28 +189,9 @@ Tensors run::evaluate_equation(const Primitive& primitive, const ParamsPtr& para
     if (const ProgramPtr body = programs_of(*params)[0]; has_site(*body))
       return internal::apply(*body, operands);
   const OnHost on_host(primitive, params, operands);
-  const bool is_small = on_host.elements() <= few;
   Tensors results;
-  if (is_small) results = on_host.make(std::chrono::milliseconds(0));
-  if (results.empty()) {
-    constexpr std::size_t kinds_kept = 4096;
-    static auto* const cache = new Cache<Known>(kinds_kept);
-    const auto known =
-        cache->find(key_of(primitive, params, operands), [] { return std::make_shared<Known>(); });
-    const std::int64_t elements = on_host.elements();
-    if (!known->is_compiled.load() &&
-        known->elements.fetch_add(elements) + elements <= most_on_host)
-      results = on_host.make(longest_wait);
-    if (results.empty()) {
-      known->once([&] { known->program = compile(primitive, params, operands); });
-      known->is_compiled = true;
-      results.resize(known->program->result_count());
-      if (interpreted && known->program->calls())
-        interpreted->run_part(*known->program, arguments, results);
-      else
-        known->program->run(arguments, results);
-    }
-  }
+  if (on_host.elements() <= few) results = on_host.make(std::chrono::milliseconds(0));
+  if (results.empty()) results = results_of_kind(primitive, params, operands, on_host, arguments);
   run::keep_stores(arguments, results);
   return results;
 }

@@ -36,8 +36,8 @@ struct Pending {
   std::size_t count() const { return runs + firings + writes; }
 };
 
-/// Runs first: what they tap is in the queues when they have ended, and what listeners write has
-/// begun when the queues are empty.
+/// Waits for runs first: what they tap is in the queues when they have ended, and what listeners
+/// write has begun when the queues are empty.
 Pending wait_for_all_but(const std::vector<host::RunName>& but,
                          std::optional<std::chrono::nanoseconds> limit) {
   const host::timeline::Span span(host::timeline::Kind::wait, "barrier");
@@ -72,7 +72,7 @@ Pending wait_for_all(std::optional<std::chrono::nanoseconds> limit) {
 void settle() {
   if (given_up || forked()) return;
   try {
-    // exit() inside a host function: what called it can't end, all others can.
+    // Inside a host function exit() does not wait for what called it, which cannot end.
     const Pending left = wait_for_all_but(host::surrounding_runs(), exit_limit);
     given_up = left.count() > 0;
     runs_left = left.runs > 0;

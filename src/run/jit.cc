@@ -10,6 +10,7 @@
 #include <postern/shard.h>
 
 #include <ostream>
+#include <ranges>
 
 #include "block/overrides.h"
 #include "core/enum.h"
@@ -64,7 +65,7 @@ class JitCore {
   }
 
  private:
-  /// For leaf `i`: "argument 1.w".
+  /// Returns the path of leaf `i`: "argument 1.w".
   static std::string path_of(const Tracer& tracer, std::size_t i) {
     std::vector<std::string> paths;
     Outputs out;
@@ -73,6 +74,7 @@ class JitCore {
     return paths[i];
   }
 
+  /// Makes the entry for such arguments: their types, structure and shardings, which are donated.
   std::shared_ptr<Entry> make(const Key& key, const Tracer& tracer) const {
     PlaceScope here(options->place);
     auto e = std::make_shared<Entry>(options);
@@ -95,25 +97,25 @@ class JitCore {
                             [](const Tensor* t) { return run::sharding_of(*t) != nullptr; }))
       for (const Tensor* t : leaves) e->shardings.push_back(postern::sharding_of(*t));
     e->arguments_on = e->shardings;
+    const auto ends = key.argument_ends();
+    const auto leaves_of = [&](std::size_t argument) {
+      return std::views::iota(argument == 0 ? 0 : ends[argument - 1], ends[argument]);
+    };
     const auto& in_shardings = options->in_shardings;
     if (!in_shardings.empty()) {
-      const auto ends = key.argument_ends();
       check(in_shardings.size() == ends.size(),
             "jit: in_shardings has {} entries, the function has {} arguments", in_shardings.size(),
             ends.size());
       e->arguments_on.resize(leaves.size());
-      for (std::size_t a = 0, leaf = 0; a < ends.size(); ++a)
-        for (; leaf < ends[a]; ++leaf) e->arguments_on[leaf] = in_shardings[a];
+      for (std::size_t argument = 0; argument < ends.size(); ++argument)
+        for (const std::size_t leaf : leaves_of(argument))
+          e->arguments_on[leaf] = in_shardings[argument];
     }
     for (const int argument : options->donate) {
-      const auto ends = key.argument_ends();
-      const auto at = static_cast<std::size_t>(argument);
-      check(argument >= 0 && at < ends.size(), "jit: donate names argument {}, the function has {}",
-            argument, ends.size());
+      check(argument >= 0 && size_of(argument) < ends.size(),
+            "jit: donate names argument {}, the function has {}", argument, ends.size());
       e->donated.resize(e->types.size(), false);
-      std::size_t i = 0;
-      if (at > 0) i = ends[at - 1];
-      for (; i < ends[at]; ++i) e->donated[i] = true;
+      for (const std::size_t leaf : leaves_of(size_of(argument))) e->donated[leaf] = true;
     }
     return e;
   }
@@ -124,7 +126,7 @@ class JitCore {
   run::Misses misses_;
 };
 
-/// In errors about a mode that was asked for.
+/// Returns the mode's word for errors about one that was asked for.
 static const char* word_of(Mode mode) {
   if (mode == Mode::compiled) return "compiled";
   if (mode == Mode::staged) return "staged";
@@ -269,16 +271,16 @@ Mode chosen_mode(Entry& e) {
   const bool calls = run::calls_devices(*e.program);
   if (!calls && !has_site(*e.program)) return Mode::compiled;
   if (!run::Runtime::get().backend_of(e.device).used.calls_back) return Mode::staged;
-  const bool on_one = e.shardings.empty() && e.arguments_on.empty() && o.out_shardings.empty() &&
-                      meshes_of(*e.program).empty() &&
-                      std::ranges::none_of(e.captures, [](const Tensor& t) {
-                        return run::sharding_of(t) != nullptr;
-                      });
-  if (!calls || !on_one) return Mode::compiled;
+  const bool captures_sharded = std::ranges::any_of(
+      e.captures, [](const Tensor& t) { return run::sharding_of(t) != nullptr; });
+  const bool on_one_device = e.shardings.empty() && e.arguments_on.empty() &&
+                             o.out_shardings.empty() && meshes_of(*e.program).empty() &&
+                             !captures_sharded;
+  if (!calls || !on_one_device) return Mode::compiled;
   run::StageChoices choices = run::choose_stages(*e.program, e.home);
-  const bool cut = choices.any_stage();
+  const bool any_stage = choices.any_stage();
   e.staged.choose(std::move(choices));
-  return cut ? Mode::staged : Mode::compiled;
+  return any_stage ? Mode::staged : Mode::compiled;
 }
 
 Mode mode_of(Entry& e) {
@@ -355,7 +357,7 @@ Tensors arguments_of(const Key& key) {
   return out;
 }
 
-/// What operations are given and make is between them on the program's device.
+/// Evaluates the program from the host; between operations values stay on the program's device.
 Tensors interpret(const Entry& e, run::InterpretedRun& run, const Tensors& arguments) {
   Tensors inputs = arguments;
   append(inputs, e.captures);
@@ -440,14 +442,8 @@ std::vector<StageInfo> stages(const Entry& entry) {
     reason = "one program; its host functions are called from inside of it";
   std::vector<Type> inputs(e.types);
   for (const Tensor& t : e.captures) inputs.push_back(t.type());
-  return {{"xla",
-           "",
-           {},
-           static_cast<int>(p.equations.size()),
-           inputs,
-           p.output_types(),
-           -1,
-           std::move(reason)}};
+  const auto equations = static_cast<int>(p.equations.size());
+  return {{"xla", "", Place{}, equations, inputs, p.output_types(), -1, std::move(reason)}};
 }
 TracedProgram traced(const Entry& e) { return TracedProgram(e.program); }
 

@@ -38,7 +38,7 @@ struct Libraries {
   std::vector<LibraryInfo> loaded;
   std::map<std::string, Once> loading;  // by path
 };
-/// The handlers that this thread adds go there, while it loads a library.
+/// Where the names of handlers go that this thread adds while it loads a library; null: nowhere.
 constinit thread_local std::vector<std::string>* recorded = nullptr;
 
 Libraries& libraries() {
@@ -174,7 +174,7 @@ void run::require_handler(const std::string& name, const Platform& platform) {
   found->second.asked_for = true;
   const Handler handler = found->second;
   if (handler.known_to_xla) return;
-  lock.unlock();  // two threads may say it twice
+  lock.unlock();  // two threads may tell XLA twice
   const run::Backend& here = run::Runtime::get().here();
   for (const auto& backend : run::Runtime::get().backends())
     if (backend.get() == &here || (backend->used.calls_back && &backend->platform() == &platform))
@@ -188,7 +188,7 @@ void run::require_handler(const std::string& name, const Platform& platform) {
 
 namespace {
 
-/// A library that was not linked with Postern finds it all the same, also where Postern came with
+/// Shows Postern's symbols to a library that was not linked with it, also where Postern came with
 /// another one, as with Python's module.
 void show_own_symbols() {
   Dl_info own{};
@@ -196,7 +196,8 @@ void show_own_symbols() {
     static_cast<void>(dlopen(own.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL));
 }
 
-/// What it adds is its own: other threads may load others.
+/// Opens and loads the library. What this thread adds meanwhile is the library's own: other threads
+/// may load others.
 LibraryInfo load_now(const std::string& path, const std::string& canonical) {
   show_own_symbols();
   const bool exists = std::filesystem::exists(path);

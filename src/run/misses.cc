@@ -14,17 +14,18 @@ namespace {
 constexpr int programs_before_warning = 8;
 constexpr std::size_t large_capture = 1 << 20;
 
-/// The structure's text for each argument. Strings in it have their length before them.
+/// Parts the structure's text at the ';' behind each argument. Strings have their length: "3:a;b".
 std::vector<std::string_view> by_argument(std::string_view structure) {
   std::vector<std::string_view> out;
   std::size_t first = 0;
   for (std::size_t at = 0; at < structure.size();) {
-    std::size_t length = 0, end = at;
+    std::size_t number = 0, end = at;
     for (; end < structure.size() && structure[end] >= '0' && structure[end] <= '9'; ++end)
-      length = 10 * length + static_cast<std::size_t>(structure[end] - '0');
-    if (end > at && end < structure.size() && structure[end] == ':') {
-      at = end + 1 + length;
-    } else if (end > at) {
+      number = 10 * number + static_cast<std::size_t>(structure[end] - '0');
+    const bool is_number = end > at;
+    if (is_number && end < structure.size() && structure[end] == ':') {
+      at = end + 1 + number;
+    } else if (is_number) {
       at = end;
     } else if (structure[at++] == ';') {
       out.push_back(structure.substr(first, at - 1 - first));

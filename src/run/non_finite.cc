@@ -56,7 +56,8 @@ ValueId add(Program& program, const Primitive& primitive, ParamsPtr params,
   return result;
 }
 
-/// What a collective makes of x - x instead of x: nan where any device's operand is not finite.
+/// Adds what a collective makes of x - x instead of x: nan where any device's operand is not
+/// finite.
 ValueId add_operand_of_all(Program& program, const Equation& e) {
   const ValueId x = e.operands[0];
   const Type type = program.type(x);

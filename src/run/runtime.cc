@@ -120,7 +120,6 @@ Lane* Runtime::try_take(Lane& lane) {
   return &lane;
 }
 
-/// Takes all of these lanes, or none.
 bool Runtime::try_take(const std::vector<Lane*>& lanes, Lane::Holder holder) {
   for (std::size_t i = 0; i < lanes.size(); ++i) {
     if (try_take(*lanes[i])) continue;
@@ -131,14 +130,12 @@ bool Runtime::try_take(const std::vector<Lane*>& lanes, Lane::Holder holder) {
   return true;
 }
 
-namespace {
-
-const char* what_is_refused(bool nested) {
+static const char* what_is_refused(bool nested) {
   if (nested) return "a host function runs";
   return "there is no room for";
 }
 
-[[noreturn]] void refuse(const std::string& why) {
+[[noreturn]] static void refuse(const std::string& why) {
   const host::Nesting* nested = host::nesting();
   Site site;
   int device = 0;
@@ -146,8 +143,6 @@ const char* what_is_refused(bool nested) {
   if (nested && nested->site) site = {nested->site->spec->name, nested->site->spec->place};
   throw CallbackError(ErrorCode::reentry, why, site, device, nullptr);
 }
-
-}  // namespace
 
 void Runtime::check_depth() const {
   const host::Nesting* nested = host::nesting();

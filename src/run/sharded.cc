@@ -49,9 +49,8 @@ std::shared_ptr<DeviceValue> sent_to(const Lane& lane, const Type& type,
 
 }  // namespace
 
-// Copies block by block: a block is what lies together in both. It spans the last axes, up to and
-// with the last one that is cut; the blocks are counted through the axes before, in row-major
-// order.
+// Copies block by block: a block is what lies together in both, of the last axes up to and with the
+// last one that is cut. The blocks are counted through the axes before, in row-major order.
 void copy_part(const Dims& whole, const std::vector<IndexRange>& range, std::size_t width,
                std::byte* in_whole, std::byte* part, bool to_part) {
   const auto extent = [&](std::size_t axis) { return range[axis].end - range[axis].begin; };
@@ -139,7 +138,6 @@ std::shared_ptr<const void> copied_part(const void* whole, const Type& type,
   return part;
 }
 
-/// Returns whether the parts of an array that lies as `one` says are those of `other`.
 static bool has_same_parts(const Sharding& one, const Sharding& other) {
   if (one == other) return true;
   return one.is_replicated() && other.is_replicated() &&
@@ -187,10 +185,8 @@ std::shared_ptr<const ShardedValue> spread_here(const Tensor& tensor, const Shar
   return spread(tensor, sharding, lanes);
 }
 
-namespace {
-
 /// Returns the type of an array whose parts are of this one. Throws where it would be too large.
-Type whole_of(const Type& part, const Sharding& sharding) {
+static Type whole_of(const Type& part, const Sharding& sharding) {
   Type out = part;
   const auto& cuts = sharding.spec().parts();
   bool fits = cuts.size() <= part.dims.size();
@@ -202,8 +198,8 @@ Type whole_of(const Type& part, const Sharding& sharding) {
   return out;
 }
 
-void require_equal_copies(std::span<const Tensor> parts, const Dims& whole,
-                          const Sharding& sharding) {
+static void require_equal_copies(std::span<const Tensor> parts, const Dims& whole,
+                                 const Sharding& sharding) {
   const auto range = [&](std::size_t i) {
     return index_ranges(sharding, whole, static_cast<std::int64_t>(i));
   };
@@ -216,8 +212,6 @@ void require_equal_copies(std::span<const Tensor> parts, const Dims& whole,
           to_string(sharding));
   }
 }
-
-}  // namespace
 
 std::shared_ptr<const ShardedValue> of_parts(std::span<const Tensor> parts,
                                              const Sharding& sharding, bool compare) {
@@ -238,15 +232,11 @@ std::shared_ptr<const ShardedValue> of_parts(std::span<const Tensor> parts,
                                               nullptr);
 }
 
-namespace {
-
-std::vector<int> sorted_devices(const Mesh& mesh) {
+static std::vector<int> sorted_devices(const Mesh& mesh) {
   std::vector<int> out = mesh.devices();
   std::ranges::sort(out);
   return out;
 }
-
-}  // namespace
 
 void check_devices(const Mesh& mesh) {
   const std::vector<int> devices = sorted_devices(mesh);

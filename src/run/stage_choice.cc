@@ -18,7 +18,7 @@ namespace postern::internal::run {
 
 namespace {
 
-/// Calls act(program, equation, in a loop) for each call of a device.
+/// Calls act(program, equation, in_loop) for each call of a device.
 template <class Act>
 void each_call(const Program& program, bool in_loop, const Act& act) {
   for (const Equation& e : program.equations) {
@@ -31,32 +31,30 @@ void each_call(const Program& program, bool in_loop, const Act& act) {
   }
 }
 
-/// How long the program's equations take that neither lead to this one nor depend on it.
-double beside(const Program& program, const Equation& call, const Costs& costs) {
-  std::vector<bool> before(program.types.size()), after(program.types.size());
-  for (const ValueId v : call.operands) before[at(v)] = true;
-  for (int r = 0; r < call.results; ++r) after[at(call.first + r)] = true;
-  const auto any = [](const std::vector<bool>& of, const Equation& e, bool results) {
-    bool found = false;
-    if (results)
-      for (int r = 0; r < e.results; ++r) found = found || of[at(e.first + r)];
-    else
-      for (const ValueId v : e.operands) found = found || of[at(v)];
-    return found;
+/// Returns how long the equations take that could run meanwhile: that neither lead to the call nor
+/// depend on it.
+double seconds_beside(const Program& program, const Equation& call, const Costs& costs) {
+  std::vector<bool> leads_to(program.types.size()), depends(program.types.size());
+  const auto mark = [](std::vector<bool>& marked, const std::vector<ValueId>& values) {
+    for (const ValueId v : values) marked[at(v)] = true;
   };
+  const auto any = [](const std::vector<bool>& marked, const std::vector<ValueId>& values) {
+    return std::ranges::any_of(values, [&](ValueId v) { return marked[at(v)]; });
+  };
+  mark(leads_to, call.operands);
+  mark(depends, results_of(call));
   for (std::size_t i = program.equations.size(); i-- > 0;)
-    if (const Equation& e = program.equations[i]; any(before, e, true))
-      for (const ValueId v : e.operands) before[at(v)] = true;
-  double all = 0;
+    if (const Equation& e = program.equations[i]; any(leads_to, results_of(e)))
+      mark(leads_to, e.operands);
+  double seconds = 0;
   for (const Equation& e : program.equations) {
-    if (&e == &call || e.operands.empty() || any(before, e, true)) continue;
-    if (any(after, e, false)) {
-      for (int r = 0; r < e.results; ++r) after[at(e.first + r)] = true;
-    } else if (effect_of(e) == Effect::pure) {
-      all += seconds_of(program, e, costs);
-    }
+    if (&e == &call || e.operands.empty() || any(leads_to, results_of(e))) continue;
+    if (any(depends, e.operands))
+      mark(depends, results_of(e));
+    else if (effect_of(e) == Effect::pure)
+      seconds += seconds_of(program, e, costs);
   }
-  return all;
+  return seconds;
 }
 
 double bytes_of(const Program& program, const std::vector<ValueId>& values) {
@@ -70,27 +68,27 @@ StageChoices::Choice choose(const Program& program, const Equation& call, bool i
   const int device = device_of_call(call);
   const Backend& there = Runtime::get().backend_of(device);
   const Costs &ours = costs_of(home), &theirs = costs_of(there);
-  std::vector<ValueId> results;
-  for (int r = 0; r < call.results; ++r) results.push_back(call.first + r);
-  const double in = bytes_of(program, call.operands), out = bytes_of(program, results);
-  double moved = 0;  // either way
+  const double in = bytes_of(program, call.operands), out = bytes_of(program, results_of(call));
+  double transfers = 0;  // to the device and back, the same either way
   for (const auto& [backend, costs] : {std::pair(&home, &ours), std::pair(&there, &theirs)})
-    if (!backend->platform().on_host) moved += 2 * costs->latency + (in + out) / costs->bandwidth;
-  const double overlap =
-      std::min(seconds_of(*programs_of(*call.params)[0], theirs), beside(program, call, ours));
-  const double site = theirs.launch + moved + 2 * out / ours.bytes;
-  double stage = theirs.launch + moved + ours.launch;
+    if (!backend->platform().on_host)
+      transfers += 2 * costs->latency + (in + out) / costs->bandwidth;
+  const double overlap = std::min(seconds_of(*programs_of(*call.params)[0], theirs),
+                                  seconds_beside(program, call, ours));
+  // From inside, results are copied once more, read and written.
+  const double inside = theirs.launch + transfers + 2 * out / ours.bytes;
+  double stage = theirs.launch + transfers + ours.launch;
   if (in_loop) stage += 2 * ours.launch;  // the host drives it
   std::string reason = fmt::format("call '{}' on device {}: {} as a stage", name_of_call(call),
                                    device, time_text(stage));
   if (overlap > ours.launch / 10)
     reason += fmt::format(", less {} of other work beside it", time_text(overlap));
-  reason += fmt::format(", {} from inside of the program", time_text(site));
-  const bool is_stage = stage - overlap + ours.launch < site;  // not for what nobody could measure
+  reason += fmt::format(", {} from inside of the program", time_text(inside));
+  const bool is_stage = stage - overlap + ours.launch < inside;  // by more than could be measured
   return {is_stage, std::move(reason)};
 }
 
-/// Calls that wait for each other, or whose data outlives a part of the run, stay in one program.
+/// Returns false for calls that wait for each other, or whose data outlives a part of the run.
 bool may_be_cut(const Program& program) {
   return !any_equation(program, [](const Equation& e) {
     if (device_of_call(e) >= 0) return false;
@@ -101,6 +99,12 @@ bool may_be_cut(const Program& program) {
 }
 
 }  // namespace
+
+std::vector<ValueId> results_of(const Equation& e) {
+  std::vector<ValueId> out;
+  for (int r = 0; r < e.results; ++r) out.push_back(e.first + r);
+  return out;
+}
 
 bool StageChoices::any_stage() const {
   return std::ranges::any_of(of, [](const auto& entry) { return entry.second.stage; });

@@ -23,6 +23,8 @@ struct StageChoices {
   std::string reason(const Equation& equation) const;
 };
 
+std::vector<ValueId> results_of(const Equation& equation);
+
 /// Returns what was chosen, with reasons, in the order of the program.
 std::string reasons(const StageChoices& choices);
 

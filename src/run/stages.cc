@@ -47,14 +47,11 @@ std::shared_ptr<const CompiledProgram> StagedProgram::make(std::size_t step) con
   // the values anew.
   Program part{"stage", program_.types, device.inputs, {}, device.outputs};
   for (const std::size_t i : device.equations) part.equations.push_back(program_.equations[i]);
-  const Lowerable stage{part.name,
-                        simplify(part),
-                        device.inputs.size(),
-                        {},
-                        {},
-                        {},
-                        {},
-                        family_->options().gather_limit};
+  Lowerable stage;
+  stage.name = part.name;
+  stage.program = simplify(part);
+  stage.arguments = device.inputs.size();
+  stage.gather_limit = family_->options().gather_limit;
   auto module = lower(stage);
   tell_shardings(stage, *module);
   return std::make_shared<const CompiledProgram>(std::move(module), device.inputs.size(),

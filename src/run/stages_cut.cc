@@ -25,12 +25,6 @@ bool has_calls(const Equation& equation) {
       equation, [](const Equation& e) { return e.primitive->site || device_of_call(e) >= 0; });
 }
 
-std::vector<ValueId> results_of(const Equation& e) {
-  std::vector<ValueId> out;
-  for (int r = 0; r < e.results; ++r) out.push_back(e.first + r);
-  return out;
-}
-
 /// "call 'over'", "dot_general".
 std::string words_of(const Equation& e) {
   if (const SiteSpec* site = site_of(e))
@@ -39,6 +33,47 @@ std::string words_of(const Equation& e) {
     return fmt::format("call '{}' on device {}", name_of_call(e), device_of_call(e));
   return e.primitive->name;
 }
+
+/// Who makes a value, and from where on it can be read.
+struct Made {
+  std::size_t on_device = 0, on_host = 0;  // the first steps whose XLA, and whose host, can
+  std::size_t round = 0;                   // of the host, in the latter: the first that can
+  bool by_device = false;
+  const Equation* by = nullptr;
+};
+
+/// The last ordered effects of either side, behind which the next ones come.
+struct LastOrdered {
+  std::size_t host_step = 0, host_round = 0;     // the first of the host's next
+  std::size_t device_step = 0, behind_host = 0;  // XLA's next is in neither of their earlier steps
+
+  std::size_t first_step(bool on_host) const {
+    return std::max(device_step, on_host ? host_step : behind_host);
+  }
+};
+
+/// The first step that an equation can be in, and why in none before.
+struct FirstStep {
+  std::size_t step;
+  std::string reason;
+
+  /// Goes on to the step in which an operand of `e` can be read.
+  void reach(const Made& operand, const Equation& e, bool on_host, bool cut_before) {
+    std::size_t readable = operand.on_device;
+    if (on_host)
+      readable = operand.on_host;
+    else if (cut_before && operand.by_device)
+      readable = operand.on_host + 1;
+    if (readable <= step) return;
+    step = readable;
+    if (!operand.by_device)
+      reason = fmt::format("reads what {} gives", words_of(*operand.by));
+    else if (cut_before)
+      reason = fmt::format("JitOptions::cut says so before {}", words_of(e));
+    else
+      reason = fmt::format("JitOptions::cut says so after {}", words_of(*operand.by));
+  }
+};
 
 }  // namespace
 
@@ -91,52 +126,6 @@ bool StagedProgram::on_host(const Equation& equation) const {
   });
 }
 
-namespace {
-
-/// Who makes a value, and from where on it can be read.
-struct Made {
-  std::size_t on_device = 0, on_host = 0;  // the first steps whose XLA, and whose host, can
-  std::size_t round = 0;                   // of the host, in the latter: the first that can
-  bool by_device = false;
-  const Equation* by = nullptr;
-};
-
-/// The last ordered effects of either side, behind which the next ones come.
-struct LastOrdered {
-  std::size_t host_step = 0, host_round = 0;     // the first of the host's next
-  std::size_t device_step = 0, behind_host = 0;  // XLA's next is in neither of their earlier steps
-
-  std::size_t first_step(bool on_host) const {
-    return std::max(device_step, on_host ? host_step : behind_host);
-  }
-};
-
-/// The first step that an equation can be in, and why in none before.
-struct FirstStep {
-  std::size_t step;
-  std::string reason;
-
-  /// Goes on to the step in which an operand of `e` can be read; `cut_before`: the user has the
-  /// program of XLA that holds `e` begin with it.
-  void reach(const Made& operand, const Equation& e, bool on_host, bool cut_before) {
-    std::size_t readable = operand.on_device;
-    if (on_host)
-      readable = operand.on_host;
-    else if (cut_before && operand.by_device)
-      readable = operand.on_host + 1;
-    if (readable <= step) return;
-    step = readable;
-    if (!operand.by_device)
-      reason = fmt::format("reads what {} gives", words_of(*operand.by));
-    else if (cut_before)
-      reason = fmt::format("JitOptions::cut says so before {}", words_of(e));
-    else
-      reason = fmt::format("JitOptions::cut says so after {}", words_of(*operand.by));
-  }
-};
-
-}  // namespace
-
 /// An equation of XLA belongs to the first step whose calls before it have made its operands; a
 /// call to the step that computes its own, in a round after those calls of the step that it reads
 /// or follows in order.
@@ -182,9 +171,8 @@ void StagedProgram::cut() {
 }
 
 /// Returns the equations of a step's XLA program that its host functions wait for; none where that
-/// are all of them, or nothing, or what is left would not be worth a program of its own: it must
-/// take longer than ten launches and than to write and read what crosses between the two programs.
-/// By typical costs first, so that nothing is measured for a program that is small anyhow.
+/// are all of them, or nothing, or the rest takes no longer than launches and what crosses between
+/// the two programs. Typical costs come first: nothing is measured for a little.
 std::optional<std::vector<std::size_t>> StagedProgram::needed_by_host(const Step& step) const {
   constexpr Costs typical{2e-6, 1e-6, 1e10, 1e11, 1e10};
   constexpr double least_launches = 10;  // functions may be short
@@ -303,17 +291,10 @@ void StagedProgram::find_crossing() {
 StageInfo StagedProgram::info(const Device& device) const {
   const auto constants =
       std::ranges::count_if(device.equations, [&](std::size_t i) { return constant_[i]; });
-  return {"xla",
-          "",
-          {},
-          static_cast<int>(device.equations.size()) - static_cast<int>(constants),
-          types(device.inputs),
-          types(device.outputs),
-          -1,
-          ""};
+  const auto equations = static_cast<int>(std::ssize(device.equations) - constants);
+  return {"xla", "", Place{}, equations, types(device.inputs), types(device.outputs), -1, ""};
 }
 
-/// Says why: for what is inside of it, for its cost, or for what it is itself.
 std::string StagedProgram::host_reason(const Equation& e) const {
   const Equation* inside = nullptr;
   any_equation(e, [&](const Equation& inner) {
