@@ -196,8 +196,7 @@ void show_own_symbols() {
     static_cast<void>(dlopen(own.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL));
 }
 
-/// Opens and loads the library. What this thread adds meanwhile is the library's own: other threads
-/// may load others.
+/// Opens and loads it. What this thread adds meanwhile is the library's: others may load others.
 LibraryInfo load_now(const std::string& path, const std::string& canonical) {
   show_own_symbols();
   const bool exists = std::filesystem::exists(path);

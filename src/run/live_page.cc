@@ -25,7 +25,7 @@ const live::Page& page(const char* what) {
   return *platforms::brought_by(known_page, "live", what, fmt::format("{}: ", what));
 }
 
-/// "7373", "0.0.0.0:7373".
+/// Reads "7373" or "0.0.0.0:7373".
 ServeOptions options_from(const std::string& wish) {
   ServeOptions options;
   const std::size_t colon = wish.rfind(':');
@@ -37,7 +37,7 @@ ServeOptions options_from(const std::string& wish) {
   return options;
 }
 
-/// What keeps the process from it is a warning, but not that it serves already.
+/// Makes errors warnings, but for one: that the process serves already is no matter.
 void try_to(void (*start)()) noexcept {
   try {
     start();

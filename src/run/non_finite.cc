@@ -15,7 +15,7 @@ using namespace internal;
 
 namespace {
 
-/// Is shown the results, then the operands, of one operation: of what is shown first its part in a
+/// Is shown the results of one operation, then its operands: of what comes first its part in a
 /// whole is known.
 struct FiniteCheck {
   std::size_t results;

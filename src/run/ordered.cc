@@ -20,8 +20,8 @@ struct Earlier {
 thread_local std::vector<Earlier> under_way;  // as far as this thread knows
 
 bool comes_first(const Earlier& earlier, Reach reach, std::span<const int> devices) {
-  return devices.empty() || (reach == Reach::all && earlier.reach == Reach::all) ||
-         std::ranges::find_first_of(earlier.devices, devices) != earlier.devices.end();
+  if (devices.empty() || (reach == Reach::all && earlier.reach == Reach::all)) return true;
+  return std::ranges::find_first_of(earlier.devices, devices) != earlier.devices.end();
 }
 
 }  // namespace

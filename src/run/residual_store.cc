@@ -70,7 +70,7 @@ Tensor owning(const Type& type, std::shared_ptr<Owner> owner) {
   return Access::make(std::make_shared<detail::HostValue>(type, data));
 }
 
-/// Handles in the shape of `like`, each of a new store.
+/// Makes handles in the shape of `like`, each of a new store.
 Tensor new_handles(const Tensor& like, std::size_t bytes,
                    const std::shared_ptr<host::ResidualBudget>& budget) {
   auto owner = std::make_shared<Owner>(Owner{detail::aligned_bytes(like.type().byte_size())});
@@ -114,7 +114,7 @@ std::vector<double> values_of(const Tensor& handles) {
 
 }  // namespace
 
-/// Of so many bytes for `count` handles, those of one.
+/// Returns the bytes of one handle of `count` that have so many.
 static std::size_t each_of(std::size_t bytes, std::size_t count) {
   if (count == 0) return 0;
   return bytes / count;
@@ -143,7 +143,7 @@ void keep_stores(std::span<const Tensor* const> operands, std::span<Tensor> resu
     for (Tensor& result : results) keep_stores(result);
 }
 
-/// What goes wrong with a store names the loop, as it does where a program calls for it.
+/// Has errors of stores name the loop, as they do where a program calls for them.
 template <class F>
 static auto named_as_loop(const F& f) {
   try {
@@ -171,7 +171,7 @@ static void push(std::int64_t k, Tensors& handles, TensorSpan leaves,
       handles[i] = new_handles(handles[i], one, budget);
     }
     const std::vector<double> numbers = values_of(handles[i]);
-    for (std::size_t j = 0; j < count; ++j) {
+    for (std::size_t j = 0; j < count; ++j) {  // the elements of a batch, each with its store
       const LooseStorePtr store = store_of(numbers[j]);
       store->store.write(k, 1, bytes.data() + j * one);
       if (auto inner = stores_of(leaves[i])) store->inner.push_back(std::move(inner));

@@ -111,7 +111,7 @@ Lane* Runtime::try_take(Lane& lane) {
   bool free = false;
   if (lane.taken.load(std::memory_order_relaxed) || !lane.taken.compare_exchange_strong(free, true))
     return nullptr;
-  if (lane.dispatching.load() > 0) {
+  if (lane.dispatching.load() != 0) {
     leave(lane);  // somebody may be about to queue behind us
     return nullptr;
   }

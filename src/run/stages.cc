@@ -89,7 +89,7 @@ class StagedProgram::Values {
     for (std::size_t i = 0; i < inputs.size(); ++i)
       all[at(program.program_.inputs[i])] = std::move(inputs[i]);
   }
-  /// Sent there if need be, which nobody waits for.
+  /// Returns the value on the device, sent there if need be, which nobody waits for.
   const Tensor* on(int device, ValueId v) {
     const Tensor& value = all[at(v)];
     const auto kind = detail::Access::value(value)->kind;
@@ -157,8 +157,8 @@ Tensors StagedProgram::run(Tensors inputs) const {
   return outputs;
 }
 
-/// The host functions of a step, round after round. Those of one round do not read each other and
-/// run at the same time; all of them end before any failure is thrown.
+/// Runs the host functions of a step, round after round. Those of one round do not read each other
+/// and run at the same time; all of them end before any failure is thrown.
 void StagedProgram::run_host(const Step& step, Tensors& values) const {
   InterpretedRun* const run = InterpretedRun::current();
   auto run_one = [&](std::size_t i) {

@@ -13,7 +13,8 @@ namespace postern::internal::run {
 std::unique_ptr<Staged> Staging::take(const Type& type, const void* bytes) {
   const std::scoped_lock lock(guard_);
   const auto found = std::ranges::find_if(kept_, [&](const std::unique_ptr<Staged>& s) {
-    return s->type == type && (bytes ? s->bytes == bytes && s->lent : !s->lent);
+    const bool is_wanted = bytes ? s->lent && s->bytes == bytes : !s->lent;
+    return is_wanted && s->type == type;
   });
   if (found == kept_.end()) return nullptr;
   std::unique_ptr<Staged> out = std::move(*found);
@@ -53,7 +54,7 @@ std::unique_ptr<Staged> with_memory(const Type& type, const Lane& lane) {
   return out;
 }
 
-/// As copy, of pred as zeros and ones.
+/// Copies, and makes what is true 1: a caller's bytes of pred may be any.
 void copy_in(const Type& type, const void* from, void* to) {
   const std::size_t size = type.byte_size();
   if (type.dtype != DType::pred) {
@@ -114,7 +115,7 @@ pjrt::Buffer* StagedOperands::stage(const detail::HostValue& value, Lane& lane) 
 void StagedOperands::settle(Lane& lane, const pjrt::Event& complete, bool over) {
   if (over) {
     for (std::unique_ptr<Staged>& s : list_) lane.staging.give_back(std::move(s));
-  } else if (held_) {  // not to be freed by us, whatever fails from here on
+  } else if (held_) {  // the event frees it, whatever fails from here on
     complete.surely_on_ready(
         [](void* user, const pjrt::Failure*) noexcept { delete static_cast<Held*>(user); },
         held_.release());
