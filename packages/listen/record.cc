@@ -19,7 +19,7 @@ struct RecordState {
     std::vector<std::byte> data = {};  // .npz
   };
 
-  static constexpr std::size_t most_arrays = 0xFFFF;            // of a zip file
+  static constexpr std::size_t most_arrays = 0xFFFF;  // of one file
 
   std::string path;
   std::size_t max_bytes;
@@ -92,8 +92,7 @@ struct RecordState {
       size += type.byte_size();
       arrays.push_back(host::npz_entry(host::metric_name(info, i), host::npy_header(type)));
     }
-    if (closed || bytes + size > max_bytes)
-      return leave_out(std::string(info.name));
+    if (closed || bytes + size > max_bytes) return leave_out(std::string(info.name));
     for (const AnyView& leaf : leaves) data.push_back(host::npy_data(leaf));
     for (std::size_t i = 0; i < leaves.size(); ++i) arrays[i].data = data[i];
     host::NewFile out("record", fmt::format(fmt::runtime(path), fmt::arg("step", step)));
