@@ -23,22 +23,23 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Of a pipe whose reader has gone: EPIPE, without the signal that would end the process.
+/// Writes to what may be a pipe. If its reader has gone: EPIPE, without the SIGPIPE that would end
+/// the process. The signal is held up meanwhile, and taken away unless it was pending before.
 ssize_t write_quietly(int handle, std::string_view bytes) {
-  sigset_t broken, before, pending;
-  sigemptyset(&broken);
-  sigaddset(&broken, SIGPIPE);
+  sigset_t broken_pipe, before, pending;
+  sigemptyset(&broken_pipe);
+  sigaddset(&broken_pipe, SIGPIPE);
   sigpending(&pending);
-  pthread_sigmask(SIG_BLOCK, &broken, &before);
-  const ssize_t n = ::write(handle, bytes.data(), bytes.size());
+  pthread_sigmask(SIG_BLOCK, &broken_pipe, &before);
+  const ssize_t written = ::write(handle, bytes.data(), bytes.size());
   const int reason = errno;
   const timespec at_once{};
-  if (n < 0 && reason == EPIPE && sigismember(&pending, SIGPIPE) == 0)
-    while (sigtimedwait(&broken, nullptr, &at_once) < 0 && errno == EINTR) {
+  if (written < 0 && reason == EPIPE && sigismember(&pending, SIGPIPE) == 0)
+    while (sigtimedwait(&broken_pipe, nullptr, &at_once) < 0 && errno == EINTR) {
     }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   errno = reason;
-  return n;
+  return written;
 }
 
 }  // namespace
@@ -60,7 +61,7 @@ AppendFile::AppendFile(const char* who, fs::path file, Open open, const char* cu
   regular_ = ::fstat(handle_, &about) == 0 && S_ISREG(about.st_mode);
   if (!regular_) return;
   size_ = static_cast<std::size_t>(about.st_size);
-  // The kernel lets it go with the process, however that ends.
+  // The lock that keeps others out. The kernel lets it go with the process, however that ends.
   if (::flock(handle_, LOCK_EX | LOCK_NB) == 0) return;
   const int reason = errno;
   ::close(std::exchange(handle_, -1));
@@ -89,17 +90,16 @@ void AppendFile::fail(int reason) const {
 void AppendFile::append(std::string_view piece) {
   std::string_view rest = piece;
   while (!rest.empty()) {
-    const ssize_t n =
+    const ssize_t written =
         regular_ ? ::write(handle_, rest.data(), rest.size()) : write_quietly(handle_, rest);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) {
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) {
       const int reason = errno;
-      if (regular_ && rest.size() < piece.size() &&
-          ::ftruncate(handle_, static_cast<off_t>(size_)) != 0)
-        fail(errno);
+      const bool in_part = rest.size() < piece.size();
+      if (regular_ && in_part && ::ftruncate(handle_, static_cast<off_t>(size_)) != 0) fail(errno);
       fail(reason);
     }
-    rest.remove_prefix(static_cast<std::size_t>(n));
+    rest.remove_prefix(static_cast<std::size_t>(written));
   }
   size_ += piece.size();
 }
@@ -107,14 +107,15 @@ void AppendFile::append(std::string_view piece) {
 std::size_t AppendFile::cut_half_line() {
   if (!regular_) return 0;
   char part[4096];
-  std::size_t end = size_;  // behind the last newline
+  std::size_t end = size_;  // goes back, part by part, to behind the last newline
   while (end > 0) {
     const std::size_t from = end > sizeof part ? end - sizeof part : 0;
-    const ssize_t n = ::pread(handle_, part, end - from, static_cast<off_t>(from));
-    if (n < 0) fail(errno);
-    const std::size_t at = std::string_view(part, static_cast<std::size_t>(n)).rfind('\n');
-    end = at == std::string_view::npos ? from : from + at + 1;
-    if (at != std::string_view::npos || n == 0) break;
+    const ssize_t got = ::pread(handle_, part, end - from, static_cast<off_t>(from));
+    if (got < 0) fail(errno);
+    const std::size_t newline = std::string_view(part, static_cast<std::size_t>(got)).rfind('\n');
+    const bool found = newline != std::string_view::npos;
+    end = found ? from + newline + 1 : from;
+    if (found || got == 0) break;
   }
   const std::size_t half = size_ - end;
   if (half > 0) cut_to(end);
@@ -135,13 +136,13 @@ std::string AppendFile::first_line() const {
   std::string line;
   char part[4096];
   for (off_t at = 0; regular_; at += static_cast<off_t>(sizeof part)) {
-    const ssize_t n = ::pread(handle_, part, sizeof part, at);
-    if (n < 0) fail(errno);
-    const std::string_view text(part, static_cast<std::size_t>(n));
-    const std::size_t end = text.find('\n');
-    line += text.substr(0, end);
-    if (end != std::string_view::npos) return line;
-    if (n == 0) break;
+    const ssize_t got = ::pread(handle_, part, sizeof part, at);
+    if (got < 0) fail(errno);
+    const std::string_view text(part, static_cast<std::size_t>(got));
+    const std::size_t newline = text.find('\n');
+    line += text.substr(0, newline);
+    if (newline != std::string_view::npos) return line;
+    if (got == 0) break;
   }
   return "";
 }

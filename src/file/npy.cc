@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include "core/check.h"
 #include "core/text.h"
@@ -14,23 +15,17 @@
 
 namespace postern::internal::host {
 
+/// NumPy's spelling of each dtype that npy_dtype leaves as it is.
+constexpr std::pair<DType, const char*> descriptors[] = {
+    {DType::pred, "|b1"}, {DType::s8, "|i1"},   {DType::s16, "<i2"}, {DType::s32, "<i4"},
+    {DType::s64, "<i8"},  {DType::u8, "|u1"},   {DType::u16, "<u2"}, {DType::u32, "<u4"},
+    {DType::u64, "<u8"},  {DType::f16, "<f2"},  {DType::f32, "<f4"}, {DType::f64, "<f8"},
+    {DType::c64, "<c8"},  {DType::c128, "<c16"}};
+
 const char* npy_descriptor(DType dtype) {
-  switch (dtype) {
-    case DType::pred: return "|b1";
-    case DType::s8: return "|i1";
-    case DType::s16: return "<i2";
-    case DType::s32: return "<i4";
-    case DType::s64: return "<i8";
-    case DType::u8: return "|u1";
-    case DType::u16: return "<u2";
-    case DType::u32: return "<u4";
-    case DType::u64: return "<u8";
-    case DType::f16: return "<f2";
-    case DType::f64: return "<f8";
-    case DType::c64: return "<c8";
-    case DType::c128: return "<c16";
-    default: return "<f4";
-  }
+  for (const auto& [known, descriptor] : descriptors)
+    if (known == dtype) return descriptor;
+  return "<f4";
 }
 
 DType npy_dtype(DType dtype) {
@@ -61,16 +56,21 @@ std::vector<std::byte> npy_data(const AnyView& array) {
 
 namespace {
 
-/// `room`: how many more bytes the shape may come to take.
+constexpr std::string_view magic = "\x93NUMPY";
+
+/// The header of version 1.0: the magic, the version, the text's length in two bytes, the text. The
+/// text ends with a newline, before which blanks make the whole a multiple of 64 bytes. `room`: how
+/// many more bytes the shape may come to take.
 std::string header(DType dtype, const std::string& shape, std::size_t room) {
+  constexpr std::size_t start = 10, newline = 1, multiple = 64;
   std::string text = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}",
                                  npy_descriptor(dtype), shape);
-  // The whole is a multiple of 64 bytes and ends with a newline.
-  const std::size_t whole = (11 + text.size() + room + 63) / 64 * 64;
-  text.resize(whole - 11, ' ');
+  const std::size_t least = start + text.size() + room + newline;
+  text.resize((least + multiple - 1) / multiple * multiple - start - newline, ' ');
   text += '\n';
-  const char length[] = {static_cast<char>(text.size()), static_cast<char>(text.size() >> 8)};
-  return std::string("\x93NUMPY\x01\x00", 8).append(length, sizeof length) + text;
+  const char version_and_length[] = {1, 0, static_cast<char>(text.size()),
+                                     static_cast<char>(text.size() >> 8)};
+  return std::string(magic).append(version_and_length, sizeof version_and_length) + text;
 }
 
 std::string extents(const Dims& dims) {
@@ -86,7 +86,8 @@ std::string npy_header(const Type& type) { return header(type.dtype, extents(typ
 std::string npy_header(DType dtype, std::int64_t rows, const Dims& row) {
   Dims dims = row;
   dims.insert(dims.begin(), rows);
-  return header(dtype, extents(dims), 19 - std::to_string(rows).size());
+  constexpr std::size_t most_digits = 19;  // of a number of rows
+  return header(dtype, extents(dims), most_digits - std::to_string(rows).size());
 }
 
 namespace {
@@ -99,10 +100,8 @@ DType dtype_from(const std::string& descriptor) {
     throw Error(ErrorCode::unimplemented,
                 "it does not say which of ml_dtypes' types of one byte its elements are; write it "
                 "as a .safetensors file, or as another dtype");
-  for (int d = 0; d < static_cast<int>(DType::token); ++d)
-    if (const auto dtype = static_cast<DType>(d);
-        npy_dtype(dtype) == dtype && descriptor == npy_descriptor(dtype))
-      return dtype;
+  for (const auto& [dtype, known] : descriptors)
+    if (known == descriptor) return dtype;
   throw Error(ErrorCode::unimplemented,
               fmt::format("arrays of dtype '{}' cannot be read", one_line(descriptor)));
 }
@@ -117,6 +116,7 @@ std::string_view python_entry(std::string_view header, const std::string& key) {
   return header;
 }
 
+/// What stands in the quotes with which the text begins; empty where it begins with none.
 std::string in_quotes(std::string_view text) {
   if (!text.starts_with("'")) return "";
   const auto end = text.find('\'', 1);
@@ -124,7 +124,7 @@ std::string in_quotes(std::string_view text) {
   return std::string(text.substr(1, end - 1));
 }
 
-/// "(2, 3,)"; none for what is no shape.
+/// Reads a shape as Python writes it: "(2, 3,)"; none for what is none.
 std::optional<Dims> extents_from(std::string_view text) {
   if (!text.starts_with("(")) return {};
   const auto end = text.find(')');
@@ -162,13 +162,16 @@ std::string npy_bytes(const AnyView& array, Place place) {
   return out.append(reinterpret_cast<const char*>(array.data()), type.byte_size());
 }
 
+// The magic, the version in two bytes, the length in two (of version 1) or four; and the header, a
+// dictionary of Python.
 Type read_npy_header(const std::function<void(void*, std::size_t)>& take) {
   unsigned char start[10];
   take(start, sizeof start);
-  if (std::memcmp(start, "\x93NUMPY", 6) != 0 || start[6] < 1 || start[6] > 3)
+  const int version = start[6];
+  if (std::memcmp(start, host::magic.data(), host::magic.size()) != 0 || version < 1 || version > 3)
     throw Error(ErrorCode::invalid_argument, "this is no .npy array");
   std::size_t length = start[8] + (std::size_t{start[9]} << 8);
-  if (start[6] > 1) {
+  if (version > 1) {
     unsigned char more[2];
     take(more, sizeof more);
     length += (std::size_t{more[0]} << 16) + (std::size_t{more[1]} << 24);
@@ -179,9 +182,10 @@ Type read_npy_header(const std::function<void(void*, std::size_t)>& take) {
   const std::string descriptor = host::in_quotes(host::python_entry(header, "descr"));
   const std::string_view order = host::python_entry(header, "fortran_order");
   const std::optional<Dims> dims = host::extents_from(host::python_entry(header, "shape"));
-  if (descriptor.empty() || !(order.starts_with("True") || order.starts_with("False")) || !dims)
+  const bool by_columns = order.starts_with("True"), by_rows = order.starts_with("False");
+  if (descriptor.empty() || !(by_columns || by_rows) || !dims)
     throw Error(ErrorCode::invalid_argument, "its header describes no array");
-  if (order.starts_with("True") && dims->size() > 1)
+  if (by_columns && dims->size() > 1)
     throw Error(ErrorCode::unimplemented,
                 "it is in column order; write it with numpy.ascontiguousarray");
   try {
