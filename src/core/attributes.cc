@@ -20,10 +20,8 @@ template <class T>
 std::string show(const std::vector<T>& items) {
   Separator comma;
   std::string text = "[";
-  for (std::size_t i = 0; i < items.size(); ++i) {
-    text += comma();
-    text += show(static_cast<const T&>(items[i]));
-  }
+  for (std::size_t i = 0; i < items.size(); ++i)  // of bools, too, which have no references
+    text += fmt::format("{}{}", comma(), show(static_cast<const T&>(items[i])));
   return text + "]";
 }
 }  // namespace

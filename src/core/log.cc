@@ -20,8 +20,7 @@ namespace postern::internal {
 
 namespace {
 
-/// Goes through the text's words, between commas or blanks, to the first that is one of `words`,
-/// and returns its place among these; else their end.
+/// Finds which of `words` comes first in the text, between commas or blanks; their end: none.
 const std::string_view* first_of(std::span<const std::string_view> words, std::string_view text) {
   auto found = words.end();
   while (!text.empty() && found == words.end()) {

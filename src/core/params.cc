@@ -39,10 +39,7 @@ std::string text_of(const std::vector<bool>& bits) {
 std::string text_of(const std::vector<std::string>& list) {
   Separator comma(",");
   std::string text;
-  for (const std::string& item : list) {
-    text += comma();
-    text += word_or_quoted(item);
-  }
+  for (const std::string& item : list) text += fmt::format("{}{}", comma(), word_or_quoted(item));
   return text;
 }
 

@@ -67,10 +67,8 @@ fs::path in_python_folders(std::initializer_list<const char*> files) {
 std::string not_in_python_folders(std::string_view packages) {
   std::string text = fmt::format("of {}, which none of Python's folders has", packages);
   Separator comma(", ", " ");
-  for (const fs::path& folder : python_folders()) {
-    text += comma();
-    text += folder.string();
-  }
+  for (const fs::path& folder : python_folders())
+    text += fmt::format("{}{}", comma(), folder.string());
   return text;
 }
 

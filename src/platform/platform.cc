@@ -67,7 +67,8 @@ static const char* environments_plugin(bool by_default) {
 
 const Platform& asked_for(std::string_view name, std::string_view what, std::string_view plugin,
                           bool by_default) {
-  if (found(name) || (plugin.empty() && !environments_plugin(by_default))) return named(name, what);
+  const bool names_plugin = !plugin.empty() || environments_plugin(by_default);
+  if (found(name) || !names_plugin) return named(name, what);
   const std::scoped_lock lock(users().guard);
   Made& made = users().made.emplace_back(Made{std::string(name), {}});
   made.platform = other(made.name);

@@ -107,8 +107,12 @@ Types index_type(const Params*, TypeSpan) { return {Type{DType::s32, {}}}; }
 Tensors sum_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
   return bind_n(op.primitive, op.params, ct);
 }
-Tensors all_gather_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan);
-Tensors reduce_scatter_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan);
+Tensors all_gather_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
+  return bind_n(reduce_scatter_p, op.params, ct);
+}
+Tensors reduce_scatter_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
+  return bind_n(all_gather_p, op.params, ct);
+}
 Tensors exchange_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
   CollectiveParams p = op.as<CollectiveParams>();
   std::swap(p.axis, p.other);
@@ -247,13 +251,6 @@ namespace {
 constexpr const Primitive* collective_family[] = {
     &psum_p, &pmax_p, &pmin_p, &all_gather_p, &reduce_scatter_p, &all_to_all_p, &ppermute_p};
 static_assert(complete(collective_family));
-
-Tensors all_gather_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
-  return bind_n(reduce_scatter_p, op.params, ct);
-}
-Tensors reduce_scatter_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
-  return bind_n(all_gather_p, op.params, ct);
-}
 
 using Reduction = Tensor (*)(const Tensor& all);
 /// Reduces along axes of vmaps, for which all elements are gathered on a first axis, and then along

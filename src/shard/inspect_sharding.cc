@@ -31,9 +31,8 @@ Tensors inspect_evaluate(const Op& op, TensorSpan x) {
   return {x[0]};
 }
 
-Effect inspect_effect(const Params*) {
-  return Effect::unordered;
-}  // inspected also when nobody needs it
+/// The value is inspected also when nobody needs it.
+Effect inspect_effect(const Params*) { return Effect::unordered; }
 
 }  // namespace
 

@@ -322,6 +322,21 @@ Placed as_wanted(Placed y, const std::optional<Sharding>& wanted, bool& sends) {
   return {shard_of(moves ? Placed{global_of(y)} : y, placement), placement};
 }
 
+/// Has inputs that lie over processes be given as this process's parts, and `types` be those of the
+/// parts. Returns how each input lies.
+std::vector<Placement> place_inputs(Expanded& out, Types& types) {
+  std::vector<Placement> placements(out.inputs.size());
+  for (std::size_t i = 0; i < placements.size(); ++i) {
+    if (!is_global(out.inputs[i])) continue;
+    const Sharding global = *out.inputs[i];
+    placements[i] = placement_of(global);
+    types[i] = placements[i].shard_type(types[i]);
+    out.inputs[i] = on_each_process(global);
+    out.global_inputs[i] = global;
+  }
+  return placements;
+}
+
 /// Whether processes may meet in it: it is then to end on all of them at once.
 bool may_communicate(const Program& program) {
   return any_equation(program, [](const Equation& e) {
@@ -346,16 +361,8 @@ void expand_processes(Expanded& out) {
   if (!std::ranges::any_of(meshes, spans_processes)) return;
   check_one_order(meshes);
   const NumberScope number;
-  std::vector<Placement> placements(out.inputs.size());
   Types types = program->input_types();
-  for (std::size_t i = 0; i < placements.size(); ++i) {
-    if (!is_global(out.inputs[i])) continue;
-    const Sharding global = *out.inputs[i];
-    placements[i] = placement_of(global);
-    types[i] = placements[i].shard_type(types[i]);
-    out.inputs[i] = on_each_process(global);
-    out.global_inputs[i] = global;
-  }
+  const std::vector<Placement> placements = place_inputs(out, types);
   bool communicates = may_communicate(*program);
   const Closed closed = trace_program("processes", types, [&](TensorSpan x) {
     std::vector<Placed> in;

@@ -66,13 +66,13 @@ class Rewriting {
 
   Tensor inside(Names names, const Tensor& x, const CollectiveAt& where) const {
     if (!split_.here) return x;
-    CollectiveParams q = p_;
-    q.mesh = *split_.here;
-    q.axes = std::move(names);
-    q.axis = where.axis;
-    q.other = where.other;
-    q.root = where.root;
-    return bind1(*e_.primitive, make_params(std::move(q)), {x});
+    CollectiveParams here = p_;
+    here.mesh = *split_.here;
+    here.axes = std::move(names);
+    here.axis = where.axis;
+    here.other = where.other;
+    here.root = where.root;
+    return bind1(*e_.primitive, make_params(std::move(here)), {x});
   }
   Tensor between(const Names& names, const Tensor& x, const CollectiveAt& where) const {
     Collective c = across(split_, operation_, names);

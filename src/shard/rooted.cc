@@ -33,8 +33,7 @@ Tensor is_root(const CollectiveParams& p) {
   return equal(bind1(axis_index_p, make_params(CollectiveParams{p.mesh, p.axes}), {}), p.root);
 }
 
-/// The root, whose value all got, takes the sum of their cotangents; what the others had went
-/// nowhere.
+/// The root, whose value all got, takes the sum of their cotangents; the others take zeros.
 Tensors pbroadcast_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
   const auto& p = op.as<CollectiveParams>();
   return {where(is_root(p), sum_over(p.mesh, p.axes, ct[0]), zeros_of(ct[0].type()))};
