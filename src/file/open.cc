@@ -238,6 +238,8 @@ std::int64_t least_of(std::size_t j, const Sizes& base, const std::function<bool
 
 }  // namespace
 
+// Traces at all samples and merges the programs, and then the texts: of the two only programs know
+// their lines, which errors name. What is open is then tried at small sizes.
 std::string open_text(const detail::OpenProgram& open,
                       const std::function<std::string(const Lowered&)>& body) {
   std::vector<std::string> names;
@@ -253,12 +255,12 @@ std::string open_text(const detail::OpenProgram& open,
     bodies.push_back(body(one));
   }
   const Fitting fitting(samples);
-  static_cast<void>(merged(programs, fitting, told));  // whose lines know where they are from
+  static_cast<void>(merged(programs, fitting, told));
   const std::string text = merged(bodies, fitting, told);
-  const Template of(text, names);
+  const Template merged_text(text, names);
   const auto fits = [&](const Sizes& sizes) {
     try {
-      return of.numbers_at(sizes) == body(open.at(sizes));
+      return merged_text.numbers_at(sizes) == body(open.at(sizes));
     } catch (const Error&) {
       return false;
     }

@@ -15,8 +15,7 @@ class Expansion {
 
   std::vector<Placed> run(const Program& program, const std::vector<Placed>& inputs) const;
 
-  // The lattice of analysis/follow: how values lie. A carry is cut from the beginning if a step
-  // cuts it.
+  // The lattice of analysis/follow. A carry is cut from the beginning if a step cuts it.
   using Value = Placement;
   std::vector<Placement> into(const ProgramPtr& p, const std::vector<Placement>& inputs) const;
   static bool join(const Equation& e, std::size_t i, Placement& into, const Placement& other);

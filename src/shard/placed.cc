@@ -180,8 +180,7 @@ Tensor global_of(const Placed& value, int rank) {
   return reshape(apart, dims);
 }
 
-// Of a whole f32[a, n*b], seen as f32[a, n, b], this process takes the place along n that is its
-// own.
+// Of a whole f32[a, n*b], seen as f32[a, n, b], this process takes its own place along n.
 Tensor shard_of(const Placed& value, const Placement& placement) {
   if (value.placement == placement) return value.tensor;
   const Tensor& global = value.tensor;
