@@ -15,8 +15,7 @@ struct ArgParams {
 Types arg_type(const Params* params, TypeSpan operands) {
   const std::int64_t axis = as<ArgParams>(*params).axis;
   const Type& x = operands[0];
-  check(integral(x.dtype) || is_float(x.dtype), "argmax and argmin: {} has no order",
-        to_string(x.dtype));
+  check(ordered(x.dtype), "argmax and argmin: {} has no order", to_string(x.dtype));
   check(at(x.dims, axis) > 0, "argmax and argmin: axis {} of {} has no elements", axis,
         to_string(x));
   check(at(x.dims, axis) <= std::numeric_limits<std::int32_t>::max(),
@@ -27,23 +26,23 @@ Types arg_type(const Params* params, TypeSpan operands) {
 Batched arg_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t,
                   const Tensor&) {
   const std::int64_t axis = past(op.as<ArgParams>().axis, axes[0]);
-  return {{bind1(op.primitive, make_params(ArgParams{axis}), x)}, {axes[0] - (axis < axes[0])}};
+  return {{bind1(op.primitive, make_params(ArgParams{axis}), x)}, {without(axes[0], {axis})}};
 }
 
-// The first of the elements that equal the largest. Two plain reductions run by vectors; one that
-// carries the index does not.
+/// Writes the smallest index of those at which the extremum stands, by two plain reductions: these
+/// XLA computes by vectors, unlike a single one that carries the index along.
 template <bool largest>
 void arg_lower(Lowering& out, const Equation& e) {
   const std::int64_t axis = as<ArgParams>(*e.params).axis;
   lower_as(out, e, [&](TensorSpan operands) {
     const Tensor& x = operands[0];
     const ReduceOptions kept{.axes = Dims{axis}, .keep_dims = true};
-    Tensor chosen = equal(x, largest ? max(x, kept) : min(x, kept));
-    if (is_float(x.dtype()))
-      chosen = chosen | not_equal(x, x);  // equal to nothing, but then the largest
-    const Tensor places = iota({DType::s32, x.dims()}, axis);
-    return Tensors{
-        min(where(chosen, places, std::numeric_limits<std::int32_t>::max()), {.axes = Dims{axis}})};
+    const Tensor extremum = largest ? max(x, kept) : min(x, kept);
+    Tensor chosen = equal(x, extremum);
+    if (is_float(x.dtype())) chosen = chosen | not_equal(x, x);  // NaN is chosen before all numbers
+    const Tensor indices = iota({DType::s32, x.dims()}, axis);
+    const Tensor candidates = where(chosen, indices, std::numeric_limits<std::int32_t>::max());
+    return Tensors{min(candidates, {.axes = Dims{axis}})};
   });
 }
 

@@ -14,27 +14,26 @@ using namespace internal;
 
 namespace {
 
-/// `x` with one of the last two axes' parts where row - column compares to -k, zero elsewhere.
+/// Keeps x at and below (`lower`) or above the k-th diagonal, where column - row = k, of the last
+/// two axes; zero elsewhere.
 Tensor triangle(const char* op, const Operand& operand, std::int64_t k, bool lower) {
   PlaceScope scope(operand.place());
   const Tensor& x = operand.tensor();
   check(x.rank() >= 2, "{}: rank 2 or more is needed, got {}", op, to_string(x.type()));
   const std::int64_t rows = at(x.dims(), x.rank() - 2), columns = at(x.dims(), x.rank() - 1);
-  k = std::clamp(k, -rows - 1, columns + 1);  // beyond are all of them or none
+  k = std::clamp(k, -rows - 1, columns + 1);  // so that it fits s32; beyond are all of them or none
   const Type index{DType::s32, {rows, columns}};
   const Tensor row = iota(index, 0), column = iota(index, 1);
-  const Tensor column_less_row = column - row;
-  Tensor stays;
-  if (lower)
-    stays = column_less_row <= k;
-  else
-    stays = column_less_row >= k;
+  const Tensor diagonal_of = column - row;
+  const Tensor stays = lower ? diagonal_of <= k : diagonal_of >= k;
   return where(stays, x, zeros_of({x.dtype(), {}}));
 }
 
 void require_step(bool ok) { check(ok, "arange: the step must not be 0"); }
 void require_countable(bool ok) { check(ok, "arange: more numbers than 2^63 are asked for"); }
 
+/// Counts start, start + step, ... before stop. In unsigned numbers: signed ones do not hold the
+/// distance from the lowest to the highest. Unsigned steps do not go down.
 template <class Integer>
 std::int64_t integers_before(Integer start, Integer stop, Integer step, Place place) {
   PlaceScope scope(place);
@@ -42,7 +41,6 @@ std::int64_t integers_before(Integer start, Integer stop, Integer step, Place pl
   const bool down = step < 0;
   if (down) std::swap(start, stop);
   if (start >= stop) return 0;
-  // Unsigned: signed ones do not hold the largest distances.
   const std::uint64_t distance =
       static_cast<std::uint64_t>(stop) - static_cast<std::uint64_t>(start);
   std::uint64_t stride = static_cast<std::uint64_t>(step);
@@ -67,7 +65,7 @@ std::int64_t detail::count_before(double start, double stop, double step, Place 
   require_step(step != 0);
   const double count = std::ceil((stop - start) / step);
   require_countable(!(count >= 0x1p63));
-  if (!(count > 0)) return 0;
+  if (!(count > 0)) return 0;  // or it is NaN
   return static_cast<std::int64_t>(count);
 }
 
@@ -117,16 +115,17 @@ Tensor tile(const Operand& operand, const Dims& given) {
   const Tensor& x = operand.tensor();
   const std::size_t rank = std::max(given.size(), x.dims().size());
   check_rank(given);
-  Dims times = joined(Dims(rank - given.size(), 1), given),
-       dims = joined(Dims(rank - x.dims().size(), 1), x.dims());
-  Dims stretched, own, result;
+  const Dims counts = joined(Dims(rank - given.size(), 1), given),
+             dims = joined(Dims(rank - x.dims().size(), 1), x.dims());
+  // Each axis gets another in front, along which it repeats: [3, 4] -> [2, 3, 5, 4] -> [6, 20].
+  Dims stretched, own_axes, result;
   for (std::size_t i = 0; i < rank; ++i) {
-    check(times[i] >= 0, "tile: counts must be 0 or more, got {}", dims_to_string(given));
-    stretched.insert(stretched.end(), {times[i], dims[i]});
-    own.push_back(static_cast<std::int64_t>(2 * i + 1));
-    result.push_back(extent_product(times[i], dims[i]));
+    check(counts[i] >= 0, "tile: counts must be 0 or more, got {}", dims_to_string(given));
+    stretched.insert(stretched.end(), {counts[i], dims[i]});
+    own_axes.push_back(static_cast<std::int64_t>(2 * i + 1));
+    result.push_back(extent_product(counts[i], dims[i]));
   }
-  return reshape(broadcast_in_dim(reshape(x, dims), stretched, own), result);
+  return reshape(broadcast_in_dim(reshape(x, dims), stretched, own_axes), result);
 }
 
 Tensor repeat(const Operand& operand, std::int64_t count, std::int64_t axis) {
@@ -134,7 +133,7 @@ Tensor repeat(const Operand& operand, std::int64_t count, std::int64_t axis) {
   const Tensor& x = operand.tensor();
   axis = normal_axis("repeat", axis, x.rank());
   check(count >= 0, "repeat: the count must be 0 or more, got {}", count);
-  Dims stretched = x.dims(), result = x.dims();
+  Dims stretched = x.dims(), result = x.dims();  // [n] -> [n, count] -> [n * count]
   stretched.insert(stretched.begin() + axis + 1, count);
   at(result, axis) = extent_product(at(result, axis), count);
   return reshape(broadcast_in_dim(x, stretched, other_axes(x.rank() + 1, {axis + 1})), result);
@@ -146,7 +145,7 @@ Tensor roll(const Operand& operand, std::int64_t shift, std::int64_t axis) {
   axis = normal_axis("roll", axis, x.rank());
   const std::int64_t extent = at(x.dims(), axis);
   if (extent == 0 || shift % extent == 0) return x;
-  const std::int64_t cut = extent - (shift % extent + extent) % extent;
+  const std::int64_t from_end = from_front(shift % extent, extent), cut = extent - from_end;
   return concatenate({slice_axis(x, axis, cut, extent), slice_axis(x, axis, 0, cut)}, axis);
 }
 
@@ -167,10 +166,11 @@ Tensor move_axis(const Operand& operand, std::int64_t from, std::int64_t to) {
 Tensor tril(const Operand& x, std::int64_t k) { return triangle("tril", x, k, true); }
 Tensor triu(const Operand& x, std::int64_t k) { return triangle("triu", x, k, false); }
 
-// With the matrix in one row, its diagonal is every (columns + 1)th element.
+// With the matrix in one row, its diagonal is every (columns + 1)th element, from that at
+// [top, left] on.
 Tensor diagonal(const Operand& operand, std::int64_t k, std::int64_t axis1, std::int64_t axis2) {
   PlaceScope scope(operand.place());
-  Tensor x = operand.tensor();
+  const Tensor& x = operand.tensor();
   axis1 = normal_axis("diagonal", axis1, x.rank());
   axis2 = normal_axis("diagonal", axis2, x.rank());
   check(axis1 != axis2, "diagonal: two different axes of {} are needed, got {} twice",
@@ -179,13 +179,14 @@ Tensor diagonal(const Operand& operand, std::int64_t k, std::int64_t axis1, std:
   const std::int64_t rows = at(x.dims(), axis1), columns = at(x.dims(), axis2);
   const std::int64_t top = std::max<std::int64_t>(-k, 0), left = std::max<std::int64_t>(k, 0);
   const std::int64_t count = std::max<std::int64_t>(std::min(rows - top, columns - left), 0);
-  x = reshape(transpose(x, joined(front, {axis1, axis2})), joined(outer_dims, {rows * columns}));
+  const Tensor matrices = transpose(x, joined(front, {axis1, axis2}));
+  const Tensor flat = reshape(matrices, joined(outer_dims, {rows * columns}));
   std::int64_t start = 0, stop = 0;
   if (count > 0) {
     start = top * columns + left;
     stop = start + spread_extent(count, columns + 1);
   }
-  return slice_axis(x, -1, start, stop, columns + 1);
+  return slice_axis(flat, -1, start, stop, columns + 1);
 }
 
 Tensor matrix_trace(const Operand& x, std::int64_t k) {
@@ -193,6 +194,9 @@ Tensor matrix_trace(const Operand& x, std::int64_t k) {
   return sum(diagonal(x, k), {.axes = Dims{-1}});
 }
 
+// A sum of both ends, weighted, so that it stays between them. Whole numbers are divided last,
+// which is exact where the result is whole, and rounded down. The end itself is taken as it is
+// given.
 Tensor linspace(DType dtype, const Operand& start, const Operand& stop, std::int64_t count,
                 bool endpoint) {
   PlaceScope scope(start.place());
@@ -200,28 +204,26 @@ Tensor linspace(DType dtype, const Operand& start, const Operand& stop, std::int
   const bool whole_numbers = !is_differentiable(dtype);
   DType work = dtype;
   if (whole_numbers) work = DType::f64;
-  const Tensor a = fit(start.tensor(), {work, start.tensor().dims()}),
-               b = fit(stop.tensor(), {work, stop.tensor().dims()});
-  check(a.rank() == 0 && b.rank() == 0, "linspace: the ends must be scalars, got {} and {}",
-        to_string(a.type()), to_string(b.type()));
-  // With the end it is met exactly, as a number of its own.
-  const bool ends = endpoint && count > 1;
-  const std::int64_t steps = count - endpoint;
-  const std::int64_t inner_count = count - ends;
-  const Tensor i = iota({real_dtype(work), {inner_count}}, 0);
+  const Tensor first = fit(start.tensor(), {work, start.tensor().dims()}),
+               last = fit(stop.tensor(), {work, stop.tensor().dims()});
+  check(first.rank() == 0 && last.rank() == 0, "linspace: the ends must be scalars, got {} and {}",
+        to_string(first.type()), to_string(last.type()));
+  const bool appends_end = endpoint && count > 1;
+  const std::int64_t steps = count - endpoint, inner_count = count - appends_end;
+  const Tensor index = iota({real_dtype(work), {inner_count}}, 0);
   const auto divisor = static_cast<double>(std::max<std::int64_t>(steps, 1));
-  Tensor out, end = b;
-  if (whole_numbers) {  // divided last: what is whole stays so
-    out = convert(floor(a + (b - a) * i / divisor), dtype);
+  Tensor out, end = last;
+  if (whole_numbers) {
+    out = convert(floor(first + (last - first) * index / divisor), dtype);
     if (integral(stop.tensor().dtype()))
       end = stop.tensor();  // f64 may not hold it
     else
-      end = floor(b);
+      end = floor(last);
   } else {
-    const Tensor t = i / divisor;
-    out = a * (1 - t) + b * t;
+    const Tensor weight = index / divisor;
+    out = first * (1 - weight) + last * weight;
   }
-  if (ends) out = concatenate({out, reshape(convert(end, dtype), {1})});
+  if (appends_end) out = concatenate({out, reshape(convert(end, dtype), {1})});
   return out;
 }
 

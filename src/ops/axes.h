@@ -69,10 +69,23 @@ inline Dims inverse_order(const Dims& order) {
 }
 
 /// Returns where an axis is after a batch axis came in at `batch`.
-inline std::int64_t past(std::int64_t axis, std::int64_t batch) { return axis + (axis >= batch); }
+inline std::int64_t past(std::int64_t axis, std::int64_t batch) {
+  if (axis >= batch) return axis + 1;
+  return axis;
+}
 inline Dims past(Dims axes, std::int64_t batch) {
   for (std::int64_t& a : axes) a = past(a, batch);
   return axes;
+}
+/// Returns where an axis is after `dropped`, of which it is none, went out.
+inline int without(int axis, const Dims& dropped) {
+  return axis - static_cast<int>(
+                    std::ranges::count_if(dropped, [&](std::int64_t gone) { return gone < axis; }));
+}
+/// Returns the extents of a reduction that keeps the axes that it reduces.
+inline Dims kept_dims(Dims dims, const Dims& reduced) {
+  for (std::int64_t a : reduced) at(dims, a) = 1;
+  return dims;
 }
 inline Dims shifted(Dims axes, std::int64_t by) {
   for (std::int64_t& a : axes) a += by;

@@ -19,8 +19,8 @@ Types complex_type(const Params*, TypeSpan operands) {
   return {Type{complex_dtype(type.dtype), type.dims}};
 }
 
-// JAX's convention: the cotangent of real(z) at z is ct, of imag(z) is -i ct, so that grad of a
-// real function is its conjugate gradient's mirror.
+// JAX's convention: the cotangent at z is ct for real(z) and -i ct for imag(z), so that grad of a
+// real f(x + iy) is df/dx - i df/dy.
 Tensors real_transpose(const Op&, TensorSpan ct, TensorSpan, TypeSpan) {
   return {complex(ct[0], zeros_like(ct[0]))};
 }

@@ -316,6 +316,4 @@ Tensor cumulative_tangent(const Primitive& p, const Tensor& x, const Tensor& dx,
   return p.jvp({p, params}, {&x, 1}, {&dx, 1}).second[0];
 }
 
-bool ordered(DType d) { return integral(d) || is_float(d); }
-
 }  // namespace postern::internal

@@ -12,7 +12,5 @@ Tensor bind_cumulative(const Primitive& p, const Tensor& x, std::int64_t axis, b
 /// Returns the tangent of one that is not linear.
 Tensor cumulative_tangent(const Primitive& p, const Tensor& x, const Tensor& dx, std::int64_t axis,
                           bool reverse);
-/// Returns whether elements of the dtype can be larger than others.
-bool ordered(DType dtype);
 
 }  // namespace postern::internal

@@ -5,7 +5,9 @@
 
 #include "core/check.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <utility>
 
 namespace postern::internal {
 
@@ -37,6 +39,16 @@ inline std::int64_t window_places(std::int64_t extent, std::int64_t window, std:
 inline std::int64_t spread_extent(std::int64_t extent, std::int64_t step) {
   if (extent == 0) return 0;
   return extent_sum(extent_product(extent - 1, step), 1);
+}
+
+/// Returns the padding in front and behind with which `extent` elements have extent / stride
+/// windows, rounded up; the odd one goes behind.
+inline std::pair<std::int64_t, std::int64_t> same_padding(std::int64_t extent, std::int64_t window,
+                                                          std::int64_t stride) {
+  const std::int64_t places = (extent + stride - 1) / stride,
+                     covered = (places - 1) * stride + window;
+  const std::int64_t missing = std::max<std::int64_t>(covered - extent, 0);
+  return {missing / 2, missing - missing / 2};
 }
 
 }  // namespace postern::internal

@@ -2,7 +2,6 @@
 #include "ops/family.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 
 #include "ops/axes.h"
@@ -12,37 +11,43 @@ namespace postern::internal {
 
 namespace {
 
-// JAX's lattice: each type's direct successors. After the dtypes come the weak integer, float and
-// complex.
+// The nodes of JAX's lattice of types: the dtypes, then the weak integer, float and complex.
 constexpr int weak_int = dtype_count, weak_float = dtype_count + 1, weak_complex = dtype_count + 2,
               nodes = dtype_count + 3;
-using Above = std::array<std::uint64_t, nodes>;
+/// A set of nodes, bit by bit, for each node.
+struct NodeSets {
+  std::uint64_t bits[nodes] = {};
+  constexpr bool has(int node, int member) const { return bits[node] >> member & 1; }
+  constexpr void add(int node, int member) { bits[node] |= std::uint64_t{1} << member; }
+  constexpr void add(DType from, DType to) { add(static_cast<int>(from), static_cast<int>(to)); }
+};
 
-constexpr Above make_lattice() {
-  Above above{};
-  auto edge = [&](int a, int b) { above[static_cast<std::size_t>(a)] |= std::uint64_t{1} << b; };
-  auto d = [](DType t) { return static_cast<int>(t); };
+/// Returns for each node those that it may be promoted to, itself among them.
+constexpr NodeSets make_lattice() {
+  NodeSets above;
+  auto node = [](DType t) { return static_cast<int>(t); };
   using enum DType;
-  edge(d(pred), weak_int);
-  for (DType t : {u2, s2, u4, s4, u8, s8}) edge(weak_int, d(t));
+  above.add(node(pred), weak_int);
+  for (DType t : {u2, s2, u4, s4, u8, s8}) above.add(weak_int, node(t));
   constexpr std::pair<DType, DType> wider[] = {{u8, s16},  {u8, u16},   {u16, s32},  {u16, u32},
                                                {u32, s64}, {u32, u64},  {s8, s16},   {s16, s32},
                                                {s32, s64}, {f16, f32},  {bf16, f32}, {f32, f64},
                                                {f32, c64}, {f64, c128}, {c64, c128}};
-  for (const auto& [from, to] : wider) edge(d(from), d(to));
-  for (DType t : {s64, u64}) edge(d(t), weak_float);
-  for (int t = d(f8e5m2); t <= d(f4e2m1fn); ++t) edge(weak_float, t);
-  for (DType t : {f16, bf16}) edge(weak_float, d(t));
-  edge(weak_float, weak_complex);
-  edge(weak_complex, d(c64));
-  for (int i = 0; i < nodes; ++i) above[static_cast<std::size_t>(i)] |= std::uint64_t{1} << i;
-  for (int round = 0; round < nodes; ++round)  // transitive closure
-    for (auto& set : above)
+  for (const auto& [from, to] : wider) above.add(from, to);
+  for (DType t : {s64, u64}) above.add(node(t), weak_float);
+  for (int t = node(f8e5m2); t <= node(f4e2m1fn); ++t) above.add(weak_float, t);
+  for (DType t : {f16, bf16}) above.add(weak_float, node(t));
+  above.add(weak_float, weak_complex);
+  above.add(weak_complex, node(c64));
+  for (int i = 0; i < nodes; ++i) above.add(i, i);
+  // The transitive closure: no path is longer than there are nodes.
+  for (int round = 0; round < nodes; ++round)
+    for (int i = 0; i < nodes; ++i)
       for (int j = 0; j < nodes; ++j)
-        if (set >> j & 1) set |= above[static_cast<std::size_t>(j)];
+        if (above.has(i, j)) above.bits[i] |= above.bits[j];
   return above;
 }
-constexpr Above lattice = make_lattice();
+constexpr NodeSets lattice = make_lattice();
 
 int node_of(const Type& t) {
   if (!t.weak || t.dtype == DType::pred) return static_cast<int>(t.dtype);
@@ -51,30 +56,36 @@ int node_of(const Type& t) {
   return weak_int;
 }
 
-/// Of two weak types the one of the larger kind keeps its C++ dtype; within a kind the wider one.
-/// Without one it is the widest of the kind (u64 and s64 have f64 in common).
+/// Returns the dtype of a weak common type: of the operands of that kind (a weak `node`) the widest
+/// one's; where neither is of that kind, its widest, as f64 for u64 and s64.
 DType weak_dtype(int node, const Type& a, const Type& b) {
-  const Type* of_kind = nullptr;
-  for (const Type* t : {&a, &b})
-    if (t->weak && node_of(*t) == node &&
-        (!of_kind || byte_width(t->dtype) > byte_width(of_kind->dtype)))
-      of_kind = t;
-  if (of_kind) return of_kind->dtype;
+  const Type* widest = nullptr;
+  for (const Type* t : {&a, &b}) {
+    if (!t->weak || node_of(*t) != node) continue;
+    if (!widest || byte_width(t->dtype) > byte_width(widest->dtype)) widest = t;
+  }
+  if (widest) return widest->dtype;
   if (node == weak_complex) return DType::c128;
   if (node == weak_int) return DType::s64;
   return DType::f64;
+}
+
+/// Returns whether all operands are mapped over the same of their axes.
+bool agree_on_batch_axis(std::span<const int> axes) {
+  return axes[0] >= 0 && std::ranges::all_of(axes, [&](int axis) { return axis == axes[0]; });
 }
 
 }  // namespace
 
 Type promote(const char* op, const Type& a, const Type& b) {
   if (a.dtype == b.dtype) return {a.dtype, {}, a.weak && b.weak};
-  const std::uint64_t common =
-      lattice[static_cast<std::size_t>(node_of(a))] & lattice[static_cast<std::size_t>(node_of(b))];
-  for (int i = 0; i < nodes; ++i) {
-    if (!(common >> i & 1) || (lattice[static_cast<std::size_t>(i)] & common) != common) continue;
-    if (i < dtype_count) return {static_cast<DType>(i), {}, a.weak && b.weak};
-    return {weak_dtype(i, a, b), {}, true};
+  // The least upper bound: the common node from which every common one can be reached.
+  const std::uint64_t common = lattice.bits[node_of(a)] & lattice.bits[node_of(b)];
+  for (int node = 0; node < nodes; ++node) {
+    const bool is_common = common >> node & 1, reaches_all = !(common & ~lattice.bits[node]);
+    if (!is_common || !reaches_all) continue;
+    if (node < dtype_count) return {static_cast<DType>(node), {}, a.weak && b.weak};
+    return {weak_dtype(node, a, b), {}, true};
   }
   throw_type_error(fmt::format("{}: {} and {} have no common dtype; convert one of them", op,
                                to_string(a.dtype), to_string(b.dtype)));
@@ -86,12 +97,12 @@ Dims broadcast_dims(const char* op, const Dims& a, const Dims& b) {
   Dims out = longer;
   const std::size_t shift = longer.size() - shorter.size();
   for (std::size_t i = 0; i < shorter.size(); ++i) {
-    std::int64_t& d = out[i + shift];
-    if (d == shorter[i]) continue;
-    check(d == 1 || shorter[i] == 1,
+    std::int64_t& extent = out[i + shift];
+    if (extent == shorter[i]) continue;
+    check(extent == 1 || shorter[i] == 1,
           "{}: shapes {} and {} do not broadcast: extents must be equal or 1", op,
           dims_to_string(a), dims_to_string(b));
-    if (d == 1) d = shorter[i];
+    if (extent == 1) extent = shorter[i];
   }
   return out;
 }
@@ -106,7 +117,7 @@ Tensor fit(const Tensor& x, const Type& type) {
           fmt::format("{} does not have the number {}; convert one of the operands, or the number",
                       to_string(type.dtype), literal_text(number, has.dtype)));
     if (is_number(type.dtype) && Trace::current()) return full_of(number, type);
-    if (is_number(type.dtype))
+    if (is_number(type.dtype))  // outside of a trace full_of would fill an array
       return broadcast_to_dims(full_of(number, {type.dtype, {}, type.weak}), type.dims);
   }
   return broadcast_to_dims(convert_to(x, type.dtype, type.weak), type.dims);
@@ -171,28 +182,16 @@ Tensor batch_front(const Tensor& x, int axis, std::int64_t size, bool force) {
     return broadcast_to_dims(x, dims);
   }
   if (axis == 0) return x;
-  Dims order;
-  for (std::int64_t i = 0; i < x.rank(); ++i)
-    if (i != axis) order.push_back(i);
-  order.insert(order.begin(), axis);
-  return transpose(x, order);
+  return transpose(x, joined({axis}, other_axes(x.rank(), {axis})));
 }
 
 Batched elementwise_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
                           const Tensor&) {
-  int axis = -1;
-  bool same = true;
-  for (int a : axes) {
-    same = same && (axis < 0 || a == axis) && a >= 0;
-    if (a >= 0 && axis < 0) axis = a;
-  }
   Tensors moved(x.begin(), x.end());
-  if (!same) {
-    axis = 0;
-    for (std::size_t i = 0; i < x.size(); ++i) moved[i] = batch_front(x[i], axes[i], size);
-  }
+  const bool agree = agree_on_batch_axis(axes);
+  for (std::size_t i = 0; i < x.size() && !agree; ++i) moved[i] = batch_front(x[i], axes[i], size);
   Tensors out = bind_n(op.primitive, op.params, moved);
-  return {out, std::vector<int>(out.size(), axis)};
+  return {out, std::vector<int>(out.size(), agree ? axes[0] : 0)};
 }
 
 Types same_type(const Params*, TypeSpan operands) {
@@ -208,6 +207,7 @@ Types same_type(const Params*, TypeSpan operands) {
 bool numeric(DType d) { return is_integer(d) || is_differentiable(d); }
 bool integral(DType d) { return d == DType::pred || is_integer(d); }
 bool real_number(DType d) { return is_integer(d) || is_float(d); }
+bool ordered(DType d) { return integral(d) || is_float(d); }
 
 void require_dtype(bool ok, DType dtype) {
   check(ok, "the operation is not defined for {}", to_string(dtype));

@@ -23,8 +23,8 @@ using Batched = std::pair<Tensors, std::vector<int>>;
 Type promote(const char* op, const Type& a, const Type& b);
 /// Broadcasts two shapes as NumPy does.
 Dims broadcast_dims(const char* op, const Dims& a, const Dims& b);
-/// Brings `x` to that dtype and shape, by conversion and broadcast where needed; numbers become
-/// literals at once.
+/// Brings `x` to that dtype and shape, by conversion and broadcast where needed; a number becomes a
+/// literal of that type at once. Throws TypeError for a weak number that the dtype does not have.
 Tensor fit(const Tensor& x, const Type& type);
 /// Does the same where that dtype is also what promotion gives: `what` of `op` is refused where it
 /// is wider, which would lose some of it.
@@ -76,6 +76,7 @@ Types same_type_if(const Params*, TypeSpan operands);
 bool numeric(DType dtype);      // integer, float or complex
 bool integral(DType dtype);     // pred or integer
 bool real_number(DType dtype);  // integer or float
+bool ordered(DType dtype);      // pred, integer or float
 
 void require_dtype(bool ok, DType dtype);
 template <DTypeTest test>

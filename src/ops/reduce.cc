@@ -74,8 +74,6 @@ struct ReduceParams {
   Dims axes;  // sorted
 };
 
-bool ordered(DType d) { return integral(d) || is_float(d); }
-
 template <DTypeTest test>
 Types reduce_type(const Params* params, TypeSpan operands) {
   const Dims& axes = as<ReduceParams>(*params).axes;
@@ -90,10 +88,7 @@ Types reduce_type(const Params* params, TypeSpan operands) {
 Batched reduce_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t,
                      const Tensor&) {
   const Dims moved = past(op.as<ReduceParams>().axes, axes[0]);
-  const auto before =
-      std::count_if(moved.begin(), moved.end(), [&](std::int64_t a) { return a < axes[0]; });
-  return {{bind1(op.primitive, make_params(ReduceParams{moved}), x)},
-          {axes[0] - static_cast<int>(before)}};
+  return {{bind1(op.primitive, make_params(ReduceParams{moved}), x)}, {without(axes[0], moved)}};
 }
 
 /// Reduces `x`, of `type`, to `result` over `axes`.
@@ -297,9 +292,7 @@ Tensor reduced(const char* op, const Primitive& p, const Tensor& x, const Reduce
   // In bytes: XLA:CPU gets maxima of 2 bits wrong where it fuses them.
   const Tensor y = convert_to(bind_reduce(p, in_bytes(x), axes), x.dtype());
   if (!options.keep_dims) return y;
-  Dims dims = x.dims();
-  for (std::int64_t a : axes) at(dims, a) = 1;
-  return reshape(y, dims);
+  return reshape(y, kept_dims(x.dims(), axes));
 }
 
 /// pred counts as 0 and 1.

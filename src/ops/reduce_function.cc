@@ -229,9 +229,7 @@ std::vector<Tensor> reduce(const CombineFunction& function, const std::vector<Te
   Tensors y =
       bind_n(fold_p, make_params(FoldParams{axes, reducer_of(function, elements)}), operands);
   if (!options.keep_dims) return y;
-  Dims dims = x[0].dims();
-  for (std::int64_t a : axes) at(dims, a) = 1;
-  for (Tensor& t : y) t = reshape(t, dims);
+  for (Tensor& t : y) t = reshape(t, kept_dims(x[0].dims(), axes));
   return y;
 }
 
