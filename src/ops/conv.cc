@@ -64,18 +64,18 @@ Types conv_type(const Params* params, TypeSpan operands) {
   return {std::move(result)};
 }
 
-Dims swapped_order(std::int64_t rank) { return joined({1, 0}, range(2, rank)); }
-/// Batch and features, or out and in, exchanged.
-Tensor swapped(const Tensor& t) { return transpose(t, swapped_order(t.rank())); }
+/// Exchanges batch and features of an operand, out and in of a kernel.
+Tensor swapped(const Tensor& t) { return transpose(t, joined({1, 0}, range(2, t.rank()))); }
 
-/// Axis `axis` cut into `outer` and the rest, which stays inner.
+/// Cuts `axis` into `outer` and the rest behind: cut(t[n, 6], 1, 2) is [n, 2, 3].
 Tensor cut(const Tensor& t, std::int64_t axis, std::int64_t outer) {
   Dims dims = t.dims();
   at(dims, axis) /= std::max<std::int64_t>(outer, 1);
   dims.insert(dims.begin() + axis, outer);
   return reshape(t, dims);
 }
-/// Axis `axis` moved before axis `to` (as numbered without it) and merged with it.
+/// Moves `axis` in front of axis `to`, as numbered without `axis`, and makes one of both:
+/// merged(t[2, n, 3], 0, 1) is [n, 6].
 Tensor merged(const Tensor& t, std::int64_t axis, std::int64_t to) {
   Dims order = other_axes(t.rank(), {axis});
   order.insert(order.begin() + to, axis);
@@ -90,95 +90,102 @@ Tensor conv_bound(const ConvParams& p, const Tensor& x, const Tensor& kernel);
 // --- derivatives ---
 // As those of a product of matrices, with batch m, features j and k: x[m,j] kernel[j,k] -> [m,k];
 // of x: ct[m,k] kernel'[k,j], the kernel backwards; of the kernel: x'[j,m] ct[m,k]. Strides of the
-// one are dilations of the other.
+// one are dilations of the other. `back` are the parameters of the convolution that goes back. Its
+// low padding aligns the first places, its high padding makes the extents those of the operand.
 
 Tensor x_cotangent(const ConvParams& p, const Tensor& ct, const Tensor& kernel, const Type& x) {
-  ConvParams q{p.input_dilation, {}, {}, p.strides, p.kernel_dilation, p.groups(), 1};
+  ConvParams back{p.input_dilation, {}, {}, p.strides, p.kernel_dilation, p.groups(), 1};
   for (std::size_t i = 0; i < p.strides.size(); ++i) {
     const std::int64_t window = spread_extent(kernel.dims()[i + 2], p.kernel_dilation[i]),
-                       inner = spread_extent(x.dims[i + 2], p.input_dilation[i]);
-    q.low.push_back(window - 1 - p.low[i]);
-    q.high.push_back(inner + window - 1 - spread_extent(ct.dims()[i + 2], p.strides[i]) - q.low[i]);
+                       spread_x = spread_extent(x.dims[i + 2], p.input_dilation[i]),
+                       spread_ct = spread_extent(ct.dims()[i + 2], p.strides[i]);
+    back.low.push_back(window - 1 - p.low[i]);
+    back.high.push_back(spread_x + window - 1 - spread_ct - back.low[i]);
   }
   const Tensor backwards = reverse(kernel, range(2, kernel.rank()));
   // Each group's out and in features exchange: [g out, in] -> [g in, out].
   const Tensor exchanged = merged(cut(backwards, 0, p.groups()), 0, 1);
-  const Tensor dx = conv_bound(q, ct, swapped(exchanged));
+  const Tensor dx = conv_bound(back, ct, swapped(exchanged));
+  // Groups of the batch are groups of ct's features, so of dx's: [n, g j] -> [g n, j].
   if (p.batch_groups > 1) return merged(cut(dx, 1, p.batch_groups), 1, 0);
   return dx;
 }
 
 Tensor kernel_cotangent(const ConvParams& p, const Tensor& ct, const Tensor& x,
                         const Type& kernel) {
-  ConvParams q{p.kernel_dilation, p.low,           {}, p.input_dilation, p.strides,
-               p.batch_groups,    p.feature_groups};
-  for (std::size_t i = 0; i < p.strides.size(); ++i)
-    q.high.push_back(spread_extent(kernel.dims[i + 2], p.kernel_dilation[i]) +
-                     spread_extent(ct.dims()[i + 2], p.strides[i]) - 1 -
-                     spread_extent(x.dims()[i + 2], p.input_dilation[i]) - p.low[i]);
-  return swapped(conv_bound(q, swapped(x), swapped(ct)));
+  // With batch and features exchanged the kinds of groups are exchanged as well.
+  ConvParams back{p.kernel_dilation, p.low,           {}, p.input_dilation, p.strides,
+                  p.batch_groups,    p.feature_groups};
+  for (std::size_t i = 0; i < p.strides.size(); ++i) {
+    const std::int64_t window = spread_extent(kernel.dims[i + 2], p.kernel_dilation[i]),
+                       spread_x = spread_extent(x.dims()[i + 2], p.input_dilation[i]),
+                       spread_ct = spread_extent(ct.dims()[i + 2], p.strides[i]);
+    back.high.push_back(window + spread_ct - 1 - spread_x - p.low[i]);
+  }
+  return swapped(conv_bound(back, swapped(x), swapped(ct)));
 }
 
 Tensors conv_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types) {
   const auto& p = op.as<ConvParams>();
-  const std::size_t of = x[0].has_value();
-  Tensors out(2);
-  if (ct[0].size() == 0 || types[1 - of].size() == 0)
-    out[of] = zeros_of(types[of]);
-  else if (of == 0)
-    out[of] = x_cotangent(p, ct[0], x[1], types[0]);
+  const bool for_x = !x[0].has_value();
+  const Type &own = types[for_x ? 0 : 1], &other = types[for_x ? 1 : 0];
+  Tensor cotangent;
+  if (ct[0].size() == 0 || other.size() == 0)
+    cotangent = zeros_of(own);
+  else if (for_x)
+    cotangent = x_cotangent(p, ct[0], x[1], own);
   else
-    out[of] = kernel_cotangent(p, ct[0], x[0], types[1]);
-  return out;
+    cotangent = kernel_cotangent(p, ct[0], x[0], own);
+  if (for_x) return {cotangent, Tensor()};
+  return {Tensor(), cotangent};
 }
 
 // --- batching ---
-// The batch goes where the operands have it: into the batch of x, into the kernel's output
-// features, or, when both have it, into the groups.
+// The batch, of `size` and in front, goes where the operands have it: into the batch of x, into the
+// kernel's output features, or, when both have it, into the groups. Groups are the outer part of
+// their axis.
 
 Batched conv_batch_both(ConvParams p, const Tensor& x, const Tensor& kernel, std::int64_t size) {
-  std::int64_t x_axis = 1;
-  if (p.batch_groups > 1) {
-    p.batch_groups *= size;
-    x_axis = 0;
-  } else {
-    p.feature_groups *= size;
-  }
-  const Tensor y = conv_bound(p, merged(x, 0, x_axis), merged(kernel, 0, 0));
+  const bool in_batch = p.batch_groups > 1;
+  std::int64_t& groups = in_batch ? p.batch_groups : p.feature_groups;
+  groups *= size;
+  const std::int64_t grouped_axis = in_batch ? 0 : 1;
+  const Tensor y = conv_bound(p, merged(x, 0, grouped_axis), merged(kernel, 0, 0));
   return {{cut(y, 1, size)}, {1}};
 }
 
 Batched conv_batch_x(const ConvParams& p, const Tensor& x, const Tensor& kernel,
                      std::int64_t size) {
-  // [size, groups, n] -> [groups, size, n]
+  // [size, groups n] -> [size, groups, n] -> [groups, size n] -> [groups size n]
   const Tensor grouped = merged(merged(cut(x, 1, p.batch_groups), 0, 1), 0, 0);
   return {{cut(conv_bound(p, grouped, kernel), 0, size)}, {0}};
 }
 
 Batched conv_batch_kernel(const ConvParams& p, const Tensor& x, const Tensor& kernel,
                           std::int64_t size) {
+  // As in conv_batch_x, with output features for n; of the result those are axis 1.
   const Tensor grouped = merged(merged(cut(kernel, 1, p.groups()), 0, 1), 0, 0);
-  const Tensor y =
-      cut(cut(conv_bound(p, x, grouped), 1, p.groups()), 2, size);  // [n, groups, size, out, ...]
-  return {{merged(y, 1, 2)}, {1}};
+  const Tensor y = cut(cut(conv_bound(p, x, grouped), 1, p.groups()), 2, size);
+  return {{merged(y, 1, 2)}, {1}};  // [n, groups, size, out] -> [n, size, groups out]
 }
 
 Batched conv_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
                    const Tensor&) {
   const auto& p = op.as<ConvParams>();
-  const Tensor a = batch_front(x[0], axes[0], size, false),
-               k = batch_front(x[1], axes[1], size, false);
-  if (size == 0) {
-    Type one_x = a.type(), one_k = k.type();
-    if (axes[0] >= 0) one_x.dims.erase(one_x.dims.begin());
-    if (axes[1] >= 0) one_k.dims.erase(one_k.dims.begin());
-    const Type* types[] = {&one_x, &one_k};
+  const bool of_x = axes[0] >= 0, of_kernel = axes[1] >= 0;
+  const Tensor operand = batch_front(x[0], axes[0], size, false),
+               kernel = batch_front(x[1], axes[1], size, false);
+  if (size == 0) {  // groups of 0 would be refused
+    Type one_x = operand.type(), one_kernel = kernel.type();
+    if (of_x) one_x.dims.erase(one_x.dims.begin());
+    if (of_kernel) one_kernel.dims.erase(one_kernel.dims.begin());
+    const Type* types[] = {&one_x, &one_kernel};
     const Type result = conv_type(op.params.get(), {types, 2})[0];
     return {{zeros_of({result.dtype, joined({0}, result.dims)})}, {0}};
   }
-  if (axes[0] >= 0 && axes[1] >= 0) return conv_batch_both(p, a, k, size);
-  if (axes[0] >= 0) return conv_batch_x(p, a, k, size);
-  return conv_batch_kernel(p, a, k, size);
+  if (of_x && of_kernel) return conv_batch_both(p, operand, kernel, size);
+  if (of_x) return conv_batch_x(p, operand, kernel, size);
+  return conv_batch_kernel(p, operand, kernel, size);
 }
 
 // --- lowering ---
@@ -202,12 +209,12 @@ void conv_lower(Lowering& out, const Equation& e) {
                   array_text(p.kernel_dilation), out.precision_of(e)));
 }
 
-/// A product and a sum for each place of the kernel.
+/// Counts a product and a sum for each element of the result and of the kernel of its feature.
 double conv_flops(const Params* params, TypeSpan operands) {
   const Type& kernel = operands[1];
-  const double each = static_cast<double>(kernel.size()) /
+  const double taps = static_cast<double>(kernel.size()) /
                       static_cast<double>(std::max<std::int64_t>(kernel.dims[0], 1));
-  return 2 * each * static_cast<double>(conv_type(params, operands)[0].size());
+  return 2 * taps * static_cast<double>(conv_type(params, operands)[0].size());
 }
 
 constexpr Primitive conv_p = with_flops(
@@ -220,16 +227,9 @@ Tensor conv_bound(const ConvParams& p, const Tensor& x, const Tensor& kernel) {
   return bind1(conv_p, make_params(p), {x, kernel});
 }
 
-/// Padding that makes the result as long as the operand over the stride, rounded up; the odd one
-/// goes behind.
-void same_padding(ConvParams& p, const Dims& x, const Dims& kernel) {
-  for (std::size_t i = 0; i < p.strides.size(); ++i) {
-    const std::int64_t n = x[i + 2], window = spread_extent(kernel[i + 2], p.kernel_dilation[i]),
-                       out = (n + p.strides[i] - 1) / p.strides[i];
-    const std::int64_t total = std::max<std::int64_t>((out - 1) * p.strides[i] + window - n, 0);
-    p.low.push_back(total / 2);
-    p.high.push_back(total - total / 2);
-  }
+void add_padding(ConvParams& p, std::pair<std::int64_t, std::int64_t> low_and_high) {
+  p.low.push_back(low_and_high.first);
+  p.high.push_back(low_and_high.second);
 }
 
 ConvParams params_of(const ConvOptions& options, const Tensor& x, const Tensor& kernel) {
@@ -254,19 +254,19 @@ ConvParams params_of(const ConvOptions& options, const Tensor& x, const Tensor& 
     check(p.input_dilation == Dims(count, 1),
           "conv: padding \"SAME\" goes with no input dilation, got {}",
           dims_to_string(p.input_dilation));
-    same_padding(p, x.dims(), kernel.dims());
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::int64_t window = spread_extent(kernel.dims()[i + 2], p.kernel_dilation[i]);
+      add_padding(p, same_padding(x.dims()[i + 2], window, p.strides[i]));
+    }
   } else if (options.padding.kind == ConvPadding::Kind::valid) {
     p.low = p.high = Dims(count, 0);
   } else {
-    for (const auto& [low, high] : options.padding.pairs) {
-      p.low.push_back(low);
-      p.high.push_back(high);
-    }
+    for (const auto& pair : options.padding.pairs) add_padding(p, pair);
   }
   return p;
 }
 
-/// The order that takes axes written as `from` to axes written as `to`.
+/// Returns the order that transposes axes written as `from`, as "NHWC", to those written as `to`.
 Dims order_between(std::string_view from, std::string_view to, std::string_view what,
                    std::int64_t rank) {
   check(static_cast<std::int64_t>(from.size()) == rank,

@@ -181,7 +181,7 @@ constexpr Primitive window_sum_p = linear("reduce_window_sum", nullptr, window_t
 constexpr const Primitive* window_family[] = {&window_p, &window_sum_p};
 static_assert(complete(window_family));
 
-/// Padding by axis, of all axes of x.
+/// Fills in the padding of all axes of an operand of these extents.
 void set_padding(WindowParams& p, const ConvPadding& padding, const Dims& dims) {
   const std::size_t rank = dims.size();
   p.low.assign(rank, 0);
@@ -193,13 +193,9 @@ void set_padding(WindowParams& p, const ConvPadding& padding, const Dims& dims) 
     for (std::size_t i = 0; i < rank; ++i) std::tie(p.low[i], p.high[i]) = padding.pairs[i];
     return;
   }
-  for (std::size_t i = 0; i < rank; ++i) {
-    const std::int64_t out = (dims[i] + p.strides[i] - 1) / p.strides[i];
-    const std::int64_t missing = std::max<std::int64_t>(
-        0, (out - 1) * p.strides[i] + spread_extent(p.window[i], p.dilation[i]) - dims[i]);
-    p.low[i] = missing / 2;
-    p.high[i] = missing - p.low[i];
-  }
+  for (std::size_t i = 0; i < rank; ++i)
+    std::tie(p.low[i], p.high[i]) =
+        same_padding(dims[i], spread_extent(p.window[i], p.dilation[i]), p.strides[i]);
 }
 
 /// A window over the spatial axes of x[batch, features, space...].
