@@ -45,7 +45,7 @@ inline std::int64_t spread_extent(std::int64_t extent, std::int64_t step) {
 /// windows, rounded up; the odd one goes behind.
 inline std::pair<std::int64_t, std::int64_t> same_padding(std::int64_t extent, std::int64_t window,
                                                           std::int64_t stride) {
-  const std::int64_t places = (extent + stride - 1) / stride,
+  const std::int64_t places = extent / stride + (extent % stride != 0),
                      covered = (places - 1) * stride + window;
   const std::int64_t missing = std::max<std::int64_t>(covered - extent, 0);
   return {missing / 2, missing - missing / 2};

@@ -193,6 +193,7 @@ void set_padding(WindowParams& p, const ConvPadding& padding, const Dims& dims) 
     for (std::size_t i = 0; i < rank; ++i) std::tie(p.low[i], p.high[i]) = padding.pairs[i];
     return;
   }
+  if (std::ranges::count(p.strides, 0) > 0) return;  // the type rule refuses them
   for (std::size_t i = 0; i < rank; ++i)
     std::tie(p.low[i], p.high[i]) =
         same_padding(dims[i], spread_extent(p.window[i], p.dilation[i]), p.strides[i]);
