@@ -53,31 +53,27 @@ Types dot_type(const Params* params, TypeSpan operands) {
   return {std::move(result)};
 }
 
-// The cotangent of one operand: the result's cotangent contracted with the other operand over the
-// axes that came from there, its axes put back in order. `first`: of x, whose free axes come before
-// y's.
+std::int64_t count_of(const Dims& axes) { return static_cast<std::int64_t>(axes.size()); }
+
+/// Returns the cotangent of one operand (`own`): the result's cotangent contracted with the other
+/// operand over the other's free axes, its axes then put back in order. A result has batch axes,
+/// the free axes of x, those of y; so `own_is_x` says where in ct the other's are.
 Tensor dot_cotangent(const Tensor& ct, const Tensor& other, const Type& own,
                      const Dims& own_contract, const Dims& own_batch, const Dims& other_contract,
-                     const Dims& other_batch, bool first) {
+                     const Dims& other_batch, bool own_is_x) {
   const Dims own_free = free_axes(own.rank(), own_contract, own_batch),
              other_free = free_axes(other.rank(), other_contract, other_batch);
-  const auto batches = static_cast<std::int64_t>(own_batch.size()),
-             own_count = static_cast<std::int64_t>(own_free.size()),
-             other_count = static_cast<std::int64_t>(other_free.size());
-  std::int64_t start = batches;
-  if (first) start += own_count;
-  const Tensor product =
-      dot_general(ct, other,
-                  {range(start, start + other_count), other_free, range(0, batches),
-                   other_batch});  // batch, own free, other's contracted
-  Dims order(
-      other_contract.size());  // the contracted axes come in the order that they have in `other`
-  std::iota(order.begin(), order.end(), 0);
-  std::sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
-    return at(other_contract, a) < at(other_contract, b);
-  });
-  return transpose(product,
-                   inverse_order(joined(joined(own_batch, own_free), pick(own_contract, order))));
+  std::int64_t start = count_of(own_batch);
+  if (own_is_x) start += count_of(own_free);
+  const Dims other_free_in_ct = range(start, start + count_of(other_free));
+  const Tensor product = dot_general(
+      ct, other, {other_free_in_ct, other_free, range(0, count_of(own_batch)), other_batch});
+  // Its axes are the batch, own's free ones and, in the order that they have in `other`, those that
+  // were contracted.
+  Dims order = range(0, count_of(other_contract));
+  std::ranges::sort(order, {}, [&](std::int64_t pair) { return at(other_contract, pair); });
+  const Dims axes_of_own = joined(joined(own_batch, own_free), pick(own_contract, order));
+  return transpose(product, inverse_order(axes_of_own));
 }
 
 Tensors dot_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types) {
@@ -90,33 +86,35 @@ Tensors dot_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types)
                                   d.batch_x, false)};
 }
 
-// Both mapped: one more batch axis. One mapped: one more free axis.
+/// Makes of the batch one more batch axis, in front, where both operands are mapped. Where one is,
+/// it becomes a free axis of that operand: the result has it among the operand's other free axes.
 Batched dot_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t,
                   const Tensor&) {
   DotAxes d = op.as<DotParams>().axes;
-  const std::int64_t bx = axes[0], by = axes[1];
-  if (bx >= 0) {
-    d.contract_x = past(d.contract_x, bx);
-    d.batch_x = past(d.batch_x, bx);
+  const std::int64_t mapped_x = axes[0], mapped_y = axes[1];
+  const bool in_x = mapped_x >= 0, in_y = mapped_y >= 0;
+  if (in_x) {
+    d.contract_x = past(d.contract_x, mapped_x);
+    d.batch_x = past(d.batch_x, mapped_x);
   }
-  if (by >= 0) {
-    d.contract_y = past(d.contract_y, by);
-    d.batch_y = past(d.batch_y, by);
+  if (in_y) {
+    d.contract_y = past(d.contract_y, mapped_y);
+    d.batch_y = past(d.batch_y, mapped_y);
   }
-  if (bx >= 0 && by >= 0) {
-    d.batch_x.insert(d.batch_x.begin(), bx);
-    d.batch_y.insert(d.batch_y.begin(), by);
+  if (in_x && in_y) {
+    d.batch_x.insert(d.batch_x.begin(), mapped_x);
+    d.batch_y.insert(d.batch_y.begin(), mapped_y);
     return {{bind1(op.primitive, make_params(DotParams{d}), x)}, {0}};
   }
-  const Dims free_x = free_axes(x[0].rank(), d.contract_x, d.batch_x),
-             free_y = free_axes(x[1].rank(), d.contract_y, d.batch_y);
-  const bool in_x = bx >= 0;
-  const Dims& free = in_x ? free_x : free_y;
-  const auto place = std::find(free.begin(), free.end(), std::max(bx, by)) - free.begin();
-  std::size_t before = d.batch_x.size();
-  if (!in_x) before += free_x.size();
-  return {{bind1(op.primitive, make_params(DotParams{d}), x)},
-          {static_cast<int>(before) + static_cast<int>(place)}};
+  Dims free = free_axes(x[0].rank(), d.contract_x, d.batch_x);
+  std::int64_t before = count_of(d.batch_x);
+  if (in_y) {
+    before += count_of(free);
+    free = free_axes(x[1].rank(), d.contract_y, d.batch_y);
+  }
+  const std::int64_t mapped = in_x ? mapped_x : mapped_y;
+  const auto place = std::ranges::find(free, mapped) - free.begin();
+  return {{bind1(op.primitive, make_params(DotParams{d}), x)}, {static_cast<int>(before + place)}};
 }
 
 void dot_lower(Lowering& out, const Equation& e) {
@@ -132,7 +130,7 @@ void dot_lower(Lowering& out, const Equation& e) {
                          out.precision_of(e)));
 }
 
-/// A product and a sum for each pair that meets.
+/// Counts a product and a sum for each element of the result and each pair contracted into it.
 double dot_flops(const Params* params, TypeSpan operands) {
   double each = 2;
   for (const std::int64_t axis : as<DotParams>(*params).axes.contract_x)
@@ -154,16 +152,13 @@ Tensor dot_general(const Operand& operand_x, const Operand& operand_y, const Dot
   PlaceScope scope(operand_x.place());
   const Tensor &x = operand_x.tensor(), &y = operand_y.tensor();
   const Type type = promote("dot_general", x.type(), y.type());
-  DotAxes normal;
-  for (std::int64_t a : axes.contract_x)
-    normal.contract_x.push_back(normal_axis("dot_general", a, x.rank()));
-  for (std::int64_t a : axes.contract_y)
-    normal.contract_y.push_back(normal_axis("dot_general", a, y.rank()));
-  for (std::int64_t a : axes.batch_x)
-    normal.batch_x.push_back(normal_axis("dot_general", a, x.rank()));
-  for (std::int64_t a : axes.batch_y)
-    normal.batch_y.push_back(normal_axis("dot_general", a, y.rank()));
-  // The low bits of the sums are the same.
+  const auto of = [](const Tensor& t, Dims named) {
+    for (std::int64_t& axis : named) axis = normal_axis("dot_general", axis, t.rank());
+    return named;
+  };
+  const Dims contract_x = of(x, axes.contract_x), contract_y = of(y, axes.contract_y);
+  const DotAxes normal{contract_x, contract_y, of(x, axes.batch_x), of(y, axes.batch_y)};
+  // Integers of less than a byte in bytes: the low bits of the sums are the same.
   DType work = type.dtype;
   if (is_integer(work)) work = byte_dtype(work);
   const auto in = [&](const Tensor& t) {
@@ -180,15 +175,15 @@ Tensor matmul(const Operand& operand_x, const Operand& operand_y) {
   check(x.rank() > 0 && y.rank() > 0, "matmul: operands of rank 1 or more are needed, got {}",
         types);
   const bool row = x.rank() == 1, column = y.rank() == 1;
-  if (row) x = expand_dims(x, 0);
+  if (row) x = expand_dims(x, 0);  // dropped from the product again
   if (column) y = expand_dims(y, 1);
   check(at(x.dims(), x.rank() - 1) == at(y.dims(), y.rank() - 2),
         "matmul: the last axis of the first operand must be as long as the next to last of the "
         "second, got {}",
         types);
-  for (std::int64_t i = 3; i <= std::min(x.rank(), y.rank()); ++i) {
-    const std::int64_t n = at(x.dims(), x.rank() - i), m = at(y.dims(), y.rank() - i);
-    check(n == m || n == 1 || m == 1,
+  for (std::int64_t i = 3; i <= std::min(x.rank(), y.rank()); ++i) {  // counted from the end
+    const std::int64_t in_x = at(x.dims(), x.rank() - i), in_y = at(y.dims(), y.rank() - i);
+    check(in_x == in_y || in_x == 1 || in_y == 1,
           "matmul: the axes before the last two do not broadcast, got {}", types);
   }
   Tensor product;

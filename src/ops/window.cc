@@ -2,10 +2,10 @@
 #include <postern/signal.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "core/enum.h"
 #include "core/text.h"
+#include "ops/axes.h"
 #include "ops/extents.h"
 #include "ops/family.h"
 #include "ops/reduce.h"
@@ -15,9 +15,6 @@ namespace postern {
 using namespace internal;
 
 namespace {
-
-Tensor reduce_window_sum(const Tensor& x, const Dims& window, const Dims& strides,
-                         const Dims& dilation, const Dims& low, const Dims& high);
 
 constexpr Reducer monoids[] = {
     {"add", zero_of}, {"multiply", one_of}, {"minimum", highest_of}, {"maximum", lowest_of}};
@@ -43,11 +40,9 @@ Types window_type(const Params* params, TypeSpan operands) {
         "reduce_window: window, strides, dilation and padding must have one entry for each axis of "
         "{}",
         to_string(operands[0]));  // reduce_window_c4 ...
-  require_dtype(
-      numeric(operands[0].dtype) && (p.monoid == Monoid::add || p.monoid == Monoid::multiply ||
-                                     !is_complex(operands[0].dtype)),
-      operands[0].dtype);
   Type type = operands[0];
+  const bool needs_order = p.monoid == Monoid::min || p.monoid == Monoid::max;
+  require_dtype(needs_order ? real_number(type.dtype) : numeric(type.dtype), type.dtype);
   for (std::size_t i = 0; i < rank; ++i) {
     check(p.window[i] > 0 && p.strides[i] > 0 && p.dilation[i] > 0,
           "reduce_window: window, strides and dilation must be positive, got {}, {}, {}",
@@ -64,52 +59,50 @@ Tensor padded(const WindowParams& p, const Tensor& x) {
              p.low, p.high);
 }
 
-/// For each place in the window, what it shows of padded x at each result: calls use(slice).
-template <class Use>
-void each_place(const WindowParams& p, const Tensor& x, const Dims& out, Use&& use) {
-  const std::int64_t places =
-      std::accumulate(p.window.begin(), p.window.end(), std::int64_t{1}, std::multiplies<>());
-  for (std::int64_t k = 0; k < places; ++k) {
-    Dims start, limit;
-    std::int64_t rest = k;
-    for (std::size_t i = p.window.size(); i-- > 0;) {
-      start.insert(start.begin(), rest % p.window[i] * p.dilation[i]);
+/// Returns for each place in the window, row-major, what stands there in the window of each result:
+/// slices of padded x, all of the result's extents `out`.
+Tensors slices_by_place(const WindowParams& p, const Tensor& x, const Dims& out) {
+  Tensors slices;
+  for (std::int64_t place = 0; place < product(p.window); ++place) {
+    Dims start(out.size()), limit(out.size());
+    std::int64_t rest = place;
+    for (std::size_t i = out.size(); i-- > 0;) {
+      start[i] = rest % p.window[i] * p.dilation[i];
+      limit[i] = start[i] + spread_extent(out[i], p.strides[i]);
       rest /= p.window[i];
     }
-    for (std::size_t i = 0; i < start.size(); ++i)
-      limit.push_back(start[i] + spread_extent(out[i], p.strides[i]));
-    use(slice(x, start, limit, p.strides));
+    slices.push_back(slice(x, start, limit, p.strides));
   }
+  return slices;
 }
 
-/// Sums pass tangents through; extrema pass on the tangent of the first place that holds them;
-/// products the product rule, by prefix and suffix.
+/// Returns the sum of all factors' tangents, each times the product of the other factors: of those
+/// before it and those after it, so that no zero is divided by.
+Tensor product_tangent(const Tensors& factors, const Tensors& tangents) {
+  Tensors after(factors.size() + 1);
+  for (std::size_t k = factors.size(); k-- > 0;) after[k] = product_any(factors[k], after[k + 1]);
+  Tensor before, sum;
+  for (std::size_t k = 0; k < factors.size(); ++k) {
+    const Tensor others = product_any(before, after[k + 1]);
+    sum = add_any(sum, product_any(tangents[k], others));
+    before = product_any(before, factors[k]);
+  }
+  return sum;
+}
+
+/// Extrema pass on the tangent of the first of the places that hold them. Sums are window_sum_p.
 Jvp window_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const auto& p = op.as<WindowParams>();
   const Tensor y = bind1(op.primitive, op.params, x);
   if (!dx[0].has_value()) return {{y}, {Tensor()}};
   WindowParams sums = p;
-  sums.monoid = Monoid::add;
-  Tensors values, tangents;
-  each_place(p, padded(p, x[0]), y.dims(), [&](Tensor s) { values.push_back(std::move(s)); });
-  each_place(p, padded(sums, dx[0]), y.dims(), [&](Tensor s) { tangents.push_back(std::move(s)); });
-  Tensor dy;
-  if (p.monoid == Monoid::multiply) {
-    Tensors after(values.size() + 1);
-    for (std::size_t k = values.size(); k-- > 0;) after[k] = product_any(values[k], after[k + 1]);
-    Tensor before;
-    for (std::size_t k = 0; k < values.size(); ++k) {
-      const Tensor others = product_any(before, after[k + 1]);
-      dy = add_any(dy, product_any(tangents[k], others));
-      before = product_any(before, values[k]);
-    }
-    return {{y}, {dy}};
-  }
-  // The first of equal ones; what cannot be compared, as with nan, gives way to the next, as in
-  // JAX.
+  sums.monoid = Monoid::add;  // what is padded has no tangent
+  const Tensors values = slices_by_place(p, padded(p, x[0]), y.dims()),
+                tangents = slices_by_place(p, padded(sums, dx[0]), y.dims());
+  if (p.monoid == Monoid::multiply) return {{y}, {product_tangent(values, tangents)}};
+  // What cannot be compared, as with nan, gives way to the next, as in JAX.
   const auto holds = p.monoid == Monoid::max ? greater_equal : less_equal;
-  Tensor best = values[0];
-  dy = tangents[0];
+  Tensor best = values[0], dy = tangents[0];
   for (std::size_t k = 1; k < values.size(); ++k) {
     const Tensor stays = holds(best, values[k]);
     best = where(stays, best, values[k]);
@@ -121,8 +114,8 @@ Jvp window_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
 Batched window_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
                      const Tensor&) {
   WindowParams p = op.as<WindowParams>();
-  for (Dims* d : {&p.window, &p.strides, &p.dilation}) d->insert(d->begin(), 1);
-  for (Dims* d : {&p.low, &p.high}) d->insert(d->begin(), 0);
+  for (Dims* ones : {&p.window, &p.strides, &p.dilation}) ones->insert(ones->begin(), 1);
+  for (Dims* zeros : {&p.low, &p.high}) zeros->insert(zeros->begin(), 0);
   return {{bind1(op.primitive, make_params(p), {batch_front(x[0], axes[0], size)})}, {0}};
 }
 
@@ -158,22 +151,24 @@ constexpr Primitive window_p{.name = "reduce_window",
                              .batch = window_batch,
                              .lower = window_lower};
 
-// The sum alone is linear, and has a transpose: ct spread over the windows by dilating it with the
-// strides and summing reversed windows.
+/// Returns the cotangent of a window's sum, the only linear one: for each element of x the sum of
+/// the cotangents whose windows have it. These are a window of stride 1 over ct, when it is spread
+/// by the strides and padded so that there are as many results as x has elements.
 Tensors window_sum_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan types) {
   const auto& p = op.as<WindowParams>();
   const std::size_t rank = p.window.size();
   Dims low(rank), high(rank), interior(rank);
   for (std::size_t i = 0; i < rank; ++i) {
     const std::int64_t covered = spread_extent(p.window[i], p.dilation[i]),
-                       placed = spread_extent(ct[0].dims()[i], p.strides[i]);
+                       spread_ct = spread_extent(ct[0].dims()[i], p.strides[i]);
     low[i] = covered - 1 - p.low[i];
     interior[i] = p.strides[i] - 1;
-    high[i] = types[0].dims[i] + covered - 1 - placed - low[i];
+    high[i] = types[0].dims[i] + covered - 1 - spread_ct - low[i];
   }
-  const Tensor spaced = pad(ct[0], zeros_of({ct[0].dtype(), {}}), low, high, interior);
-  return {
-      reduce_window_sum(spaced, p.window, Dims(rank, 1), p.dilation, Dims(rank, 0), Dims(rank, 0))};
+  const Tensor spread = pad(ct[0], zeros_of({ct[0].dtype(), {}}), low, high, interior);
+  const Dims ones(rank, 1), none(rank, 0);
+  const WindowParams back{Monoid::add, p.window, ones, p.dilation, none, none};
+  return {bind1(op.primitive, make_params(back), {spread})};
 }
 
 constexpr Primitive window_sum_p = linear("reduce_window_sum", nullptr, window_type,
@@ -199,16 +194,14 @@ void set_padding(WindowParams& p, const ConvPadding& padding, const Dims& dims) 
         same_padding(dims[i], spread_extent(p.window[i], p.dilation[i]), p.strides[i]);
 }
 
-/// A window over the spatial axes of x[batch, features, space...].
+/// Returns the window, with its options, over all axes of x[batch, features, space...] for one over
+/// the spatial axes.
 std::pair<Dims, WindowOptions> pooling(const char* op, const Tensor& x, const Dims& window,
                                        const PoolOptions& options) {
   check(x.rank() == static_cast<std::int64_t>(window.size()) + 2,
         "{}: x[batch, features, space...] must have 2 axes more than the window {}, got {}", op,
         dims_to_string(window), to_string(x.type()));
-  auto widened = [](Dims d) {
-    d.insert(d.begin(), 2, 1);
-    return d;
-  };
+  auto widened = [](const Dims& spatial) { return joined({1, 1}, spatial); };
   WindowOptions out{.strides = widened(window), .padding = options.padding};
   if (!options.strides.empty()) out.strides = widened(options.strides);
   if (out.padding.kind == ConvPadding::Kind::pairs)
@@ -216,11 +209,6 @@ std::pair<Dims, WindowOptions> pooling(const char* op, const Tensor& x, const Di
   return {widened(window), out};
 }
 
-Tensor reduce_window_sum(const Tensor& x, const Dims& window, const Dims& strides,
-                         const Dims& dilation, const Dims& low, const Dims& high) {
-  return bind1(window_sum_p,
-               make_params(WindowParams{Monoid::add, window, strides, dilation, low, high}), {x});
-}
 }  // namespace
 
 Tensor reduce_window(Monoid monoid, const Operand& operand, const Dims& window,
@@ -229,9 +217,12 @@ Tensor reduce_window(Monoid monoid, const Operand& operand, const Dims& window,
   Tensor x = operand.tensor();
   check_enum("reduce_window: Monoid", monoid, Monoid::max);
   check_enum("reduce_window: padding kind", options.padding.kind, ConvPadding::Kind::pairs);
-  WindowParams p{monoid, window, options.strides, options.window_dilation, {}, {}};
-  if (p.strides.empty()) p.strides.assign(window.size(), 1);
-  if (p.dilation.empty()) p.dilation.assign(window.size(), 1);
+  WindowParams p{monoid,
+                 window,
+                 or_each(options.strides, window.size(), 1),
+                 or_each(options.window_dilation, window.size(), 1),
+                 {},
+                 {}};
   check(window.size() == x.dims().size(),
         "reduce_window: the window {} must have one extent for each axis of {}",
         dims_to_string(window), to_string(x.type()));
