@@ -69,11 +69,11 @@ Tensors update_transpose(const Op&, TensorSpan ct, TensorSpan x, TypeSpan types)
 // --- batching ---
 
 bool any_mapped(std::span<const int> axes) {
-  return std::any_of(axes.begin(), axes.end(), [](int a) { return a >= 0; });
+  return std::ranges::any_of(axes, [](int axis) { return axis >= 0; });
 }
 
-/// Starts of their own for each element of the batch, as rows of index vectors; their dtype holds
-/// every index.
+/// Returns the starts, of their own for each element of the batch, as index vectors [size, axes];
+/// their dtype holds every index already.
 Tensor start_vectors(TensorSpan starts, std::span<const int> axes, std::int64_t size) {
   Tensors columns;
   for (std::size_t i = 0; i < starts.size(); ++i)
@@ -82,13 +82,16 @@ Tensor start_vectors(TensorSpan starts, std::span<const int> axes, std::int64_t 
   return concatenate(columns, 1);
 }
 
-/// The window is the whole slice; x and the index vectors go together along axis 0, when x has one.
-IndexAxes whole_window(std::int64_t rank, bool batched) {
-  IndexAxes axes{range(1, rank + 1), {}, range(batched, rank + batched), {}, {}};
-  if (batched) axes.batch_x = axes.batch_indices = {0};
-  return axes;
+/// Returns how a gather or scatter takes one slice for each element of the batch: all axes of the
+/// slice, of this rank, stand in the result behind the batch axis. When x is mapped too, both batch
+/// axes, 0, go together.
+IndexAxes one_slice_each(std::int64_t rank, bool x_is_mapped) {
+  const Dims slice_axes = range(1, rank + 1);
+  if (x_is_mapped) return {slice_axes, {}, slice_axes, {0}, {0}};
+  return {slice_axes, {}, range(0, rank), {}, {}};
 }
 
+/// Puts a start of 0, for the batch axis in front, before the others.
 Tensors with_zero(const Tensor& like, TensorSpan starts) {
   Tensors out{zeros({like.dtype(), {}})};
   out.insert(out.end(), starts.begin(), starts.end());
@@ -98,7 +101,7 @@ Tensors with_zero(const Tensor& like, TensorSpan starts) {
 Batched dynamic_slice_batch(const Op& op, TensorSpan x, std::span<const int> axes,
                             std::int64_t size, const Tensor&) {
   Dims sizes = op.as<SizesParams>().sizes;
-  const auto rank = static_cast<std::int64_t>(sizes.size());
+  const IndexAxes each = one_slice_each(static_cast<std::int64_t>(sizes.size()), axes[0] >= 0);
   const Tensor from = batch_front(x[0], axes[0], size, false);
   if (!any_mapped(axes.subspan(1))) {
     sizes.insert(sizes.begin(), size);
@@ -106,7 +109,7 @@ Batched dynamic_slice_batch(const Op& op, TensorSpan x, std::span<const int> axe
   }
   if (axes[0] >= 0) sizes.insert(sizes.begin(), std::min<std::int64_t>(size, 1));
   const Tensor vectors = start_vectors(x.subspan(1), axes.subspan(1), size);
-  return {{gather(from, vectors, whole_window(rank, axes[0] >= 0), sizes, OutOfRange::clip)}, {0}};
+  return {{gather(from, vectors, each, sizes, OutOfRange::clip)}, {0}};
 }
 
 Batched update_batch(const Op&, TensorSpan x, std::span<const int> axes, std::int64_t size,
@@ -115,10 +118,10 @@ Batched update_batch(const Op&, TensorSpan x, std::span<const int> axes, std::in
   if (!any_mapped(axes.subspan(2)))
     return {{update_from(to, update, with_zero(x[2], x.subspan(2)))}, {0}};
   const Tensor vectors = start_vectors(x.subspan(2), axes.subspan(2), size);
-  const IndexAxes whole = whole_window(to.rank() - 1, true);
-  return {{scatter(Update::set, to, vectors, update, whole,
-                   {.mode = OutOfRange::clip, .unique = true})},
-          {0}};
+  const IndexAxes each = one_slice_each(to.rank() - 1, true);
+  return {
+      {scatter(Update::set, to, vectors, update, each, {.mode = OutOfRange::clip, .unique = true})},
+      {0}};
 }
 
 // --- the family ---
@@ -136,7 +139,21 @@ constexpr Primitive dynamic_update_slice_p = linear("dynamic_update_slice", "dyn
 constexpr const Primitive* dynamic_family[] = {&dynamic_slice_p, &dynamic_update_slice_p};
 static_assert(complete(dynamic_family));
 
-/// Starts in one dtype, the negative ones counted from the end.
+/// Returns an integer scalar in `dtype`, counted from the end of `extent` when negative; a number
+/// of C++ at once, so that it stays a constant.
+Tensor normal_start(const Tensor& start, std::int64_t extent, DType dtype) {
+  if (const detail::HostValue* host = host_scalar(start)) {
+    const Number given = read_number(host->type.dtype, host->data.get());
+    std::int64_t from = given.integer;
+    if (given.kind == Number::Kind::integer) from = from_front(from, extent);
+    return full_of({Number::Kind::integer, from, static_cast<double>(from), 0}, {dtype, {}});
+  }
+  const Tensor converted = convert_to(start, dtype);
+  if (!is_signed(start.dtype())) return converted;
+  return where(converted < 0, converted + extent, converted);
+}
+
+/// Returns starts in one dtype, s32 if that is what all of them are, and counted from the front.
 Tensors normal_starts(const char* op, const Tensor& x, const std::vector<Operand>& starts) {
   check(starts.size() == x.dims().size(), "{}: {} starts are given for {}", op, starts.size(),
         to_string(x.type()));
@@ -146,23 +163,12 @@ Tensors normal_starts(const char* op, const Tensor& x, const std::vector<Operand
     const Tensor& start = starts[i].tensor();
     check(start.rank() == 0, "{}: starts must be integer scalars, got {}", op,
           to_string(start.type()));
-    out.push_back(wide_indices(op, start, x.dims()[i]));
-    if (out.back().dtype() != DType::s32) dtype = DType::s64;
-    if (out.back().dtype() == DType::u64) out.back() = minimum(out.back(), x.dims()[i]);
+    Tensor wide = wide_indices(op, start, x.dims()[i]);
+    if (wide.dtype() != DType::s32) dtype = DType::s64;
+    if (wide.dtype() == DType::u64) wide = minimum(wide, x.dims()[i]);  // so that it fits s64
+    out.push_back(wide);
   }
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    if (const detail::HostValue* host = host_scalar(out[i])) {
-      Number n = read_number(host->type.dtype, host->data.get());
-      if (n.kind == Number::Kind::integer && n.integer < 0) n.integer += x.dims()[i];
-      out[i] = full_of({Number::Kind::integer, n.integer, static_cast<double>(n.integer), 0},
-                       {dtype, {}});
-    } else if (is_signed(out[i].dtype())) {
-      const Tensor start = convert_to(out[i], dtype);
-      out[i] = where(start < 0, start + x.dims()[i], start);
-    } else {
-      out[i] = convert_to(out[i], dtype);
-    }
-  }
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = normal_start(out[i], x.dims()[i], dtype);
   return out;
 }
 

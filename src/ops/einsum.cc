@@ -15,8 +15,8 @@ using namespace internal;
 
 namespace {
 
-/// One for each axis: a letter, or a negative number for the axes of an ellipsis, counted from its
-/// end.
+/// A label for each axis: a letter, or a negative number for one of an ellipsis, counted from the
+/// ellipsis's end, where shapes broadcast: "a..." of rank 3 is 'a', -2, -1.
 using Labels = std::vector<int>;
 
 struct Term {
@@ -25,17 +25,21 @@ struct Term {
 };
 
 bool has(const Labels& labels, int label) {
-  return std::find(labels.begin(), labels.end(), label) != labels.end();
+  return std::ranges::find(labels, label) != labels.end();
+}
+std::int64_t axis_of(const Labels& labels, int label) {
+  return std::ranges::find(labels, label) - labels.begin();
 }
 
-/// Labels of "ij...": an ellipsis stands for `hidden` axes.
+/// Reads the labels of `text`, a part of `spec` like "ij...", whose ellipsis stands for `hidden`
+/// axes.
 Labels read_labels(std::string_view text, std::int64_t hidden, std::string_view spec) {
   Labels labels;
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (text[i] == ' ') continue;
     if (text.substr(i, 3) == "...") {
       for (std::int64_t k = hidden; k > 0; --k) labels.push_back(static_cast<int>(-k));
-      i += 2;
+      i += 2;  // the other two points
       continue;
     }
     const auto letter = static_cast<unsigned char>(text[i]);
@@ -62,8 +66,8 @@ struct Sum {
   Labels result;
 };
 
-/// Labels of a result that is not written: those of the ellipsis, then letters that come once, in
-/// order.
+/// Returns the labels of a result that is not written: those of the ellipsis, then letters that
+/// come once, in alphabetical order.
 Labels implied_result(const std::vector<Term>& terms) {
   std::map<int, int> count;
   for (const Term& t : terms)
@@ -74,29 +78,30 @@ Labels implied_result(const std::vector<Term>& terms) {
   return result;
 }
 
+/// Reads "ij,jk->ik" for operands of these ranks; refuses labels that do not fit them, and results
+/// that name a label twice or one that no operand has.
 Sum parse(std::string_view spec, TensorSpan operands) {
+  constexpr std::size_t none = std::string_view::npos;
   const std::size_t arrow = spec.find("->");
-  std::string_view left = spec.substr(0, arrow);
+  std::string_view left = spec.substr(0, arrow);  // operands that are not read yet
+  const auto written = static_cast<std::size_t>(std::ranges::count(left, ',')) + 1;
   Sum sum;
   std::int64_t most_hidden = 0;
   for (std::size_t i = 0; i < operands.size(); ++i) {
     const std::size_t comma = left.find(',');
-    check((comma == std::string_view::npos) == (i + 1 == operands.size()),
-          "einsum: \"{}\" is of {}, given are {}", spec,
-          plural(static_cast<std::size_t>(std::ranges::count(spec.substr(0, arrow), ',')) + 1,
-                 "operand"),
-          operands.size());
+    check((comma == none) == (i + 1 == operands.size()), "einsum: \"{}\" is of {}, given are {}",
+          spec, plural(written, "operand"), operands.size());
     const std::string_view text = left.substr(0, comma);
     const std::int64_t hidden = operands[i].rank() - letters_in(text);
-    const bool ellipsis = text.find("...") != std::string_view::npos;
-    check(hidden == 0 || (ellipsis && hidden > 0),
+    const bool has_ellipsis = text.find("...") != none;
+    check(has_ellipsis ? hidden >= 0 : hidden == 0,
           "einsum: \"{}\" of \"{}\" names {}, operand {}, {}, has {}", text, spec,
           axes_text(letters_in(text)), i, to_string(operands[i].type()), operands[i].rank());
     sum.terms.push_back({operands[i], read_labels(text, hidden, spec)});
     most_hidden = std::max(most_hidden, hidden);
-    if (comma != std::string_view::npos) left.remove_prefix(comma + 1);
+    if (comma != none) left.remove_prefix(comma + 1);
   }
-  if (arrow == std::string_view::npos) {
+  if (arrow == none) {
     sum.result = implied_result(sum.terms);
     return sum;
   }
@@ -111,103 +116,110 @@ Sum parse(std::string_view spec, TensorSpan operands) {
   return sum;
 }
 
-/// Axes of extent 1 whose label is longer elsewhere are dropped: they broadcast.
-void drop_stretched(std::vector<Term>& terms, std::string_view spec) {
-  std::map<int, std::int64_t> extents;
-  for (const Term& t : terms)
-    for (std::size_t i = 0; i < t.labels.size(); ++i) {
-      std::int64_t& extent = extents.try_emplace(t.labels[i], 1).first->second;
-      const std::int64_t own = t.tensor.dims()[i];
-      check(own == 1 || extent == 1 || own == extent,
-            "einsum: {} of \"{}\" has two extents, {} and {}", in_words(t.labels[i]), spec, extent,
-            own);
-      if (own != 1) extent = own;
-    }
-  for (Term& t : terms) {
-    Dims dropped;
-    Labels kept;
-    for (std::size_t i = 0; i < t.labels.size(); ++i) {
-      if (t.tensor.dims()[i] == 1 && extents[t.labels[i]] != 1)
-        dropped.push_back(static_cast<std::int64_t>(i));
-      else
-        kept.push_back(t.labels[i]);
-    }
-    t = {squeeze(t.tensor, dropped), kept};
-  }
-}
-
-/// A label that comes twice: the diagonal of its two axes, which goes last.
-void take_diagonals(Term& t) {
-  for (std::size_t i = 0; i < t.labels.size(); ++i) {
-    const auto again = std::find(nth(t.labels, i) + 1, t.labels.end(), t.labels[i]);
-    if (again == t.labels.end()) continue;
-    const int label = t.labels[i];
-    t.tensor = diagonal(t.tensor, 0, static_cast<std::int64_t>(i), again - t.labels.begin());
-    t.labels.erase(again);
-    t.labels.erase(nth(t.labels, i));
-    t.labels.push_back(label);
-    --i;
-  }
-}
-
-/// Sums over the axes whose labels `needed` has not.
-template <class Needed>
-void sum_unneeded(Term& t, const Needed& needed) {
+/// Takes those labels out of a term's of which goes(label, axis) is true, and returns their axes.
+template <class Goes>
+Dims take_out(Labels& labels, const Goes& goes) {
   Dims axes;
   Labels kept;
-  for (std::size_t i = 0; i < t.labels.size(); ++i) {
-    if (needed(t.labels[i]))
-      kept.push_back(t.labels[i]);
-    else
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    if (goes(labels[i], i))
       axes.push_back(static_cast<std::int64_t>(i));
+    else
+      kept.push_back(labels[i]);
   }
-  if (axes.empty()) return;
-  Tensor (*total)(const Operand&, const ReduceOptions&) = sum;
-  if (t.tensor.dtype() == DType::pred) total = any;  // as products of them are
-  t = {total(t.tensor, {.axes = axes}), kept};
+  labels = std::move(kept);
+  return axes;
 }
 
-/// Product of two terms; labels that both have are contracted unless `needed`.
-template <class Needed>
-Term contracted(const Term& x, const Term& y, const Needed& needed) {
+/// Drops axes of extent 1 whose label is longer elsewhere, as they broadcast; refuses labels that
+/// have two other extents.
+void drop_stretched(std::vector<Term>& terms, std::string_view spec) {
+  std::map<int, std::int64_t> extents;
+  for (const Term& term : terms)
+    for (std::size_t i = 0; i < term.labels.size(); ++i) {
+      std::int64_t& extent = extents.try_emplace(term.labels[i], 1).first->second;
+      const std::int64_t own = term.tensor.dims()[i];
+      check(own == 1 || extent == 1 || own == extent,
+            "einsum: {} of \"{}\" has two extents, {} and {}", in_words(term.labels[i]), spec,
+            extent, own);
+      if (own != 1) extent = own;
+    }
+  for (Term& term : terms) {
+    const Dims dropped = take_out(term.labels, [&](int label, std::size_t axis) {
+      return term.tensor.dims()[axis] == 1 && extents[label] != 1;
+    });
+    term.tensor = squeeze(term.tensor, dropped);
+  }
+}
+
+/// Takes the diagonal of two axes of one label, as in "ii", until no label comes twice. `diagonal`
+/// puts the new axis last.
+void take_diagonals(Term& term) {
+  Labels& labels = term.labels;
+  for (std::size_t i = 0; i < labels.size();) {
+    const int label = labels[i];
+    const auto again = std::find(nth(labels, i) + 1, labels.end(), label);
+    if (again == labels.end()) {
+      ++i;
+      continue;
+    }
+    term.tensor = diagonal(term.tensor, 0, static_cast<std::int64_t>(i), again - labels.begin());
+    labels.erase(again);
+    labels.erase(nth(labels, i));  // at i there is another label now
+    labels.push_back(label);
+  }
+}
+
+/// Sums over the axes whose labels are not `needed`.
+void sum_unneeded(Term& term, const Labels& needed) {
+  const Dims axes =
+      take_out(term.labels, [&](int label, std::size_t) { return !has(needed, label); });
+  if (axes.empty()) return;
+  Tensor (*total)(const Operand&, const ReduceOptions&) = sum;
+  if (term.tensor.dtype() == DType::pred) total = any;  // as products of them are
+  term.tensor = total(term.tensor, {.axes = axes});
+}
+
+/// Multiplies two terms. Labels that both have are batch axes when they are `needed` still, else
+/// they are contracted.
+Term contracted(const Term& x, const Term& y, const Labels& needed) {
   DotAxes axes;
-  Labels batch, own_x, own_y;
+  Labels result, own_x;
   for (std::size_t i = 0; i < x.labels.size(); ++i) {
-    const auto other = std::find(y.labels.begin(), y.labels.end(), x.labels[i]);
-    if (other == y.labels.end()) {
-      own_x.push_back(x.labels[i]);
+    const int label = x.labels[i];
+    if (!has(y.labels, label)) {
+      own_x.push_back(label);
       continue;
     }
     const auto in_x = static_cast<std::int64_t>(i);
-    const std::int64_t in_y = other - y.labels.begin();
-    if (needed(x.labels[i])) {
+    if (has(needed, label)) {
       axes.batch_x.push_back(in_x);
-      axes.batch_y.push_back(in_y);
-      batch.push_back(x.labels[i]);
+      axes.batch_y.push_back(axis_of(y.labels, label));
+      result.push_back(label);
     } else {
       axes.contract_x.push_back(in_x);
-      axes.contract_y.push_back(in_y);
+      axes.contract_y.push_back(axis_of(y.labels, label));
     }
   }
+  result.insert(result.end(), own_x.begin(), own_x.end());
   for (int label : y.labels)
-    if (!has(x.labels, label)) own_y.push_back(label);
-  batch.insert(batch.end(), own_x.begin(), own_x.end());
-  batch.insert(batch.end(), own_y.begin(), own_y.end());
-  return {dot_general(x.tensor, y.tensor, axes), batch};
+    if (!has(x.labels, label)) result.push_back(label);
+  return {dot_general(x.tensor, y.tensor, axes), result};
 }
 
-/// Elements of the product of two terms less those of the terms: what contracting them costs in
-/// memory.
-double growth(const Term& x, const Term& y, const Labels& kept) {
+/// Counts the elements of the product of two terms less those of the terms, which the product
+/// replaces: what contracting them costs in memory.
+double growth(const Term& x, const Term& y, const Labels& needed) {
   double size = 1;
-  for (const Term* t : {&x, &y})
-    for (std::size_t i = 0; i < t->labels.size(); ++i)
-      if (has(kept, t->labels[i]) && (t == &x || !has(x.labels, t->labels[i])))
-        size *= static_cast<double>(t->tensor.dims()[i]);
+  for (std::size_t i = 0; i < x.labels.size(); ++i)
+    if (has(needed, x.labels[i])) size *= static_cast<double>(x.tensor.dims()[i]);
+  for (std::size_t i = 0; i < y.labels.size(); ++i)
+    if (has(needed, y.labels[i]) && !has(x.labels, y.labels[i]))
+      size *= static_cast<double>(y.tensor.dims()[i]);
   return size - static_cast<double>(x.tensor.size()) - static_cast<double>(y.tensor.size());
 }
 
-/// Labels that the result or a term other than two needs.
+/// Returns the labels that the result needs, or a term other than these two.
 Labels needed_beyond(const Sum& sum, std::size_t a, std::size_t b) {
   Labels needed = sum.result;
   for (std::size_t i = 0; i < sum.terms.size(); ++i)
@@ -219,17 +231,17 @@ Labels needed_beyond(const Sum& sum, std::size_t a, std::size_t b) {
 /// Contracts the pair whose product is smallest compared to what it replaces.
 void contract_one(Sum& sum) {
   std::size_t best_a = 0, best_b = 1;
-  double best = std::numeric_limits<double>::infinity();
+  double least = std::numeric_limits<double>::infinity();
   for (std::size_t a = 0; a < sum.terms.size(); ++a)
-    for (std::size_t b = a + 1; b < sum.terms.size(); ++b)
-      if (const double g = growth(sum.terms[a], sum.terms[b], needed_beyond(sum, a, b)); g < best) {
-        best = g;
-        best_a = a;
-        best_b = b;
-      }
-  const Labels needed = needed_beyond(sum, best_a, best_b);
-  Term product = contracted(sum.terms[best_a], sum.terms[best_b],
-                            [&](int label) { return has(needed, label); });
+    for (std::size_t b = a + 1; b < sum.terms.size(); ++b) {
+      const double cost = growth(sum.terms[a], sum.terms[b], needed_beyond(sum, a, b));
+      if (!(cost < least)) continue;
+      least = cost;
+      best_a = a;
+      best_b = b;
+    }
+  Term product =
+      contracted(sum.terms[best_a], sum.terms[best_b], needed_beyond(sum, best_a, best_b));
   sum.terms.erase(nth(sum.terms, best_b));
   sum.terms[best_a] = std::move(product);
 }
@@ -247,14 +259,12 @@ Tensor einsum(std::string_view spec, TensorSpan operands, Place place) {
   drop_stretched(sum.terms, spec);
   for (std::size_t i = 0; i < sum.terms.size(); ++i) {
     take_diagonals(sum.terms[i]);
-    const Labels needed = needed_beyond(sum, i, i);
-    sum_unneeded(sum.terms[i], [&](int label) { return has(needed, label); });
+    sum_unneeded(sum.terms[i], needed_beyond(sum, i, i));
   }
   while (sum.terms.size() > 1) contract_one(sum);
   const Term& only = sum.terms[0];
   Dims order;
-  for (int label : sum.result)
-    order.push_back(std::find(only.labels.begin(), only.labels.end(), label) - only.labels.begin());
+  for (int label : sum.result) order.push_back(axis_of(only.labels, label));
   return transpose(only.tensor, order);
 }
 
