@@ -67,13 +67,15 @@ Tensor logistic_slope(T, T y) { return y * (1 - y); }
 Tensor erf_slope(T x, T) { return 2 * std::numbers::inv_sqrtpi * exp(-(x * x)); }
 
 Tensor one(T x, T, T) { return ones_like(x); }
-// By the remainder: x / y may be rounded up to the next whole number. Without one as in JAX.
+// Minus the whole number of times that y goes into x. This comes from the remainder z, as x / y may
+// be rounded up to the next whole number; where z is NaN, from x / y cut off, as in JAX.
 Tensor remainder_by_y(T x, T y, T z) {
   const Tensor quotient = x / y;
-  const Tensor whole = where(greater_equal(quotient, 0), floor(quotient), ceil(quotient));
-  return -where(equal(z, z), round((x - z) / y), whole);
+  const Tensor cut_off = where(greater_equal(quotient, 0), floor(quotient), ceil(quotient));
+  return -where(equal(z, z), round((x - z) / y), cut_off);
 }
-// x and y over the larger one: their squares may be too large or too small a number.
+// t / (x^2 + y^2), with x and y scaled by the larger of them, as their squares may be too large or
+// too small a number.
 Tensor over_square(T t, T x, T y) {
   const Tensor larger = maximum(abs(x), abs(y));
   const Tensor scale = where(is_finite(larger) & greater(larger, 0), larger, ones_like(larger));
@@ -82,14 +84,14 @@ Tensor over_square(T t, T x, T y) {
 }
 Tensor atan2_by_x(T x, T y, T) { return over_square(y, x, y); }
 Tensor atan2_by_y(T x, T y, T) { return -over_square(x, x, y); }
-// 0^0 is 1 whatever the base is near 0, so its slope is 0, not 0 * 0^-1, nor are its own slopes.
+// x^0 is 1 for all x, so that its slope at 0^0 is 0, where y x^(y-1) would be 0 * 0^-1. That x is
+// replaced before pow, so that slopes of this slope are no NaN either.
 Tensor pow_by_x(T x, T y, T) {
   const Tensor flat = equal(x, 0) & equal(y, 0);
   return where(flat, zeros_like(x), y * pow(where(flat, ones_like(x), x), y - 1));
 }
 Tensor pow_by_y(T x, T, T z) { return log(where(equal(x, 0), ones_like(x), x)) * z; }
-// Of maximum and minimum, by whether x is the result, which complex numbers tell as well; equal
-// operands share the derivative.
+// Of maximum and minimum alike, by whether x is the result z; equal operands share the derivative.
 Tensor choice_by_x(T x, T y, T z) {
   const Tensor alone = convert_to(equal(x, z), x.dtype());
   return where(equal(x, y), alone * 0.5f, alone);
@@ -99,20 +101,11 @@ Tensor choice_by_y(T x, T y, T z) { return choice_by_x(y, x, z); }
 bool addable(DType d) { return numeric(d) || d == DType::pred; }
 bool ordered_or_complex(DType d) { return d != DType::token; }
 
-constexpr Primitive add_p{.name = "add",
-                          .hlo = "add",
-                          .type = same_type_if<addable>,
-                          .transpose = add_transpose,
-                          .linear = Linear::jointly,
-                          .batch = elementwise_batch,
-                          .on_host = add_on_host};
-constexpr Primitive subtract_p{.name = "subtract",
-                               .hlo = "subtract",
-                               .type = same_type_if<numeric>,
-                               .transpose = subtract_transpose,
-                               .linear = Linear::jointly,
-                               .batch = elementwise_batch,
-                               .on_host = subtract_on_host};
+constexpr Primitive add_p = with_on_host(
+    linear("add", "add", same_type_if<addable>, add_transpose, elementwise_batch), add_on_host);
+constexpr Primitive subtract_p = with_on_host(
+    linear("subtract", "subtract", same_type_if<numeric>, subtract_transpose, elementwise_batch),
+    subtract_on_host);
 constexpr Primitive negative_p = with_on_host(
     linear("negative", "negate", same_type_if<numeric>, negative_transpose, elementwise_batch),
     negative_on_host);
@@ -148,18 +141,17 @@ constexpr Primitive pow_p{.name = "pow",
                           .lower = pow_lower};
 constexpr Primitive atan2_p = binary<atan2_by_x, atan2_by_y, is_differentiable>("atan2", "atan2");
 
-constexpr Primitive maximum_p{.name = "maximum",
-                              .type = same_type_if<ordered_or_complex>,
-                              .jvp = binary_jvp<choice_by_x, choice_by_y>,
-                              .batch = elementwise_batch,
-                              .lower = maximum_lower,
-                              .on_host = maximum_on_host};
-constexpr Primitive minimum_p{.name = "minimum",
-                              .type = same_type_if<ordered_or_complex>,
-                              .jvp = binary_jvp<choice_by_x, choice_by_y>,
-                              .batch = elementwise_batch,
-                              .lower = minimum_lower,
-                              .on_host = minimum_on_host};
+constexpr Primitive choice(const char* name, LowerRule lower,
+                           decltype(Primitive::on_host) on_host) {
+  return {.name = name,
+          .type = same_type_if<ordered_or_complex>,
+          .jvp = binary_jvp<choice_by_x, choice_by_y>,
+          .batch = elementwise_batch,
+          .lower = lower,
+          .on_host = on_host};
+}
+constexpr Primitive maximum_p = choice("maximum", maximum_lower, maximum_on_host);
+constexpr Primitive minimum_p = choice("minimum", minimum_lower, minimum_on_host);
 
 constexpr Primitive exp_p = unary<exp_slope>("exp", "exponential");
 constexpr Primitive expm1_p = unary<expm1_slope>("expm1", "exponential_minus_one");
@@ -172,16 +164,8 @@ Jvp log_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   });
   return {{bind1(op.primitive, op.params, x)}, {dy}};
 }
-constexpr Primitive log_p{.name = "log",
-                          .hlo = "log",
-                          .type = same_type_if<is_differentiable>,
-                          .jvp = log_jvp<0>,
-                          .batch = elementwise_batch};
-constexpr Primitive log1p_p{.name = "log1p",
-                            .hlo = "log_plus_one",
-                            .type = same_type_if<is_differentiable>,
-                            .jvp = log_jvp<1>,
-                            .batch = elementwise_batch};
+constexpr Primitive log_p = with_jvp<log_jvp<0>>("log", "log");
+constexpr Primitive log1p_p = with_jvp<log_jvp<1>>("log1p", "log_plus_one");
 constexpr Primitive sqrt_p = unary<sqrt_slope>("sqrt", "sqrt");
 constexpr Primitive rsqrt_p = unary<rsqrt_slope>("rsqrt", "rsqrt");
 constexpr Primitive cbrt_p = unary<cbrt_slope, is_float>("cbrt", "cbrt");
@@ -202,11 +186,7 @@ Jvp tanh_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const Tensor y = bind1(op.primitive, op.params, x);
   return {{y}, {map_value(dx[0], [&](T t) { return (t + t * y) * (1 - y); })}};
 }
-constexpr Primitive tanh_p{.name = "tanh",
-                           .hlo = "tanh",
-                           .type = same_type_if<is_differentiable>,
-                           .jvp = tanh_jvp,
-                           .batch = elementwise_batch};
+constexpr Primitive tanh_p = with_jvp<tanh_jvp>("tanh", "tanh");
 constexpr Primitive square_p{.name = "square",
                              .type = same_type_if<is_complex>,
                              .jvp = unary_jvp<square_slope>,
@@ -214,12 +194,13 @@ constexpr Primitive square_p{.name = "square",
                              .lower = square_lower};
 constexpr Primitive logistic_p = unary<logistic_slope>("logistic", "logistic");
 
-// CHLO's, not StableHLO's, by their names here.
+/// Writes a function of CHLO's, StableHLO having none, which is called as its primitive is.
 void chlo_lower(Lowering& out, const Equation& e) {
-  const Ssa r = out.fresh();
-  out.write("    %{} = chlo.{} %{} : {} -> {}\n", r.id, e.primitive->name, out.operand(e, 0).id,
-            Lowering::type(out.operand_type(e, 0)), Lowering::type(out.result_type(e)));
-  out.define(e, 0, r);
+  const Ssa result = out.fresh();
+  out.write("    %{} = chlo.{} %{} : {} -> {}\n", result.id, e.primitive->name,
+            out.operand(e, 0).id, Lowering::type(out.operand_type(e, 0)),
+            Lowering::type(out.result_type(e)));
+  out.define(e, 0, result);
 }
 template <Slope slope>
 constexpr Primitive chlo_function(const char* name) {
@@ -278,8 +259,7 @@ Types finite_type(const Params*, TypeSpan operands) {
 }
 constexpr Primitive is_finite_p = flat<is_float, finite_type>("is_finite", "is_finite");
 
-// abs: |x| of real numbers; the magnitude of complex ones, whose derivative is real(conj(x) dx) /
-// |x|.
+// abs: |x| of real numbers; the magnitude of complex ones, with derivative real(conj(x) dx) / |x|.
 Types abs_type(const Params*, TypeSpan operands) {
   require_dtype(numeric(operands[0].dtype) && !is_unsigned(operands[0].dtype), operands[0].dtype);
   return {Type{real_dtype(operands[0].dtype), operands[0].dims, operands[0].weak}};
@@ -289,8 +269,8 @@ Jvp abs_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   if (!dx[0].has_value()) return {{y}, {Tensor()}};
   if (!is_complex(x[0].dtype()))  // 1 at zeros of both signs, as in JAX
     return {{y}, {where(greater_equal(x[0], 0), dx[0], negative(dx[0]))}};
-  const Tensor safe = where(equal(y, 0), ones_like(y), y);
-  return {{y}, {real(dx[0] * (conj(x[0]) / safe))}};
+  const Tensor divisor = where(equal(y, 0), ones_like(y), y);  // at 0 the derivative is 0
+  return {{y}, {real(dx[0] * (conj(x[0]) / divisor))}};
 }
 constexpr Primitive abs_p{
     .name = "abs", .hlo = "abs", .type = abs_type, .jvp = abs_jvp, .batch = elementwise_batch};
@@ -313,10 +293,10 @@ void compare_lower(Lowering& out, const Equation& e) {
 }
 bool compare_on_host(const Params* params, const HostArrays& a) {
   const std::string_view direction = as<CompareParams>(*params).direction;
-  const int equal = direction == "EQ" || direction == "LE" || direction == "GE";
-  const int less = direction == "NE" || direction[0] == 'L';
-  const int greater = direction == "NE" || direction[0] == 'G';
-  return order_on_host(a, equal, less, greater);
+  const bool of_equal = direction == "EQ" || direction == "LE" || direction == "GE";
+  const bool of_less = direction == "NE" || direction == "LT" || direction == "LE";
+  const bool of_greater = direction == "NE" || direction == "GT" || direction == "GE";
+  return order_on_host(a, of_equal, of_less, of_greater);
 }
 constexpr Primitive compare_p{.name = "compare",
                               .hlo = "compare",
@@ -367,6 +347,15 @@ Tensor compare(const char* direction, const Operand& x, const Operand& y) {
   return two(compare_p, x, y, make_params(CompareParams{direction}));
 }
 
+/// Returns the whole number of C++, of up to a million, that an exponent is.
+std::optional<double> whole_number(const Tensor& exponent) {
+  const detail::HostValue* host = host_scalar(exponent);
+  if (!host || is_complex(host->type.dtype)) return {};
+  const double number = read_number(host->type.dtype, host->data.get()).real;
+  if (std::abs(number) > 1e6 || number != std::trunc(number)) return {};
+  return number;
+}
+
 }  // namespace
 
 Tensor as_float(const Tensor& x) {
@@ -382,10 +371,8 @@ using namespace internal;
 Tensor add(const Operand& x, const Operand& y) { return two(add_p, x, y); }
 Tensor subtract(const Operand& x, const Operand& y) { return two(subtract_p, x, y); }
 Tensor multiply(const Operand& x, const Operand& y) {
-  const Tensor &a = x.tensor(), &b = y.tensor();
-  if (a.has_value() && is_complex(a.dtype()) &&
-      detail::Access::value(a) == detail::Access::value(b))
-    return single(square_p, x);
+  const bool same = detail::Access::value(x.tensor()) == detail::Access::value(y.tensor());
+  if (same && x.tensor().has_value() && is_complex(x.tensor().dtype())) return single(square_p, x);
   return two(multiply_p, x, y);
 }
 Tensor divide(const Operand& x, const Operand& y) { return two(divide_p, x, y); }
@@ -395,18 +382,16 @@ Tensor remainder(const Operand& x, const Operand& y) { return two(remainder_p, x
 Tensor pow(const Operand& x, const Operand& y) {
   PlaceScope at(x.place());
   const auto [base, exponent] = matched("pow", x.tensor(), y.tensor());
-  const detail::HostValue* known = nullptr;
-  if (is_complex(base.dtype())) known = host_scalar(y.tensor());
-  if (!known || is_complex(known->type.dtype)) return bind1(pow_p, nullptr, {base, exponent});
-  const double n = read_number(known->type.dtype, known->data.get()).real;
-  if (std::abs(n) > 1e6 || n != std::trunc(n)) return bind1(pow_p, nullptr, {base, exponent});
-  Tensor power, square = base;
-  for (auto left = static_cast<std::int64_t>(std::abs(n)); left > 0; left /= 2) {
+  std::optional<double> known;
+  if (is_complex(base.dtype())) known = whole_number(y.tensor());
+  if (!known) return bind1(pow_p, nullptr, {base, exponent});
+  Tensor power, square = base;  // base^1, base^2, base^4 ... for the exponent's bits
+  for (auto left = static_cast<std::int64_t>(std::abs(*known)); left > 0; left /= 2) {
     if (left % 2) power = product_any(power, square);
     if (left > 1) square = square * square;
   }
   if (!power.has_value()) return ones_like(base);
-  if (n < 0) return 1 / power;
+  if (*known < 0) return 1 / power;
   return power;
 }
 Tensor atan2(const Operand& y, const Operand& x) {
@@ -466,7 +451,7 @@ Tensor population_count(const Operand& operand) {
   PlaceScope at(operand.place());
   const Tensor& x = operand.tensor();
   if (!is_integer(x.dtype()) || bit_width(x.dtype()) >= 8) return single(popcnt_p, operand);
-  // Of the bits that it has, not of those that a byte adds to a negative number.
+  // A byte repeats the sign of a negative number of 2 or 4 bits in the bits that it adds.
   const Tensor bits = in_bytes(x) & ((1 << bit_width(x.dtype())) - 1);
   return convert_to(bind1(popcnt_p, nullptr, {bits}), x.dtype());
 }

@@ -95,14 +95,15 @@ Jvp unary_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   return {{y}, {map_value(dx[0], [&](const Tensor& t) { return t * slope(x[0], y); })}};
 }
 
-/// Makes y = f(x), elementwise, with its derivative.
+/// Makes one, elementwise, with a rule for its derivative, or makes y = f(x) with its slope.
+template <Jvp (*jvp)(const Op&, TensorSpan, TensorSpan), DTypeTest test = is_differentiable>
+constexpr Primitive with_jvp(const char* name, const char* hlo) {
+  return {
+      .name = name, .hlo = hlo, .type = same_type_if<test>, .jvp = jvp, .batch = elementwise_batch};
+}
 template <Slope slope, DTypeTest test = is_differentiable>
 constexpr Primitive unary(const char* name, const char* hlo) {
-  return {.name = name,
-          .hlo = hlo,
-          .type = same_type_if<test>,
-          .jvp = unary_jvp<slope>,
-          .batch = elementwise_batch};
+  return with_jvp<unary_jvp<slope>, test>(name, hlo);
 }
 
 /// Makes one, elementwise, with a derivative that is zero wherever it exists, or with integer
@@ -127,11 +128,7 @@ Jvp binary_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
 /// Makes z = f(x, y), elementwise, with both partial derivatives.
 template <Partial by_x, Partial by_y, DTypeTest test = numeric>
 constexpr Primitive binary(const char* name, const char* hlo) {
-  return {.name = name,
-          .hlo = hlo,
-          .type = same_type_if<test>,
-          .jvp = binary_jvp<by_x, by_y>,
-          .batch = elementwise_batch};
+  return with_jvp<binary_jvp<by_x, by_y>, test>(name, hlo);
 }
 
 using Transpose = Tensors (*)(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types);
