@@ -35,8 +35,8 @@ Tensors convert_transpose(const Op&, TensorSpan ct, TensorSpan, TypeSpan types) 
   return {convert_to(ct[0], types[0].dtype)};
 }
 
-// XLA lays an array out anew by strides in bytes, and reads what is no number where elements are
-// smaller. The barrier ends what layout the bytes had: packed arrays have the usual one.
+/// Converts x to the equation's result. XLA changes layouts by strides in bytes, and so reads
+/// garbage from elements that are packed in less: behind the barrier they have the usual layout.
 void converted_to_result(Lowering& out, const Equation& e, Ssa x, const Type& from) {
   const Type& to = out.result_type(e);
   if (is_packed(to.dtype) && !is_packed(from.dtype) && to.rank() > 1)
@@ -49,9 +49,9 @@ void convert_lower(Lowering& out, const Equation& e) {
   const DType from = x.dtype, to = out.result_type(e).dtype;
   if (to == DType::pred && from != DType::pred) {  // "is not zero", not a truncated bit
     const Ssa zero = out.constant(literal_text({}, from), x);
-    return out.define(e, 0,
-                      out.op("compare", {out.operand(e, 0), zero}, {&x, &x}, out.result_type(e),
-                             comparison_text("NE", from)));
+    const Ssa is_not_zero = out.op("compare", {out.operand(e, 0), zero}, {&x, &x},
+                                   out.result_type(e), comparison_text("NE", from));
+    return out.define(e, 0, is_not_zero);
   }
   if (is_complex(from) && !is_complex(to)) {
     const Type real{real_dtype(from), x.dims};
@@ -65,24 +65,25 @@ void convert_lower(Lowering& out, const Equation& e) {
   converted_to_result(out, e, out.operand(e, 0), x);
 }
 
-/// From f64 XLA may go to small floats by f32; small ones it computes with as f32.
+/// Converts elements X to Z; false where that is left to XLA: for floats that the integer Z does
+/// not hold, and for f16 and bf16 of what f32 may not hold, as XLA rounds once or, by f32, twice.
 template <class X, class Z>
 bool elements_converted(const HostArrays& a) {
-  constexpr bool whole = std::is_integral_v<Z> && !std::is_same_v<Z, bool>;
-  if constexpr (!std::is_arithmetic_v<Z> && sizeof(X) > 2 && !std::is_same_v<X, float>)
-    return false;
+  constexpr bool to_small_float = !std::is_arithmetic_v<Z>;
+  constexpr bool to_integer = std::is_integral_v<Z> && !std::is_same_v<Z, bool>;
+  if constexpr (to_small_float && sizeof(X) > 2 && !std::is_same_v<X, float>) return false;
   bool fits = true;
   const bool usual = on_host::each<Z, X>(a, a.types[0].size(), [&](auto x) {
     if constexpr (std::is_same_v<Z, bool>) {
       return x != 0;
-    } else if constexpr (whole && std::is_floating_point_v<decltype(x)>) {
-      const double cut = std::trunc(static_cast<double>(x));
-      const bool inside = cut >= static_cast<double>(std::numeric_limits<Z>::min()) &&
-                          cut < std::ldexp(1.0, std::numeric_limits<Z>::digits);
+    } else if constexpr (to_integer && std::is_floating_point_v<decltype(x)>) {
+      const double cut_off = std::trunc(static_cast<double>(x));
+      const bool inside = cut_off >= static_cast<double>(std::numeric_limits<Z>::min()) &&
+                          cut_off < std::ldexp(1.0, std::numeric_limits<Z>::digits);
       fits &= inside;
-      return inside ? static_cast<Z>(cut) : Z();
+      return inside ? static_cast<Z>(cut_off) : Z();
     } else {
-      return static_cast<std::conditional_t<std::is_arithmetic_v<Z>, Z, float>>(x);
+      return static_cast<std::conditional_t<to_small_float, float, Z>>(x);
     }
   });
   return usual && fits;
@@ -106,8 +107,9 @@ Types broadcast_type(const Params* params, TypeSpan operands) {
   check(p.axes.size() == x.dims.size(), "broadcast: {} axes are named for {}", p.axes.size(),
         to_string(x));  // broadcast_in_dim_c2
   for (std::size_t i = 0; i < p.axes.size(); ++i) {
-    const std::int64_t to = p.dims.at(static_cast<std::size_t>(p.axes[i]));
-    check(x.dims[i] == to || x.dims[i] == 1, "broadcast: {} does not stretch to {}", to_string(x),
+    const std::int64_t extent = p.dims.at(static_cast<std::size_t>(p.axes[i]));
+    check(x.dims[i] == extent || x.dims[i] == 1, "broadcast: {} does not stretch to {}",
+          to_string(x),
           dims_to_string(p.dims));  // broadcast_in_dim_c5
   }
   return {Type{x.dtype, p.dims, x.weak}};
@@ -115,14 +117,11 @@ Types broadcast_type(const Params* params, TypeSpan operands) {
 
 Tensors broadcast_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan types) {
   const auto& p = op.as<BroadcastParams>();
-  Dims summed;
-  for (std::int64_t i = 0; i < ct[0].rank(); ++i) {
-    const auto at = std::find(p.axes.begin(), p.axes.end(), i);
-    const bool stretched =
-        at != p.axes.end() && types[0].dims[static_cast<std::size_t>(at - p.axes.begin())] !=
-                                  ct[0].dims()[static_cast<std::size_t>(i)];
-    if (at == p.axes.end() || stretched) summed.push_back(i);
-  }
+  Dims dims_in_place(p.dims.size(), -1);  // the operand's extents where the result has them
+  for (std::size_t i = 0; i < p.axes.size(); ++i) at(dims_in_place, p.axes[i]) = types[0].dims[i];
+  Dims summed;  // axes that are new or stretched
+  for (std::int64_t i = 0; i < ct[0].rank(); ++i)
+    if (at(dims_in_place, i) != at(ct[0].dims(), i)) summed.push_back(i);
   Tensor of_x = ct[0];
   if (!summed.empty()) of_x = sum(of_x, {.axes = summed});
   return {reshape(of_x, types[0].dims)};
@@ -131,10 +130,8 @@ Tensors broadcast_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan ty
 Batched broadcast_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
                         const Tensor&) {
   const auto& p = op.as<BroadcastParams>();
-  BroadcastParams q{{size}, {0}};
-  q.dims.insert(q.dims.end(), p.dims.begin(), p.dims.end());
-  for (std::int64_t a : p.axes) q.axes.push_back(a + 1);
-  return {{bind1(broadcast_p, make_params(q), {batch_front(x[0], axes[0], size)})}, {0}};
+  const BroadcastParams batched{joined({size}, p.dims), joined({0}, shifted(p.axes, 1))};
+  return {{bind1(broadcast_p, make_params(batched), {batch_front(x[0], axes[0], size)})}, {0}};
 }
 
 void broadcast_lower(Lowering& out, const Equation& e) {
@@ -145,7 +142,7 @@ void broadcast_lower(Lowering& out, const Equation& e) {
 bool broadcast_on_host(const Params* params, const HostArrays& a) {
   const auto& p = as<BroadcastParams>(*params);
   const Dims &dims = a.types[0].dims, own = on_host::row_major(dims);
-  Dims steps(p.dims.size(), 0);
+  Dims steps(p.dims.size(), 0);  // 0: the same elements again and again
   for (std::size_t i = 0; i < dims.size(); ++i)
     if (dims[i] != 1) at(steps, p.axes[i]) = own[i];
   return on_host::moved(a, steps);
@@ -168,8 +165,7 @@ Tensors reshape_transpose(const Op&, TensorSpan ct, TensorSpan, TypeSpan types) 
 }
 Batched reshape_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
                       const Tensor&) {
-  Dims dims = op.as<DimsParams>().dims;
-  dims.insert(dims.begin(), size);
+  const Dims dims = joined({size}, op.as<DimsParams>().dims);
   return {{bind1(reshape_p, make_params(DimsParams{dims}), {batch_front(x[0], axes[0], size)})},
           {0}};
 }
@@ -181,26 +177,17 @@ Types transpose_type(const Params* params, TypeSpan operands) {
   const Dims& order = as<DimsParams>(*params).dims;
   Dims sorted = order;
   std::sort(sorted.begin(), sorted.end());
-  Dims every(operands[0].dims.size());
-  std::iota(every.begin(), every.end(), 0);
-  check(sorted == every, "transpose: order {} is not a permutation of the axes of {}",
-        dims_to_string(order),
+  check(sorted == range(0, operands[0].rank()),
+        "transpose: order {} is not a permutation of the axes of {}", dims_to_string(order),
         to_string(operands[0]));  // transpose_c2
-  Type type{operands[0].dtype, {}, operands[0].weak};
-  for (std::int64_t a : order) type.dims.push_back(operands[0].dims[static_cast<std::size_t>(a)]);
-  return {std::move(type)};
+  return {Type{operands[0].dtype, pick(operands[0].dims, order), operands[0].weak}};
 }
 Tensors transpose_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
-  const Dims& order = op.as<DimsParams>().dims;
-  Dims inverse(order.size());
-  for (std::size_t i = 0; i < order.size(); ++i)
-    inverse[static_cast<std::size_t>(order[i])] = static_cast<std::int64_t>(i);
-  return {transpose(ct[0], inverse)};
+  return {transpose(ct[0], inverse_order(op.as<DimsParams>().dims))};
 }
 Batched transpose_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
                         const Tensor&) {
-  Dims order{0};
-  for (std::int64_t a : op.as<DimsParams>().dims) order.push_back(a + 1);
+  const Dims order = joined({0}, shifted(op.as<DimsParams>().dims, 1));
   return {{transpose(batch_front(x[0], axes[0], size), order)}, {0}};
 }
 void transpose_lower(Lowering& out, const Equation& e) {
@@ -221,9 +208,8 @@ Tensors reverse_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
 }
 Batched reverse_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
                       const Tensor&) {
-  Dims moved = op.as<DimsParams>().dims;
-  for (std::int64_t& a : moved) ++a;
-  return {{reverse(batch_front(x[0], axes[0], size), moved)}, {0}};
+  const Dims reversed = shifted(op.as<DimsParams>().dims, 1);
+  return {{reverse(batch_front(x[0], axes[0], size), reversed)}, {0}};
 }
 void reverse_lower(Lowering& out, const Equation& e) {
   out.simple(e, "reverse", "dimensions = " + array_text(as<DimsParams>(*e.params).dims));
@@ -259,7 +245,7 @@ bool iota_on_host(const Params* params, const HostArrays& a) {
   const auto& p = as<IotaParams>(*params);
   if (!is_integer(p.type.dtype)) return false;
   const std::int64_t extent = at(p.type.dims, p.axis),
-                     step = at(on_host::row_major(p.type.dims), p.axis);
+                     step = at(on_host::row_major(p.type.dims), p.axis);  // the index grows by 1
   return on_host::with_element(p.type.dtype, [&]<class T>(T) {
     auto* const to = static_cast<T*>(a.to[0]);
     for (std::int64_t i = 0; i < p.type.size(); ++i) to[i] = static_cast<T>(i / step % extent);
@@ -305,14 +291,11 @@ Tensor convert_to(const Tensor& x, DType dtype, bool weak) {
 
 std::optional<Dims> moved_axes(const Equation& equation, std::size_t rank) {
   if (equation.primitive == &broadcast_p) return as<BroadcastParams>(*equation.params).axes;
-  Dims out(rank);
-  std::iota(out.begin(), out.end(), 0);
-  if (equation.primitive->batch == elementwise_batch) return out;
-  if (equation.primitive != &transpose_p) return {};
-  const Dims& from = as<DimsParams>(*equation.params).dims;
-  for (std::size_t i = 0; i < rank; ++i)
-    out[static_cast<std::size_t>(from[i])] = static_cast<std::int64_t>(i);
-  return out;
+  if (equation.primitive->batch == elementwise_batch)
+    return range(0, static_cast<std::int64_t>(rank));
+  if (equation.primitive == &transpose_p)
+    return inverse_order(as<DimsParams>(*equation.params).dims);
+  return {};
 }
 
 DType byte_dtype(DType dtype) {
@@ -330,9 +313,8 @@ Tensor broadcast_to_dims(const Tensor& x, const Dims& dims) {
   if (x.dims() == dims) return x;
   check(dims.size() >= x.dims().size(), "broadcast_to: {} has more axes than {}",
         to_string(x.type()), dims_to_string(dims));
-  Dims axes(x.dims().size());
-  std::iota(axes.begin(), axes.end(), static_cast<std::int64_t>(dims.size() - axes.size()));
-  return broadcast_in_dim(x, dims, axes);
+  const auto rank = static_cast<std::int64_t>(dims.size());
+  return broadcast_in_dim(x, dims, range(rank - x.rank(), rank));
 }
 
 }  // namespace postern::internal
@@ -360,19 +342,20 @@ Tensor reshape(const Operand& operand, const Dims& dims) {
   if (x.dims() == dims) return x;
   check_rank(dims);
   Dims full = dims;
-  std::int64_t known = 1, open = -1;
-  for (std::size_t i = 0; i < full.size(); ++i) {
-    check(full[i] >= -1 && (full[i] >= 0 || open < 0),
+  std::int64_t known = 1;
+  std::int64_t* open = nullptr;  // the extent that is -1
+  for (std::int64_t& extent : full) {
+    check(extent >= -1 && (extent >= 0 || !open),
           "reshape: extents must be 0 or more, one may be -1, got {}", dims_to_string(dims));
-    if (full[i] < 0)
-      open = static_cast<std::int64_t>(i);
+    if (extent < 0)
+      open = &extent;
     else
-      known *= full[i];
+      known *= extent;
   }
-  if (open >= 0) {
+  if (open) {
     check(known > 0 && x.size() % known == 0, "reshape: {} does not divide into {}",
           to_string(x.type()), dims_to_string(dims));
-    full[static_cast<std::size_t>(open)] = x.size() / known;
+    *open = x.size() / known;
   }
   return bind1(reshape_p, make_params(DimsParams{full}), {x});
 }
@@ -381,16 +364,14 @@ Tensor transpose(const Operand& operand, const Dims& order) {
   PlaceScope at(operand.place());
   const Tensor& x = operand.tensor();
   Dims normal;
-  for (std::int64_t a : order) normal.push_back(normal_axis("transpose", a, x.rank()));
-  if (std::is_sorted(normal.begin(), normal.end()) && normal.size() == x.dims().size() &&
-      std::adjacent_find(normal.begin(), normal.end()) == normal.end())
-    return x;
+  for (std::int64_t axis : order) normal.push_back(normal_axis("transpose", axis, x.rank()));
+  if (normal == range(0, x.rank())) return x;
   return bind1(transpose_p, make_params(DimsParams{normal}), {x});
 }
 
 Tensor transpose(const Operand& x) {
   Dims order(x.tensor().dims(x.place()).size());
-  std::iota(order.rbegin(), order.rend(), 0);
+  std::iota(order.rbegin(), order.rend(), 0);  // the last axis first
   return transpose(x, order);
 }
 
@@ -402,17 +383,12 @@ Tensor expand_dims(const Operand& operand, std::int64_t axis) {
 }
 
 Tensor squeeze(const Operand& operand, const Dims& axes) {
-  PlaceScope at(operand.place());
+  PlaceScope scope(operand.place());
   const Tensor& x = operand.tensor();
-  const Dims drop = normal_axes("squeeze", axes, x.rank());
-  Dims dims;
-  for (std::int64_t i = 0; i < x.rank(); ++i) {
-    const bool dropped = std::binary_search(drop.begin(), drop.end(), i);
-    check(!dropped || x.dims()[static_cast<std::size_t>(i)] == 1, "squeeze: axis {} of {} is not 1",
-          i, to_string(x.type()));
-    if (!dropped) dims.push_back(x.dims()[static_cast<std::size_t>(i)]);
-  }
-  return reshape(operand, dims);
+  const Dims dropped = normal_axes("squeeze", axes, x.rank());
+  for (std::int64_t axis : dropped)
+    check(at(x.dims(), axis) == 1, "squeeze: axis {} of {} is not 1", axis, to_string(x.type()));
+  return reshape(operand, pick(x.dims(), other_axes(x.rank(), dropped)));
 }
 
 Tensor reverse(const Operand& operand, const Dims& axes) {
@@ -427,7 +403,8 @@ Tensor full(const Type& type, const Operand& number) {
   check(number.tensor().rank() == 0, "full: the value must be a scalar, got {}",
         to_string(number.tensor().type()));
   make_type(type.dtype, type.dims);
-  if (const detail::HostValue* host = host_scalar(number.tensor()); host && is_number(type.dtype))
+  const detail::HostValue* host = host_scalar(number.tensor());
+  if (host && is_number(type.dtype))
     return full_of(read_number(host->type.dtype, host->data.get()), type);
   return fit(number.tensor(), type);
 }
