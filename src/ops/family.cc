@@ -70,11 +70,6 @@ DType weak_dtype(int node, const Type& a, const Type& b) {
   return DType::f64;
 }
 
-/// Returns whether all operands are mapped over the same of their axes.
-bool agree_on_batch_axis(std::span<const int> axes) {
-  return axes[0] >= 0 && std::ranges::all_of(axes, [&](int axis) { return axis == axes[0]; });
-}
-
 }  // namespace
 
 Type promote(const char* op, const Type& a, const Type& b) {
@@ -183,6 +178,10 @@ Tensor batch_front(const Tensor& x, int axis, std::int64_t size, bool force) {
   }
   if (axis == 0) return x;
   return transpose(x, joined({axis}, other_axes(x.rank(), {axis})));
+}
+
+bool agree_on_batch_axis(std::span<const int> axes) {
+  return axes[0] >= 0 && std::ranges::all_of(axes, [&](int axis) { return axis == axes[0]; });
 }
 
 Batched elementwise_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,

@@ -60,7 +60,10 @@ Tensor cotangent_for(const Tensor& operand, F&& cotangent) {
 /// Moves the batch axis of `x` to the front; an unmapped one (-1) gets a batch axis of `size` when
 /// `force`.
 Tensor batch_front(const Tensor& x, int axis, std::int64_t size, bool force = true);
-/// Batches operations whose operands have the results' shape: moves all batch axes to one place.
+/// Returns whether all operands are mapped over the same of their axes.
+bool agree_on_batch_axis(std::span<const int> axes);
+/// Batches operations whose operands have the results' shape: over the axis on which all agree,
+/// else over axis 0, to which it moves all batch axes.
 Batched elementwise_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
                           const Tensor& mask);
 

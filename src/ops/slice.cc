@@ -19,20 +19,18 @@ struct AxisParams {
 };
 
 Types concatenate_type(const Params* params, TypeSpan operands) {
-  const auto axis = static_cast<std::size_t>(as<AxisParams>(*params).axis);
+  const std::int64_t axis = as<AxisParams>(*params).axis;
   Type type = operands[0];
+  const Dims off_axis = other_axes(type.rank(), {axis});
   for (std::size_t i = 1; i < operands.size(); ++i) {
-    Dims other = operands[i].dims;
-    check(operands[i].dtype == type.dtype && other.size() == type.dims.size(),
-          "concatenate: {} and {} differ in dtype or rank", to_string(type),
-          to_string(operands[i]));
-    const std::int64_t extent = other[axis];
-    other[axis] = type.dims[axis];
-    check(other == type.dims, "concatenate: {} and {} differ off axis {}", to_string(operands[0]),
-          to_string(operands[i]),
+    const Type& other = operands[i];
+    check(other.dtype == type.dtype && other.rank() == type.rank(),
+          "concatenate: {} and {} differ in dtype or rank", to_string(type), to_string(other));
+    check(pick(other.dims, off_axis) == pick(type.dims, off_axis),
+          "concatenate: {} and {} differ off axis {}", to_string(operands[0]), to_string(other),
           axis);  // concatenate_c2
-    type.dims[axis] = extent_sum(type.dims[axis], extent);
-    type.weak = type.weak && operands[i].weak;
+    at(type.dims, axis) = extent_sum(at(type.dims, axis), at(other.dims, axis));
+    type.weak = type.weak && other.weak;
   }
   return {std::move(type)};
 }
@@ -41,7 +39,7 @@ Tensors concatenate_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpa
   Tensors out(x.size());
   std::int64_t start = 0;
   for (std::size_t i = 0; i < x.size(); ++i) {
-    const std::int64_t extent = types[i].dims[static_cast<std::size_t>(axis)];
+    const std::int64_t extent = at(types[i].dims, axis);
     if (!x[i].has_value()) out[i] = slice_axis(ct[0], axis, start, start + extent);
     start += extent;
   }
@@ -59,7 +57,7 @@ void concatenate_lower(Lowering& out, const Equation& e) {
 bool concatenate_on_host(const Params* params, const HostArrays& a) {
   const std::int64_t axis = as<AxisParams>(*params).axis;
   const Dims to = on_host::row_major(a.results[0].dims);
-  std::int64_t first = 0;
+  std::int64_t first = 0;  // of the result's elements, where the next operand goes
   for (std::size_t i = 0; i < a.types.size(); ++i) {
     const Dims& dims = a.types[i].dims;
     on_host::walk({dims, on_host::row_major(dims), to, 0, first}, byte_width(a.types[i].dtype),
@@ -91,6 +89,7 @@ Types slice_type(const Params* params, TypeSpan operands) {
   }
   return {std::move(type)};
 }
+/// Puts zeros back in the place of all that the slice left out: in front, between and behind.
 Tensors slice_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan types) {
   const auto& p = op.as<SliceParams>();
   Dims high, interior;
@@ -102,11 +101,9 @@ Tensors slice_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan types)
 }
 Batched slice_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
                     const Tensor&) {
-  SliceParams p = op.as<SliceParams>();
-  p.start.insert(p.start.begin(), 0);
-  p.limit.insert(p.limit.begin(), size);
-  p.strides.insert(p.strides.begin(), 1);
-  return {{bind1(op.primitive, make_params(p), {batch_front(x[0], axes[0], size)})}, {0}};
+  const auto& p = op.as<SliceParams>();
+  const SliceParams batched{joined({0}, p.start), joined({size}, p.limit), joined({1}, p.strides)};
+  return {{bind1(op.primitive, make_params(batched), {batch_front(x[0], axes[0], size)})}, {0}};
 }
 void slice_lower(Lowering& out, const Equation& e) {
   const auto& p = as<SliceParams>(*e.params);
@@ -148,10 +145,11 @@ Types pad_type(const Params* params, TypeSpan operands) {
   }
   return {std::move(type)};
 }
+/// Undoes the outer padding by one with the opposite signs, then picks every (interior + 1)th
+/// element. The value's cotangent is all that is left.
 Tensors pad_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types) {
   const auto& p = op.as<PadParams>();
   Tensors out(2);
-  // Undo the outer padding with the opposite signs, then pick every (interior + 1)th element.
   Dims low, high, none(p.low.size(), 0), limit, step;
   for (std::size_t i = 0; i < p.low.size(); ++i) {
     low.push_back(-p.low[i]);
@@ -167,13 +165,11 @@ Tensors pad_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types)
 }
 Batched pad_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
                   const Tensor&) {
-  PadParams p = op.as<PadParams>();
-  p.low.insert(p.low.begin(), 0);
-  p.high.insert(p.high.begin(), 0);
-  p.interior.insert(p.interior.begin(), 0);
+  const auto& one = op.as<PadParams>();
+  const PadParams p{joined({0}, one.low), joined({0}, one.high), joined({0}, one.interior)};
   const Tensor moved = batch_front(x[0], axes[0], size);
   if (axes[1] < 0) return {{bind1(op.primitive, make_params(p), {moved, x[1]})}, {0}};
-  // A padding value of its own for each element: pad a mask, and choose.
+  // A padding value of its own for each element of the batch: pads a mask, and chooses by it.
   const Tensor zero = zeros_of({moved.dtype(), {}});
   const Tensor inside =
       pad(ones({DType::pred, moved.dims()}), Tensor(false), p.low, p.high, p.interior);
@@ -227,18 +223,18 @@ Tensor slice(const Operand& operand, const Dims& start, const Dims& limit, const
 
 Tensor slice_axis(const Operand& operand, std::int64_t axis, std::int64_t start, std::int64_t limit,
                   std::int64_t stride) {
-  PlaceScope at(operand.place());
+  PlaceScope scope(operand.place());
   const Tensor& x = operand.tensor();
-  const auto index = static_cast<std::size_t>(normal_axis("slice_axis", axis, x.rank()));
-  const std::int64_t extent = x.dims()[index], first = from_front(start, extent),
+  const std::int64_t normal = normal_axis("slice_axis", axis, x.rank());
+  const std::int64_t extent = at(x.dims(), normal), first = from_front(start, extent),
                      end = from_front(limit, extent);
   check(0 <= first && first <= end && end <= extent && stride > 0,
         "slice_axis: [{}:{}:{}] on axis {} does not fit {}", start, limit, stride, axis,
         to_string(x.type()));
   Dims starts(x.dims().size(), 0), limits = x.dims(), strides(x.dims().size(), 1);
-  starts[index] = first;
-  limits[index] = end;
-  strides[index] = stride;
+  at(starts, normal) = first;
+  at(limits, normal) = end;
+  at(strides, normal) = stride;
   return slice(operand, starts, limits, strides);
 }
 

@@ -37,7 +37,7 @@ Types sort_type(const Params* params, TypeSpan operands) {
   return out;
 }
 
-/// The operands and, as the last, where each came from.
+/// Returns the operands sorted and, as the last, the index that each element had before.
 Tensors sorted_with_order(const Op& op, TensorSpan x) {
   Tensors operands(x.begin(), x.end());
   operands.push_back(iota({DType::s32, x[0].dims()}, op.as<SortParams>().axis));
@@ -59,27 +59,25 @@ Jvp sort_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
 Batched sort_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
                    const Tensor& mask) {
   SortParams p = op.as<SortParams>();
-  int axis = axes[0];
-  for (int a : axes)
-    if (a != axis || a < 0) axis = 0;  // as elementwise_batch moves them
-  p.axis = past(p.axis, axis);
+  p.axis = past(p.axis, agree_on_batch_axis(axes) ? axes[0] : 0);  // where elementwise_batch has it
   return elementwise_batch({op.primitive, make_params(p)}, x, axes, size, mask);
 }
 
-/// Writes the comparator's steps: NaN after all numbers and equal to itself, -0 equal to 0, complex
-/// numbers by their parts.
+/// Writes a sort's comparator of two rows of keys, of which each later one decides where the
+/// earlier ones are equal. NaN comes after all numbers and equals itself, -0 equals 0; complex
+/// numbers are two keys.
 class Comparator {
  public:
   explicit Comparator(Lowering& out) : out_(out) {}
 
-  void add(Ssa a, Ssa b, const Type& type) {
+  void add_key(Ssa a, Ssa b, const Type& type) {
     if (!is_complex(type.dtype)) return keys_.push_back({a, b, type});
     const Type real{real_dtype(type.dtype), {}};
     for (const char* part : {"real", "imag"})
       keys_.push_back({out_.op(part, {a}, {&type}, real), out_.op(part, {b}, {&type}, real), real});
   }
 
-  /// Whether the first element's keys come before the second's.
+  /// Writes whether the first row comes before the second.
   Ssa before() {
     Ssa result = less(keys_.back());
     for (std::size_t i = keys_.size() - 1; i-- > 0;)
@@ -97,17 +95,17 @@ class Comparator {
                    comparison_text(direction, type.dtype));
   }
   Ssa both(const char* hlo, Ssa a, Ssa b) { return out_.op(hlo, {a, b}, {&pred_, &pred_}, pred_); }
+  Ssa is_nan(Ssa a, const Type& type) { return compare("NE", a, a, type); }
   Ssa less(const Key& k) {
     const Ssa lower = compare("LT", k.a, k.b, k.type);
     if (!is_float(k.type.dtype)) return lower;
-    return both("or", lower,
-                both("and", compare("EQ", k.a, k.a, k.type), compare("NE", k.b, k.b, k.type)));
+    const Ssa number_and_nan = both("and", compare("EQ", k.a, k.a, k.type), is_nan(k.b, k.type));
+    return both("or", lower, number_and_nan);
   }
   Ssa same(const Key& k) {
     const Ssa equal = compare("EQ", k.a, k.b, k.type);
     if (!is_float(k.type.dtype)) return equal;
-    return both("or", equal,
-                both("and", compare("NE", k.a, k.a, k.type), compare("NE", k.b, k.b, k.type)));
+    return both("or", equal, both("and", is_nan(k.a, k.type), is_nan(k.b, k.type)));
   }
 
   Lowering& out_;
@@ -115,7 +113,7 @@ class Comparator {
   std::vector<Key> keys_;
 };
 
-/// As what a dtype is sorted: XLA cannot sort integers of less than a byte.
+/// Returns the dtype that elements are sorted in: XLA cannot sort integers of less than a byte.
 DType sorted_as(DType dtype) {
   if (!is_integer(dtype)) return dtype;
   return byte_dtype(dtype);
@@ -123,7 +121,7 @@ DType sorted_as(DType dtype) {
 
 void sort_lower(Lowering& out, const Equation& e) {
   const auto& p = as<SortParams>(*e.params);
-  std::vector<std::string> arguments, names, ins, types;
+  std::vector<std::string> arguments, names, ins, types;  // the region has two arguments for each
   std::vector<Ssa> results;
   std::vector<Type> sorted;
   for (std::size_t i = 0; i < e.operands.size(); ++i) {
@@ -141,7 +139,7 @@ void sort_lower(Lowering& out, const Equation& e) {
   out.region(arguments, [&](std::span<const Ssa> a) -> std::vector<Lowering::Typed> {
     Comparator comparator(out);
     for (std::size_t k = 0; k < static_cast<std::size_t>(p.keys); ++k)
-      comparator.add(a[2 * k], a[2 * k + 1], {sorted[k].dtype, {}});
+      comparator.add_key(a[2 * k], a[2 * k + 1], {sorted[k].dtype, {}});
     return {{comparator.before(), "tensor<i1>"}};
   });
   out.write(") {{dimension = {} : i64, is_stable = {}}} : ({}) -> ({})\n", p.axis, p.stable,
@@ -166,7 +164,7 @@ struct TopParams {
 Types top_type(const Params* params, TypeSpan operands) {
   const std::int64_t k = as<TopParams>(*params).k;
   const Type& x = operands[0];
-  require_dtype(integral(x.dtype) || is_float(x.dtype), x.dtype);
+  require_dtype(ordered(x.dtype), x.dtype);
   check(x.rank() > 0 && k >= 0 && k <= x.dims.back(),
         "top_k: the last axis must have at least k = {} elements, got {}", k, to_string(x));
   Dims dims = x.dims;
@@ -199,14 +197,14 @@ constexpr Primitive top_k_p{
 constexpr const Primitive* sort_family[] = {&sort_p, &top_k_p};
 static_assert(complete(sort_family));
 
-/// Whether a comes before b, NaN after all numbers.
+/// Returns whether a comes before b, NaN after all numbers.
 Tensor before(const Tensor& a, const Tensor& b) {
   const Tensor lower = less(a, b);
   if (is_float(a.dtype())) return lower | (equal(a, a) & not_equal(b, b));
   return lower;
 }
 
-constexpr std::int64_t few = 16;  // so many elements are compared with all at once
+constexpr std::int64_t few = 16;  // so many elements are all compared rather than searched
 
 }  // namespace
 
@@ -255,12 +253,13 @@ Tensor searchsorted(const Operand& operand, const Operand& given, bool right) {
   };
   const std::int64_t n = x.size();
   if (n <= few) return sum(precedes(x, expand_dims(values, -1)), {.axes = Dims{-1}});
-  Tensor count = zeros({DType::s32, values.dims()});  // of elements known to precede
-  for (auto step = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(n)));
-       step > 0; step /= 2) {
+  const auto unsigned_n = static_cast<std::uint64_t>(n);
+  // Binary search: the count of elements that precede, found from its highest bit to its lowest.
+  Tensor count = zeros({DType::s32, values.dims()});
+  for (auto step = static_cast<std::int64_t>(std::bit_floor(unsigned_n)); step > 0; step /= 2) {
     const Tensor more = count + step;
-    const Tensor place = expand_dims(minimum(more, n) - 1, -1);
-    const Tensor element = gather(x, place, {{}, {0}, {0}, {}, {}}, {1}, OutOfRange::promise);
+    const Tensor last = expand_dims(minimum(more, n) - 1, -1);
+    const Tensor element = gather(x, last, {{}, {0}, {0}, {}, {}}, {1}, OutOfRange::promise);
     count = where((more <= n) & precedes(element, values), more, count);
   }
   return count;
