@@ -34,17 +34,17 @@ Types gather_type(const Params* params, TypeSpan operands) {
   check(p.sizes.size() == x.dims.size(), "gather: {} sizes are named for {}", p.sizes.size(),
         to_string(x));  // gather_c11
   for (std::int64_t i = 0; i < x.rank(); ++i) {
-    std::int64_t least = 0, most = at(x.dims, i);
-    if (contains(p.axes.dropped, i)) least = 1;
-    if (least == 1 || contains(p.axes.batch_x, i)) most = std::min<std::int64_t>(most, 1);
+    const bool is_dropped = contains(p.axes.dropped, i);
+    const std::int64_t least = is_dropped ? 1 : 0;
+    std::int64_t most = at(x.dims, i);
+    if (is_dropped || contains(p.axes.batch_x, i)) most = std::min<std::int64_t>(most, 1);
     check(at(p.sizes, i) >= least && at(p.sizes, i) <= most,
           "gather: slices of sizes {} do not fit {}, or are not 1 on the dropped axes {}",
           dims_to_string(p.sizes), to_string(x),
           dims_to_string(p.axes.dropped));  // gather_c8, c12
   }
-  return {Type{x.dtype,
-               gathered_dims(p.axes, pick(p.sizes, window_axes(p.axes, x.rank())), indices),
-               x.weak}};
+  const Dims kept = pick(p.sizes, window_axes(p.axes, x.rank()));
+  return {Type{x.dtype, gathered_dims(p.axes, kept, indices), x.weak}};
 }
 
 Types scatter_type(const Params* params, TypeSpan operands) {
@@ -77,22 +77,23 @@ Tensor bind_scatter(const Primitive& p, const Tensor& x, const Tensor& indices,
 
 // --- indices out of range ---
 
-/// The largest start on each indexed axis, one for each number of an index vector.
+/// Returns an index vector of the last starts at which slices lie within x.
 Tensor last_starts(const Type& x, const Tensor& indices, const IndexAxes& axes, const Dims& sizes) {
-  const Type row{indices.dtype(), {1}};
+  const Type one{indices.dtype(), {1}};
   Tensors parts;
-  for (std::int64_t a : axes.indexed) parts.push_back(full(row, at(x.dims, a) - at(sizes, a)));
+  for (std::int64_t a : axes.indexed) parts.push_back(full(one, at(x.dims, a) - at(sizes, a)));
   if (parts.empty()) return zeros({indices.dtype(), {0}});
   return concatenate(parts, 0);
 }
 
-/// pred in the shape of the gathered result: whether its slice lies within x.
+/// Returns pred of the gathered result's shape: whether the slice that an element is of lies within
+/// x.
 Tensor inside(const Type& x, const Tensor& indices, const IndexAxes& axes, const Dims& sizes) {
   const Tensor fits = (indices <= last_starts(x, indices, axes, sizes)) & (indices >= 0);
-  const Tensor whole = all(fits, {.axes = Dims{-1}});
+  const Tensor slice_fits = all(fits, {.axes = Dims{-1}});
   const Dims dims = gathered_dims(axes, pick(sizes, window_axes(axes, x.rank())), indices.type());
-  return broadcast_in_dim(whole, dims,
-                          other_axes(static_cast<std::int64_t>(dims.size()), axes.window));
+  const Dims axes_of_vectors = other_axes(static_cast<std::int64_t>(dims.size()), axes.window);
+  return broadcast_in_dim(slice_fits, dims, axes_of_vectors);
 }
 
 Tensor clipped(const Type& x, const Tensor& indices, const IndexAxes& axes, const Dims& sizes) {
@@ -107,11 +108,11 @@ extern const Primitive gather_p, gather_or_missing_p, scatter_p, scatter_add_p, 
 Tensors gather_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types) {
   const auto& p = op.as<GatherParams>();
   return {bind_scatter(scatter_add_p, zeros_of(types[0]), x[1], ct[0],
-                       {p.axes, false, false, p.in_range}),
+                       {.axes = p.axes, .unique = false, .sorted = false, .in_range = p.in_range}),
           Tensor()};
 }
 
-// What is missing has no tangent.
+// What is missing has a tangent of 0, as gather_p gives it.
 Jvp gather_or_missing_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const Tensor y = bind1(op.primitive, op.params, x);
   const auto row_of = [&](const Tensor& t) {
@@ -129,35 +130,38 @@ Tensors scatter_add_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpa
   return {cotangent_for(x[0], ct[0]), Tensor(), cotangent_for(x[2], of_updates)};
 }
 
-/// A scatter of `x` and `updates` with the parameters of `op`.
+/// Scatters by primitive `p` with the parameters of `op`, another scatter.
 Tensor scattered(const Primitive& p, const Op& op, const Tensor& x, const Tensor& indices,
                  const Tensor& updates) {
   return bind_scatter(p, x, indices, updates, op.as<ScatterParams>());
 }
+/// Returns what z has where the scatter `op` writes its updates, in their shape.
 Tensor gathered_back(const Op& op, const Tensor& z, const Tensor& indices, const Tensor& updates) {
   const auto& p = op.as<ScatterParams>();
   return bind_gather(gather_p, z, indices,
                      {p.axes, slice_sizes(p.axes, z.rank(), updates.dims()), true});
 }
 
-// Of several updates of one element one wins. Each index vector has a number, scattered like the
-// updates themselves: whose number is found again where it was written has won.
+// Of several updates of one element one wins. So each index vector gets a number, from 1 on, that
+// is scattered like the updates themselves: an update has won where its number is found again.
+// Elements of x with number 0 were not written to.
 Jvp scatter_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const auto& p = op.as<ScatterParams>();
   const Tensor z = bind1(op.primitive, op.params, x);
   if (!dx[0].has_value() && !dx[2].has_value()) return {{z}, {Tensor()}};
   const Dims vectors(x[1].dims().begin(), x[1].dims().end() - 1);
   const Tensor numbers = reshape(iota({DType::s32, {product(vectors)}}, 0) + 1, vectors);
-  const Tensor mine =
+  const Tensor own_number =
       broadcast_in_dim(numbers, x[2].dims(), other_axes(x[2].rank(), p.axes.window));
-  const Tensor winner = scattered(scatter_p, op, zeros({DType::s32, z.dims()}), x[1], mine);
+  const Tensor winner = scattered(scatter_p, op, zeros({DType::s32, z.dims()}), x[1], own_number);
   Tensor dz;
   if (dx[0].has_value()) dz = where(equal(winner, 0), dx[0], zeros_of(dx[0].type()));
   if (dx[2].has_value()) {
-    Tensor won = dx[2];
+    Tensor of_winners = dx[2];
     if (!p.unique)
-      won = where(equal(gathered_back(op, winner, x[1], x[2]), mine), won, zeros_of(won.type()));
-    dz = scattered(scatter_add_p, op, or_zeros_of(dz, z.type()), x[1], won);
+      of_winners = where(equal(gathered_back(op, winner, x[1], x[2]), own_number), of_winners,
+                         zeros_of(of_winners.type()));
+    dz = scattered(scatter_add_p, op, or_zeros_of(dz, z.type()), x[1], of_winners);
   }
   return {{z}, {dz}};
 }
@@ -176,17 +180,18 @@ Jvp scatter_multiply_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   return {{z}, {dz}};
 }
 
-// Of min and max: all that equal the result share the derivative.
+// Of min and max: the element of x and the updates that equal the result share the derivative.
 Jvp scatter_choice_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const Tensor z = bind1(op.primitive, op.params, x);
   if (!dx[0].has_value() && !dx[2].has_value()) return {{z}, {Tensor()}};
-  const Tensor own = convert_to(equal(x[0], z), z.dtype()),
-               given = convert_to(equal(gathered_back(op, z, x[1], x[2]), x[2]), z.dtype());
-  const Tensor count = scattered(scatter_add_p, op, own, x[1], given);
+  // 1 where an element of x, or of the updates, is the result; else 0.
+  const Tensor x_chosen = convert_to(equal(x[0], z), z.dtype());
+  const Tensor chosen = convert_to(equal(gathered_back(op, z, x[1], x[2]), x[2]), z.dtype());
+  const Tensor count = scattered(scatter_add_p, op, x_chosen, x[1], chosen);
   Tensor dz;
-  if (dx[0].has_value()) dz = dx[0] * own;
+  if (dx[0].has_value()) dz = dx[0] * x_chosen;
   if (dx[2].has_value())
-    dz = scattered(scatter_add_p, op, or_zeros_of(dz, z.type()), x[1], dx[2] * given);
+    dz = scattered(scatter_add_p, op, or_zeros_of(dz, z.type()), x[1], dx[2] * chosen);
   return {{z}, {dz / count}};
 }
 
@@ -197,10 +202,10 @@ Batched gather_batch(const Op& op, TensorSpan x, std::span<const int> axes, std:
   GatherParams p = op.as<GatherParams>();
   const bool of_x = axes[0] >= 0, of_indices = axes[1] >= 0;
   p.axes = with_batch(p.axes, of_x, of_indices);
-  if (of_x) {
-    std::int64_t rows = size;
-    if (of_indices) rows = std::min<std::int64_t>(rows, 1);
-    p.sizes.insert(p.sizes.begin(), rows);
+  if (of_x) {  // a slice has the whole batch, or its own element
+    std::int64_t extent = size;
+    if (of_indices) extent = std::min<std::int64_t>(extent, 1);
+    p.sizes.insert(p.sizes.begin(), extent);
   }
   return {
       {bind1(op.primitive, make_params(p),
@@ -236,7 +241,7 @@ void plain_gather_lower(Lowering& out, const Equation& e, const GatherParams& p)
                          array_text(p.sizes)));
 }
 
-/// StableHLO moves slices into range; those that it moved are replaced.
+/// Replaces the slices out of range, which StableHLO moves into range.
 void checked_gather_lower(Lowering& out, const Equation& e, const GatherParams& p,
                           Tensor (*replacement)(DType)) {
   lower_as(out, e, [&](TensorSpan x) {
@@ -267,34 +272,35 @@ void gather_or_missing_lower(Lowering& out, const Equation& e) {
 constexpr const char set[] = "", add_text[] = "add", multiply_text[] = "multiply",
                      minimum_text[] = "minimum", maximum_text[] = "maximum";
 
-/// `hlo` combines the old element with the update; none: the update stays. NaN stays too, which
-/// XLA:CPU's own maximum may drop here.
+/// Combines the old element with the update. Extrema of floats choose by comparing, so that NaN
+/// stays, which XLA:CPU's own maximum may drop here.
 template <const char* hlo>
 Ssa updated(Lowering& out, Ssa old, Ssa update, const Type& element) {
   if (hlo == set) return update;
-  if (!is_float(element.dtype) || (hlo != minimum_text && hlo != maximum_text))
+  const bool is_extremum = hlo == minimum_text || hlo == maximum_text;
+  if (!is_extremum || !is_float(element.dtype))
     return out.op(hlo, {old, update}, {&element, &element}, element);
   const Type pred{DType::pred, {}};
-  const auto compare = [&](const char* direction, Ssa b) {
-    return out.op("compare", {old, b}, {&element, &element}, pred,
+  const auto compare_old = [&](const char* direction, Ssa with) {
+    return out.op("compare", {old, with}, {&element, &element}, pred,
                   comparison_text(direction, element.dtype));
   };
-  const Ssa keep =
-      out.op("or", {compare(hlo == maximum_text ? "GE" : "LE", update), compare("NE", old)},
-             {&pred, &pred}, pred);
-  return out.op("select", {keep, old, update}, {&pred, &element, &element}, element);
+  const Ssa wins = compare_old(hlo == maximum_text ? "GE" : "LE", update);
+  const Ssa is_nan = compare_old("NE", old);
+  const Ssa stays = out.op("or", {wins, is_nan}, {&pred, &pred}, pred);
+  return out.op("select", {stays, old, update}, {&pred, &element, &element}, element);
 }
 
 template <const char* hlo>
 void scatter_lower(Lowering& out, const Equation& e) {
   const auto& p = as<ScatterParams>(*e.params);
-  const Ssa r = out.fresh();
+  const Ssa result = out.fresh();
   const Type element{out.result_type(e).dtype, {}};
   const std::string text = Lowering::type(element);
-  out.write("    %{} = \"stablehlo.scatter\"(%{}, %{}, %{}) (", r.id, out.operand(e, 0).id,
+  out.write("    %{} = \"stablehlo.scatter\"(%{}, %{}, %{}) (", result.id, out.operand(e, 0).id,
             out.operand(e, 1).id, out.operand(e, 2).id);
-  out.region({text, text}, [&](std::span<const Ssa> a) -> std::vector<Lowering::Typed> {
-    return {{updated<hlo>(out, a[0], a[1], element), text}};
+  out.region({text, text}, [&](std::span<const Ssa> old_and_new) -> std::vector<Lowering::Typed> {
+    return {{updated<hlo>(out, old_and_new[0], old_and_new[1], element), text}};
   });
   out.write(
       ") {{scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = {}, "
@@ -308,7 +314,7 @@ void scatter_lower(Lowering& out, const Equation& e) {
       out.operand_type(e, 1).rank() - 1, p.unique, p.sorted, Lowering::type(out.operand_type(e, 0)),
       Lowering::type(out.operand_type(e, 1)), Lowering::type(out.operand_type(e, 2)),
       Lowering::type(out.result_type(e)));
-  out.define(e, 0, r);
+  out.define(e, 0, result);
 }
 
 // --- the family ---
@@ -368,31 +374,32 @@ std::int64_t largest_extent(const Type& x) {
 Tensor gather(const Operand& operand, const Operand& indices, const IndexAxes& axes,
               const Dims& sizes, OutOfRange mode) {
   PlaceScope scope(operand.place());
-  const Tensor &x = operand.tensor(),
-               i = wide_indices("gather", indices.tensor(), largest_extent(x.type()));
+  const Tensor& x = operand.tensor();
+  const Tensor wide = wide_indices("gather", indices.tensor(), largest_extent(x.type()));
   check_enum("gather: OutOfRange", mode, OutOfRange::promise);
   const GatherParams params{axes, sizes, mode != OutOfRange::fill};
-  if (mode == OutOfRange::fill) return bind_gather(gather_or_missing_p, x, i, params);
-  if (mode == OutOfRange::promise) return bind_gather(gather_p, x, i, params);
-  const Type* types[] = {&x.type(), &i.type()};
-  gather_type(make_params(params).get(), {types, 2});  // before its parts are looked at
-  return bind_gather(gather_p, x, clipped(x.type(), i, axes, sizes), params);
+  if (mode == OutOfRange::fill) return bind_gather(gather_or_missing_p, x, wide, params);
+  if (mode == OutOfRange::promise) return bind_gather(gather_p, x, wide, params);
+  const Type* types[] = {&x.type(), &wide.type()};
+  gather_type(make_params(params).get(), {types, 2});  // refuses axes that `clipped` would look at
+  return bind_gather(gather_p, x, clipped(x.type(), wide, axes, sizes), params);
 }
 
 Tensor scatter(Update how, const Operand& operand, const Operand& indices, const Operand& given,
                const IndexAxes& axes, const ScatterOptions& options) {
   PlaceScope scope(operand.place());
-  const Tensor &x = operand.tensor(), updates = fit_within("scatter", "updates", given.tensor(),
-                                                           {x.dtype(), given.tensor().dims()});
-  Tensor i = wide_indices("scatter", indices.tensor(), largest_extent(x.type()));
+  const Tensor& x = operand.tensor();
+  const Tensor updates =
+      fit_within("scatter", "updates", given.tensor(), {x.dtype(), given.tensor().dims()});
+  Tensor wide = wide_indices("scatter", indices.tensor(), largest_extent(x.type()));
   check_enum("scatter: OutOfRange", options.mode, OutOfRange::promise);
   const ScatterParams params{axes, options.unique, options.sorted,
                              options.mode != OutOfRange::fill};
-  const Type* types[] = {&x.type(), &i.type(), &updates.type()};
+  const Type* types[] = {&x.type(), &wide.type(), &updates.type()};
   scatter_type(make_params(params).get(), {types, 3});
   if (options.mode == OutOfRange::clip)
-    i = clipped(x.type(), i, axes, slice_sizes(axes, x.rank(), updates.dims()));
-  return bind_scatter(primitive_of(how), x, i, updates, params);
+    wide = clipped(x.type(), wide, axes, slice_sizes(axes, x.rank(), updates.dims()));
+  return bind_scatter(primitive_of(how), x, wide, updates, params);
 }
 
 }  // namespace postern

@@ -25,23 +25,22 @@ using namespace internal;
 
 namespace {
 
-/// Indices of an axis of that extent as index vectors of one number, those below zero counted from
-/// the end.
+/// Returns indices of an axis of that extent as index vectors of one number, negative ones counted
+/// from the end.
 Tensor index_vectors(const char* op, const Tensor& indices, std::int64_t extent) {
   Tensor wide = wide_indices(op, indices, extent);
   if (is_signed(wide.dtype())) wide = where(wide < 0, wide + extent, wide);
   return expand_dims(wide, -1);
 }
 
-/// Rows along `axis`: the indices' axes take its place.
+/// Returns how x's rows along `axis` are gathered or scattered: in the result the axes of the
+/// indices take its place, and x's other axes run in front and behind.
 IndexAxes rows(std::int64_t rank, std::int64_t axis, std::int64_t index_rank) {
-  return {joined(range(0, axis), range(axis + index_rank, rank - 1 + index_rank)),
-          {axis},
-          {axis},
-          {},
-          {}};
+  const Dims in_front = range(0, axis), behind = range(axis + index_rank, rank - 1 + index_rank);
+  return {joined(in_front, behind), {axis}, {axis}, {}, {}};
 }
 
+/// Returns the extents of the rows at the indices: x[a, n, b] at indices[i, j] has [a, i, j, b].
 Dims row_dims(const Tensor& x, const Tensor& indices, std::int64_t axis) {
   Dims dims = x.dims();
   dims.erase(dims.begin() + axis);
@@ -95,7 +94,8 @@ Tensor Tensor::operator[](const Index& index) const {
         index.step_);
   const std::int64_t begin = std::clamp<std::int64_t>(first, 0, extent),
                      end = std::clamp<std::int64_t>(from_front(index.end_, extent), begin, extent);
-  return slice_axis(*this, 0, begin, end, std::min(index.step_, std::max<std::int64_t>(extent, 1)));
+  const std::int64_t longest_step = std::max<std::int64_t>(extent, 1);  // longer take one row, too
+  return slice_axis(*this, 0, begin, end, std::min(index.step_, longest_step));
 }
 
 Tensor take_along_axis(const Operand& operand, const Operand& given, std::int64_t axis,
@@ -107,9 +107,9 @@ Tensor take_along_axis(const Operand& operand, const Operand& given, std::int64_
         to_string(indices.type()));
   axis = normal_axis("take_along_axis", axis, x.rank());
   const std::int64_t extent = at(x.dims(), axis), count = at(indices.dims(), axis);
-  Dims x_dims = x.dims(), index_dims = indices.dims();
-  at(x_dims, axis) = at(index_dims, axis) = 1;
-  x_dims = index_dims = broadcast_dims("take_along_axis", x_dims, index_dims);
+  const Dims off_axis = broadcast_dims("take_along_axis", kept_dims(x.dims(), {axis}),
+                                       kept_dims(indices.dims(), {axis}));
+  Dims x_dims = off_axis, index_dims = off_axis;
   at(x_dims, axis) = extent;
   at(index_dims, axis) = count;
   x = broadcast_to_dims(x, x_dims);
@@ -117,12 +117,12 @@ Tensor take_along_axis(const Operand& operand, const Operand& given, std::int64_
   if (indices.size() == 0) return zeros({x.dtype(), index_dims});
   check(extent > 0, "take_along_axis: {} has nothing to take on axis {}", to_string(x.type()),
         axis);
-  const Dims others = other_axes(x.rank(), {axis});
   Tensor vectors;
   if (mode == OutOfRange::promise)
-    vectors = expand_dims(indices, -1);
+    vectors = expand_dims(indices, -1);  // none is negative
   else
     vectors = index_vectors("take_along_axis", indices, extent);
+  const Dims others = other_axes(x.rank(), {axis});  // where each element has its own index
   return gather(x, vectors, {{}, {axis}, {axis}, others, others}, Dims(x.dims().size(), 1), mode);
 }
 

@@ -8,11 +8,12 @@ namespace postern::internal {
 
 namespace {
 
-/// Whether they are axes of that rank, each at most once.
+/// Returns whether they are axes of that rank, each at most once.
 bool are_axes(Dims axes, std::int64_t rank) {
-  std::sort(axes.begin(), axes.end());
-  return std::adjacent_find(axes.begin(), axes.end()) == axes.end() &&
-         (axes.empty() || (axes.front() >= 0 && axes.back() < rank));
+  std::ranges::sort(axes);
+  if (axes.empty()) return true;
+  const bool repeats = std::ranges::adjacent_find(axes) != axes.end();
+  return !repeats && axes.front() >= 0 && axes.back() < rank;
 }
 
 }  // namespace
@@ -53,12 +54,12 @@ void check_axes(const char* op, const IndexAxes& axes, const Type& x, const Type
 Dims gathered_dims(const IndexAxes& axes, const Dims& kept, const Type& indices) {
   const std::int64_t rank = indices.rank() - 1 + static_cast<std::int64_t>(axes.window.size());
   Dims dims;
-  std::size_t window = 0, index = 0;
+  std::size_t next_kept = 0, next_index = 0;
   for (std::int64_t i = 0; i < rank; ++i) {
     if (contains(axes.window, i))
-      dims.push_back(kept[window++]);
+      dims.push_back(kept[next_kept++]);
     else
-      dims.push_back(indices.dims[index++]);
+      dims.push_back(indices.dims[next_index++]);
   }
   return dims;
 }
@@ -70,19 +71,20 @@ Dims slice_sizes(const IndexAxes& axes, std::int64_t rank, const Dims& updates) 
   return sizes;
 }
 
-IndexAxes with_batch(IndexAxes axes, bool x, bool indices) {
-  if (x) {
+IndexAxes with_batch(IndexAxes axes, bool of_x, bool of_indices) {
+  axes.window = shifted(axes.window, 1);
+  if (of_x) {
     axes.dropped = shifted(axes.dropped, 1);
     axes.indexed = shifted(axes.indexed, 1);
     axes.batch_x = shifted(axes.batch_x, 1);
   }
-  if (indices) axes.batch_indices = shifted(axes.batch_indices, 1);
-  axes.window = shifted(axes.window, 1);
-  if (x && indices) {
+  if (of_indices) axes.batch_indices = shifted(axes.batch_indices, 1);
+  if (of_x && of_indices) {  // each index vector looks into its own x
     axes.batch_x.insert(axes.batch_x.begin(), 0);
     axes.batch_indices.insert(axes.batch_indices.begin(), 0);
+  } else if (of_x) {  // all slices run along the batch
+    axes.window.insert(axes.window.begin(), 0);
   }
-  if (x && !indices) axes.window.insert(axes.window.begin(), 0);
   return axes;
 }
 

@@ -10,14 +10,15 @@ void check_axes(const char* op, const IndexAxes& axes, const Type& x, const Type
 /// Returns the axes of x that a slice runs along in the result, in order.
 Dims window_axes(const IndexAxes& axes, std::int64_t rank);
 
-/// Slices of these sizes, of which the window keeps `kept`, laid out by index vectors.
+/// Returns the extents of a gathered result: at the window axes those that a slice keeps, at others
+/// those of the indices, but for the last.
 Dims gathered_dims(const IndexAxes& axes, const Dims& kept, const Type& indices);
 
-/// Returns what `updates` of a scatter would be gathered with.
+/// Returns the sizes with which a scatter's `updates` would be gathered from x of that rank.
 Dims slice_sizes(const IndexAxes& axes, std::int64_t rank, const Dims& updates);
 
-/// Adds an axis in front of x, of the result and, when `indices`, of the indices as well, which
-/// then go together.
-IndexAxes with_batch(IndexAxes axes, bool x, bool indices);
+/// Adds a batch axis in front of the result (the updates), and of x or the indices where these are
+/// mapped; of both, it is a pair of batch axes.
+IndexAxes with_batch(IndexAxes axes, bool of_x, bool of_indices);
 
 }  // namespace postern::internal
