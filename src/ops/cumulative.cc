@@ -41,22 +41,19 @@ Tensor log_add_exp(const Tensor& a, const Tensor& b) {
                maximum(a, b) + log1p(exp(-abs(difference))));
 }
 
-/// The larger or smaller one, NaN before all (in loops XLA:CPU's own maximum may drop it).
+/// Returns the larger or smaller one, NaN before all (in loops XLA:CPU's own maximum may drop it):
+/// a NaN in `a` is chosen by the second test, one in `b` because both tests of `a` fail.
 template <bool largest>
 Tensor chosen(const Tensor& a, const Tensor& b) {
-  Tensor first;
-  if (largest)
-    first = greater_equal(a, b);
-  else
-    first = less_equal(a, b);
-  if (is_float(a.dtype())) first = first | not_equal(a, a);
-  return where(first, a, b);
+  Tensor a_wins = largest ? greater_equal(a, b) : less_equal(a, b);
+  if (is_float(a.dtype())) a_wins = a_wins | not_equal(a, a);
+  return where(a_wins, a, b);
 }
 
 std::pair<Tensor, Tensor> product_partials(const Tensor& a, const Tensor& b, const Tensor&) {
   return {b, a};
 }
-// Equal elements share the derivative.
+// 1 for the chosen one, 0 for the other; equal elements share the derivative.
 std::pair<Tensor, Tensor> choice_partials(const Tensor& a, const Tensor& b, const Tensor& z) {
   const auto share = [&](const Tensor& own, const Tensor& other) {
     return where(not_equal(own, z), 0, where(equal(own, other), 0.5f, ones_like(z)));
@@ -64,7 +61,8 @@ std::pair<Tensor, Tensor> choice_partials(const Tensor& a, const Tensor& b, cons
   return {share(a, b), share(b, a)};
 }
 std::pair<Tensor, Tensor> log_add_exp_partials(const Tensor& a, const Tensor& b, const Tensor& z) {
-  // As JAX has it: inf counts as 0 here, so that one of it has a share, and nan stays nan.
+  // The share of t is exp(t - z). As in JAX inf counts as 0 here, as inf - inf would be nan: a
+  // single inf has the share 1. nan stays nan.
   constexpr float inf = std::numeric_limits<float>::infinity();
   const auto bounded = [](const Tensor& t) { return where(equal(t, inf), 0, t); };
   const auto share = [&](const Tensor& own) { return exp(bounded(own) - bounded(z)); };
@@ -108,6 +106,7 @@ Tensors cumsum_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
   return {bind1(op.primitive, make_params(p), ct)};
 }
 
+/// Scans pairs of value and tangent: a combination of values goes with its tangent by the partials.
 template <const Combination& c>
 Jvp cumulative_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const Tensor y = bind1(op.primitive, op.params, x);
@@ -130,58 +129,63 @@ Jvp cumulative_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
 // 850). Long axes with little beside them are first cut into blocks, which the loop takes side by
 // side: faster still, and more exact.
 
-/// `%r = while` over axis 0 of the operand.
+/// Writes a `while` over axis 0 of x, which combines each row with the sum of those before:
+///   (step, x, sum, result) = (0, x, neutral, x)
+///   while step < n: at = reverse ? n - 1 - step : step
+///     sum = combine(sum, x[at]), result[at] = sum, step = step + 1
+/// Returns its result.
 Ssa loop(Lowering& out, Ssa x, const Type& type, const Combination& c, bool reverse) {
   const std::int64_t n = type.dims[0];
   const Type index{DType::s32, {}}, pred{DType::pred, {}};
   Type row = type;
   row.dims[0] = 1;
-  const std::string i_text = Lowering::type(index), x_text = Lowering::type(type),
+  const std::string index_text = Lowering::type(index), x_text = Lowering::type(type),
                     row_text = Lowering::type(row);
-  const std::vector<std::string> types{i_text, x_text, row_text, x_text};
+  const std::vector<std::string> types{index_text, x_text, row_text, x_text};
   const Ssa neutral = out.constant(literal_text(c.reducer.neutral(type.dtype), type.dtype), row),
             zero = out.constant("0", index);
-  const auto int_op = [&](const char* hlo, Ssa a, Ssa b) {
+  const auto index_op = [&](const char* hlo, Ssa a, Ssa b) {
     return out.op(hlo, {a, b}, {&index, &index}, index);
   };
   const std::vector<Type> pair{row, row};
   const Closed body =
       trace_program("combine", pair, [&](TensorSpan a) { return Tensors{c.combine(a[0], a[1])}; });
-  const Ssa r[] = {out.fresh(), out.fresh(), out.fresh(), out.fresh()};
-  out.write("    %{}, %{}, %{}, %{} = \"stablehlo.while\"(%{}, %{}, %{}, %{}) (", r[0].id, r[1].id,
-            r[2].id, r[3].id, zero.id, x.id, neutral.id, x.id);
-  out.region(types, [&](std::span<const Ssa> a) -> std::vector<Lowering::Typed> {
+  const Ssa last[] = {out.fresh(), out.fresh(), out.fresh(), out.fresh()};
+  out.write("    %{}, %{}, %{}, %{} = \"stablehlo.while\"(%{}, %{}, %{}, %{}) (", last[0].id,
+            last[1].id, last[2].id, last[3].id, zero.id, x.id, neutral.id, x.id);
+  out.region(types, [&](std::span<const Ssa> carried) -> std::vector<Lowering::Typed> {
     const Ssa end = out.constant(std::to_string(n), index);
-    return {
-        {out.op("compare", {a[0], end}, {&index, &index}, pred, comparison_text("LT", DType::s32)),
-         Lowering::type(pred)}};
+    const Ssa goes_on = out.op("compare", {carried[0], end}, {&index, &index}, pred,
+                               comparison_text("LT", DType::s32));
+    return {{goes_on, Lowering::type(pred)}};
   });
   out.write(", ");
-  out.region(types, [&](std::span<const Ssa> a) -> std::vector<Lowering::Typed> {
-    Ssa at = a[0];
-    if (reverse) at = int_op("subtract", out.constant(std::to_string(n - 1), index), at);
+  out.region(types, [&](std::span<const Ssa> carried) -> std::vector<Lowering::Typed> {
+    const Ssa step = carried[0], rows = carried[1], sum_before = carried[2], result = carried[3];
+    Ssa at = step;
+    if (reverse) at = index_op("subtract", out.constant(std::to_string(n - 1), index), step);
     const Ssa origin = out.constant("0", index);
-    std::string starts = fmt::format("%{}", at.id), start_types = i_text;
-    for (std::size_t i = 1; i < type.dims.size(); ++i)
-      starts += fmt::format(", %{}", origin.id), start_types += ", " + i_text;
+    std::string starts = fmt::format("%{}", at.id), start_types = index_text;
+    for (std::size_t i = 1; i < type.dims.size(); ++i) {
+      starts += fmt::format(", %{}", origin.id);
+      start_types += ", " + index_text;
+    }
     const Ssa next = out.fresh(), updated = out.fresh();
     out.write(
         "    %{} = \"stablehlo.dynamic_slice\"(%{}, {}) {{slice_sizes = {}}} : ({}, {}) -> {}\n",
-        next.id, a[1].id, starts, array_text(row.dims), x_text, start_types, row_text);
-    const Ssa inputs[] = {a[2], next};
+        next.id, rows.id, starts, array_text(row.dims), x_text, start_types, row_text);
+    const Ssa inputs[] = {sum_before, next};
     const Ssa sum = out.inlined(*body.program, inputs)[0];
     out.write("    %{} = \"stablehlo.dynamic_update_slice\"(%{}, %{}, {}) : ({}, {}, {}) -> {}\n",
-              updated.id, a[3].id, sum.id, starts, x_text, row_text, start_types, x_text);
-    return {{int_op("add", a[0], out.constant("1", index)), i_text},
-            {a[1], x_text},
-            {sum, row_text},
-            {updated, x_text}};
+              updated.id, result.id, sum.id, starts, x_text, row_text, start_types, x_text);
+    const Ssa next_step = index_op("add", step, out.constant("1", index));
+    return {{next_step, index_text}, {rows, x_text}, {sum, row_text}, {updated, x_text}};
   });
   out.write(") : ({}) -> ({})\n", fmt::join(types, ", "), fmt::join(types, ", "));
-  return r[3];
+  return last[3];
 }
 
-/// XLA's window that reaches back (or ahead) over the whole axis.
+/// Writes a window of XLA's that reaches back (or ahead) over the whole axis, into padding.
 void window_lower(Lowering& out, const Equation& e, const Reducer& reducer) {
   const auto& p = as<CumulativeParams>(*e.params);
   const Type& x = out.operand_type(e, 0);
@@ -197,8 +201,8 @@ void window_lower(Lowering& out, const Equation& e, const Reducer& reducer) {
   else
     along = fmt::format("[{}, 0]", reach);
   const Ssa start = out.constant(literal_text(reducer.neutral(x.dtype), x.dtype), element),
-            r = out.fresh();
-  out.write("    %{} = \"stablehlo.reduce_window\"(%{}, %{}) (", r.id, out.operand(e, 0).id,
+            result = out.fresh();
+  out.write("    %{} = \"stablehlo.reduce_window\"(%{}, %{}) (", result.id, out.operand(e, 0).id,
             start.id);
   out.region({text, text}, [&](std::span<const Ssa> a) -> std::vector<Lowering::Typed> {
     return {{out.op(reducer.hlo, {a[0], a[1]}, {&element, &element}, element), text}};
@@ -207,45 +211,49 @@ void window_lower(Lowering& out, const Equation& e, const Reducer& reducer) {
       ") {{window_dimensions = {}, padding = dense<[{}]> : tensor<{}x2xi64>}} : ({}, {}) -> {}\n",
       array_text(window), fmt::join(padding, ", "), padding.size(), Lowering::type(x), text,
       Lowering::type(out.result_type(e)));
-  out.define(e, 0, r);
+  out.define(e, 0, result);
 }
 
-constexpr std::int64_t long_axis = 512, few_lanes = 64;
+// What goes in blocks, as measured: axes of so many elements with at most so many columns.
+constexpr std::int64_t long_axis = 512, few_columns = 64;
+bool pays_in_blocks(std::int64_t rows, std::int64_t columns) {
+  return rows >= long_axis && columns <= few_columns;
+}
 
-/// Axis 0 of [n, lanes] in blocks: within them side by side, then over their totals, which the next
-/// block adds to its own.
+/// Combines along axis 0 of x[n, columns] in about sqrt(n) blocks:
+///   1. the padded axis is cut, [blocks, length, columns], and all blocks go side by side
+///   2. the last row of each block is its total; these are combined along the blocks
+///   3. each block gets the total of those before it, the first one the neutral element
+/// In reverse the first row of a block is its total, and "before" is behind.
 Tensor in_blocks(const Primitive& p, const Combination& c, const Tensor& x, bool reverse) {
-  const std::int64_t n = x.dims()[0], lanes = x.dims()[1];
+  const std::int64_t n = x.dims()[0], columns = x.dims()[1];
   const auto blocks = static_cast<std::int64_t>(std::sqrt(static_cast<double>(n)));
   const std::int64_t length = (n + blocks - 1) / blocks, padding = blocks * length - n;
   const Tensor neutral = full_of(c.reducer.neutral(x.dtype()), {x.dtype(), {}});
-  // `forth` and `back` move sums one block further on; the sum of a whole block is the `last` one.
-  Dims before{0, 0}, behind{padding, 0}, forth{1, 0}, back{-1, 0};
-  std::int64_t last = length - 1;
+  Dims front{0, 0}, back{padding, 0};         // padding of the axis
+  Dims shift_front{1, 0}, shift_back{-1, 0};  // padding that moves totals by one block
+  std::int64_t total_row = length - 1;
   if (reverse) {
-    std::swap(before, behind);
-    std::swap(forth, back);
-    last = 0;
+    std::swap(front, back);
+    std::swap(shift_front, shift_back);
+    total_row = 0;
   }
-  const Tensor cut =
-      transpose(reshape(pad(x, neutral, before, behind), {blocks, length, lanes}), {1, 0, 2});
-  const Tensor within = bind_cumulative(p, reshape(cut, {length, blocks * lanes}), 0, reverse);
-  const Tensor totals = reshape(slice_axis(within, 0, last, last + 1), {blocks, lanes});
-  const Tensor sums_of_blocks = bind_cumulative(p, totals, 0, reverse);
-  const Tensor ahead =
-      broadcast_in_dim(pad(sums_of_blocks, neutral, forth, back), {length, blocks, lanes}, {1, 2});
-  const Tensor inner = reshape(within, {length, blocks, lanes});
-  Tensor whole;
-  if (reverse)
-    whole = c.combine(inner, ahead);
-  else
-    whole = c.combine(ahead, inner);
-  return slice(reshape(transpose(whole, {1, 0, 2}), {blocks * length, lanes}), before,
-               {before[0] + n, lanes});
+  const Dims side_by_side{length, blocks, columns};
+  const Tensor cut = reshape(pad(x, neutral, front, back), {blocks, length, columns});
+  const Tensor flat = reshape(transpose(cut, {1, 0, 2}), {length, blocks * columns});
+  const Tensor within = bind_cumulative(p, flat, 0, reverse);
+  const Tensor totals = reshape(slice_axis(within, 0, total_row, total_row + 1), {blocks, columns});
+  const Tensor up_to_block = bind_cumulative(p, totals, 0, reverse);
+  const Tensor before_block = pad(up_to_block, neutral, shift_front, shift_back);
+  const Tensor before = broadcast_in_dim(before_block, side_by_side, {1, 2});
+  const Tensor inner = reshape(within, side_by_side);
+  const Tensor whole = reverse ? c.combine(inner, before) : c.combine(before, inner);
+  const Tensor rows = reshape(transpose(whole, {1, 0, 2}), {blocks * length, columns});
+  return slice(rows, front, {front[0] + n, columns});
 }
 
-/// The same in steps that the loop can take: in a dtype of its own width, with the axis in front
-/// and the others as one.
+/// Combines in the way that suits the loop: in a dtype that needs no widening, along axis 0 of a
+/// matrix, in blocks where these pay.
 Tensor in_steps(const Op& op, const Combination& c, const Tensor& x) {
   const auto& p = op.as<CumulativeParams>();
   const DType work = working_dtype(c.reducer, x.dtype());
@@ -253,28 +261,30 @@ Tensor in_steps(const Op& op, const Combination& c, const Tensor& x) {
   const std::int64_t n = front.dims()[0];
   const Tensor flat = reshape(front, {n, x.size() / n});
   Tensor y;
-  if (n >= long_axis && flat.dims()[1] <= few_lanes)
+  if (pays_in_blocks(n, flat.dims()[1]))
     y = in_blocks(op.primitive, c, flat, p.reverse);
   else
     y = bind_cumulative(op.primitive, flat, 0, p.reverse);
   return convert_to(move_axis(reshape(y, front.dims()), 0, p.axis), x.dtype());
 }
 
+/// Writes a window or a loop where the operand is already as these need it. Else it is lowered as
+/// conversions and reshapes around operations of the same primitive, which come here again.
 template <const Combination& c>
 void cumulative_lower(Lowering& out, const Equation& e) {
   const auto& p = as<CumulativeParams>(*e.params);
   const Type& x = out.operand_type(e, 0);
   const DType work = working_dtype(c.reducer, x.dtype);
   if (x.size() == 0) return out.define(e, 0, out.operand(e, 0));
-  const bool window = c.reducer.hlo && !out.compiler().slow_windows;
-  if (window && work == x.dtype) return window_lower(out, e, c.reducer);
-  const bool plain = p.axis == 0 && work == x.dtype && x.rank() == 2 &&
-                     (x.dims[0] < long_axis || x.dims[1] > few_lanes);
-  if (plain) return out.define(e, 0, loop(out, out.operand(e, 0), x, c, p.reverse));
+  const bool by_window = c.reducer.hlo && !out.compiler().slow_windows;
+  if (by_window && work == x.dtype) return window_lower(out, e, c.reducer);
+  const bool fits_loop = p.axis == 0 && work == x.dtype && x.rank() == 2;
+  if (fits_loop && !pays_in_blocks(x.dims[0], x.dims[1]))
+    return out.define(e, 0, loop(out, out.operand(e, 0), x, c, p.reverse));
   lower_as(out, e, [&](TensorSpan operands) {
-    if (!window) return Tensors{in_steps({*e.primitive, e.params}, c, operands[0])};
-    return Tensors{convert_to(
-        bind_cumulative(*e.primitive, convert_to(operands[0], work), p.axis, p.reverse), x.dtype)};
+    if (!by_window) return Tensors{in_steps({*e.primitive, e.params}, c, operands[0])};
+    const Tensor wide = convert_to(operands[0], work);
+    return Tensors{convert_to(bind_cumulative(*e.primitive, wide, p.axis, p.reverse), x.dtype)};
   });
 }
 
