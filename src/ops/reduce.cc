@@ -95,13 +95,13 @@ Batched reduce_batch(const Op& op, TensorSpan x, std::span<const int> axes, std:
 Ssa emit_reduce(Lowering& out, const Reducer& reducer, Ssa x, const Type& type, const Dims& axes,
                 const Type& result, std::string_view start_text) {
   const Type scalar{type.dtype, {}};
-  const Ssa start = out.constant(start_text, scalar), r = out.fresh();
+  const Ssa start = out.constant(start_text, scalar), reduced = out.fresh();
   out.write(
       "    %{} = stablehlo.reduce(%{} init: %{}) applies stablehlo.{} across dimensions = [{}] : "
       "({}, {}) -> {}\n",
-      r.id, x.id, start.id, reducer.hlo, fmt::join(axes, ", "), Lowering::type(type),
+      reduced.id, x.id, start.id, reducer.hlo, fmt::join(axes, ", "), Lowering::type(type),
       Lowering::type(scalar), Lowering::type(result));
-  return r;
+  return reduced;
 }
 
 template <const Reducer& reducer>
@@ -112,9 +112,9 @@ void reduce_lower(Lowering& out, const Equation& e) {
   Ssa from = converted(out, out.operand(e, 0), x, wide);
   // XLA multiplies instead of adding what is broadcast: nan where complex numbers are infinite.
   if (is_complex(work)) from = out.op("optimization_barrier", {from}, {&wide}, wide);
-  const Ssa r = emit_reduce(out, reducer, from, wide, as<ReduceParams>(*e.params).axes, wide_result,
-                            literal_text(reducer.neutral(work), work));
-  out.define(e, 0, converted(out, r, wide_result, result));
+  const Ssa reduced = emit_reduce(out, reducer, from, wide, as<ReduceParams>(*e.params).axes,
+                                  wide_result, literal_text(reducer.neutral(work), work));
+  out.define(e, 0, converted(out, reduced, wide_result, result));
 }
 
 DType bits_dtype(DType dtype) {
@@ -125,36 +125,39 @@ DType bits_dtype(DType dtype) {
   }
 }
 
-/// The number that none of the dtype is beyond, upwards or downwards.
+/// Returns the number that none of the dtype is beyond, upwards or downwards.
 Number last_of(DType dtype, bool upwards) {
   if (upwards) return highest_of(dtype);
   return lowest_of(dtype);
 }
 
-/// The key of the infinity that every number beats.
+/// Returns the text of the key, as `turned` makes it, of the infinity that every number beats: -inf
+/// where the largest is asked for.
 std::string first_key(DType dtype, bool largest) {
   const Number infinite = last_of(dtype, !largest);
-  std::int64_t bits = 0;  // little-endian: sign extension by hand
-  write_number(infinite, dtype, &bits);
+  std::int64_t bits = 0;
+  write_number(infinite, dtype,
+               &bits);  // into the low bytes of 64 bits: the sign is repeated above
   const int unused = 64 - bit_width(dtype);
   bits = bits << unused >> unused;
   if (largest) bits ^= std::numeric_limits<std::int64_t>::max() >> unused;
   return std::to_string(bits);
 }
 
-/// Bits of floats as integers of the same order, or back: those of negative numbers but the sign
-/// are turned over.
+/// Makes keys, integers of the same order, of the bits of floats, or bits of keys: all bits but the
+/// sign's are turned over where that is set.
 Ssa turned(Lowering& out, Ssa x, const Type& bits) {
-  const Ssa width = out.constant(std::to_string(bit_width(bits.dtype) - 1), bits),
-            low = out.constant(literal_text(highest_of(bits.dtype), bits.dtype), bits);
+  const Ssa sign_bit = out.constant(std::to_string(bit_width(bits.dtype) - 1), bits),
+            all_but_sign = out.constant(literal_text(highest_of(bits.dtype), bits.dtype), bits);
   const auto op = [&](const char* hlo, Ssa a, Ssa b) {
     return out.op(hlo, {a, b}, {&bits, &bits}, bits);
   };
-  return op("xor", x, op("and", op("shift_right_arithmetic", x, width), low));
+  const Ssa repeated_sign = op("shift_right_arithmetic", x, sign_bit);
+  return op("xor", x, op("and", repeated_sign, all_but_sign));
 }
 
-// XLA:CPU either lets NaN slip in the maxima of floats or computes them one by one. Integers it
-// does by vectors: NaN becomes the last of them.
+/// Reduces the keys of floats in place of the floats, of which XLA:CPU either loses NaN or takes
+/// one by one; integers it reduces by vectors. NaN becomes the last of all keys, so that it wins.
 template <const Reducer& reducer, bool largest>
 void choice_lower(Lowering& out, const Equation& e) {
   const Type &x = out.operand_type(e, 0), &result = out.result_type(e);
@@ -165,14 +168,14 @@ void choice_lower(Lowering& out, const Equation& e) {
   const Ssa from = converted(out, out.operand(e, 0), x, wide);
   const Ssa nan =
       out.op("compare", {from, from}, {&wide, &wide}, pred, comparison_text("NE", work));
-  const Ssa last = out.constant(literal_text(last_of(dtype, largest), dtype), bits);
+  const Ssa last_key = out.constant(literal_text(last_of(dtype, largest), dtype), bits);
   const Ssa keys = turned(out, out.op("bitcast_convert", {from}, {&wide}, bits), bits);
-  const Ssa chosen = out.op("select", {nan, last, keys}, {&pred, &bits, &bits}, bits);
-  const Ssa r = emit_reduce(out, reducer, chosen, bits, as<ReduceParams>(*e.params).axes,
-                            result_bits, first_key(work, largest));
-  const Ssa back =
-      out.op("bitcast_convert", {turned(out, r, result_bits)}, {&result_bits}, wide_result);
-  out.define(e, 0, converted(out, back, wide_result, result));
+  const Ssa with_nan = out.op("select", {nan, last_key, keys}, {&pred, &bits, &bits}, bits);
+  const Ssa key = emit_reduce(out, reducer, with_nan, bits, as<ReduceParams>(*e.params).axes,
+                              result_bits, first_key(work, largest));
+  const Ssa number =
+      out.op("bitcast_convert", {turned(out, key, result_bits)}, {&result_bits}, wide_result);
+  out.define(e, 0, converted(out, number, wide_result, result));
 }
 
 Tensor bind_reduce(const Primitive& p, const Tensor& x, const Dims& axes) {
@@ -180,7 +183,7 @@ Tensor bind_reduce(const Primitive& p, const Tensor& x, const Dims& axes) {
   return bind1(p, make_params(ReduceParams{axes}), {x});
 }
 
-/// A reduction's result stretched over the axes that it lost.
+/// Stretches a reduction's result over the axes that it lost.
 Tensor restored(const Tensor& y, const Dims& dims, const Dims& axes) {
   return broadcast_in_dim(y, dims, other_axes(static_cast<std::int64_t>(dims.size()), axes));
 }
@@ -191,12 +194,12 @@ Tensors sum_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan types) {
   return {restored(ct[0], types[0].dims, op.as<ReduceParams>().axes)};
 }
 
-/// A tangent of y in y's dtype.
+/// Brings a tangent of y to y's dtype.
 Tensor narrowed(const Tensor& tangent, const Tensor& y) {
   return convert_to(tangent, y.dtype(), y.type().weak);
 }
 
-// Equal elements share the derivative. No element equals nan: then all of them are nan.
+// The elements that equal the result share the derivative. None equals nan: then it is nan.
 Jvp choice_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const Dims& axes = op.as<ReduceParams>().axes;
   const Tensor y = bind1(op.primitive, op.params, x);
@@ -206,14 +209,15 @@ Jvp choice_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const DType work = sum_dtype(y.dtype());  // f16 does not count far
   const Tensor count = sum(convert_to(chosen, work), {.axes = axes});
   const Tensor zero = zeros_like(count);
-  const Tensor other =
+  const Tensor share_of_others =
       where(equal(count, zero), zero + std::numeric_limits<double>::quiet_NaN(), zero);
-  const Tensor shares = where(chosen, wide(1 / count), wide(other));
+  const Tensor shares = where(chosen, wide(1 / count), wide(share_of_others));
   return {{y}, {narrowed(sum(convert_to(dx[0], work) * shares, {.axes = axes}), y)}};
 }
 
-// Products of halves with their tangents, without a division that zeros would spoil; f16 in f32, as
-// the product itself.
+/// Multiplies, along one flat axis in front, the first half by the second, each with its tangent by
+/// the product rule, until one element is left; an odd one waits at the end. So nothing is divided
+/// by factors, which may be 0. f16 goes in f32, as in the product itself.
 Jvp prod_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const Tensor y = bind1(op.primitive, op.params, x);
   if (!dx[0].has_value() || x[0].size() == 0) return {{y}, {Tensor()}};
@@ -223,20 +227,21 @@ Jvp prod_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const auto in_front = [&](const Tensor& z) {
     return reshape(transpose(convert_to(z, sum_dtype(y.dtype())), order), flat);
   };
-  Tensor p = in_front(x[0]), t = in_front(dx[0]);
-  while (p.dims()[0] > 1) {
-    const std::int64_t n = p.dims()[0], half = n / 2;
-    const auto a = [&](const Tensor& z) { return slice_axis(z, 0, 0, half); };
-    const auto b = [&](const Tensor& z) { return slice_axis(z, 0, half, 2 * half); };
-    Tensor products = a(p) * b(p), tangents = a(t) * b(p) + a(p) * b(t);
+  Tensor factors = in_front(x[0]), tangents = in_front(dx[0]);
+  while (factors.dims()[0] > 1) {
+    const std::int64_t n = factors.dims()[0], half = n / 2;
+    const auto first = [&](const Tensor& z) { return slice_axis(z, 0, 0, half); };
+    const auto second = [&](const Tensor& z) { return slice_axis(z, 0, half, 2 * half); };
+    Tensor products = first(factors) * second(factors);
+    Tensor moves = first(tangents) * second(factors) + first(factors) * second(tangents);
     if (n % 2) {
-      products = concatenate({products, slice_axis(p, 0, n - 1, n)}, 0);
-      tangents = concatenate({tangents, slice_axis(t, 0, n - 1, n)}, 0);
+      products = concatenate({products, slice_axis(factors, 0, n - 1, n)}, 0);
+      moves = concatenate({moves, slice_axis(tangents, 0, n - 1, n)}, 0);
     }
-    p = products;
-    t = tangents;
+    factors = products;
+    tangents = moves;
   }
-  return {{y}, {narrowed(reshape(t, y.dims()), y)}};
+  return {{y}, {narrowed(reshape(tangents, y.dims()), y)}};
 }
 
 // --- the family ---
@@ -301,7 +306,7 @@ Tensor counted(const Tensor& x) {
   return x;
 }
 
-/// In the name of the user's function, not of the primitive.
+/// Refuses operands in the name of the user's function, not of the primitive.
 void require(const char* op, const char* what, bool ok, const Operand& x) {
   check(ok, "{}: {} are needed, got {}", op, what, to_string(x.tensor().type()));
 }

@@ -82,26 +82,25 @@ Batched fold_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::i
     return {out, std::vector<int>(count, 0)};
   }
   // XLA takes one initial value only: one reduction for each element of the batch.
-  std::vector<Tensors> rows(count);
+  const auto row = [](const Tensor& t, std::int64_t b) {
+    return squeeze(slice_axis(t, 0, b, b + 1), {0});
+  };
+  std::vector<Tensors> rows(count);  // by result
   for (std::int64_t b = 0; b < size; ++b) {
     Tensors one;
-    for (std::size_t i = 0; i < count; ++i)
-      one.push_back(squeeze(slice_axis(operands[i], 0, b, b + 1), {0}));
-    for (std::size_t i = count; i < x.size(); ++i) {
-      one.push_back(x[i]);
-      if (axes[i] >= 0) one.back() = squeeze(slice_axis(x[i], 0, b, b + 1), {0});
-    }
+    for (const Tensor& operand : operands) one.push_back(row(operand, b));
+    for (std::size_t i = count; i < x.size(); ++i)  // a mapped scalar has its batch axis alone, 0
+      one.push_back(axes[i] >= 0 ? row(x[i], b) : x[i]);
     const Tensors results = bind_n(op.primitive, op.params, one);
     for (std::size_t i = 0; i < count; ++i) rows[i].push_back(results[i]);
   }
   Tensors out;
   for (std::size_t i = 0; i < count; ++i) {
-    const Dims one(operands[i].dims().begin() + 1, operands[i].dims().end());
-    const Dims result = pick(one, other_axes(static_cast<std::int64_t>(one.size()), p.axes));
+    const Dims kept = other_axes(operands[i].rank(), shifted(p.axes, 1));  // with the batch
     if (size > 0)
       out.push_back(stack(rows[i]));
     else
-      out.push_back(zeros({x[i].dtype(), joined({0}, result)}));
+      out.push_back(zeros({x[i].dtype(), pick(operands[i].dims(), kept)}));
   }
   return {out, std::vector<int>(count, 0)};
 }
@@ -148,8 +147,8 @@ constexpr Primitive fold_p{.name = "reduce",
 constexpr const Primitive* fold_family[] = {&fold_p};
 static_assert(complete(fold_family));
 
-/// The user's function on scalars: twice the types in, the types out, nothing from outside, no
-/// effects.
+/// Traces the user's function on scalars: twice the types in, the types out. Refuses one that uses
+/// something from outside or has effects.
 ProgramPtr reducer_of(const CombineFunction& function, const Types& elements) {
   Types arguments = elements;
   arguments.insert(arguments.end(), elements.begin(), elements.end());
@@ -175,7 +174,7 @@ ProgramPtr reducer_of(const CombineFunction& function, const Types& elements) {
 
 // --- associative scan ---
 
-/// even[0], odd[0], even[1], odd[1], ...
+/// Returns even[0], odd[0], even[1], odd[1], ... along the axis; `even` may have one more.
 Tensor interleaved(const Tensor& even, const Tensor& odd, std::int64_t axis) {
   const std::int64_t pairs = at(odd.dims(), axis), evens = at(even.dims(), axis);
   Dims dims = odd.dims();
@@ -185,6 +184,7 @@ Tensor interleaved(const Tensor& even, const Tensor& odd, std::int64_t axis) {
   return concatenate({both, slice_axis(even, axis, pairs, evens)}, axis);
 }
 
+/// Slices all tensors alike.
 Tensors parts(const Tensors& x, std::int64_t axis, std::int64_t start, std::int64_t stop,
               std::int64_t stride) {
   Tensors out;
@@ -193,16 +193,18 @@ Tensors parts(const Tensors& x, std::int64_t axis, std::int64_t start, std::int6
   return out;
 }
 
-/// Pairs combined, scanned, and the elements in between made from their neighbours.
-Tensors scanned(const CombineFunction& f, const Tensors& x, std::int64_t axis) {
+/// Combines neighbours and scans these pairs: that gives the results at 1, 3, 5 ... The result at
+/// an even place is the one before it combined with the element there; the first is the first
+/// element.
+Tensors scanned(const CombineFunction& combine, const Tensors& x, std::int64_t axis) {
   const std::int64_t n = at(x[0].dims(), axis), pairs = n / 2;
   if (n < 2) return x;
-  const Tensors odd =
-      scanned(f, f(parts(x, axis, 0, 2 * pairs, 2), parts(x, axis, 1, 2 * pairs, 2)), axis);
+  const Tensors odd = scanned(
+      combine, combine(parts(x, axis, 0, 2 * pairs, 2), parts(x, axis, 1, 2 * pairs, 2)), axis);
   const std::int64_t evens = (n + 1) / 2;
   Tensors even = parts(x, axis, 0, 1, 1), out;
   if (evens > 1) {
-    const Tensors later = f(parts(odd, axis, 0, evens - 1, 1), parts(x, axis, 2, n, 2));
+    const Tensors later = combine(parts(odd, axis, 0, evens - 1, 1), parts(x, axis, 2, n, 2));
     for (std::size_t i = 0; i < x.size(); ++i) even[i] = concatenate({even[i], later[i]}, axis);
   }
   for (std::size_t i = 0; i < x.size(); ++i) out.push_back(interleaved(even[i], odd[i], axis));
