@@ -15,7 +15,8 @@ using namespace internal;
 
 namespace {
 
-/// The largest element, 0 where that is not finite and `finite` is asked for.
+/// Returns the largest element, which exponents are taken less of so that they do not overflow; 0
+/// where it is not finite and `finite` is asked for.
 Tensor shift_of(const Tensor& x, const Dims& axes, bool finite) {
   Tensor shift = max(real(x), {.axes = axes, .keep_dims = true});
   if (finite) shift = where(is_finite(shift), shift, zeros_of({shift.dtype(), {}}));
@@ -36,7 +37,8 @@ Dims axes_of(const char* op, const Tensor& x, const ReduceOptions& options) {
   return axes_or_all(op, options.axes, x.rank());
 }
 
-/// |x - y| of integers of one dtype, of which none is lost before f64.
+/// Returns |a - b| of integers of one dtype in f64. The difference is taken in 64 bits, which as
+/// unsigned ones hold it always.
 Tensor distance(const Tensor& a, const Tensor& b) {
   DType dtype = DType::s64;
   if (is_unsigned(a.dtype())) dtype = DType::u64;
@@ -84,10 +86,10 @@ Tensor variance(const Operand& operand, const ReduceOptions& options, std::int64
   const Tensor x = as_wide_float(operand.tensor());
   const Dims axes = axes_of("variance", x, options);
   const Tensor squares = squared_size(x - mean(x, {.axes = axes, .keep_dims = true}));
-  const std::int64_t left = product(pick(x.dims(), axes)) - ddof;
+  const std::int64_t divisor = product(pick(x.dims(), axes)) - ddof;
   Tensor y =
-      sum(squares, {.axes = axes, .keep_dims = options.keep_dims}) / static_cast<double>(left);
-  if (left <= 0)  // too few elements have no variance, and nothing moves it: as in JAX
+      sum(squares, {.axes = axes, .keep_dims = options.keep_dims}) / static_cast<double>(divisor);
+  if (divisor <= 0)  // too few elements have no variance, and nothing moves it: as in JAX
     y = where(zeros({DType::pred, y.dims()}), y, std::numeric_limits<double>::quiet_NaN());
   return convert_to(y, real_dtype(as_float(operand.tensor()).dtype()));
 }

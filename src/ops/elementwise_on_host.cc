@@ -12,7 +12,8 @@ namespace {
 
 using on_host::binary, on_host::unary, on_host::Wrapping;
 
-// Of zeros of both signs XLA takes which it likes.
+/// x where it comes before y. Of zeros of both signs XLA takes which it likes: NaN, which is
+/// unusual, leaves the choice to it.
 template <class Before>
 struct Choice {
   template <class X>
@@ -32,6 +33,7 @@ struct Not {
       return static_cast<X>(~x);
   }
 };
+/// A shift by as many bits as y says, read as unsigned: by the width or more, all go out.
 template <bool left, bool arithmetic>
 struct Shift {
   template <std::integral X>
@@ -47,12 +49,16 @@ struct Shift {
   }
 };
 
+/// Calls f with an unsigned word of the dtype's width; returns false where there is none.
 template <class F>
 bool with_bits(DType dtype, F&& f) {
-  constexpr DType words[] = {DType::u8, DType::u16, DType::token, DType::u32};
-  const std::size_t width = byte_width(dtype);
-  if (width == 8) return on_host::with_element(DType::u64, f);
-  return width < 8 && on_host::with_element(words[width - 1], f);
+  switch (byte_width(dtype)) {
+    case 1: return f(std::uint8_t());
+    case 2: return f(std::uint16_t());
+    case 4: return f(std::uint32_t());
+    case 8: return f(std::uint64_t());
+    default: return false;
+  }
 }
 
 }  // namespace
@@ -90,7 +96,6 @@ bool shift_right_logical_on_host(const Params*, const HostArrays& a) {
 }
 bool select_on_host(const Params*, const HostArrays& a) {
   return with_bits(a.types[1].dtype, [&]<class T>(T) {
-    if constexpr (!std::is_integral_v<T>) return false;
     return on_host::each<T, bool, T, T>(a, a.types[0].size(),
                                         [](bool c, auto x, auto y) { return c ? x : y; });
   });

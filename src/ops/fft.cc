@@ -35,41 +35,46 @@ Types fft_type(const Params* params, TypeSpan operands) {
   if (to_real) out.dtype = real_dtype(x.dtype);
   for (std::size_t i = 0; i < n; ++i) {
     std::int64_t& extent = out.dims[x.dims.size() - n + i];
-    std::int64_t want = p.lengths[i];
-    if (to_real && i + 1 == n) want = want / 2 + 1;
+    // Of the last axis the complex side has the first half alone: the rest mirrors it.
+    const std::int64_t half = p.lengths[i] / 2 + 1;
+    const bool is_last = i + 1 == n;
+    const std::int64_t want = to_real && is_last ? half : p.lengths[i];
     check(want > 0, "fft: axis {} from the end of {} must have 1 or more elements", n - i,
           to_string(x));
     check(extent == want, "fft: axis {} from the end of {} must have {} elements", n - i,
           to_string(x), want);  // fft_c4, fft_c5
-    extent = p.lengths[i];
-    if (from_real && i + 1 == n) extent = p.lengths[i] / 2 + 1;
+    extent = from_real && is_last ? half : p.lengths[i];
   }
   return {std::move(out)};
 }
 
 Tensor bind_fft(const char* kind, const Dims& lengths, const Tensor& x);
 
+/// Puts zeros behind the last axis of z up to `extent` elements.
+Tensor extended(const Tensor& z, std::int64_t extent) {
+  Dims low(z.dims().size(), 0), high = low;
+  high.back() = extent - z.dims().back();
+  return pad(z, zeros_of({z.dtype(), {}}), low, high);
+}
+
+/// Returns ct transformed the same way, of whole transforms. RFFT transforms, then keeps the first
+/// half: its transpose puts zeros for the rest, transforms and keeps the real part. Of IRFFT all
+/// but the first number of the half (and, for even lengths, the last) stand for two.
 Tensors fft_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
   const auto& p = op.as<FftParams>();
-  const Tensor& t = ct[0];
-  if (p.is("RFFT")) {  // the transpose of "transform, keep the first half": pad with zeros,
-                       // transform, take the real part
-    Dims low(t.dims().size(), 0), high = low;
-    high.back() = p.lengths.back() - t.dims().back();
-    return {real(bind_fft("FFT", p.lengths, pad(t, zeros_of({t.dtype(), {}}), low, high)))};
-  }
-  if (p.is("IRFFT")) {  // all but the first (and, for even lengths, last) number of the half stand
-                        // for two
-    const Tensor x = bind_fft("RFFT", p.lengths, t);
-    const std::int64_t n = p.lengths.back(), half = n / 2 + 1;
+  const std::int64_t n = p.lengths.back(), half = n / 2 + 1;
+  if (p.is("RFFT")) return {real(bind_fft("FFT", p.lengths, extended(ct[0], n)))};
+  if (p.is("IRFFT")) {
+    const Tensor x = bind_fft("RFFT", p.lengths, ct[0]);
     const Tensor index = iota({DType::s32, {half}}, 0);
     const Tensor once =
         equal(index, 0) | (n % 2 == 0 ? equal(index, half - 1) : zeros({DType::pred, {half}}));
     double count = 1;
-    for (const std::int64_t l : p.lengths) count *= static_cast<double>(l);
-    return {conj(x * convert(where(once, Tensor(1.0 / count), Tensor(2.0 / count)), t.dtype()))};
+    for (const std::int64_t length : p.lengths) count *= static_cast<double>(length);
+    const Tensor weights = where(once, Tensor(1.0 / count), Tensor(2.0 / count));
+    return {conj(x * convert(weights, ct[0].dtype()))};
   }
-  return {bind_fft(p.kind, p.lengths, t)};
+  return {bind_fft(p.kind, p.lengths, ct[0])};
 }
 
 Batched fft_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
@@ -91,7 +96,7 @@ Tensor bind_fft(const char* kind, const Dims& lengths, const Tensor& x) {
   return bind1(fft_p, make_params(FftParams{kind, lengths}), {x});
 }
 
-/// The last `axes` extents.
+/// Returns the last `axes` extents.
 Dims lengths_of(const char* op, const Tensor& x, std::int64_t axes) {
   check(axes >= 1 && axes <= 3 && axes <= x.rank(),
         "{}: 1 to 3 of the axes of {} can be transformed, asked for {}", op, to_string(x.type()),
@@ -134,11 +139,7 @@ Tensor irfft(const Operand& x, std::int64_t axes, std::optional<std::int64_t> n)
         lengths.back());
   const std::int64_t want = lengths.back() / 2 + 1, has = z.dims().back();
   if (want < has) z = slice_axis(z, -1, 0, want);
-  if (want > has) {
-    Dims low(z.dims().size(), 0), high = low;
-    high.back() = want - has;
-    z = pad(z, zeros_of({z.dtype(), {}}), low, high);
-  }
+  if (want > has) z = extended(z, want);
   return bind_fft("IRFFT", lengths, z);
 }
 

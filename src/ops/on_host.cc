@@ -8,24 +8,27 @@ namespace postern::internal::on_host {
 
 namespace {
 
+/// Walks `axis` and those behind it; the last one in a loop of its own.
 template <class Word>
-void walk_axis(const Walk& w, std::size_t axis, const Word* from, Word* to) {
-  if (axis == w.dims.size()) return static_cast<void>(*to = *from);
-  const std::int64_t count = w.dims[axis], step = w.from[axis], to_step = w.to[axis];
-  if (axis + 1 < w.dims.size())
-    for (std::int64_t i = 0; i < count; ++i)
-      walk_axis(w, axis + 1, from + i * step, to + i * to_step);
-  else if (step == 1 && to_step == 1)
-    std::copy_n(from, count, to);
-  else
+void walk_axis(const Walk& walk, std::size_t axis, const Word* from, Word* to) {
+  const std::size_t rank = walk.dims.size();
+  if (rank == 0) return static_cast<void>(*to = *from);
+  const std::int64_t count = walk.dims[axis], step = walk.from[axis], to_step = walk.to[axis];
+  if (axis + 1 == rank) {
+    if (step == 1 && to_step == 1) return static_cast<void>(std::copy_n(from, count, to));
     for (std::int64_t i = 0; i < count; ++i) to[i * to_step] = from[i * step];
+    return;
+  }
+  for (std::int64_t i = 0; i < count; ++i)
+    walk_axis(walk, axis + 1, from + i * step, to + i * to_step);
 }
 
 }  // namespace
 
-void walk(const Walk& w, std::size_t width, const void* from, void* to) {
+void walk(const Walk& walk, std::size_t width, const void* from, void* to) {
   const auto as = [&]<class Word>(Word) {
-    walk_axis(w, 0, static_cast<const Word*>(from) + w.first, static_cast<Word*>(to) + w.at);
+    walk_axis(walk, 0, static_cast<const Word*>(from) + walk.first,
+              static_cast<Word*>(to) + walk.to_first);
   };
   switch (width) {
     case 1: return as(std::uint8_t());

@@ -18,17 +18,20 @@ namespace postern::internal::on_host {
 
 // --- moving elements ---
 
-/// Elements in their order: from `first` in steps `from` to `at` in steps `to`, one for each axis.
+/// A walk over two arrays of extents `dims`: steps along each axis, and where to begin, in
+/// elements. Steps may be 0 or negative.
 struct Walk {
-  Dims dims, from, to;
-  std::int64_t first = 0, at = 0;
+  Dims dims, from, to;  // steps
+  std::int64_t first = 0, to_first = 0;
 };
+/// Copies elements of `width` bytes as the walk goes.
 void walk(const Walk& walk, std::size_t width, const void* from, void* to);
 
 /// Returns the steps of row-major elements.
 Dims row_major(const Dims& dims);
 
-/// Fills the result with elements of the first operand, of which it says the steps.
+/// Fills the result, row-major, with the first operand's elements from `first` on in steps `from`;
+/// returns true.
 bool moved(const HostArrays& arrays, const Dims& from, std::int64_t first = 0);
 
 // --- computing ---
@@ -63,7 +66,8 @@ auto wide(T x) {
     return static_cast<float>(x);
 }
 
-/// Returns 1 or 0: numbers are combined without a branch.
+/// Returns whether x is 0 or as large as normal numbers, which NaN is not: as 1 or 0, so that many
+/// are combined without a branch.
 template <class T>
 int usual(T x) {
   if constexpr (std::is_integral_v<T>) {
@@ -74,7 +78,8 @@ int usual(T x) {
   }
 }
 
-/// Computes f(x, ...) of `count` elements X of the operands; false where one is unusual.
+/// Computes result R = f(x, ...) for `count` elements of the operands, one of each X; false where
+/// an element or result is unusual.
 template <class R, class... X, class F>
 bool each(const HostArrays& arrays, std::int64_t count, F&& f) {
   return [&]<std::size_t... i>(std::index_sequence<i...>) {
@@ -103,25 +108,28 @@ struct Wrapping {
   }
 };
 
-/// z = F(x, ...) for one dtype; parts of complex numbers are by themselves.
-template <class F, class... X>
-bool computed(const HostArrays& arrays) {
+/// Computes f(count, some element) for the operands' dtype; of complex numbers for both parts.
+template <class F>
+bool with_elements(const HostArrays& arrays, F&& f) {
   const Type& type = arrays.types[0];
-  std::int64_t count = type.size();
-  if (is_complex(type.dtype)) count *= 2;
-  return with_element(real_dtype(type.dtype), [&]<class T>(T one) {
-    if constexpr (std::is_invocable_v<F, std::conditional_t<true, decltype(wide(one)), X>...>)
-      return each<T, std::conditional_t<true, T, X>...>(arrays, count, F());
+  const std::int64_t count = is_complex(type.dtype) ? 2 * type.size() : type.size();
+  return with_element(real_dtype(type.dtype), [&](auto one) { return f(count, one); });
+}
+/// Computes z = F(x) or z = F(x, y), all of one dtype; false for one that F does not take.
+template <class F>
+bool unary(const HostArrays& arrays) {
+  return with_elements(arrays, [&]<class T>(std::int64_t count, T one) {
+    if constexpr (std::invocable<F, decltype(wide(one))>) return each<T, T>(arrays, count, F());
     return false;
   });
 }
 template <class F>
-bool unary(const HostArrays& arrays) {
-  return computed<F, void>(arrays);
-}
-template <class F>
 bool binary(const HostArrays& arrays) {
-  return computed<F, void, void>(arrays);
+  return with_elements(arrays, [&]<class T>(std::int64_t count, T one) {
+    using Wide = decltype(wide(one));
+    if constexpr (std::invocable<F, Wide, Wide>) return each<T, T, T>(arrays, count, F());
+    return false;
+  });
 }
 
 }  // namespace postern::internal::on_host

@@ -45,12 +45,12 @@ void for_moving(const Step& step, F&& f) {
     if (moves(step.parameters[i])) f(i, step.parameters[i].dtype());
 }
 
-/// The mean that fades by `decay`.
+/// Returns the mean that fades by `decay`, with `next` in it.
 Tensor faded(double decay, const Tensor& mean, const Tensor& next) {
   return convert_to((1 - decay) * next + decay * mean, mean.dtype());
 }
 
-/// The mean without the zero that it began with.
+/// Returns the mean after `count` steps without its bias to the zero that it began with.
 Tensor unbiased(double decay, const Tensor& mean, const Tensor& count, DType dtype) {
   DType wide = DType::f32;
   if (dtype == DType::f64) wide = DType::f64;
@@ -58,7 +58,7 @@ Tensor unbiased(double decay, const Tensor& mean, const Tensor& count, DType dty
   return mean / convert(1 - power, dtype);
 }
 
-Tensor next_of(const Tensor& count) {  // as often as one likes
+Tensor next_of(const Tensor& count) {  // stops at the largest s32, as optax's
   return minimum(count, std::numeric_limits<std::int32_t>::max() - 1) + 1;
 }
 
@@ -73,6 +73,8 @@ Link scaled_by_rate(const Schedule& rate) {
           }};
 }
 
+/// Makes momentum: updates become their trace, a sum that fades; with Nesterov's look ahead, the
+/// one that the trace would be after the same update again.
 Link traced(double decay, bool nesterov) {
   return {1, [decay, nesterov](const Step& step, Tensors& updates, Tensors* moments) {
             for_moving(step, [&](std::size_t i, DType dtype) {
@@ -98,6 +100,7 @@ Link scaled_by_adam(double b1, double b2, double epsilon) {
           }};
 }
 
+/// Makes lion's: the signs of a mean that fades by b1, while the one that is kept fades by b2.
 Link signs_of_mean(double b1, double b2) {
   return {1, [b1, b2](const Step& step, Tensors& updates, Tensors* moments) {
             for_moving(step, [&](std::size_t i, DType) {
@@ -118,7 +121,7 @@ Link decayed(double decay, const std::function<bool(const Type&)>& decays) {
           }};
 }
 
-/// Squares of short floats are added in f32.
+/// Returns the norm of all leaves together; squares of short floats are added in f32.
 Tensor norm_of(const Tensors& leaves) {
   Tensor squares;
   for (const Tensor& leaf : leaves)
@@ -179,18 +182,21 @@ std::vector<Tensor> Optimizer::update_leaves(const Tensors& gradients, const Ten
         "optimize: the state has {} leaves, required are {}: it is of another optimizer, or of "
         "other parameters",
         state.size(), 1 + moments() * leaves);
-  std::vector<Tensors> all;
+  // The state is the count of updates, then each moment of all leaves.
+  const Tensor& count = state[0];
+  std::vector<Tensors> all_moments;
   for (std::size_t i = 0; i < moments(); ++i)
-    all.emplace_back(state.begin() + static_cast<std::ptrdiff_t>(1 + i * leaves),
-                     state.begin() + static_cast<std::ptrdiff_t>(1 + (i + 1) * leaves));
+    all_moments.emplace_back(state.begin() + static_cast<std::ptrdiff_t>(1 + i * leaves),
+                             state.begin() + static_cast<std::ptrdiff_t>(1 + (i + 1) * leaves));
   Tensors updates = gradients;
-  Tensors* mine = all.data();
+  Tensors* of_link = all_moments.data();
   for (const Link& link : rules_->links) {
-    link.apply({state[0], parameters}, updates, mine);
-    mine += link.moments;
+    link.apply({count, parameters}, updates, of_link);
+    of_link += link.moments;
   }
-  updates.push_back(next_of(state[0]));
-  for (const Tensors& moment : all) updates.insert(updates.end(), moment.begin(), moment.end());
+  updates.push_back(next_of(count));
+  for (const Tensors& moment : all_moments)
+    updates.insert(updates.end(), moment.begin(), moment.end());
   return updates;
 }
 
@@ -229,7 +235,7 @@ namespace {
 void require_steps(const char* op, std::int64_t steps) {
   check(steps > 0, "{}: the number of steps must be positive, got {}", op, steps);
 }
-/// How much of `steps` is over, from 0 to 1.
+/// Returns how much of `steps` is over, from 0 to 1.
 Tensor part_of(const Tensor& step, std::int64_t steps) {
   return clip(convert<float>(step), 0, steps) / static_cast<double>(steps);
 }

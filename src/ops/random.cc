@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ops/composed.h"
 #include "ops/elementwise.h"
 #include "ops/family.h"
 #include "ops/on_host.h"
@@ -29,27 +30,28 @@ std::uint32_t rotated(std::uint32_t x, std::uint32_t by) {
   return std::rotl(x, static_cast<int>(by));
 }
 
-/// A parameter has no more axes or elements than there are draws.
+/// Refuses a parameter that has more axes or elements than there are draws.
 void check_stretches(const char* op, const Operand& parameter, const Dims& dims) {
   check(broadcast_dims(op, parameter.tensor().dims(), dims) == dims,
         "{}: a parameter must stretch to the shape {}, got {}", op, dims_to_string(dims),
         to_string(parameter.tensor().type()));
 }
 
-/// The 20 rounds; constants and rotations of the paper (Threefish's for 32 bits).
+/// Computes the 20 rounds, in groups of 4 after which key words are added. Constants and rotations
+/// are those of the paper (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3").
 template <class Word>
-std::pair<Word, Word> rounds(const Word& key, const Word& other, const Word& high,
+std::pair<Word, Word> rounds(const Word& key0, const Word& key1, const Word& high,
                              const Word& low) {
   constexpr std::uint32_t rotations[2][4] = {{13, 15, 26, 6}, {17, 29, 16, 24}};
-  const Word ks[3] = {key, other, key ^ other ^ Word(0x1BD11BDAu)};
-  Word a = high + ks[0], b = low + ks[1];
+  const Word keys[3] = {key0, key1, key0 ^ key1 ^ Word(0x1BD11BDAu)};
+  Word a = high + keys[0], b = low + keys[1];
   for (std::uint32_t group = 0; group < 5; ++group) {
-    for (const std::uint32_t r : rotations[group % 2]) {
+    for (const std::uint32_t by : rotations[group % 2]) {
       a = a + b;
-      b = a ^ rotated(b, r);
+      b = a ^ rotated(b, by);
     }
-    a = a + ks[(group + 1) % 3];
-    b = b + ks[(group + 2) % 3] + Word(group + 1);
+    a = a + keys[(group + 1) % 3];
+    b = b + keys[(group + 2) % 3] + Word(group + 1);
   }
   return {a, b};
 }
@@ -61,17 +63,12 @@ Types threefry_type(const Params*, TypeSpan operands) {
   return {type, type};
 }
 
-/// Kept one equation in programs; written out only here.
+/// Writes the rounds, which are one equation in programs, out.
 void threefry_lower(Lowering& out, const Equation& e) {
-  const Types types(4, out.operand_type(e, 0));
-  const Closed body = trace_program("threefry2x32", types, [](TensorSpan in) {
+  lower_as(out, e, [](TensorSpan in) {
     const auto [a, b] = rounds(in[0], in[1], in[2], in[3]);
     return Tensors{a, b};
   });
-  std::vector<Ssa> in;
-  for (std::size_t i = 0; i < 4; ++i) in.push_back(out.operand(e, i));
-  const std::vector<Ssa> results = out.inlined(*body.program, in);
-  for (int i = 0; i < 2; ++i) out.define(e, i, results[static_cast<std::size_t>(i)]);
 }
 
 bool threefry_on_host(const Params*, const HostArrays& a) {
@@ -103,8 +100,13 @@ void check_key(const char* op, const Tensor& key) {
         op, to_string(key.type()));
 }
 
-/// The two words for each element of an array of this shape: the high and low halves of its
-/// row-major index are the counters.
+/// Returns row `i` of keys[n, 2], as `split` gives them.
+Tensor key_at(const Tensor& keys, std::int64_t i) {
+  return reshape(slice_axis(keys, 0, i, i + 1), {2});
+}
+
+/// Draws two words for each element of an array of this shape. Its counters are the high and low
+/// halves of its row-major index.
 Tensors words(const Tensor& key, const Dims& dims) {
   const Type flat{DType::u64, {Type{DType::u32, dims}.size()}};
   const Tensor index = iota(flat, 0);
@@ -123,7 +125,7 @@ DType bits_dtype(std::size_t bytes) {
   }
 }
 
-/// Bits of the mantissa, without the hidden one.
+/// Counts the bits of the mantissa, without the hidden one.
 int mantissa_bits(DType dtype) {
   switch (dtype) {
     case DType::f16: return 10;
@@ -188,16 +190,14 @@ Tensor uniform(const Operand& key, const Type& type, const Operand& low, const O
   PlaceScope at(key.place());
   for (const Operand* bound : {&low, &high}) check_stretches("uniform", *bound, type.dims);
   const int mantissa = mantissa_bits(type.dtype);
-  const int width = bit_width(type.dtype);
+  const std::size_t bytes = byte_width(type.dtype), drawn_bytes = mantissa < 8 ? 1 : bytes;
+  const int spare_bits = 8 * static_cast<int>(drawn_bytes) - mantissa;
+  const DType word = bits_dtype(bytes);
   // Random mantissas under the exponent of 1 give [1, 2). A mantissa of less than a byte is drawn
   // as a byte.
-  int drawn = width;
-  if (mantissa < 8) drawn = 8;
-  const DType word = bits_dtype(static_cast<std::size_t>(width / 8));
-  Tensor raw =
-      convert(bits(key, {bits_dtype(static_cast<std::size_t>(drawn / 8)), type.dims}), word);
-  raw = shift_right_logical(raw, convert(Tensor(drawn - mantissa), word)) |
-        bitcast(convert(Tensor(1.0), type.dtype), word);
+  const Tensor drawn = convert(bits(key, {bits_dtype(drawn_bytes), type.dims}), word);
+  const Tensor raw = shift_right_logical(drawn, convert(Tensor(spare_bits), word)) |
+                     bitcast(convert(Tensor(1.0), type.dtype), word);
   const Tensor floats = bitcast(raw, type.dtype) - 1;
   const Tensor from = convert(low, type.dtype), to = convert(high, type.dtype);
   return maximum(from, floats * (to - from) + from);
@@ -217,9 +217,7 @@ Tensor normal(const Operand& key, const Type& type) {
   if (is_complex(type.dtype)) {
     const Tensor keys = split(key);
     const Type part{real_dtype(type.dtype), type.dims};
-    auto half = [&](std::int64_t i) {
-      return normal(reshape(slice_axis(keys, 0, i, i + 1), {2}), part);
-    };
+    auto half = [&](std::int64_t i) { return normal(key_at(keys, i), part); };
     return complex(half(0), half(1)) / std::sqrt(2.0);
   }
   return erf_inv(uniform(key, type, above_less_one(type.dtype), 1.0)) *
@@ -241,16 +239,15 @@ Tensor integers(const Operand& key, const Type& type, const Operand& low, const 
   }
   const DType word = bits_dtype(byte_width(type.dtype));
   const Tensor keys = split(key);
-  auto draw = [&](std::int64_t i) {
-    return bits(reshape(slice_axis(keys, 0, i, i + 1), {2}), {word, type.dims});
-  };
+  auto draw = [&](std::int64_t i) { return bits(key_at(keys, i), {word, type.dims}); };
   const Tensor from = convert(low, type.dtype), to = convert(high, type.dtype);
   Tensor span = convert(to - from, word);
   span = where(less_equal(to, from), ones_like(span), span);
-  // Twice the bits of the range keep the remainder's bias small: (upper * 2^n + lower) mod span.
+  // Twice the bits of the range keep the remainder's bias small: (upper * 2^n + lower) mod span, by
+  // 2^n mod span, the square of 2^(n/2) mod span.
   const Tensor half = convert(Tensor(std::uint64_t{1} << (bit_width(type.dtype) / 2)), word);
-  const Tensor power = remainder(half, span);
-  const Tensor multiplier = remainder(power * power, span);
+  const Tensor root = remainder(half, span);
+  const Tensor multiplier = remainder(root * root, span);
   const Tensor offset =
       remainder(remainder(draw(0), span) * multiplier + remainder(draw(1), span), span);
   return from + convert(offset, type.dtype);
@@ -277,9 +274,8 @@ Tensor gumbel(const Operand& key, const Type& type) {
 Tensor categorical(const Operand& key, const Operand& logits, std::int64_t axis) {
   PlaceScope at(key.place());
   const Tensor x = as_float(logits.tensor());
-  // JAX draws the axis to choose from first, then moves it back.
-  const std::int64_t a = normal_axis("categorical", axis, x.rank());
-  return argmax(gumbel(key, {x.dtype(), x.dims()}) + x, a);
+  axis = normal_axis("categorical", axis, x.rank());
+  return argmax(gumbel(key, {x.dtype(), x.dims()}) + x, axis);
 }
 
 Tensor permutation(const Operand& key, const Operand& operand, std::int64_t axis) {
@@ -287,16 +283,18 @@ Tensor permutation(const Operand& key, const Operand& operand, std::int64_t axis
   const Tensor& x = operand.tensor();
   check(x.rank() > 0, "permutation: a tensor of rank 1 or more is needed, got {}",
         to_string(x.type()));
-  const std::int64_t a = normal_axis("permutation", axis, x.rank());
-  if (x.rank() > 1) return take(x, permutation(key, x.dims()[static_cast<std::size_t>(a)]), a);
-  // Sorting by random words, often enough that ties do not matter.
+  axis = normal_axis("permutation", axis, x.rank());
+  const Dims& dims = x.dims();
+  if (x.rank() > 1) return take(x, permutation(key, dims[static_cast<std::size_t>(axis)]), axis);
+  // Sorts by random words, as in JAX: in so many rounds that the words of all of them together have
+  // n^3 values, and ties hardly matter.
   const double n = static_cast<double>(std::max<std::int64_t>(1, x.size()));
   const int rounds = static_cast<int>(std::ceil(3 * std::log(n) / std::log(4294967295.0)));
   Tensor out = x, chain = key.tensor();
   for (int i = 0; i < rounds; ++i) {
     const Tensor keys = split(chain);
-    chain = reshape(slice_axis(keys, 0, 0, 1), {2});
-    const Tensor words = bits(reshape(slice_axis(keys, 0, 1, 2), {2}), {DType::u32, x.dims()});
+    chain = key_at(keys, 0);
+    const Tensor words = bits(key_at(keys, 1), {DType::u32, dims});
     out = sort_by({words, out}, 1, 0)[1];
   }
   return out;
