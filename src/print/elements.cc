@@ -12,8 +12,8 @@ namespace postern::internal::host {
 
 namespace {
 
-/// Counts elements whose exponent is the largest, as that of nan and infinity is. By blocks of a
-/// fixed size, which compilers make vectors of.
+/// Returns whether an element has the largest exponent, as nan and infinity have. By blocks of a
+/// fixed size, which compilers make vectors of; what is missing of the last one is zeros.
 template <class Bits>
 [[gnu::always_inline]] inline bool has_exponent(const std::byte* data, std::int64_t n,
                                                 Bits largest) {
@@ -36,7 +36,7 @@ POSTERN_VERSIONS bool any_not_finite_64(const std::byte* data, std::int64_t n) {
   return has_exponent<std::uint64_t>(data, n, 0x7ff0000000000000u);
 }
 
-/// Returns false only where all are finite, which they usually are.
+/// Looks fast for what is not finite: false only where all are finite, as they usually are.
 bool may_hold_some(const AnyView& view) {
   if (view.dtype() == DType::f32) return any_not_finite_32(view.data(), view.size());
   if (view.dtype() == DType::f64) return any_not_finite_64(view.data(), view.size());
@@ -52,9 +52,10 @@ NonFinite non_finite_in(const AnyView& view, std::span<const bool> mask) {
     if (!may_hold_some(part)) return;
     for (std::int64_t i = 0; i < part.size() && (out.nan < 0 || out.inf < 0); ++i) {
       const auto [re, im] = complex_at(part.dtype(), part.data(), i);
-      const bool nan = std::isnan(re) || std::isnan(im);
-      if (nan && out.nan < 0) out.nan = first + i;
-      if (!nan && out.inf < 0 && (std::isinf(re) || std::isinf(im))) out.inf = first + i;
+      const bool is_nan = std::isnan(re) || std::isnan(im);
+      const bool is_inf = !is_nan && (std::isinf(re) || std::isinf(im));
+      if (is_nan && out.nan < 0) out.nan = first + i;
+      if (is_inf && out.inf < 0) out.inf = first + i;
     }
   });
   return out;

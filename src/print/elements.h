@@ -4,6 +4,7 @@
 #include <postern/host.h>
 #include <postern/view.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -13,25 +14,22 @@
 
 namespace postern::internal::host {
 
-/// Calls f(part, first) for each stretch of the leaf's elements that is alive (see TapInfo::mask),
-/// with the flat index of its first.
+/// Calls f(part, first) for each stretch of the leaf's elements that is alive, with the flat index
+/// of its first. The mask (TapInfo::mask) has one entry for each row, an index of so many of the
+/// leading axes; where it is empty, or not of this leaf, the whole leaf is alive.
 template <class F>
 void each_live(const AnyView& view, std::span<const bool> mask, const F& f) {
   std::size_t axes = 0;
   std::int64_t rows = 1;
   while (rows < std::ssize(mask) && axes < view.dims().size()) rows *= view.dims()[axes++];
   if (mask.empty() || rows != std::ssize(mask)) return f(view, std::int64_t{0});
-  const std::int64_t row = view.size() / rows;
-  for (std::int64_t i = 0, end; i < rows; i = end) {
-    for (end = i + 1;
-         end < rows && mask[static_cast<std::size_t>(end)] == mask[static_cast<std::size_t>(i)];)
-      ++end;
-    const std::int64_t size = (end - i) * row;
-    if (mask[static_cast<std::size_t>(i)])
-      f(AnyView(view.dtype(),
-                view.data() + static_cast<std::size_t>(i * row) * byte_width(view.dtype()), &size,
-                1, size),
-        i * row);
+  const std::int64_t row_size = view.size() / rows;
+  for (auto begin = mask.begin(); begin != mask.end();) {
+    const auto end = std::find(begin, mask.end(), !*begin);
+    const std::int64_t first = (begin - mask.begin()) * row_size, size = (end - begin) * row_size;
+    const auto offset = static_cast<std::size_t>(first) * byte_width(view.dtype());
+    if (*begin) f(AnyView(view.dtype(), view.data() + offset, &size, 1, size), first);
+    begin = end;
   }
 }
 
@@ -60,7 +58,10 @@ inline std::string leaf_label(std::string_view name, std::string_view path) {
 /// Indices of the first nan and the first infinite element that is alive, or -1.
 struct NonFinite {
   std::int64_t nan = -1, inf = -1;
-  std::int64_t first() const { return nan < 0 || (inf >= 0 && inf < nan) ? inf : nan; }
+  std::int64_t first() const {
+    if (nan < 0 || inf < 0) return std::max(nan, inf);
+    return std::min(nan, inf);
+  }
 };
 POSTERN_API NonFinite non_finite_in(const AnyView& view, std::span<const bool> mask);
 

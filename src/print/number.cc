@@ -18,8 +18,9 @@ double load(const std::byte* data, std::int64_t i) {
   return static_cast<double>(value);
 }
 
-/// Floats of a byte and less: `finite` has no infinities (all ones is nan, or a number when there
-/// is no nan either), `unsigned_zero` has nan in place of -0.
+/// Floats of a byte and less, with a sign bit in front. `ieee` has infinities and nans in the
+/// largest exponent, `finite` there one nan, all ones, and numbers; `no_nan` has numbers alone, as
+/// has `unsigned_zero` but for nan in place of -0.
 struct SmallFloat {
   int exponent_bits, mantissa_bits, bias;
   enum Kind { ieee, finite, unsigned_zero, no_nan } kind;
@@ -43,7 +44,7 @@ double decode(const SmallFloat& f, unsigned bits) {
     return nan;
   const double fraction = std::ldexp(mantissa, -f.mantissa_bits);
   const int power = static_cast<int>(exponent) - f.bias;
-  if (exponent == 0) return sign * std::ldexp(fraction, 1 - f.bias);
+  if (exponent == 0) return sign * std::ldexp(fraction, 1 - f.bias);  // subnormal
   return sign * std::ldexp(1 + fraction, power);
 }
 

@@ -62,10 +62,10 @@ std::string whole_text(const PrintJob& job, const TapInfo& info, std::span<const
   return out + value_text(job, 0, leaves, "");
 }
 
-/// Who writes to which stream. One at a time: two streams may end in one place. But nothing is
-/// locked meanwhile, as what a stream does with text may wait for a program that prints. Who has
-/// waited for a second leaves the text to the one who writes to that stream, or, where that is
-/// another stream, writes.
+/// Streams that are written to, and by which threads: one at a time, since two streams may end in
+/// one place. But no lock is held while a stream has its text, as what it does with that may wait
+/// for a program that prints. So a thread waits for a second at most. Then it leaves its text to
+/// the thread that writes to the same stream, or, where no thread does, writes beside the others.
 class Streams {
  public:
   static Streams& get() {
@@ -73,45 +73,23 @@ class Streams {
     return *one;
   }
 
-  /// Whether the stream is found bad for the first time.
+  /// Writes the text, or leaves it to the thread that does. Returns whether the stream is found bad
+  /// for the first time.
   bool write(std::ostream& stream, std::string text) {
-    const auto me = std::this_thread::get_id();
     std::unique_lock lock(guard_);
-    const auto is_mine = [&](const auto& b) { return b.second.writer == me; };
-    const auto goes = [&] {
-      return std::ranges::all_of(busy_, [&](const auto& b) {
-        return b.second.stuck && (b.first != &stream || b.second.left.size() < most_left);
-      });
-    };
-    // A stream may print while it is printed to: then it has its turn already.
-    if (!std::ranges::any_of(busy_, is_mine) && !ended_.wait_for(lock, patience, goes))
+    // A stream may print while it is printed to: then this thread has its turn already.
+    const bool has_turn = std::ranges::any_of(busy_, is_mine);
+    const auto may_go = [&] { return need_not_wait_for(stream); };
+    if (!has_turn && !ended_.wait_for(lock, patience, may_go))
       for (auto& [of, busy] : busy_) busy.stuck = true;
-    const auto [mine, free] = busy_.try_emplace(&stream);
-    if (!free && !is_mine(*mine)) {
-      mine->second.left += text;
+    const auto [entry, is_free] = busy_.try_emplace(&stream);
+    if (is_free) return write_all(stream, std::move(text), entry, lock);
+    if (!is_mine(*entry)) {
+      entry->second.left += text;
       return false;
     }
-    if (!free) {
-      lock.unlock();
-      return put(stream, text);
-    }
-    mine->second.writer = me;
-    bool is_new = false;
-    std::exception_ptr thrown;
-    for (; !text.empty(); text = std::exchange(mine->second.left, {})) {
-      lock.unlock();
-      try {
-        is_new = put(stream, text) || is_new;
-      } catch (...) {
-        thrown = std::current_exception();
-      }
-      lock.lock();
-    }
-    busy_.erase(mine);
     lock.unlock();
-    ended_.notify_all();
-    if (thrown) std::rethrow_exception(thrown);
-    return is_new;
+    return put(stream, text);
   }
 
  private:
@@ -120,8 +98,44 @@ class Streams {
     std::string left;    // by those who did not wait any longer
     bool stuck = false;  // somebody waited in vain, so nobody else needs to
   };
+  using Entries = std::map<const std::ostream*, Busy>;
   static constexpr std::chrono::seconds patience{1};
   static constexpr std::size_t most_left = std::size_t{1} << 20;  // more have to wait again
+
+  static bool is_mine(const Entries::value_type& entry) {
+    return entry.second.writer == std::this_thread::get_id();
+  }
+
+  /// Whether nobody writes, or all are stuck and there is room to leave text for this stream.
+  bool need_not_wait_for(const std::ostream& stream) const {
+    return std::ranges::all_of(busy_, [&](const auto& entry) {
+      const auto& [of, busy] = entry;
+      return busy.stuck && (of != &stream || busy.left.size() < most_left);
+    });
+  }
+
+  /// Writes to a stream that was free, and what others leave meanwhile; then frees it and rethrows
+  /// what the stream threw last.
+  bool write_all(std::ostream& stream, std::string text, Entries::iterator entry,
+                 std::unique_lock<Mutex>& lock) {
+    entry->second.writer = std::this_thread::get_id();
+    bool is_new = false;
+    std::exception_ptr thrown;
+    for (; !text.empty(); text = std::exchange(entry->second.left, {})) {
+      lock.unlock();
+      try {
+        is_new = put(stream, text) || is_new;
+      } catch (...) {
+        thrown = std::current_exception();
+      }
+      lock.lock();
+    }
+    busy_.erase(entry);
+    lock.unlock();
+    ended_.notify_all();
+    if (thrown) std::rethrow_exception(thrown);
+    return is_new;
+  }
 
   bool put(std::ostream& stream, const std::string& text) {
     enters_users_code();
@@ -135,7 +149,7 @@ class Streams {
 
   Mutex guard_, bad_guard_;
   Condition ended_;
-  std::map<const std::ostream*, Busy> busy_;
+  Entries busy_;
   std::set<const std::ostream*> bad_;  // of which it was said
 };
 
@@ -147,6 +161,9 @@ bool write_to(std::ostream& stream, std::string text) {
 
 namespace {
 
+/// Hands a line to the options' function, or writes it to their stream, the run's or standard
+/// output; in front of it stand the device, where there are several, and which part of the value it
+/// shows.
 void write(const PrintOptions& options, const TapInfo& info, std::string text) {
   static const bool several = devices().size() > 1;
   if (!info.part.empty()) {
@@ -219,7 +236,7 @@ void make_ready(const char* who, PrintJob& job, std::span<const Type> leaves) {
   }
   check(leaf == leaves.size(), "{}: the values have {} tensors, {} are given", who, leaf,
         leaves.size());
-  static constexpr std::byte zeros[16]{};
+  static constexpr std::byte zeros[16]{};  // as large as the largest element
   std::vector<AnyView> views;
   for (const Type& t : leaves) views.emplace_back(t.dtype, zeros, nullptr, 0, 1);
   for (const FormatPiece& piece : job.pieces) {
@@ -308,6 +325,7 @@ void check_that(const Tensor& ok, const PrintFormat& format, std::vector<PrintVa
         thrower(text);
       },
       format.place());
+  // Only where the condition fails is the host called.
   cond(
       Operand(all(ok), format.place()), [](const Tensors&) { return std::tuple<>(); },
       [&](const Tensors& v) {

@@ -15,14 +15,15 @@ class Matcher {
   explicit Matcher(std::span<const detail::PrintValue> values)
       : values_(values), used_(values.size(), false) {}
 
+  /// Returns which value the placeholder is for, whose `field` is "", a number or a name.
   int match(const std::string& field, const std::string& placeholder) {
     int value = -1;
-    if (field.empty()) {
+    if (field.empty()) {  // the next that has no name
       while (next_ < values_.size() && !values_[next_].name.empty()) ++next_;
       value = static_cast<int>(next_++);
       by_position_ = true;
     } else if (std::ranges::all_of(field, [](char c) { return c >= '0' && c <= '9'; })) {
-      value = 1'000'000;
+      value = 1'000'000;  // what has more digits is missing in any case
       if (field.size() <= 6) value = std::stoi(field);
       by_number_ = true;
     } else {
@@ -94,13 +95,11 @@ std::vector<FormatPiece> parse_format(const std::string& format,
   Matcher matcher(values);
   for (std::size_t i = 0; i < format.size(); ++i) {
     const char c = format[i];
-    if (c != '{' && c != '}') {
+    const bool is_brace = c == '{' || c == '}';
+    const bool is_doubled = is_brace && i + 1 < format.size() && format[i + 1] == c;
+    if (!is_brace || is_doubled) {
       pieces.back().text += c;
-      continue;
-    }
-    if (i + 1 < format.size() && format[i + 1] == c) {
-      pieces.back().text += c;
-      ++i;
+      if (is_doubled) ++i;
       continue;
     }
     check(c == '{', "print: the format '{}' has a '}}' without '{{'", format);

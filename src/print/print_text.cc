@@ -45,18 +45,22 @@ std::string real_text(DType dtype, double x, const std::string& spec) {
   return fmt::format("{:.4g}", x);  // tells all of bf16 and smaller, if not in the fewest digits
 }
 
-std::string element_text(const AnyView& v, std::int64_t i, const std::string& spec) {
-  const DType dtype = v.dtype();
-  if (dtype == DType::pred) return formatted(spec, real_at(dtype, v.data(), i) != 0);
-  if (is_integer(dtype)) {
-    if (dtype != DType::u64 && dtype != DType::s64)
-      return formatted(spec, static_cast<std::int64_t>(real_at(dtype, v.data(), i)));
-    std::uint64_t bits;
-    std::memcpy(&bits, v.data() + i * 8, 8);
-    if (dtype == DType::u64) return formatted(spec, bits);
-    return formatted(spec, static_cast<std::int64_t>(bits));
-  }
-  const auto [re, im] = complex_at(dtype, v.data(), i);
+/// Writes an integer; those of 64 bits are not read as doubles, which do not hold them.
+std::string integer_text(DType dtype, const std::byte* data, std::int64_t i,
+                         const std::string& spec) {
+  if (dtype != DType::u64 && dtype != DType::s64)
+    return formatted(spec, static_cast<std::int64_t>(real_at(dtype, data, i)));
+  std::uint64_t bits;
+  std::memcpy(&bits, data + i * 8, 8);
+  if (dtype == DType::u64) return formatted(spec, bits);
+  return formatted(spec, static_cast<std::int64_t>(bits));
+}
+
+std::string element_text(const AnyView& view, std::int64_t i, const std::string& spec) {
+  const DType dtype = view.dtype();
+  if (dtype == DType::pred) return formatted(spec, real_at(dtype, view.data(), i) != 0);
+  if (is_integer(dtype)) return integer_text(dtype, view.data(), i, spec);
+  const auto [re, im] = complex_at(dtype, view.data(), i);
   if (!is_complex(dtype)) return real_text(dtype, re, spec);
   const std::string imaginary = real_text(dtype, im, spec);
   std::string text = real_text(dtype, re, spec);
@@ -64,22 +68,23 @@ std::string element_text(const AnyView& v, std::int64_t i, const std::string& sp
   return text + imaginary + "i";
 }
 
-/// Which indices of an axis are written; -1 stands for the dots.
+/// Returns which indices of an axis are written; -1 stands for the dots.
 std::vector<std::int64_t> shown_indices(std::int64_t extent, bool summarised, int edge) {
   std::vector<std::int64_t> out;
-  const bool cut = summarised && extent > 2 * edge;
+  const bool has_dots = summarised && extent > 2 * edge;
   for (std::int64_t i = 0; i < extent; ++i) {
-    if (cut && i == edge) {
+    if (has_dots && i == edge) {
       out.push_back(-1);
-      i = extent - edge;
+      i = extent - edge;  // the first of those at the other end
     }
     out.push_back(i);
   }
   return out;
 }
 
-/// Real numbers of one array as NumPy writes them: all with a point under each other, in scientific
-/// notation where the largest or smallest asks for it.
+/// Real numbers of one array as NumPy writes them: all with their points under each other, in
+/// scientific notation where the largest or smallest asks for it. So all are looked at twice before
+/// the first is written: for their sizes (`see`), then for the widths of their parts (`measure`).
 class RealFormat {
  public:
   RealFormat(DType dtype, const TextStyle& style, bool sign)
@@ -88,7 +93,6 @@ class RealFormat {
     if (precision_ < 0) precision_ = 8;
   }
 
-  /// Each number once, then each once more to `measure`.
   void see(double x) {
     const double size = std::abs(x);
     if (!std::isfinite(x) || x == 0) return;
@@ -96,82 +100,81 @@ class RealFormat {
     least_ = std::min(least_, size);
   }
   void measure(double x) {
-    scientific_ =
-        !suppress_ && most_ > 0 && (most_ >= 1e8 || least_ < 1e-4 || most_ / least_ > 1000);
-    const Parts p = parts(x, -1);
+    const bool is_wide = most_ >= 1e8 || least_ < 1e-4 || most_ / least_ > 1000;  // as NumPy's
+    scientific_ = !suppress_ && most_ > 0 && is_wide;
+    const Parts of_x = parts(x, shortest);
     if (!std::isfinite(x)) {
-      words_ = std::max(words_, p.left.size());
+      words_ = std::max(words_, of_x.left.size());
       return;
     }
-    left_ = std::max(left_, p.left.size());
-    right_ = std::max(right_, p.right.size());
-    exponent_ = std::max(exponent_, p.exponent.size());
+    left_ = std::max(left_, of_x.left.size());
+    right_ = std::max(right_, of_x.right.size());
+    exponent_ = std::max(exponent_, of_x.exponent.size());
   }
 
+  /// Writes a number that was measured. Scientific ones have all digits alike, others end in
+  /// spaces.
   std::string operator()(double x) const {
-    Parts p = parts(x, -1);
+    Parts of_x = parts(x, shortest);
     const std::size_t behind = 1 + right_ + exponent_, width = std::max(left_ + behind, words_);
-    if (!std::isfinite(x)) return fmt::format("{:>{}}", p.left, width);
-    if (scientific_ && p.right.size() < right_) p = parts(x, static_cast<int>(right_));
-    if (scientific_ && p.exponent.size() < exponent_)
-      p.exponent.insert(2, exponent_ - p.exponent.size(), '0');
-    p.right.append(right_ - p.right.size(), ' ');
-    return fmt::format("{:>{}}.{}{}", p.left, width - behind, p.right, p.exponent);
+    if (!std::isfinite(x)) return fmt::format("{:>{}}", of_x.left, width);
+    if (scientific_ && of_x.right.size() < right_) of_x = parts(x, static_cast<int>(right_));
+    if (scientific_ && of_x.exponent.size() < exponent_)  // e-05 beside e-100: behind the sign
+      of_x.exponent.insert(2, exponent_ - of_x.exponent.size(), '0');
+    of_x.right.append(right_ - of_x.right.size(), ' ');
+    return fmt::format("{:>{}}.{}{}", of_x.left, width - behind, of_x.right, of_x.exponent);
   }
 
  private:
   struct Parts {
     std::string left, right, exponent;  // "-1", "5", "e-05"
   };
+  static constexpr int shortest = -1;  // places: as few as tell the number
 
-  /// `places` behind the point, or (-1) as many digits as tell the number, but not more than asked.
+  /// Returns the parts of x with so many places behind the point; with the shortest, but not more
+  /// than the precision, then without zeros at the end.
   Parts parts(double x, int places) const {
-    Parts out;
     if (std::isnan(x)) x = std::abs(x);
-    if (sign_ && !std::signbit(x)) out.left = "+";
-    if (!std::isfinite(x)) {
-      out.left += formatted("", x);
-      return out;
-    }
-    auto format = std::chars_format::fixed;
-    if (scientific_) format = std::chars_format::scientific;
-    out.left += digits(x, format, places);
-    auto cut = [&] {
-      if (const auto e = out.left.find('e'); e != std::string::npos) {
-        out.exponent = out.left.substr(e);
-        out.left.resize(e);
-      }
-      if (const auto point = out.left.find('.'); point != std::string::npos) {
-        out.right = out.left.substr(point + 1);
-        out.left.resize(point);
-      }
-    };
-    cut();
-    if (places < 0 && precision_ >= 0 && out.right.size() > static_cast<std::size_t>(precision_)) {
-      out = {};
-      if (sign_ && !std::signbit(x)) out.left = "+";
-      out.left += digits(x, format, precision_);
-      cut();
-      out.right.resize(out.right.find_last_not_of('0') + 1);
-    }
+    std::string sign;
+    if (sign_ && !std::signbit(x)) sign = "+";
+    if (!std::isfinite(x)) return {sign + formatted("", x), "", ""};
+    Parts out = cut(sign + digits(x, places));
+    if (places != shortest || out.right.size() <= static_cast<std::size_t>(precision_)) return out;
+    out = cut(sign + digits(x, precision_));
+    out.right.resize(out.right.find_last_not_of('0') + 1);
     return out;
   }
 
-  /// As many digits as tell the number, or so many behind the point.
-  std::string digits(double x, std::chars_format format, int precision) const {
-    char text[1024];
+  static Parts cut(std::string text) {
+    Parts out;
+    if (const auto e = text.find('e'); e != std::string::npos) {
+      out.exponent = text.substr(e);
+      text.resize(e);
+    }
+    if (const auto point = text.find('.'); point != std::string::npos) {
+      out.right = text.substr(point + 1);
+      text.resize(point);
+    }
+    out.left = std::move(text);
+    return out;
+  }
+
+  /// Writes a finite number with so many places behind the point, or the shortest.
+  std::string digits(double x, int places) const {
+    const auto format = scientific_ ? std::chars_format::scientific : std::chars_format::fixed;
+    char text[1024];  // longer than f64 with 100 places
     std::to_chars_result end{};
     auto write = [&](auto number) {
-      if (precision < 0)
+      if (places == shortest)
         end = std::to_chars(text, std::end(text), number, format);
       else
-        end = std::to_chars(text, std::end(text), number, format, precision);
+        end = std::to_chars(text, std::end(text), number, format, places);
     };
     if (dtype_ == DType::f64 || dtype_ == DType::c128)
       write(x);
     else if (dtype_ == DType::f32 || dtype_ == DType::c64)
       write(static_cast<float>(x));
-    else if (precision < 0)  // the number that so many digits are
+    else if (places == shortest)  // of the number that its own text is
       write(parse_number(real_text(dtype_, x, "")));
     else
       write(x);
@@ -185,6 +188,7 @@ class RealFormat {
   std::size_t left_ = 0, right_ = 0, exponent_ = 0, words_ = 0;  // the widest
 };
 
+/// Writes an array in brackets, its elements to the same width, large ones with dots.
 class ArrayWriter {
  public:
   ArrayWriter(const AnyView& view, const std::string& spec, const TextStyle& style)
@@ -197,7 +201,7 @@ class ArrayWriter {
       each_part(&RealFormat::see);
       each_part(&RealFormat::measure);
     }
-    visit(0, 0, [&](std::int64_t i) { width_ = std::max(width_, text_at(i).size()); });
+    each_shown(0, 0, [&](std::int64_t i) { width_ = std::max(width_, text_at(i).size()); });
   }
 
   std::string write() {
@@ -206,15 +210,17 @@ class ArrayWriter {
   }
 
  private:
+  /// Calls f with the flat index of each element that is written, from `axis` on; `at` is the flat
+  /// index in the axes before.
   template <class F>
-  void visit(std::size_t axis, std::int64_t at, const F& f) const {
+  void each_shown(std::size_t axis, std::int64_t at, const F& f) const {
     if (axis == indices_.size()) return f(at);
     for (const std::int64_t i : indices_[axis])
-      if (i >= 0) visit(axis + 1, at * view_.dims()[axis] + i, f);
+      if (i >= 0) each_shown(axis + 1, at * view_.dims()[axis] + i, f);
   }
 
   void each_part(void (RealFormat::*act)(double)) {
-    visit(0, 0, [&](std::int64_t i) {
+    each_shown(0, 0, [&](std::int64_t i) {
       const auto [re, im] = complex_at(view_.dtype(), view_.data(), i);
       ((*real_).*act)(re);
       if (imaginary_) ((*imaginary_).*act)(im);
@@ -235,14 +241,14 @@ class ArrayWriter {
       out_ += fmt::format("{:>{}}", text_at(at), width_);
       return;
     }
+    // As NumPy: columns by a space, rows by a line, and one more for each axis further out.
     const std::size_t inner = indices_.size() - axis - 1;
+    std::string separator = " ";
+    if (inner > 0) separator = std::string(inner, '\n') + std::string(axis + 1, ' ');
     out_ += '[';
     bool first = true;
     for (const std::int64_t i : indices_[axis]) {
-      if (!first && inner == 0)
-        out_ += ' ';
-      else if (!first)
-        out_ += std::string(inner, '\n') + std::string(axis + 1, ' ');
+      if (!first) out_ += separator;
       first = false;
       if (i < 0)
         out_ += "...";
