@@ -215,10 +215,7 @@ Tensor linspace(DType dtype, const Operand& start, const Operand& stop, std::int
   Tensor out, end = last;
   if (whole_numbers) {
     out = convert(floor(first + (last - first) * index / divisor), dtype);
-    if (integral(stop.tensor().dtype()))
-      end = stop.tensor();  // f64 may not hold it
-    else
-      end = floor(last);
+    end = integral(stop.tensor().dtype()) ? stop.tensor() : floor(last);  // f64 may not hold it
   } else {
     const Tensor weight = index / divisor;
     out = first * (1 - weight) + last * weight;

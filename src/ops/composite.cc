@@ -40,8 +40,7 @@ Dims axes_of(const char* op, const Tensor& x, const ReduceOptions& options) {
 /// Returns |a - b| of integers of one dtype in f64. The difference is taken in 64 bits, which as
 /// unsigned ones hold it always.
 Tensor distance(const Tensor& a, const Tensor& b) {
-  DType dtype = DType::s64;
-  if (is_unsigned(a.dtype())) dtype = DType::u64;
+  const DType dtype = is_unsigned(a.dtype()) ? DType::u64 : DType::s64;
   const Tensor x = convert_to(a, dtype), y = convert_to(b, dtype);
   return convert_to(bitcast(where(x > y, x - y, y - x), DType::u64), DType::f64);
 }

@@ -196,10 +196,7 @@ void window_lower(Lowering& out, const Equation& e, const Reducer& reducer) {
   std::vector<std::string> padding(x.dims.size(), "[0, 0]");
   const std::int64_t reach = at(x.dims, p.axis) - 1;
   std::string& along = padding[static_cast<std::size_t>(p.axis)];
-  if (p.reverse)
-    along = fmt::format("[0, {}]", reach);
-  else
-    along = fmt::format("[{}, 0]", reach);
+  along = p.reverse ? fmt::format("[0, {}]", reach) : fmt::format("[{}, 0]", reach);
   const Ssa start = out.constant(literal_text(reducer.neutral(x.dtype), x.dtype), element),
             result = out.fresh();
   out.write("    %{} = \"stablehlo.reduce_window\"(%{}, %{}) (", result.id, out.operand(e, 0).id,
@@ -260,11 +257,9 @@ Tensor in_steps(const Op& op, const Combination& c, const Tensor& x) {
   const Tensor front = move_axis(convert_to(x, work), p.axis, 0);
   const std::int64_t n = front.dims()[0];
   const Tensor flat = reshape(front, {n, x.size() / n});
-  Tensor y;
-  if (pays_in_blocks(n, flat.dims()[1]))
-    y = in_blocks(op.primitive, c, flat, p.reverse);
-  else
-    y = bind_cumulative(op.primitive, flat, 0, p.reverse);
+  const Tensor y = pays_in_blocks(n, flat.dims()[1])
+                       ? in_blocks(op.primitive, c, flat, p.reverse)
+                       : bind_cumulative(op.primitive, flat, 0, p.reverse);
   return convert_to(move_axis(reshape(y, front.dims()), 0, p.axis), x.dtype());
 }
 

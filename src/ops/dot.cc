@@ -186,11 +186,9 @@ Tensor matmul(const Operand& operand_x, const Operand& operand_y) {
     check(in_x == in_y || in_x == 1 || in_y == 1,
           "matmul: the axes before the last two do not broadcast, got {}", types);
   }
-  Tensor product;
-  if (x.rank() == 2 && y.rank() == 2)
-    product = dot_general(x, y, {{1}, {0}, {}, {}});
-  else
-    product = einsum("...ij,...jk->...ik", {x, y});
+  const bool matrices = x.rank() == 2 && y.rank() == 2;
+  const Tensor product =
+      matrices ? dot_general(x, y, {{1}, {0}, {}, {}}) : einsum("...ij,...jk->...ik", {x, y});
   Dims dropped;
   if (row) dropped.push_back(product.rank() - 2);
   if (column) dropped.push_back(product.rank() - 1);

@@ -170,16 +170,15 @@ constexpr Primitive sqrt_p = unary<sqrt_slope>("sqrt", "sqrt");
 constexpr Primitive rsqrt_p = unary<rsqrt_slope>("rsqrt", "rsqrt");
 constexpr Primitive cbrt_p = unary<cbrt_slope, is_float>("cbrt", "cbrt");
 
-template <Slope slope, void (*lower)(Lowering&, const Equation&)>
-constexpr Primitive trigonometric(const char* name) {
-  return {.name = name,
-          .type = same_type_if<is_differentiable>,
-          .jvp = unary_jvp<slope>,
-          .batch = elementwise_batch,
-          .lower = lower};
+/// Makes y = f(x) that is more than one operation of StableHLO's.
+template <Slope slope, LowerRule lower, DTypeTest test = is_differentiable>
+constexpr Primitive lowered(const char* name) {
+  Primitive p = unary<slope, test>(name, nullptr);
+  p.lower = lower;
+  return p;
 }
-constexpr Primitive sin_p = trigonometric<sin_slope, sine_lower>("sin");
-constexpr Primitive cos_p = trigonometric<cos_slope, cosine_lower>("cos");
+constexpr Primitive sin_p = lowered<sin_slope, sine_lower>("sin");
+constexpr Primitive cos_p = lowered<cos_slope, cosine_lower>("cos");
 constexpr Primitive tan_p = unary<tan_slope>("tan", "tan");
 // As in JAX: 1 - y^2 in two factors, which complex numbers need at infinities.
 Jvp tanh_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
@@ -187,11 +186,7 @@ Jvp tanh_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   return {{y}, {map_value(dx[0], [&](T t) { return (t + t * y) * (1 - y); })}};
 }
 constexpr Primitive tanh_p = with_jvp<tanh_jvp>("tanh", "tanh");
-constexpr Primitive square_p{.name = "square",
-                             .type = same_type_if<is_complex>,
-                             .jvp = unary_jvp<square_slope>,
-                             .batch = elementwise_batch,
-                             .lower = square_lower};
+constexpr Primitive square_p = lowered<square_slope, square_lower, is_complex>("square");
 constexpr Primitive logistic_p = unary<logistic_slope>("logistic", "logistic");
 
 /// Writes a function of CHLO's, StableHLO having none, which is called as its primitive is.
@@ -202,19 +197,11 @@ void chlo_lower(Lowering& out, const Equation& e) {
             Lowering::type(out.result_type(e)));
   out.define(e, 0, result);
 }
-template <Slope slope>
-constexpr Primitive chlo_function(const char* name) {
-  return {.name = name,
-          .type = same_type_if<is_float>,
-          .jvp = unary_jvp<slope>,
-          .batch = elementwise_batch,
-          .lower = chlo_lower};
-}
 Tensor erfc_slope(T x, T y) { return -erf_slope(x, y); }
 Tensor erf_inv_slope(T, T y) { return std::sqrt(std::numbers::pi) / 2 * exp(y * y); }
-constexpr Primitive erf_p = chlo_function<erf_slope>("erf");
-constexpr Primitive erfc_p = chlo_function<erfc_slope>("erfc");
-constexpr Primitive erf_inv_p = chlo_function<erf_inv_slope>("erf_inv");
+constexpr Primitive erf_p = lowered<erf_slope, chlo_lower, is_float>("erf");
+constexpr Primitive erfc_p = lowered<erfc_slope, chlo_lower, is_float>("erfc");
+constexpr Primitive erf_inv_p = lowered<erf_inv_slope, chlo_lower, is_float>("erf_inv");
 
 // The same bits under another dtype of the same width.
 struct BitcastParams {

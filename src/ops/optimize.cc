@@ -52,8 +52,7 @@ Tensor faded(double decay, const Tensor& mean, const Tensor& next) {
 
 /// Returns the mean after `count` steps without its bias to the zero that it began with.
 Tensor unbiased(double decay, const Tensor& mean, const Tensor& count, DType dtype) {
-  DType wide = DType::f32;
-  if (dtype == DType::f64) wide = DType::f64;
+  const DType wide = dtype == DType::f64 ? DType::f64 : DType::f32;
   const Tensor power = pow(convert(Operand(decay), wide), convert(count, wide));
   return mean / convert(1 - power, dtype);
 }

@@ -97,10 +97,8 @@ Batched fold_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::i
   Tensors out;
   for (std::size_t i = 0; i < count; ++i) {
     const Dims kept = other_axes(operands[i].rank(), shifted(p.axes, 1));  // with the batch
-    if (size > 0)
-      out.push_back(stack(rows[i]));
-    else
-      out.push_back(zeros({x[i].dtype(), pick(operands[i].dims(), kept)}));
+    out.push_back(size > 0 ? stack(rows[i])
+                           : zeros({x[i].dtype(), pick(operands[i].dims(), kept)}));
   }
   return {out, std::vector<int>(count, 0)};
 }

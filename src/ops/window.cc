@@ -229,11 +229,10 @@ Tensor reduce_window(Monoid monoid, const Operand& operand, const Dims& window,
   check(p.strides.size() == window.size() && p.dilation.size() == window.size(),
         "reduce_window: strides and dilation must have {} entries", window.size());
   set_padding(p, options.padding, x.dims());
-  const Primitive* primitive = &window_p;
-  if (monoid == Monoid::add) primitive = &window_sum_p;
+  const Primitive& primitive = monoid == Monoid::add ? window_sum_p : window_p;
   if (is_float(x.dtype()) && !is_number(x.dtype()))
     x = convert_to(x, DType::f32);  // not all have inf
-  return convert_to(bind1(*primitive, make_params(std::move(p)), {x}), operand.tensor().dtype());
+  return convert_to(bind1(primitive, make_params(std::move(p)), {x}), operand.tensor().dtype());
 }
 
 Tensor max_pool(const Operand& x, const Dims& window, const PoolOptions& options) {

@@ -32,8 +32,7 @@ double decode(const SmallFloat& f, unsigned bits) {
   const unsigned mantissa = bits & mantissa_ones,
                  exponent = (bits >> f.mantissa_bits) & exponent_ones;
   const bool negative = (bits >> (f.mantissa_bits + f.exponent_bits)) & 1;
-  double sign = 1;
-  if (negative) sign = -1;
+  const double sign = negative ? -1 : 1;
   const double nan = std::numeric_limits<double>::quiet_NaN();
   if (f.kind == SmallFloat::unsigned_zero && negative && exponent == 0 && mantissa == 0) return nan;
   if (exponent == exponent_ones && f.kind == SmallFloat::ieee) {

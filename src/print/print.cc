@@ -23,6 +23,7 @@
 #include "core/value.h"
 #include "print/print_job.h"
 #include "site/tap.h"
+#include "transform/walk.h"
 
 namespace postern::internal {
 
@@ -184,8 +185,7 @@ void write(const PrintOptions& options, const TapInfo& info, std::string text) {
   if (info.sink) stream = info.sink;
   if (options.stream) stream = options.stream;
   if (!write_to(*stream, std::move(text))) return;
-  const char* what = "a stream";
-  if (stream == &std::cout) what = "standard output";
+  const char* what = stream == &std::cout ? "standard output" : "a stream";
   log(LogLevel::warning,
       "print: {} takes no more text: the line of the print at {}, and others, are lost", what,
       to_string(info.place));
@@ -202,10 +202,7 @@ std::size_t leaf_count(const PrintNode& node) {
 
 void PrintJob::operator()(const TapInfo& info, std::span<const AnyView> leaves) const {
   if (options.device >= 0 && info.device != options.device) return;
-  if (whole)
-    write(options, info, whole_text(*this, info, leaves));
-  else
-    write(options, info, line(leaves));
+  write(options, info, whole ? whole_text(*this, info, leaves) : line(leaves));
 }
 
 std::string PrintJob::line(std::span<const AnyView> leaves) const {
@@ -274,12 +271,6 @@ namespace postern {
 using namespace internal;
 
 namespace {
-
-std::vector<Type> types_of(const Tensors& leaves) {
-  std::vector<Type> out;
-  for (const Tensor& t : leaves) out.push_back(t.type());
-  return out;
-}
 
 Tensors print_by_tap(PrintJob job, const detail::Shown& sent, const Place& place) {
   const PrintOptions& o = job.options;

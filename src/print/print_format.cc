@@ -50,8 +50,7 @@ class Matcher {
 
  private:
   [[noreturn]] void refuse_missing(std::string_view placeholder, const std::string& field) const {
-    const char* verb = "are";
-    if (values_.size() == 1) verb = "is";
+    const char* verb = values_.size() == 1 ? "is" : "are";
     std::string hint;
     if (field.empty() && !names().empty())
       hint = fmt::format("; those with a name, [{}], go where the name stands in braces", names());
