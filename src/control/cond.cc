@@ -15,12 +15,10 @@
 namespace postern::internal {
 
 Tensors bind_cond(const Tensor& index, std::vector<Closed> branches, TensorSpan operands) {
-  Tensors all{index};
-  append(all, join_captures(branches));
-  append(all, operands);
+  const Tensors captures = join_captures(branches);
   CondParams p;
   for (const Closed& b : branches) p.branches.push_back(b.program);
-  return bind_n(cond_p, make_params(std::move(p)), all);
+  return bind_n(cond_p, make_params(std::move(p)), joined({{&index, 1}, captures, operands}));
 }
 
 namespace {
@@ -55,15 +53,14 @@ ParamsPtr cond_with_programs(const Params*, std::span<const ProgramPtr> programs
 Closed followed_by(const Closed& branch, const Types& inputs,
                    const std::function<Tensors(Tensors)>& f) {
   return trace_inner("branch", inputs, [&](TensorSpan in) {
-    Tensors all = branch.captures;
-    append(all, in);
-    return f(internal::apply(*branch.program, all));
+    return f(internal::apply(*branch.program, joined({branch.captures, in})));
   });
 }
 
-/// What branches have among their results is not the same for all. `make(branch, own)` traces one
-/// and says what it has; `widen(results, own)` makes of these what all give: `mask`, what any has.
-/// A rule runs once for a branch: twice would be twice for each that is nested there.
+/// Traces branches of which all have the same results, though a rule may give one branch results,
+/// such as tangents, that it does not give another. `make(b, own)` traces branch b and marks those
+/// that it has; `mask` becomes what any branch has; `widen(results, own)` adds the others, as
+/// zeros. A rule runs once for a branch: with two runs a cond n levels deep would have 2^n.
 std::vector<Closed> agreeing(
     std::size_t branches, const Types& inputs, std::vector<bool>& mask,
     const std::function<Closed(std::size_t, std::vector<bool>&)>& make,
@@ -83,116 +80,99 @@ std::vector<Closed> agreeing(
 
 Jvp cond_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const auto& p = op.as<CondParams>();
-  const std::vector<bool> in_moves = present(dx);
-  Tensors operands(x.begin() + 1, x.end());
-  append(operands, kept(dx));
-  std::vector<bool> moves;
+  const TensorSpan inputs = x.subspan(1), tangents = dx.subspan(1);  // without the index
+  const std::vector<bool> moves = present(tangents);
+  const Tensors operands = joined({inputs, kept(tangents)});
+  std::vector<bool> results_move;
   auto make = [&](std::size_t b, std::vector<bool>& own) {
-    return trace_inner("branch", types_of(operands), [&](TensorSpan in) {
-      Tensors tangents(x.size() - 1);
-      for (std::size_t i = 1, next = x.size() - 1; i < x.size(); ++i)
-        if (in_moves[i]) tangents[i - 1] = in[next++];
-      auto [y, dy] = jvp_of(*p.branches[b], in.first(x.size() - 1), tangents);
-      own = present(dy);
-      append(y, kept(dy));
-      return std::move(y);
-    });
+    return trace_inner("branch", types_of(operands),
+                       [&](TensorSpan in) { return packed_jvp(*p.branches[b], in, moves, own); });
   };
   auto widen = [&](TensorSpan made, const std::vector<bool>& own) {
-    Tensors y(made.begin(), nth(made, own.size()));
-    append(y, or_zeros_like(placed(own, made.subspan(own.size())), moves, types_of(y)));
-    return y;
+    const TensorSpan y = made.first(own.size());
+    const Tensors dy = placed(own, made.subspan(own.size()));
+    return joined({y, or_zeros_like(dy, results_move, types_of(y))});
   };
   std::vector<Closed> branches =
-      agreeing(p.branches.size(), types_of(operands), moves, make, widen);
-  Tensors both = bind_cond(x[0], std::move(branches), operands);
-  Tensors dy = placed(moves, std::span(both).subspan(moves.size()));
-  both.resize(moves.size());
-  return {std::move(both), std::move(dy)};
+      agreeing(p.branches.size(), types_of(operands), results_move, make, widen);
+  const Tensors both = bind_cond(x[0], std::move(branches), operands);
+  const std::size_t results = results_move.size();
+  return {head(both, results), placed(results_move, std::span(both).subspan(results))};
 }
 
 Tensors cond_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types) {
   const auto& p = op.as<CondParams>();
   check(x[0].has_value(), "cond: the index depends on a tangent");
-  const std::vector<bool> known = present(x), arrives = present(ct);
-  Tensors operands = kept(x.subspan(1));
-  const std::size_t inputs = operands.size();
-  append(operands, kept(ct));
-  std::vector<bool> leaves;
+  const TensorSpan inputs = x.subspan(1);  // without the index
+  const std::vector<bool> known = present(inputs), arrives = present(ct);
+  const Tensors operands = joined({kept(inputs), kept(ct)});
+  std::vector<bool> gets;  // by input: it has a cotangent
   auto make = [&](std::size_t b, std::vector<bool>& own) {
     return trace_inner("branch", types_of(operands), [&](TensorSpan in) {
-      Tensors values(x.size() - 1), cotangents(ct.size());
-      for (std::size_t i = 1, next = 0; i < x.size(); ++i)
-        if (known[i]) values[i - 1] = in[next++];
-      for (std::size_t i = 0, next = inputs; i < ct.size(); ++i)
-        if (arrives[i]) cotangents[i] = in[next++];
-      const Tensors into = transpose_of(*p.branches[b], values, cotangents);
-      own = present(into);
-      for (std::size_t i = 0; i < own.size(); ++i) own[i] = own[i] && !known[i + 1];
-      return where_marked(into, own);
+      return packed_transpose(*p.branches[b], in, known, arrives, own);
     });
   };
-  Types all;
-  for (std::size_t i = 1; i < types.size(); ++i) all.push_back(types[i]);
+  Types input_types;
+  for (std::size_t i = 1; i < types.size(); ++i) input_types.push_back(types[i]);
   auto widen = [&](TensorSpan made, const std::vector<bool>& own) {
-    return or_zeros_like(placed(own, made), leaves, all);
+    return or_zeros_like(placed(own, made), gets, input_types);
   };
-  std::vector<Closed> branches =
-      agreeing(p.branches.size(), types_of(operands), leaves, make, widen);
-  const Tensors given = bind_cond(x[0], std::move(branches), operands);
-  Tensors out(x.size());
-  for (std::size_t i = 0, next = 0; i < leaves.size(); ++i)
-    if (leaves[i]) out[i + 1] = given[next++];
+  std::vector<Closed> branches = agreeing(p.branches.size(), types_of(operands), gets, make, widen);
+  Tensors out(1);  // the index has no cotangent
+  append(out, placed(gets, bind_cond(x[0], std::move(branches), operands)));
   return out;
 }
 
 // --- batching ---
 
-/// Waits for calls that all elements share. An element takes one branch, and all are written: the
-/// first branch that waits for such a call does, those behind it are given what came.
+/// Has started calls that all elements share waited for once. An element takes one branch, but all
+/// branches are written one behind the other, and a call can be waited for only once: the first
+/// branch that waits does, and hands the call's results to the branches behind it.
 class SharedWaits {
  public:
-  /// The branch without the waits that are over: what they gave are inputs. Of its outputs the last
-  /// `made` are for take().
+  /// A branch in which inputs, the last, stand for what earlier branches have waited for. Its last
+  /// `waited` outputs are what it waits for itself, for remember().
   struct Branch {
     Program program;
     Tensors x;
     std::vector<int> axes;
-    std::size_t made = 0;
+    std::size_t waited = 0;
   };
-  Branch of(const Program& program, TensorSpan x, std::span<const int> axes) {
+  Branch without_earlier_waits(const Program& program, TensorSpan x, std::span<const int> axes) {
     Branch b{program, {x.begin(), x.end()}, {axes.begin(), axes.end()}};
     b.program.equations.clear();
-    std::set<ValueId> waited;
+    std::set<ValueId> handles;
     for (const Equation& e : program.equations) {
       const std::size_t input = awaited(program, e);
-      // One that a branch waits for twice is an error when it runs.
+      // A second wait for one call in a branch stays, and is an error when it runs.
       const bool shared = input < x.size() && axes[input] < 0 && !site_of(e)->masked &&
-                          waited.insert(e.operands[0]).second;
-      const auto over = given_.find(input);
-      if (shared && over != given_.end() && gives(program, e, over->second)) {
-        append(b.x, over->second);
+                          handles.insert(e.operands[0]).second;
+      const auto earlier = given_.find(input);
+      if (shared && earlier != given_.end() && gives(program, e, earlier->second)) {
+        append(b.x, earlier->second);
         b.axes.resize(b.x.size(), -1);
         append_results(b.program.inputs, e);
         continue;
       }
+
       b.program.equations.push_back(e);
-      if (!shared || over != given_.end()) continue;
+      if (!shared || earlier != given_.end()) continue;
       coming_.emplace_back(input, at(e.results));
       append_results(b.program.outputs, e);
-      b.made += at(e.results);
+      b.waited += at(e.results);
     }
     return b;
   }
-  void take(TensorSpan made) {
+  /// Keeps the last outputs of the branch that was made last for those behind it.
+  void remember(TensorSpan waited) {
     for (const auto& [input, results] : std::exchange(coming_, {})) {
-      given_[input] = Tensors(made.begin(), nth(made, results));
-      made = made.subspan(results);
+      given_[input] = head(waited, results);
+      waited = waited.subspan(results);
     }
   }
 
  private:
-  /// The input that the equation waits for; past the last for another equation.
+  /// Which input of the program the equation waits for; the number of inputs: it waits for none.
   static std::size_t awaited(const Program& program, const Equation& e) {
     const bool waits = e.primitive->site && site_of(e)->role == SiteSpec::Role::wait;
     const auto found =
@@ -213,7 +193,8 @@ class SharedWaits {
   std::vector<std::pair<std::size_t, std::size_t>> coming_;  // inputs, and how much each gives
 };
 
-/// An index for each element: all branches run, calls in them for the elements that take them.
+/// Batches a cond of which each element has an index of its own: all branches run for all elements,
+/// calls in them for the elements that take them, and each element's results are selected.
 Batched select_branches(const CondParams& p, const Tensor& index, TensorSpan x,
                         std::span<const int> axes, std::int64_t size, const Tensor& mask) {
   Tensors chosen;
@@ -222,11 +203,12 @@ Batched select_branches(const CondParams& p, const Tensor& index, TensorSpan x,
     const Tensor takes = equal(index, full(index.type(), static_cast<std::int32_t>(b)));
     Tensor alive = takes;
     if (mask.has_value()) alive = logical_and(mask, takes);
-    const SharedWaits::Branch branch = waits.of(*p.branches[b], x, axes);
+    const SharedWaits::Branch branch = waits.without_earlier_waits(*p.branches[b], x, axes);
     auto [y, from] =
         batch_of(branch.program, shielded(branch.x, branch.axes, alive), branch.axes, size, alive);
-    waits.take(std::span(y).last(branch.made));
-    y.resize(y.size() - branch.made);
+    waits.remember(std::span(y).last(branch.waited));
+    y.resize(y.size() - branch.waited);
+
     for (std::size_t i = 0; i < y.size(); ++i) {
       y[i] = move_batch(y[i], from[i], 0, size);
       if (b > 0) y[i] = select_elements(takes, y[i], chosen[i]);
@@ -239,11 +221,13 @@ Batched select_branches(const CondParams& p, const Tensor& index, TensorSpan x,
 Batched cond_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
                    const Tensor& mask) {
   const auto& p = op.as<CondParams>();
-  if (axes[0] >= 0) return select_branches(p, x[0], x.subspan(1), axes.subspan(1), size, mask);
-  std::vector<bool> mapped;
+  const TensorSpan inputs = x.subspan(1);
+  const auto input_axes = axes.subspan(1);
+  if (axes[0] >= 0) return select_branches(p, x[0], inputs, input_axes, size, mask);
+  std::vector<bool> mapped;  // by result: some branch gives it a batch axis, so all have to
   auto make = [&](std::size_t b, std::vector<bool>& own) {
-    return trace_inner("branch", types_of(x.subspan(1)), [&](TensorSpan in) {
-      auto [y, from] = batch_of(*p.branches[b], in, axes.subspan(1), size, mask);
+    return trace_inner("branch", types_of(inputs), [&](TensorSpan in) {
+      auto [y, from] = batch_of(*p.branches[b], in, input_axes, size, mask);
       for (int a : from) own.push_back(a >= 0);
       for (std::size_t i = 0; i < y.size(); ++i)
         if (own[i]) y[i] = move_batch(y[i], from[i], 0, size);
@@ -256,9 +240,8 @@ Batched cond_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::i
       if (mapped[i] && !own[i]) y[i] = move_batch(y[i], -1, 0, size, mask);
     return y;
   };
-  std::vector<Closed> branches =
-      agreeing(p.branches.size(), types_of(x.subspan(1)), mapped, make, widen);
-  Tensors y = bind_cond(x[0], std::move(branches), x.subspan(1));
+  std::vector<Closed> branches = agreeing(p.branches.size(), types_of(inputs), mapped, make, widen);
+  Tensors y = bind_cond(x[0], std::move(branches), inputs);
   return {std::move(y), axes_where(mapped)};
 }
 
@@ -270,12 +253,13 @@ void cond_lower(Lowering& out, const Equation& e) {
   Types types;
   for (int i = 0; i < e.results; ++i) types.push_back(out.result_type(e, i));
   Ssa index = out.operand(e, 0);
-  // Devices that meet in a branch must not be led apart by a failure, see while_lower.
+  // Devices that meet in a branch must not be led apart by a failure, see while_lower: if the run
+  // of any of them has failed, all take the first branch.
   if (const auto axes = axes_met(out, p.branches); !axes.empty()) {
     const Type flag{DType::pred, {}}, number{DType::s32, {}};
-    const Ssa go = everywhere(out, ask_run(out, {index, Lowering::type(number)}), axes);
-    index =
-        out.op("select", {go, index, out.constant("0", number)}, {&flag, &number, &number}, number);
+    const Ssa all_go_on = everywhere(out, ask_run(out, {index, Lowering::type(number)}), axes);
+    const Ssa first = out.constant("0", number);
+    index = out.op("select", {all_go_on, index, first}, {&flag, &number, &number}, number);
   }
   const std::vector<Ssa> results =
       write_case(out, index, p.branches.size(), types, effect_of(e) == Effect::ordered,
@@ -341,7 +325,7 @@ namespace {
 /// promote to.
 void unify_results(const char* what, std::vector<Closed>& branches, const Types& inputs) {
   Types common = branches[0].program->output_types();
-  std::vector<std::size_t> stated(common.size());  // the branch that a type in `common` is of
+  std::vector<std::size_t> stated(common.size());  // the branch that a dtype in `common` is of
   for (std::size_t b = 1; b < branches.size(); ++b) {
     const Types types = branches[b].program->output_types();
     check(types.size() == common.size(), "{}: branch 0 returns {} leaves, branch {} {}", what,
@@ -375,23 +359,22 @@ detail::Tensors detail::cond(const char* what, const Tensor& choice,
                              const Place& place) {
   PlaceScope at_place(place);
   const bool is_switch = std::string_view(what) == "switch_";
-  bool fits = choice.has_value() && choice.rank() == 0;
-  const char *role = "condition", *kind = "a pred";
-  if (is_switch) {
-    fits = fits && is_integer(choice.dtype());
-    role = "index";
-    kind = "an integer";
-  } else {
-    fits = fits && choice.dtype() == DType::pred;
-  }
-  check(fits, "{}: the {} must be {} scalar, got {}", what, role, kind, type_text(choice));
+  const bool is_scalar = choice.has_value() && choice.rank() == 0;
+  if (is_switch)
+    check(is_scalar && is_integer(choice.dtype()),
+          "{}: the index must be an integer scalar, got {}", what, type_text(choice));
+  else
+    check(is_scalar && choice.dtype() == DType::pred,
+          "{}: the condition must be a pred scalar, got {}", what, type_text(choice));
   check(!functions.empty(), "{}: at least one branch is needed", what);
+
   Tensor index = convert(choice, DType::s32);
-  if (is_switch) {  // in the wider dtype
-    Tensor wide = choice;
-    if (byte_width(wide.dtype()) < 4) wide = index;
-    index = convert(minimum(maximum(wide, 0), static_cast<std::int32_t>(functions.size()) - 1),
-                    DType::s32);
+  if (is_switch) {
+    // Clamped before it is narrowed, which could bring an index from outside into the range, and
+    // after it is widened, since the last branch's number may not fit the narrow dtype.
+    const Tensor wide = byte_width(choice.dtype()) < 4 ? index : choice;
+    const auto last = static_cast<std::int32_t>(functions.size()) - 1;
+    index = convert(minimum(maximum(wide, 0), last), DType::s32);
   }
   std::vector<Closed> branches;
   for (const TensorFunction& f : functions)

@@ -139,37 +139,26 @@ namespace internal {
 
 Jvp body_jvp(const char* what, const Op& op, const Program& body, TensorSpan x, TensorSpan dx,
              Rebind rebind) {
-  const std::vector<bool> in_moves = present(dx);
-  Tensors operands(x.begin(), x.end());
-  append(operands, kept(dx));
-  std::vector<bool> out_moves;
-  const Closed moved = trace_inner(what, types_of(operands), [&](TensorSpan in) {
-    auto [y, dy] = jvp_of(body, in.first(x.size()), placed(in_moves, in.subspan(x.size())));
-    out_moves = present(dy);
-    append(y, kept(dy));
-    return std::move(y);
+  const std::vector<bool> moves = present(dx);
+  const Tensors operands = joined({x, kept(dx)});
+  std::vector<bool> results_move;
+  const Closed with_tangents = trace_inner(what, types_of(operands), [&](TensorSpan in) {
+    return packed_jvp(body, in, moves, results_move);
   });
-  Tensors y = rebind(op, moved, operands, false);
-  Tensors dy = placed(out_moves, std::span(y).subspan(out_moves.size()));
-  y.resize(out_moves.size());
-  return {std::move(y), std::move(dy)};
+  const Tensors both = rebind(op, with_tangents, operands, false);
+  const std::size_t results = results_move.size();
+  return {head(both, results), placed(results_move, std::span(both).subspan(results))};
 }
 
 Tensors body_transpose(const char* what, const Op& op, const Program& body, TensorSpan ct,
                        TensorSpan x, Rebind rebind) {
   const std::vector<bool> known = present(x), arrives = present(ct);
-  Tensors operands = kept(x);
-  const std::size_t inputs = operands.size();
-  append(operands, kept(ct));
-  std::vector<bool> leaves;
-  const Closed back = trace_inner(what, types_of(operands), [&](TensorSpan in) {
-    Tensors into = transpose_of(body, placed(known, in), placed(arrives, in.subspan(inputs)));
-    for (std::size_t i = 0; i < x.size(); ++i)
-      if (known[i]) into[i] = Tensor();
-    leaves = present(into);
-    return kept(into);
+  const Tensors operands = joined({kept(x), kept(ct)});
+  std::vector<bool> gets;
+  const Closed backward = trace_inner(what, types_of(operands), [&](TensorSpan in) {
+    return packed_transpose(body, in, known, arrives, gets);
   });
-  return placed(leaves, rebind(op, back, operands, true));
+  return placed(gets, rebind(op, backward, operands, true));
 }
 
 Batched body_batch(const char* what, const Op& op, const Program& body, TensorSpan x,

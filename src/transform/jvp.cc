@@ -91,4 +91,12 @@ std::pair<Tensors, Tensors> jvp_of(const Program& program, TensorSpan x, TensorS
   return {env.get(program.outputs), tangents.get(program.outputs)};
 }
 
+Tensors packed_jvp(const Program& program, TensorSpan in, const std::vector<bool>& moves,
+                   std::vector<bool>& results_move) {
+  const std::size_t inputs = moves.size();
+  const auto [y, dy] = jvp_of(program, in.first(inputs), placed(moves, in.subspan(inputs)));
+  results_move = present(dy);
+  return joined({y, kept(dy)});
+}
+
 }  // namespace postern::internal

@@ -9,6 +9,11 @@ namespace postern::internal {
 /// Tensor is a zero tangent; what is not differentiable (integers, pred) has none.
 std::pair<Tensors, Tensors> jvp_of(const Program& program, TensorSpan x, TensorSpan dx);
 
+/// Computes the same for tensors without gaps: from the inputs and the tangents of those that
+/// `moves` marks to the outputs and the tangents of those that `results_move` then marks.
+Tensors packed_jvp(const Program& program, TensorSpan in, const std::vector<bool>& moves,
+                   std::vector<bool>& results_move);
+
 /// Computes those of one equation.
 std::pair<Tensors, Tensors> jvp_of(const Op& op, TensorSpan x, TensorSpan dx);
 

@@ -102,4 +102,12 @@ Tensors transpose_of(const Program& program, TensorSpan known, TensorSpan cotang
   return Backward(program, known)(cotangents);
 }
 
+Tensors packed_transpose(const Program& program, TensorSpan in, const std::vector<bool>& known,
+                         const std::vector<bool>& arrives, std::vector<bool>& gets) {
+  const Tensors into =
+      transpose_of(program, placed(known, in), placed(arrives, in.subspan(count(known))));
+  gets = present(into);
+  return kept(into);
+}
+
 }  // namespace postern::internal

@@ -9,4 +9,9 @@ namespace postern::internal {
 /// known inputs are empty.
 Tensors transpose_of(const Program& program, TensorSpan known, TensorSpan cotangents);
 
+/// Computes the same for tensors without gaps: from the inputs that `known` marks and the
+/// cotangents of the outputs that `arrives` marks to those of the inputs that `gets` then marks.
+Tensors packed_transpose(const Program& program, TensorSpan in, const std::vector<bool>& known,
+                         const std::vector<bool>& arrives, std::vector<bool>& gets);
+
 }  // namespace postern::internal

@@ -30,6 +30,12 @@ inline void append(Types& to, const Types& more) { to.insert(to.end(), more.begi
 inline void append(std::vector<int>& to, const std::vector<int>& more) {
   to.insert(to.end(), more.begin(), more.end());
 }
+/// Returns the tensors of all lists, in order.
+inline Tensors joined(std::initializer_list<TensorSpan> lists) {
+  Tensors out;
+  for (const TensorSpan& list : lists) append(out, list);
+  return out;
+}
 /// Returns the tensor where `there`, else an empty one.
 inline Tensor only_if(bool there, const Tensor& x) {
   if (there) return x;
