@@ -12,32 +12,43 @@ namespace {
 struct BranchHalves {
   Halves halves;
   std::vector<int> passed, slot;  // by residual: which known operand it is, or its slot; else -1
+
+  /// Which values of the known half the residuals are: its last outputs.
+  std::vector<ValueId> residuals() const {
+    const std::vector<ValueId>& outputs = halves.known->outputs;
+    return tail(outputs, outputs.size() - halves.residuals);
+  }
 };
 
-/// The halves with these outputs unknown: what was known of them is a residual.
+/// Makes known outputs of the halves unknown, those that `unknown` marks, since another branch
+/// leaves them unknown. Each becomes one more residual, the last ones, which the unknown half gives
+/// as it is.
 Halves with_unknown(const Halves& halves, const std::vector<bool>& unknown) {
-  const Program& of = *halves.known;
-  std::vector<ValueId> stay, more;
-  for (std::size_t i = 0, next = 0; i < unknown.size(); ++i)
-    if (!halves.unknown_outputs[i]) (unknown[i] ? more : stay).push_back(of.outputs[next++]);
-  Program known = of;
-  known.outputs = stay;
-  known.outputs.insert(known.outputs.end(), nth(of.outputs, of.outputs.size() - halves.residuals),
-                       of.outputs.end());
-  known.outputs.insert(known.outputs.end(), more.begin(), more.end());
-  Types inputs;
-  for (const ValueId v : halves.unknown->inputs) inputs.push_back(halves.unknown->type(v));
-  Types passed;
-  for (const ValueId v : more) passed.push_back(of.type(v));
-  inputs.insert(nth(inputs, halves.residuals), passed.begin(), passed.end());
+  Program known = *halves.known;
+  known.outputs.clear();
+  std::vector<ValueId> added;
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < unknown.size(); ++i) {
+    if (halves.unknown_outputs[i]) continue;
+    std::vector<ValueId>& list = unknown[i] ? added : known.outputs;
+    list.push_back(halves.known->outputs[next++]);
+  }
+  known.outputs.insert(known.outputs.end(), nth(halves.known->outputs, next),
+                       halves.known->outputs.end());
+  known.outputs.insert(known.outputs.end(), added.begin(), added.end());
+
+  Types added_types;
+  for (const ValueId v : added) added_types.push_back(known.type(v));
+  Types inputs = halves.unknown->input_types();
+  inputs.insert(nth(inputs, halves.residuals), added_types.begin(), added_types.end());
+
   Halves out = halves;
   out.unknown_outputs = unknown;
-  out.residuals += more.size();
+  out.residuals += added.size();
   out.unknown =
       trace_inner("branch", inputs, [&](TensorSpan in) {
-        Tensors own(in.begin(), nth(in, halves.residuals));
-        append(own, in.subspan(out.residuals));
-        const Tensors values = internal::apply(*halves.unknown, own);
+        const Tensors values = internal::apply(
+            *halves.unknown, joined({in.first(halves.residuals), in.subspan(out.residuals)}));
         Tensors results;
         std::size_t value = 0, residual = halves.residuals;
         for (std::size_t i = 0; i < unknown.size(); ++i)
@@ -49,37 +60,35 @@ Halves with_unknown(const Halves& halves, const std::vector<bool>& unknown) {
   return out;
 }
 
-/// Slots for the residuals of all branches. What may be a handle has one that no other branch
-/// fills: under vmap an element that takes another has the store of zeros there, not a number of
-/// its own branch.
+/// Gives each residual that is no operand a slot of its type, which other branches may fill too:
+/// the first that this branch has not taken, else a new one. What may be a handle has a slot to
+/// itself: under vmap an element that takes another branch must find the store of zeros there, and
+/// not a number of its own branch.
 Types assign_slots(std::vector<BranchHalves>& branches) {
   Types slots;
-  std::vector<bool> alone;  // by slot
+  std::vector<bool> unshared;  // by slot
   for (BranchHalves& b : branches) {
     const Program& known = *b.halves.known;
-    const std::size_t outputs = known.outputs.size() - b.halves.residuals;
     const bool offloaded =
         any_equation(known, is_offloaded) || any_equation(*b.halves.unknown, is_offloaded);
-    std::vector<bool> taken = alone;
-    for (std::size_t r = 0; r < b.halves.residuals; ++r) {
-      const ValueId v = known.outputs[outputs + r];
-      const auto input = std::ranges::find(known.inputs, v);
-      int passed = -1;
-      if (input != known.inputs.end()) passed = static_cast<int>(input - known.inputs.begin());
-      b.passed.push_back(passed);
+    std::vector<bool> taken = unshared;  // by slot
+    for (const ValueId v : b.residuals()) {
+      b.passed.push_back(-1);
       b.slot.push_back(-1);
-      if (b.passed.back() >= 0) continue;
-      const DType dtype = known.type(v).dtype;
-      const bool may_be_handle = offloaded && dtype == handle_type(known.type(v), 0).dtype;
-      std::size_t s = 0;
-      if (may_be_handle) s = slots.size();
-      while (s < slots.size() &&
-             (taken[s] || slots[s].dtype != dtype || slots[s].dims != known.type(v).dims))
-        ++s;
+      const auto input = std::ranges::find(known.inputs, v);
+      if (input != known.inputs.end()) {
+        b.passed.back() = static_cast<int>(input - known.inputs.begin());
+        continue;
+      }
+
+      const Type type{known.type(v).dtype, known.type(v).dims};
+      const bool may_be_handle = offloaded && type.dtype == handle_type(type, 0).dtype;
+      std::size_t s = may_be_handle ? slots.size() : 0;
+      while (s < slots.size() && (taken[s] || !alike(slots[s], type))) ++s;
       if (s == slots.size()) {
-        slots.push_back({dtype, known.type(v).dims});
+        slots.push_back(type);
         taken.push_back(false);
-        alone.push_back(may_be_handle);
+        unshared.push_back(may_be_handle);
       }
       taken[s] = true;
       b.slot.back() = static_cast<int>(s);
@@ -88,18 +97,19 @@ Types assign_slots(std::vector<BranchHalves>& branches) {
   return slots;
 }
 
-/// Branches of the known half: known results, then the slots.
+/// Traces the branches of the known cond, which give the known results, then the slots: zeros in
+/// those that the branch does not fill.
 std::vector<Closed> known_branches(const std::vector<BranchHalves>& branches, TensorSpan operands,
                                    const Types& slots) {
   std::vector<Closed> out;
   for (const BranchHalves& b : branches)
     out.push_back(trace_inner("branch", types_of(operands), [&](TensorSpan in) {
       Tensors values = internal::apply(*b.halves.known, in);
-      const std::size_t outputs = values.size() - b.halves.residuals;
+      const std::size_t results = values.size() - b.halves.residuals;
       Tensors filled(slots.size());
       for (std::size_t r = 0; r < b.slot.size(); ++r)
-        if (b.slot[r] >= 0) filled[at(b.slot[r])] = values[outputs + r];
-      values.resize(outputs);
+        if (b.slot[r] >= 0) filled[at(b.slot[r])] = values[results + r];
+      values.resize(results);
       for (std::size_t s = 0; s < slots.size(); ++s)
         values.push_back(or_zeros_of(filled[s], slots[s]));
       return values;
@@ -107,7 +117,8 @@ std::vector<Closed> known_branches(const std::vector<BranchHalves>& branches, Te
   return out;
 }
 
-/// Branches of the unknown half: known operands, slots, unknown operands.
+/// Traces the branches of the unknown cond, for operands of these `types`: first so many known ones
+/// and so many slots, of which each takes its residuals, then the unknown ones.
 CondParams unknown_branches(const std::vector<BranchHalves>& branches, const Types& types,
                             std::size_t known, std::size_t slots) {
   CondParams p;
@@ -126,7 +137,7 @@ CondParams unknown_branches(const std::vector<BranchHalves>& branches, const Typ
   return p;
 }
 
-ProgramPtr with_outputs(const Program& program, const std::vector<bool>& wanted) {
+ProgramPtr with_wanted_outputs(const Program& program, const std::vector<bool>& wanted) {
   Program out = program;
   out.outputs = where_marked(program.outputs, wanted);
   return simplify(out);
@@ -147,11 +158,10 @@ Primitive::SplitResult cond_split(const Op& op, TensorSpan x, const std::vector<
   const auto& p = op.as<CondParams>();
   check(x[0].has_value(), "cond: the index depends on a tangent");
   const std::vector<bool> unknown = missing(x.subspan(1));
-  const std::size_t results = count(wanted);
   std::vector<BranchHalves> branches(p.branches.size());
-  std::vector<bool> unknown_results(results);
+  std::vector<bool> unknown_results;  // by wanted result
   for (std::size_t b = 0; b < branches.size(); ++b) {
-    branches[b].halves = split(*with_outputs(*p.branches[b], wanted), unknown);
+    branches[b].halves = split(*with_wanted_outputs(*p.branches[b], wanted), unknown);
     join(unknown_results, branches[b].halves.unknown_outputs);
   }
   for (BranchHalves& b : branches)
@@ -163,19 +173,19 @@ Primitive::SplitResult cond_split(const Op& op, TensorSpan x, const std::vector<
 
   Primitive::SplitResult out;
   out.known.resize(wanted.size());
-  std::size_t next = 0, result = 0;
+  std::size_t next_known = 0, next_wanted = 0;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     if (!wanted[i]) continue;
-    if (unknown_results[result++])
+    if (unknown_results[next_wanted++])
       out.results.push_back(static_cast<int>(i));
     else
-      out.known[i] = known[next++];
+      out.known[i] = known[next_known++];
   }
+
   Types types = types_of(operands);
   append(types, slots);
-  out.operands.push_back({x[0], -1});
-  for (const Tensor& t : operands) out.operands.push_back({t, -1});
-  for (std::size_t s = 0; s < slots.size(); ++s) out.operands.push_back({known[next + s], -1});
+  const TensorSpan filled = std::span(known).subspan(next_known);
+  for (const Tensor& t : joined({x.first(1), operands, filled})) out.operands.push_back({t, -1});
   for (std::size_t i = 1; i < x.size(); ++i) {
     if (x[i].has_value()) continue;
     out.operands.push_back({{}, static_cast<int>(i)});
