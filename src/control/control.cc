@@ -10,22 +10,22 @@ namespace postern::internal {
 
 Tensors join_captures(std::vector<Closed>& programs) {
   Tensors all;
-  std::unordered_map<const detail::Value*, std::size_t> place;
+  std::unordered_map<const detail::Value*, std::size_t> place_in_all;
   for (const Closed& c : programs)
     for (const Tensor& t : c.captures)
-      if (place.emplace(detail::Access::value(t), all.size()).second) all.push_back(t);
+      if (place_in_all.emplace(detail::Access::value(t), all.size()).second) all.push_back(t);
+
   for (Closed& c : programs) {
     Program p = *c.program;
-    const std::vector<ValueId> own = tail(p.inputs, c.captures.size());
     std::vector<ValueId> inputs(all.size(), -1);
     for (std::size_t i = 0; i < c.captures.size(); ++i)
-      inputs[place.at(detail::Access::value(c.captures[i]))] = p.inputs[i];
+      inputs[place_in_all.at(detail::Access::value(c.captures[i]))] = p.inputs[i];
     for (std::size_t i = 0; i < all.size(); ++i) {
       if (inputs[i] >= 0) continue;
-      inputs[i] = static_cast<ValueId>(p.types.size());
+      inputs[i] = static_cast<ValueId>(p.types.size());  // a new value, which nothing reads
       p.types.push_back(all[i].type());
     }
-    inputs.insert(inputs.end(), own.begin(), own.end());
+    inputs.insert(inputs.end(), nth(p.inputs, c.captures.size()), p.inputs.end());
     p.inputs = std::move(inputs);
     c = {std::make_shared<const Program>(std::move(p)), all};
   }
@@ -50,6 +50,7 @@ bool settle_carry(const char* what, Tensors& carry, const Types& gives,
   for (std::size_t i = 0; i < carry.size(); ++i) {
     const Type& has = carry[i].type();
     if (alike(has, gives[i])) {
+      // A number of the right dtype only has to be no longer weak.
       const detail::HostValue* number = nullptr;
       if (has.weak && !gives[i].weak) number = host_scalar(carry[i]);
       if (number) carry[i] = full_of(read_number(has.dtype, number->data.get()), {has.dtype, {}});

@@ -10,7 +10,7 @@
 
 namespace postern::internal {
 
-/// Returns those that `mask` marks, zeros where there are none.
+/// Returns those that `mask` marks, zeros for those among them that are empty.
 inline Tensors or_zeros_like(TensorSpan tensors, const std::vector<bool>& mask,
                              const Types& types) {
   Tensors out;
@@ -26,23 +26,19 @@ inline const Primitive& scan_primitive(bool offloaded) {
   return scan_p;
 }
 
-/// Brings programs that captured different tensors to the same inputs: all captures, then their
-/// own. Gives the captures.
+/// Brings programs that captured different tensors to the same inputs: the captures of all, each
+/// tensor once, then their own inputs. Returns these captures.
 Tensors join_captures(std::vector<Closed>& programs);
 
 /// Returns the types of both, one after the other.
-inline Types joined_types(TensorSpan a, TensorSpan b) {
-  Types out = types_of(a);
-  append(out, types_of(b));
-  return out;
-}
+inline Types joined_types(TensorSpan a, TensorSpan b) { return types_of(joined({a, b})); }
 
 /// Returns the type with an axis of that extent in front, and of one slice along the first axis.
 Type stacked_type(const Type& type, std::int64_t length);
 Type slice_type_of(const Type& type);
 
-/// Refuses a carry that the body gives back with other types; weak ones adopt the body's dtype:
-/// then true, and `carry` has changed.
+/// Refuses a carry that the body gives back with other types. A weak leaf adopts the body's dtype
+/// instead; returns whether one has changed so, and the body has to be traced again.
 bool settle_carry(const char* what, Tensors& carry, const Types& body_gives,
                   const std::vector<std::string>& paths);
 

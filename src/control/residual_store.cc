@@ -33,19 +33,12 @@ Tensor step_number(std::int64_t k) {
 
 namespace {
 
-/// From the `first` on.
-Types last(const Types& types, std::size_t first) { return tail(types, first); }
+Tensors with(const Tensor& first, TensorSpan more) { return joined({{&first, 1}, more}); }
 
-Tensors with(const Tensor& first, TensorSpan more) {
-  Tensors out{first};
-  append(out, more);
-  return out;
-}
-
-/// So many steps share one call of the host, which costs as much as several small ones: what they
-/// have in stores is in blocks meanwhile, arrays with an axis of steps behind those of the handle.
-/// The host knows steps alone, so who reads a store need not cut it as who wrote it.
-/// A step that calls or has loops is not small: there its run looks at each step whether to stop.
+/// Returns how many steps share one call of the host, since a call costs as much as several small
+/// steps. Meanwhile their values are in blocks: see Blocked. The host knows single steps, so that a
+/// store need not be read in blocks of the size in which it was written. 1 where a step calls or
+/// has loops: it is not small, and the run should notice at each such step that it is to stop.
 std::int64_t steps_at_once(const Types& stored, std::initializer_list<ProgramPtr> programs) {
   constexpr std::int64_t most = 64, block_bytes = 16'384;
   const auto takes_long = [](const Equation& e) {
@@ -55,34 +48,37 @@ std::int64_t steps_at_once(const Types& stored, std::initializer_list<ProgramPtr
   if (stored.empty()) return 1;
   for (const ProgramPtr& p : programs)
     if (any_equation(*p, takes_long)) return 1;
-  std::int64_t bytes = 1;
+  std::int64_t bytes_of_step = 1;  // not 0, to divide by it
   for (const Type& type : stored) {
     if (is_packed(type.dtype)) return 1;
-    bytes += static_cast<std::int64_t>(type.byte_size());
+    bytes_of_step += static_cast<std::int64_t>(type.byte_size());
   }
-  return std::clamp<std::int64_t>(block_bytes / bytes, 1, most);
+  return std::clamp<std::int64_t>(block_bytes / bytes_of_step, 1, most);
 }
 
-/// One kind of value in stores, as it stands in a block.
+/// One kind of value in stores, and blocks of the values of several steps. A block has an axis of
+/// steps behind the axes of the handle, which are those of a batch: of f32[8,3] with a handle of
+/// rank 1 the block of 64 steps is f32[8,64,3].
 struct Blocked {
   Type step;
-  int rank;  // axes of its handle
+  int rank;  // of its handle
 
-  Type block(std::int64_t steps) const {
+  Type block_type(std::int64_t steps) const {
     Type out = step;
     out.dims.insert(nth(out.dims, at(rank)), steps);
     return out;
   }
+  /// Computes where step k begins in a block, by axis.
   Tensors starts(const Tensor& k) const {
     Tensors out(step.dims.size() + 1, step_number(0));
     out[at(rank)] = k;
     return out;
   }
   Tensor read(const Tensor& block, const Tensor& k) const {
-    return reshape(slice_from(block, starts(k), this->block(1).dims), step.dims);
+    return reshape(slice_from(block, starts(k), block_type(1).dims), step.dims);
   }
   Tensor written(const Tensor& block, const Tensor& value, const Tensor& k) const {
-    return update_from(block, reshape(value, this->block(1).dims), starts(k));
+    return update_from(block, reshape(value, block_type(1).dims), starts(k));
   }
 };
 
@@ -91,13 +87,14 @@ std::vector<Blocked> blocked(const Types& steps, const std::vector<int>& ranks) 
   for (std::size_t i = 0; i < steps.size(); ++i) out.push_back({steps[i], ranks[i]});
   return out;
 }
-Types blocks_of(const std::vector<Blocked>& kinds, std::int64_t steps) {
+Types block_types(const std::vector<Blocked>& kinds, std::int64_t steps) {
   Types out;
-  for (const Blocked& kind : kinds) out.push_back(kind.block(steps));
+  for (const Blocked& kind : kinds) out.push_back(kind.block_type(steps));
   return out;
 }
 
-/// A while loop of a program that is being written: the programs take the carry and may capture.
+/// Binds a while loop: `more` of the carry says whether to go on, `body` makes the next one. Both
+/// may capture.
 template <class More, class Body>
 Tensors write_loop(const Tensors& carry, bool bounded, More more, Body body) {
   const Closed condition = trace_inner("condition", types_of(carry),
@@ -108,37 +105,37 @@ Tensors write_loop(const Tensors& carry, bool bounded, More more, Body body) {
   return bind_while(p, condition, step, {}, {}, carry);
 }
 
+/// Writes an offloaded while as a while that calls the host after each step, or after each block of
+/// steps, which is a loop in the loop.
+///
 /// Carry: the step's number, whether to go on, the loop's carry, the handles. Inside a block: the
 /// number in the block, whether to go on, the loop's carry, the blocks.
 Tensors expanded_while(const WhileParams& p, TensorSpan x) {
-  const std::size_t carries = p.carries();
-  const TensorSpan cc = x.first(p.condition_constants), bc = x.subspan(cc.size(), p.body_constants),
+  const std::size_t carries = p.carries(), first_handle = 2 + carries;
+  const TensorSpan condition_constants = x.first(p.condition_constants),
+                   body_constants = x.subspan(p.condition_constants, p.body_constants),
                    init = x.last(carries);
-  const Types steps = last(p.body->output_types(), carries);
-  const std::vector<Blocked> kinds = blocked(steps, p.handle_ranks);
-  const std::int64_t at_once = steps_at_once(steps, {p.condition, p.body});
-  const auto run = [](const ProgramPtr& program, TensorSpan constants, TensorSpan carry) {
-    Tensors in(constants.begin(), constants.end());
-    append(in, carry);
-    return internal::apply(*program, in);
+  const Types stored = tail(p.body->output_types(), carries);
+  const std::vector<Blocked> kinds = blocked(stored, p.handle_ranks);
+  const std::int64_t at_once = steps_at_once(stored, {p.condition, p.body});
+  const auto goes_on = [&](TensorSpan carry) {
+    return internal::apply(*p.condition, joined({condition_constants, carry}))[0];
   };
-  /// What is after a step, and what it has for the stores.
+  // Gives the carry after a step, with the step's values in the place of handles or blocks.
   const auto step = [&](TensorSpan in) {
-    Tensors y = run(p.body, bc, in.subspan(2, carries));
-    Tensors out{add(in[0], step_number(1)), run(p.condition, cc, std::span(y).first(carries))[0]};
-    append(out, y);
-    return out;
+    const Tensors y = internal::apply(*p.body, joined({body_constants, in.subspan(2, carries)}));
+    const Tensor number = add(in[0], step_number(1));
+    return joined({Tensors{number, goes_on(std::span(y).first(carries))}, y});
   };
-  const auto one = [&](TensorSpan in) {
-    Tensors out = step(in);
-    const Tensors leaves = tail(out, 2 + carries);
-    out.resize(2 + carries);
-    append(out, residual_access.write({in[0]}, in.subspan(2 + carries), leaves, p.residuals));
-    return out;
+  const auto one_step = [&](TensorSpan in) {
+    const Tensors after = step(in);
+    const Tensors handles = residual_access.write({in[0]}, in.subspan(first_handle),
+                                                  tail(after, first_handle), p.residuals);
+    return joined({std::span(after).first(first_handle), handles});
   };
-  const auto block = [&](TensorSpan in) {
+  const auto block_of_steps = [&](TensorSpan in) {
     Tensors carry = with(step_number(0), in.subspan(1, 1 + carries));
-    for (const Type& type : blocks_of(kinds, at_once)) carry.push_back(zeros_of(type));
+    for (const Type& type : block_types(kinds, at_once)) carry.push_back(zeros_of(type));
     carry = write_loop(
         carry, true,
         [&](TensorSpan inner) {
@@ -146,41 +143,45 @@ Tensors expanded_while(const WhileParams& p, TensorSpan x) {
         },
         [&](TensorSpan inner) {
           Tensors out = step(inner);
-          for (std::size_t i = 2 + carries; i < out.size(); ++i)
-            out[i] = kinds[i - 2 - carries].written(inner[i], out[i], inner[0]);
+          for (std::size_t i = first_handle; i < out.size(); ++i)
+            out[i] = kinds[i - first_handle].written(inner[i], out[i], inner[0]);
           return out;
         });
-    const Tensors blocks = tail(carry, 2 + carries);
-    carry.resize(2 + carries);
-    append(carry, residual_access.write({in[0], carry[0], at_once}, in.subspan(2 + carries), blocks,
-                                        p.residuals));
-    carry[0] = add(in[0], carry[0]);
-    return carry;
+
+    const Tensor count = carry[0];
+    const Tensors blocks = tail(carry, first_handle);
+    const Tensors handles = residual_access.write({in[0], count, at_once}, in.subspan(first_handle),
+                                                  blocks, p.residuals);
+    return joined({Tensors{add(in[0], count)}, std::span(carry).subspan(1, 1 + carries), handles});
   };
-  Tensors carry{step_number(0), run(p.condition, cc, init)[0]};
+  Tensors carry{step_number(0), goes_on(init)};
   append(carry, init);
-  append(carry, no_handles(steps, p.handle_ranks));
-  Tensors y = write_loop(
+  append(carry, no_handles(stored, p.handle_ranks));
+  const Tensors y = write_loop(
       carry, false, [](TensorSpan in) { return in[1]; },
-      [&](TensorSpan in) { return at_once > 1 ? block(in) : one(in); });
-  y.erase(y.begin() + 1);
-  std::rotate(y.begin(), y.begin() + 1, y.begin() + 1 + static_cast<std::ptrdiff_t>(carries));
-  return y;
+      [&](TensorSpan in) { return at_once > 1 ? block_of_steps(in) : one_step(in); });
+  // The results are the loop's carry, the number of steps, the handles.
+  const TensorSpan results(y);
+  return joined({results.subspan(2, carries), results.first(1), results.subspan(first_handle)});
 }
 
-/// Carry: how many steps are done, the loop's carry, the handles of what it gives. Inside a block:
-/// how many of the block are done, the loop's carry, the blocks of what it gives.
+/// Writes an offloaded scan as a while that asks the host for the step's xs and gives it the ys, or
+/// for those of a block of steps, as expanded_while does.
+///
+/// Carry: how many steps are done, the loop's carry, the handles of the ys. Inside a block: how
+/// many of the block are done, the loop's carry, the blocks of the ys.
 Tensors expanded_scan(const ScanParams& p, TensorSpan x) {
   const ScanParts of(p, x);
   const Tensor steps = x[0];
-  const Types takes = last(p.body->input_types(), p.first_x()),
-              gives = last(p.body->output_types(), p.carries);
+  const Types takes = tail(p.body->input_types(), p.first_x()),
+              gives = tail(p.body->output_types(), p.carries);
   std::vector<int> x_ranks;
   for (const Tensor& handles : of.xs) x_ranks.push_back(static_cast<int>(handles.rank()));
   const std::vector<Blocked> xs = blocked(takes, x_ranks), ys = blocked(gives, p.handle_ranks);
   Types stored = takes;
   append(stored, gives);
   const std::int64_t at_once = steps_at_once(stored, {p.body});
+  // Gives the slot in the stores, or in a block, that a step reads and writes.
   const auto slot = [&](const Tensor& done, const Tensor& of_so_many) {
     if (!p.reverse) return done;
     return subtract(subtract(of_so_many, step_number(1)), done);
@@ -192,7 +193,7 @@ Tensors expanded_scan(const ScanParams& p, TensorSpan x) {
     append(in, slices);
     return internal::apply(*p.body, in);
   };
-  const auto one = [&](TensorSpan in) {
+  const auto one_step = [&](TensorSpan in) {
     const Tensor k = slot(in[0], steps);
     const Tensors y =
         step(k, in.subspan(1, p.carries), residual_access.read({k}, of.xs, takes, p.residuals));
@@ -201,14 +202,15 @@ Tensors expanded_scan(const ScanParams& p, TensorSpan x) {
                                       std::span(y).subspan(p.carries), p.residuals));
     return out;
   };
-  const auto block = [&](TensorSpan in) {
+  const auto block_of_steps = [&](TensorSpan in) {
     const Tensor count = minimum(subtract(steps, in[0]), step_number(at_once));
-    Tensor first = in[0];
+    Tensor first = in[0];  // slot of the block; in reverse its steps come from the end of the store
     if (p.reverse) first = subtract(subtract(steps, in[0]), count);
     const Tensors blocks =
-        residual_access.read({first, count, at_once}, of.xs, blocks_of(xs, at_once), p.residuals);
+        residual_access.read({first, count, at_once}, of.xs, block_types(xs, at_once), p.residuals);
+
     Tensors carry = with(step_number(0), in.subspan(1, p.carries));
-    for (const Type& type : blocks_of(ys, at_once)) carry.push_back(zeros_of(type));
+    for (const Type& type : block_types(ys, at_once)) carry.push_back(zeros_of(type));
     carry = write_loop(
         carry, true, [&](TensorSpan inner) { return less(inner[0], count); },
         [&](TensorSpan inner) {
@@ -221,6 +223,7 @@ Tensors expanded_scan(const ScanParams& p, TensorSpan x) {
             out.push_back(ys[i].written(inner[1 + p.carries + i], y[p.carries + i], k));
           return out;
         });
+
     Tensors out = with(add(in[0], count), std::span(carry).subspan(1, p.carries));
     append(out, residual_access.write({first, count, at_once}, in.subspan(1 + p.carries),
                                       std::span(carry).subspan(1 + p.carries), p.residuals));
@@ -230,10 +233,8 @@ Tensors expanded_scan(const ScanParams& p, TensorSpan x) {
   append(carry, no_handles(gives, p.handle_ranks));
   Tensors y = write_loop(
       carry, true, [&](TensorSpan in) { return less(in[0], steps); },
-      [&](TensorSpan in) { return at_once > 1 ? block(in) : one(in); });
-  Tensors freed;
-  for (std::size_t i = 0; i < p.frees.size(); ++i)
-    if (p.frees[i]) freed.push_back(of.xs[i]);
+      [&](TensorSpan in) { return at_once > 1 ? block_of_steps(in) : one_step(in); });
+  const Tensors freed = where_marked(of.xs, p.frees);
   if (!freed.empty()) residual_access.free(y[0], freed, p.residuals);
   y.erase(y.begin());
   return y;
