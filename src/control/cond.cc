@@ -281,17 +281,14 @@ std::vector<Ssa> write_case(Lowering& out, Ssa index, std::size_t branches, cons
   std::vector<std::string> texts;
   for (const Type& type : types) texts.push_back(Lowering::type(type));
   if (ordered) texts.push_back(Lowering::token_type);
-  std::vector<Ssa> results;
-  for (std::size_t i = 0; i < texts.size(); ++i) results.push_back(out.fresh());
+  std::vector<Ssa> results = out.fresh(texts.size());
   out.write("    {}\"stablehlo.case\"(%{}) (", Lowering::assigned(results), index.id);
   for (std::size_t b = 0; b < branches; ++b) {
     if (b) out.write(", ");
     out.region({}, [&](std::span<const Ssa>) {
       std::vector<Ssa> values = branch(b);
       if (ordered) values.push_back(out.token());
-      std::vector<Lowering::Typed> typed;
-      for (std::size_t i = 0; i < values.size(); ++i) typed.push_back({values[i], texts[i]});
-      return typed;
+      return Lowering::typed(values, texts);
     });
   }
   out.write(") : (tensor<i32>) -> ({})\n", fmt::join(texts, ", "));

@@ -240,11 +240,12 @@ Tensors expanded_scan(const ScanParams& p, TensorSpan x) {
   return y;
 }
 
-/// On how many levels each value is the only way to stores: 1 for a handle, or a stack of handles,
-/// that a loop of its program has made; 2 where the same holds of the handles in that store; 0 for
-/// all else.
+/// By value: how many levels of stores may be freed behind its last reader, since nothing else
+/// leads to them. 1 for a handle, or a stack of handles, that a loop of its program has made; 2
+/// where what is in that store are handles of which the same holds; 0 for all else.
 using Levels = std::vector<int>;
 
+/// Counts, by value, how often equations and outputs read it.
 std::vector<int> uses_of(const Program& program) {
   std::vector<int> uses(program.types.size());
   for (const Equation& e : program.equations)
@@ -253,9 +254,11 @@ std::vector<int> uses_of(const Program& program) {
   return uses;
 }
 
-/// Those of programs that live on, each found once.
+/// Remembers the levels of programs, which outlive it.
 using KnownLevels = std::map<const Program*, Levels>;
 
+/// Finds the levels of what the loops of a program give: of each y one more than inside of the body
+/// where the loop is offloaded, and none from inside where the body reads the handle itself.
 const Levels& levels_of(const Program& program, KnownLevels& known) {
   const auto [found, is_new] = known.try_emplace(&program, program.types.size());
   Levels& levels = found->second;
@@ -266,15 +269,19 @@ const Levels& levels_of(const Program& program, KnownLevels& known) {
     const Levels& inside = levels_of(*loop.body, known);
     const std::vector<int> uses = uses_of(*loop.body);
     const std::vector<ValueId> ys = tail(loop.body->outputs, loop.carries);
-    std::size_t result = at(e.first) + at(e.results) - ys.size();
-    for (const ValueId v : ys)
-      levels[result++] = (uses[at(v)] == 1 ? inside[at(v)] : 0) + loop.offloaded;
+    std::size_t result = at(e.first) + at(e.results) - ys.size();  // ys are the last results
+    for (const ValueId v : ys) {
+      const bool only_given = uses[at(v)] == 1;
+      levels[result++] = (only_given ? inside[at(v)] : 0) + loop.offloaded;
+    }
   }
   return levels;
 }
 
-/// The program, in which a scan frees the stores that nothing else reads. Of two readers XLA may
-/// choose which comes first. `inputs`: the levels of what it is given.
+/// Has the scans of a program, and of the programs in it, free the stores that only they read: of
+/// two readers XLA may choose which comes first, so neither may free. A scan that is not offloaded
+/// hands the right to free on to its body, for the handles in a stack of them. `inputs`: the levels
+/// of the first inputs.
 ProgramPtr freeing(const Program& program, const Levels& inputs, KnownLevels& known) {
   Program out = program;
   Levels levels = levels_of(program, known);
@@ -291,10 +298,10 @@ ProgramPtr freeing(const Program& program, const Levels& inputs, KnownLevels& kn
     Levels given(p.body->inputs.size());
     if (p.offloaded) p.frees.assign(p.xs(), false);
     for (std::size_t i = 0; i < p.xs(); ++i) {
-      const std::size_t v = at(e.operands[first_x + i]);
-      if (uses[v] != 1 || levels[v] == 0) continue;
+      const std::size_t handles = at(e.operands[first_x + i]);
+      if (uses[handles] != 1 || levels[handles] == 0) continue;
       if (p.offloaded) p.frees[i] = true;
-      given[p.first_x() + i] = levels[v] - p.offloaded;
+      given[p.first_x() + i] = levels[handles] - p.offloaded;
     }
     p.body = freeing(*p.body, given, known);
     e.params = make_params(std::move(p));
@@ -308,6 +315,7 @@ struct ExpandedParams {
 };
 constexpr Primitive expanded_p{.name = "expanded", .transparent = true};
 
+/// Traces the while loop that an offloaded loop becomes, for operands of these types.
 ProgramPtr expansion(const Equation& e, std::span<const Type> operands) {
   PlaceScope::Replace place(e.place);
   const Closed closed = trace_program("taped", operands, [&](TensorSpan x) {

@@ -21,13 +21,13 @@ Types scan_type(const Params* params, TypeSpan operands) {
   const std::size_t first = p.first_operand();
   check(operands.size() + p.counted == body.inputs.size() + first,
         "scan: {} operands for a body of {} inputs", operands.size(), body.inputs.size());
-  if (p.offloaded)  // others may have no operand at all
+  if (p.offloaded)
     check(operands[0].dtype == count_type().dtype && operands[0].dims.empty(),
           "scan: the number of steps must be {}, got {}", to_string(count_type()),
           to_string(operands[0]));
   for (std::size_t i = first; i < operands.size(); ++i) {
     std::size_t input = i - first;
-    if (input >= p.constants) input += p.counted;
+    if (input >= p.constants) input += p.counted;  // behind the step's number
     Type type = body.type(body.inputs[input]);
     if (input >= p.first_x() && p.offloaded)
       type = handle_type(type, static_cast<int>(operands[i].rank()));
@@ -104,17 +104,18 @@ class ScanWriter {
     const std::int64_t unroll =
         std::clamp<std::int64_t>(p_.unroll, 1, std::max<std::int64_t>(p_.length, 1));
     const std::int64_t rounds = p_.length / unroll;
+    std::int64_t done = 0;
     if (rounds > 1) {
       loop(unroll, rounds);
-      for (std::int64_t k = rounds * unroll; k < p_.length; ++k) single(k);
-    } else {
-      for (std::int64_t k = 0; k < p_.length; ++k) single(k);
+      done = rounds * unroll;
     }
+    for (; done < p_.length; ++done) step(number(first() + done), state_);
     for (int i = 0; i < e_.results; ++i) out_.define(e_, i, state_[at(i)]);
     if (ordered_) out_.set_token(state_.back());
   }
 
  private:
+  /// Returns where the counter begins.
   std::int64_t first() const {
     if (from_start_) return p_.start;
     return 0;
@@ -127,22 +128,21 @@ class ScanWriter {
     return out_.op("subtract", {a, b}, {&counter_type_, &counter_type_}, counter_type_);
   }
 
+  /// Writes the while: each round has `unroll` steps and ends with the counter so much higher.
   void loop(std::int64_t unroll, std::int64_t rounds) {
     std::vector<Ssa> operands{number(first())};
     operands.insert(operands.end(), state_.begin(), state_.end());
     std::vector<std::string> types{Lowering::type(counter_type_)};
     types.insert(types.end(), types_.begin(), types_.end());
-    std::vector<Ssa> results;
-    for (std::size_t i = 0; i < types.size(); ++i) results.push_back(out_.fresh());
+    const std::vector<Ssa> results = out_.fresh(types.size());
+    const std::int64_t end = first() + rounds * unroll;
+    const Type pred{DType::pred, {}};
     out_.write("    {} = \"stablehlo.while\"({}) (", Lowering::list(results),
                Lowering::list(operands));
     out_.region(types, [&](std::span<const Ssa> in) {
-      const Type pred{DType::pred, {}};
-      const Ssa end = number(first() + rounds * unroll);
-      return std::vector<Lowering::Typed>{
-          {out_.op("compare", {in[0], end}, {&counter_type_, &counter_type_}, pred,
-                   comparison_text("LT", counter_type_.dtype)),
-           "tensor<i1>"}};
+      const Ssa goes_on = out_.op("compare", {in[0], number(end)}, {&counter_type_, &counter_type_},
+                                  pred, comparison_text("LT", counter_type_.dtype));
+      return std::vector<Lowering::Typed>{{goes_on, "tensor<i1>"}};
     });
     out_.write(", ");
     out_.region(types, [&](std::span<const Ssa> in) {
@@ -155,33 +155,32 @@ class ScanWriter {
           counter = plus(counter, one);
         }
       });
-      if (out_.partitioned() && calls_back(*p_.body)) {  // a run that failed on several devices
-                                                         // leaves by itself, see while_lower
-        const Type flag{DType::pred, {}};
-        Ssa here = answer;
-        if (here.id < 0) here = ask_run(out_, {counter, types[0]});
-        counter = out_.op("select",
-                          {everywhere(out_, here, axes_met(out_, {&p_.body, 1})), counter,
-                           number(first() + rounds * unroll)},
-                          {&flag, &counter_type_, &counter_type_}, counter_type_);
-      }
-      std::vector<Lowering::Typed> typed{{counter, types[0]}};
-      for (std::size_t i = 0; i < state.size(); ++i) typed.push_back({state[i], types_[i]});
-      return typed;
+      if (out_.partitioned() && calls_back(*p_.body)) counter = unless_failed(counter, answer, end);
+      state.insert(state.begin(), counter);
+      return Lowering::typed(state, types);
     });
     out_.write(") : ({0}) -> ({0})\n", fmt::join(types, ", "));
     state_.assign(results.begin() + 1, results.end());
   }
 
-  void single(std::int64_t k) { step(number(first() + k), state_); }
+  /// Returns the counter, or where the run has failed its `end`: on several devices a loop leaves
+  /// by itself then, see while_lower. `answer`: whether the run goes on, if the round has asked.
+  Ssa unless_failed(Ssa counter, Ssa answer, std::int64_t end) {
+    const Type pred{DType::pred, {}};
+    if (answer.id < 0) answer = ask_run(out_, {counter, Lowering::type(counter_type_)});
+    const Ssa all_go_on = everywhere(out_, answer, axes_met(out_, {&p_.body, 1}));
+    return out_.op("select", {all_go_on, counter, number(end)},
+                   {&pred, &counter_type_, &counter_type_}, counter_type_);
+  }
 
-  /// One step, in place. `counter`: first(), first() + 1, ...
+  /// Writes one step, of which `state` is the state before and then after it. `counter`: first()
+  /// plus the number of steps before.
   void step(Ssa counter, std::vector<Ssa>& state) {
     if (ordered_) out_.set_token(state.back());
     Ssa slot = counter;  // of xs and ys
     if (p_.reverse) slot = minus(number(p_.length - 1), counter);
     std::vector<Ssa> in = constants_;
-    if (p_.counted) {
+    if (p_.counted) {  // the step's number: start + slot, which the counter is if it begins there
       in.push_back(slot);
       if (!from_start_ && p_.start != 0) in.back() = plus(slot, number(p_.start));
     }
@@ -197,6 +196,7 @@ class ScanWriter {
     if (ordered_) state.back() = out_.token();
   }
 
+  /// Writes where the row at `slot` begins, by axis, and the types of these numbers.
   std::vector<Ssa> starts(Ssa slot, std::int64_t rank) {
     std::vector<Ssa> out{slot};
     for (std::int64_t i = 1; i < rank; ++i) out.push_back(number(0));
@@ -208,16 +208,17 @@ class ScanWriter {
     return text;
   }
 
+  /// Reads the row at `slot` of `x`, of that type, without the stacked axis.
   Ssa slice(Ssa x, const Type& type, Ssa slot) {
-    Type row = type;
-    row.dims[0] = 1;
+    Type row_type = type;
+    row_type.dims[0] = 1;
     const std::vector<Ssa> at = starts(slot, type.rank());
-    const Ssa r = out_.fresh();
+    const Ssa row = out_.fresh();
     out_.write(
         "    %{} = \"stablehlo.dynamic_slice\"(%{}, {}) {{slice_sizes = {}}} : ({}{}) -> {}\n",
-        r.id, x.id, Lowering::list(at), array_text(row.dims), Lowering::type(type),
-        start_types(type.rank()), Lowering::type(row));
-    return out_.op("reshape", {r}, {&row}, slice_type_of(type));
+        row.id, x.id, Lowering::list(at), array_text(row_type.dims), Lowering::type(type),
+        start_types(type.rank()), Lowering::type(row_type));
+    return out_.op("reshape", {row}, {&row_type}, slice_type_of(type));
   }
   /// Writes `y` into `stack`, of that type, as the row at `slot`; returns the new stack.
   Ssa update(Ssa stack, Ssa y, const Type& type, Ssa slot) {
@@ -248,6 +249,7 @@ void scan_lower(Lowering& out, const Equation& e) { ScanWriter(out, e).write(); 
 
 // --- evaluating: interpreted by the host ---
 
+/// Makes the step's number that the body of a counted scan takes with slot `k`.
 Tensor counter(const ScanParams& p, std::int64_t k) {
   return full_of({Number::Kind::integer, p.start + k, static_cast<double>(p.start + k), 0},
                  {p.index, {}});
@@ -255,34 +257,35 @@ Tensor counter(const ScanParams& p, std::int64_t k) {
 
 Tensors scan_evaluate(const Op& op, TensorSpan x) {
   const auto& p = op.as<ScanParams>();
-  const auto constants = x.first(p.constants), xs = x.subspan(p.constants + p.carries);
-  Tensors carry = between(x, p.constants, p.constants + p.carries);
-  std::vector<std::vector<unsigned char>> over, stacks;
-  for (const Tensor& t : xs) t.read(over.emplace_back(t.type().byte_size()).data());
-  const Types outputs = p.body->output_types();
-  std::vector<Tensors> handles(p.ys());  // of stores, by stack
-  for (std::size_t i = p.carries; i < outputs.size(); ++i)
-    stacks.emplace_back(stacked_type(outputs[i], p.length).byte_size());
+  const ScanParts of(p, x);
+  Tensors carry(of.carry.begin(), of.carry.end());
+  std::vector<std::vector<unsigned char>> x_bytes, stacks;
+  for (const Tensor& t : of.xs) t.read(x_bytes.emplace_back(t.type().byte_size()).data());
+  const Types y_types = tail(p.body->output_types(), p.carries);
+  for (const Type& type : y_types) stacks.emplace_back(stacked_type(type, p.length).byte_size());
+  std::vector<Tensors> handles(p.ys());  // by stack: kept until the stack keeps their stores itself
+
   for (std::int64_t step = 0; step < p.length; ++step) {
     const std::int64_t k = p.slot(step, p.length);
-    Tensors in(constants.begin(), constants.end());
+    Tensors in(of.constants.begin(), of.constants.end());
     if (p.counted) in.push_back(counter(p, k));
     append(in, carry);
-    for (std::size_t i = 0; i < xs.size(); ++i) {
-      const Type type = slice_type_of(xs[i].type());
-      in.emplace_back(type, over[i].data() + static_cast<std::size_t>(k) * type.byte_size());
+    for (std::size_t i = 0; i < of.xs.size(); ++i) {
+      const Type type = slice_type_of(of.xs[i].type());
+      in.emplace_back(type, x_bytes[i].data() + size_of(k) * type.byte_size());
     }
     Tensors y = evaluator.program(p.body, in);
     for (std::size_t i = 0; i < stacks.size(); ++i) {
       const Tensor& part = y[p.carries + i];
       if (residual_access.of(part)) handles[i].push_back(part);
-      part.read(stacks[i].data() + static_cast<std::size_t>(k) * part.type().byte_size());
+      part.read(stacks[i].data() + size_of(k) * part.type().byte_size());
     }
     y.resize(p.carries);
     carry = std::move(y);
   }
+
   for (std::size_t i = 0; i < stacks.size(); ++i) {
-    carry.emplace_back(stacked_type(outputs[p.carries + i], p.length), stacks[i].data());
+    carry.emplace_back(stacked_type(y_types[i], p.length), stacks[i].data());
     if (!handles[i].empty()) residual_access.keep(carry.back());
   }
   return carry;
@@ -292,10 +295,10 @@ Tensors offloaded_scan_evaluate(const Op& op, TensorSpan x) {
   const auto& p = op.as<ScanParams>();
   const ScanParts of(p, x);
   const std::int64_t steps = x[0].item<std::int64_t>();
-  const Types inputs = p.body->input_types(), outputs = p.body->output_types();
-  const Types x_types = tail(inputs, p.first_x());
+  const Types x_types = tail(p.body->input_types(), p.first_x()),
+              y_types = tail(p.body->output_types(), p.carries);
   Tensors carry(of.carry.begin(), of.carry.end());
-  Tensors handles = no_handles(tail(outputs, p.carries), p.handle_ranks);
+  Tensors handles = no_handles(y_types, p.handle_ranks);
   for (std::int64_t step = 0; step < steps; ++step) {
     const std::int64_t k = p.slot(step, steps);
     Tensors in(of.constants.begin(), of.constants.end());
@@ -328,27 +331,30 @@ constexpr Primitive offloaded_scan_p = offloaded(scan_p, offloaded_scan_evaluate
 
 Tensors bind_scan(ScanParams p, const Closed& closed, TensorSpan constants, TensorSpan carry,
                   TensorSpan xs, const Tensor& steps) {
-  // What the body does not use is not carried along.
+  // Inputs that the body does not use are left out, with their operands; the carry always stays.
   const std::vector<bool> used = used_inputs(*closed.program);
   Program body = *closed.program;
   body.inputs.clear();
   Tensors operands;
   if (p.offloaded) operands.push_back(steps);
-  std::size_t next = 0;
-  auto keep = [&](const Tensor* operand, bool always) {
-    const bool kept = always || used[next];
-    if (kept) body.inputs.push_back(closed.program->inputs[next]);
-    if (kept && operand) operands.push_back(*operand);
-    ++next;
-    return kept;
+  std::size_t next_input = 0;
+  auto keep_if = [&](bool wanted) {
+    if (wanted) body.inputs.push_back(closed.program->inputs[next_input]);
+    ++next_input;
+    return wanted;
   };
-  for (const Tensor& t : closed.captures) keep(&t, false);
-  for (const Tensor& t : constants) keep(&t, false);
+  auto keep_used = [&](TensorSpan tensors) {
+    for (const Tensor& t : tensors)
+      if (keep_if(used[next_input])) operands.push_back(t);
+  };
+  keep_used(closed.captures);
+  keep_used(constants);
   p.constants = operands.size() - p.first_operand();
-  if (p.counted) p.counted = keep(nullptr, false);
-  for (const Tensor& t : carry) keep(&t, true);
+  if (p.counted) p.counted = keep_if(used[next_input]);
+  for (std::size_t i = 0; i < carry.size(); ++i) keep_if(true);
+  append(operands, carry);
   p.carries = carry.size();
-  for (const Tensor& t : xs) keep(&t, false);
+  keep_used(xs);
   p.body = std::make_shared<const Program>(std::move(body));
   const Primitive& primitive = scan_primitive(p.offloaded);
   return bind_n(primitive, make_params(std::move(p)), operands);
@@ -407,17 +413,19 @@ bool fits_s32(std::int64_t i) {
          i <= std::numeric_limits<std::int32_t>::max();
 }
 
-/// Of a counter up to bounds of which at least one is not known.
+/// Chooses the dtype of a counter between bounds of which at least one is not known: s64 if a bound
+/// does not fit s32, or might not by its dtype.
 DType counter_dtype(const Tensor& lower, const Tensor& upper) {
   for (const Tensor* t : {&lower, &upper}) {
     const std::optional<std::int64_t> known = known_integer(*t);
-    bool wide = byte_width(t->dtype()) == 8 || t->dtype() == DType::u32;
-    if (known) wide = !fits_s32(*known);
-    if (wide) return DType::s64;
+    bool fits = byte_width(t->dtype()) < 8 && t->dtype() != DType::u32;
+    if (known) fits = fits_s32(*known);
+    if (!fits) return DType::s64;
   }
   return DType::s32;
 }
 
+/// Runs fori_loop as a while loop, of which the counter is the first leaf of the carry.
 Tensors counted_while(const Tensor& lower, const Tensor& upper, const TensorFunction& body,
                       const Tensors& init, const std::vector<std::string>& paths,
                       const Place& place) {
@@ -461,7 +469,7 @@ Tensors fori_loop(const Tensor& lower, const Tensor& upper, const TensorFunction
         "fori_loop: from {} to {} are more steps than can be counted", *begin, *end);
   p.length = std::max<std::int64_t>(p.length, 0);
   p.index = DType::s64;
-  // Derivatives count from 0.
+  // The length has to fit too, since the loops of derivatives count from 0.
   if (fits_s32(*begin) && fits_s32(*end) && fits_s32(p.length)) p.index = DType::s32;
   p.unroll = unroll;
   Tensors carry = init;

@@ -266,6 +266,13 @@ Lowering::Inner::~Inner() {
   out_.asks_ = asks_;
 }
 
+std::vector<Lowering::Typed> Lowering::typed(std::span<const Ssa> values,
+                                             const std::vector<std::string>& types) {
+  std::vector<Typed> out;
+  for (std::size_t i = 0; i < values.size(); ++i) out.push_back({values[i], types[i]});
+  return out;
+}
+
 void Lowering::region(const std::vector<std::string>& argument_types,
                       const std::function<std::vector<Typed>(std::span<const Ssa>)>& body) {
   std::vector<Ssa> arguments;
@@ -408,8 +415,7 @@ std::vector<Ssa> Lowering::called(const std::string& name, std::span<const Ssa> 
                                   const std::vector<Type>& input_types,
                                   const std::vector<Type>& output_types,
                                   std::string_view attributes) {
-  std::vector<Ssa> results;
-  for (std::size_t i = 0; i < output_types.size(); ++i) results.push_back(fresh());
+  const std::vector<Ssa> results = fresh(output_types.size());
   std::vector<std::string> in, out;
   for (const Type& t : input_types) in.push_back(type(t));
   for (const Type& t : output_types) out.push_back(type(t));

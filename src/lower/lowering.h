@@ -143,6 +143,11 @@ class Lowering {
     fmt::format_to(std::back_inserter(out_), format, std::forward<A>(args)...);
   }
   Ssa fresh() { return {next_++}; }
+  std::vector<Ssa> fresh(std::size_t count) {
+    std::vector<Ssa> out;
+    while (out.size() < count) out.push_back(fresh());
+    return out;
+  }
   static std::string type(const Type& type);             // "tensor<2x3xf32>"
   static std::string string(std::string_view text);      // in quotes, what MLIR needs escaped
   static std::string symbol(std::string_view name);      // letters, digits, points; _ for all else
@@ -160,6 +165,8 @@ class Lowering {
     Ssa value;
     std::string type;
   };
+  static std::vector<Typed> typed(std::span<const Ssa> values,
+                                  const std::vector<std::string>& types);
   void region(const std::vector<std::string>& argument_types,
               const std::function<std::vector<Typed>(std::span<const Ssa>)>& body);
 
