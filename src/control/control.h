@@ -10,6 +10,12 @@
 
 namespace postern::internal {
 
+/// Adds what `more` marks to `mask`, which may be empty yet.
+inline void join(std::vector<bool>& mask, const std::vector<bool>& more) {
+  mask.resize(more.size());
+  for (std::size_t i = 0; i < more.size(); ++i) mask[i] = mask[i] || more[i];
+}
+
 /// Returns those that `mask` marks, zeros for those among them that are empty.
 inline Tensors or_zeros_like(TensorSpan tensors, const std::vector<bool>& mask,
                              const Types& types) {

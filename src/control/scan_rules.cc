@@ -9,13 +9,7 @@ namespace postern::internal {
 
 namespace {
 
-Tensors joined(std::initializer_list<TensorSpan> lists) {
-  Tensors out;
-  for (const auto& list : lists) append(out, list);
-  return out;
-}
-
-/// Of one step: what the body takes of xs, and what it gives to be stacked.
+/// Returns the types of one step's slices of xs, and of the ys that it gives.
 Types x_types(const ScanParams& p) {
   const Types all = p.body->input_types();
   return tail(all, p.first_x());
@@ -25,7 +19,7 @@ Types y_types(const ScanParams& p) {
   return tail(all, p.carries);
 }
 
-/// Types of a body's inputs: constants, the step's number, carry, slices of xs.
+/// Returns the types of a body's inputs: constants, the step's number, carry, slices of xs.
 Types input_types(const ScanParams& p, const Tensors& constants, const Tensors& carry,
                   const Types& slices) {
   Types out = types_of(constants);
@@ -40,7 +34,7 @@ Tensor steps_of(const ScanParams& p, TensorSpan x) {
   return Tensor();
 }
 
-/// Takes tensors one after another.
+/// Takes tensors from a list, one after another.
 class Reader {
  public:
   explicit Reader(TensorSpan in) : in_(in) {}
@@ -49,7 +43,7 @@ class Reader {
     next_ += n;
     return in_.subspan(next_ - n, n);
   }
-  /// As many as `like` has; those that `mask` does not mark are empty.
+  /// Takes those that `mask` marks to their places in it; the others are empty.
   Tensors marked(const std::vector<bool>& mask) {
     Tensors out(mask.size());
     for (std::size_t i = 0; i < mask.size(); ++i)
@@ -71,21 +65,23 @@ class Reader {
 // as there is carry.
 Jvp scan_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const auto& p = op.as<ScanParams>();
-  const ScanParts of(p, x), d(p, dx);
-  const Tensors constants = joined({of.constants, kept(d.constants)}),
-                xs = joined({of.xs, kept(d.xs)});
+  const ScanParts of(p, x), tangent(p, dx);
+  const Tensors constants = joined({of.constants, kept(tangent.constants)}),
+                xs = joined({of.xs, kept(tangent.xs)});
+  const std::vector<bool> constants_move = present(tangent.constants),
+                          xs_move = present(tangent.xs);
   Types slices = x_types(p);
-  append(slices, where_marked(x_types(p), present(d.xs)));
-  std::vector<bool> moves = present(d.carry), y_moves;
+  append(slices, where_marked(x_types(p), xs_move));
+  std::vector<bool> carry_moves = present(tangent.carry), ys_move;
   Tensors carry;
   Closed body;
   for (bool again = true; again;) {
-    carry = joined({of.carry, or_zeros_like(d.carry, moves, types_of(of.carry))});
-    const std::vector<bool> before = moves;
+    carry = joined({of.carry, or_zeros_like(tangent.carry, carry_moves, types_of(of.carry))});
+    const std::vector<bool> before = carry_moves;
     body = trace_inner("body", input_types(p, constants, carry, slices), [&](TensorSpan in) {
       Reader read(in);
       Tensors values = joined({read.many(of.constants.size())}),
-              tangents = read.marked(present(d.constants));
+              tangents = read.marked(constants_move);
       if (p.counted) {
         values.push_back(read.one());
         tangents.emplace_back();
@@ -93,25 +89,29 @@ Jvp scan_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
       append(values, read.many(p.carries));
       append(tangents, read.marked(before));
       append(values, read.many(of.xs.size()));
-      append(tangents, read.marked(present(d.xs)));
-      auto [y, dy] = jvp_of(*p.body, values, tangents);
-      const TensorSpan ys(y), dys(dy);
-      for (std::size_t i = 0; i < p.carries; ++i) moves[i] = moves[i] || dy[i].has_value();
-      y_moves = present(dys.subspan(p.carries));
-      return joined({ys.first(p.carries), or_zeros_like(dys, moves, types_of(ys.first(p.carries))),
-                     ys.subspan(p.carries), kept(dys.subspan(p.carries))});
+      append(tangents, read.marked(xs_move));
+
+      const auto [results, results_dx] = jvp_of(*p.body, values, tangents);
+      const auto new_carry = std::span(results).first(p.carries),
+                 ys = std::span(results).subspan(p.carries),
+                 new_dcarry = std::span(results_dx).first(p.carries),
+                 dys = std::span(results_dx).subspan(p.carries);
+      join(carry_moves, present(new_dcarry));
+      ys_move = present(dys);
+      return joined(
+          {new_carry, or_zeros_like(new_dcarry, carry_moves, types_of(new_carry)), ys, kept(dys)});
     });
-    again = moves != before;
+    again = carry_moves != before;
   }
-  ScanParams q = p;
+  ScanParams with_tangents = p;
   for (std::size_t i = 0; i < p.handle_ranks.size(); ++i)
-    if (y_moves[i]) q.handle_ranks.push_back(p.handle_ranks[i]);
-  const Tensors all = bind_scan(q, body, constants, carry, xs, steps_of(p, x));
+    if (ys_move[i]) with_tangents.handle_ranks.push_back(p.handle_ranks[i]);
+  const Tensors all = bind_scan(with_tangents, body, constants, carry, xs, steps_of(p, x));
   Reader read(all);
-  const auto last = read.many(p.carries);
-  const Tensors dlast = read.marked(moves);
+  const auto last_carry = read.many(p.carries);
+  const Tensors last_dcarry = read.marked(carry_moves);
   const auto ys = read.many(p.ys());
-  return {joined({last, ys}), joined({dlast, read.marked(y_moves)})};
+  return {joined({last_carry, ys}), joined({last_dcarry, read.marked(ys_move)})};
 }
 
 // The loop runs the other way. Carry: sums of the cotangents of linear constants, cotangents of the
@@ -131,55 +131,49 @@ Tensors scan_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types
                 xs = joined({kept(ct.subspan(p.carries)), kept(of.xs)});
   Types slices = where_marked(y_types(p), arrives);
   append(slices, where_marked(x_types(p), known_xs));
-  std::vector<bool> summed(p.constants), moves = present(ct.first(p.carries)), x_gets;
+  // Which cotangents there are: of constants (as sums), of the carry, of xs.
+  std::vector<bool> constants_get(p.constants), carry_gets = present(ct.first(p.carries)), xs_get;
   Tensors carry;
   Closed body;
   for (bool again = true; again;) {
-    carry = joined({or_zeros_like(Tensors(p.constants), summed, all_types),
-                    or_zeros_like(ct, moves, carry_types)});
-    const std::vector<bool> summed_before = summed, moves_before = moves;
+    carry = joined({or_zeros_like(Tensors(p.constants), constants_get, all_types),
+                    or_zeros_like(ct, carry_gets, carry_types)});
+    const std::vector<bool> constants_before = constants_get, carry_before = carry_gets;
     body = trace_inner("body", input_types(p, constants, carry, slices), [&](TensorSpan in) {
       Reader read(in);
       Tensors values = read.marked(known_constants);
       if (p.counted) values.push_back(read.one());
-      const Tensors sums = read.marked(summed_before);
-      Tensors cotangents = read.marked(moves_before);
+      const Tensors sums = read.marked(constants_before);
+      Tensors cotangents = read.marked(carry_before);
       append(cotangents, read.marked(arrives));
-      values.resize(p.first_x());
+      values.resize(p.first_x());  // the carry is unknown
       append(values, read.marked(known_xs));
-      Tensors into = transpose_of(*p.body, values, cotangents);
-      Tensors into_constants, into_carry, into_xs;
-      for (std::size_t i = 0; i < into.size(); ++i) {
-        if (i < p.constants) {
-          into_constants.emplace_back();
-          if (!known_constants[i]) into_constants.back() = add_any(sums[i], into[i]);
-        } else if (i >= p.first_x()) {
-          into_xs.push_back(only_if(!known_xs[i - p.first_x()], into[i]));
-        } else if (i >= p.first_carry()) {
-          into_carry.push_back(into[i]);
-        }
-      }
-      for (std::size_t i = 0; i < p.constants; ++i)
-        summed[i] = summed[i] || into_constants[i].has_value();
-      for (std::size_t i = 0; i < p.carries; ++i) moves[i] = moves[i] || into_carry[i].has_value();
-      x_gets = present(into_xs);
-      return joined({or_zeros_like(into_constants, summed, all_types),
-                     or_zeros_like(into_carry, moves, carry_types), kept(into_xs)});
+
+      // The cotangents of what is known are empty.
+      const Tensors into = transpose_of(*p.body, values, cotangents);
+      const auto into_carry = std::span(into).subspan(p.first_carry(), p.carries),
+                 into_xs = std::span(into).subspan(p.first_x());
+      Tensors new_sums;
+      for (std::size_t i = 0; i < p.constants; ++i) new_sums.push_back(add_any(sums[i], into[i]));
+      join(constants_get, present(new_sums));
+      join(carry_gets, present(into_carry));
+      xs_get = present(into_xs);
+      return joined({or_zeros_like(new_sums, constants_get, all_types),
+                     or_zeros_like(into_carry, carry_gets, carry_types), kept(into_xs)});
     });
-    again = summed != summed_before || moves != moves_before;
+    again = constants_get != constants_before || carry_gets != carry_before;
   }
-  ScanParams q = p;
-  q.reverse = !p.reverse;
-  q.handle_ranks.clear();
-  for (std::size_t i = 0; p.offloaded && i < x_gets.size(); ++i)
-    if (x_gets[i])
-      q.handle_ranks.push_back(static_cast<int>(all_types[p.constants + p.carries + i].rank()));
-  const Tensors given = bind_scan(q, body, constants, carry, xs, steps_of(p, x));
+  ScanParams backward = p;
+  backward.reverse = !p.reverse;
+  backward.handle_ranks.clear();
+  for (std::size_t i = 0; p.offloaded && i < xs_get.size(); ++i)
+    if (xs_get[i])
+      backward.handle_ranks.push_back(
+          static_cast<int>(all_types[p.constants + p.carries + i].rank()));
+  const Tensors given = bind_scan(backward, body, constants, carry, xs, steps_of(p, x));
   Reader read(given);
   Tensors out(p.first_operand());
-  append(out, read.marked(summed));
-  append(out, read.marked(moves));
-  append(out, read.marked(x_gets));
+  for (const auto& gets : {constants_get, carry_gets, xs_get}) append(out, read.marked(gets));
   return out;
 }
 
@@ -188,8 +182,8 @@ Tensors scan_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types
 // Given the operands with their batch axes (-1: none), and perhaps a mask of the elements that run.
 // Binds one scan for all elements; gives its results with the batch axes of each.
 //
-// Constants keep their batch axis; that of the carry goes to the front, that of xs behind the axis
-// that is scanned. A store is one for each element, and so is its handle.
+// Constants keep their batch axis; that of the carry goes to the front, that of xs and ys behind
+// the axis that is scanned. Each element has stores of its own, and handles their axis in front.
 //
 // The number of steps comes first, since it decides what follows. Where elements have different
 // ones the loop has as many as the longest, the whole carry and all ys are mapped, and the body
@@ -198,78 +192,85 @@ Tensors scan_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types
 // since a scan's carry has one type.
 Batched scan_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
                    const Tensor& mask) {
-  ScanParams p = op.as<ScanParams>();
-  const ScanParts of(p, x);
-  const std::size_t first = p.first_operand();
-  const int behind = !p.offloaded;
-  Tensor steps = steps_of(p, x), each;
-  if (p.offloaded && axes[0] >= 0) {
-    each = move_batch(steps, axes[0], 0, size);
-    if (mask.has_value()) each = where(mask, each, zeros_of(each.type()));
-    steps = max(each);
+  const ScanParams& one = op.as<ScanParams>();  // the scan of one element
+  const ScanParts of(one, x);
+  const auto own_axes = axes.subspan(one.first_operand()),
+             carry_axes = own_axes.subspan(one.constants, one.carries),
+             x_axes = own_axes.subspan(one.constants + one.carries);
+  const int stacked_axis = one.offloaded ? 0 : 1;  // of xs and ys
+
+  Tensor steps = steps_of(one, x), steps_of_each;
+  if (one.offloaded && axes[0] >= 0) {
+    steps_of_each = move_batch(steps, axes[0], 0, size);
+    if (mask.has_value())
+      steps_of_each = where(mask, steps_of_each, zeros_of(steps_of_each.type()));
+    steps = max(steps_of_each);
   }
-  const bool was_counted = p.counted;
-  p.counted = p.counted || each.has_value();
-  if (each.has_value() && !was_counted) p.index = count_type().dtype;
-  std::vector<int> from = between(axes, first, first + p.constants);
-  if (was_counted) from.push_back(-1);
-  const std::size_t first_carry = from.size();
-  Tensors carry, xs;
-  std::vector<bool> mapped, y_mapped(p.ys(), each.has_value() || (p.offloaded && mask.has_value()));
-  for (std::size_t i = 0; i < p.carries; ++i) {
-    const int axis = axes[first + p.constants + i];
-    mapped.push_back(axis >= 0 || each.has_value());
-    carry.push_back(of.carry[i]);
-    if (mapped[i]) carry[i] = move_batch(carry[i], axis, 0, size, mask);
-    from.push_back(-1);
-  }
-  Types slices = x_types(op.as<ScanParams>());
-  for (std::size_t i = 0; i < of.xs.size(); ++i) {
-    const int axis = axes[first + p.constants + p.carries + i];
-    const bool is_mapped = axis >= 0;
-    xs.push_back(of.xs[i]);
-    from.push_back(axis_if(is_mapped));
-    if (!is_mapped) continue;
-    xs[i] = move_batch(xs[i], axis, behind, size);
+  const bool differ = steps_of_each.has_value();
+  ScanParams p = one;
+  p.counted = one.counted || differ;
+  if (differ && !one.counted) p.index = count_type().dtype;
+
+  const Tensors constants(of.constants.begin(), of.constants.end());
+  Tensors carry(of.carry.begin(), of.carry.end()), xs(of.xs.begin(), of.xs.end());
+  std::vector<bool> carry_mapped(p.carries), xs_mapped,
+      ys_mapped(p.ys(), differ || (p.offloaded && mask.has_value()));
+  auto map_carry = [&](std::size_t i) {
+    carry[i] = move_batch(carry[i], carry_axes[i], 0, size, mask);
+    carry_mapped[i] = true;
+  };
+  for (std::size_t i = 0; i < p.carries; ++i)
+    if (carry_axes[i] >= 0 || differ) map_carry(i);
+  Types slices = x_types(one);
+  for (std::size_t i = 0; i < xs.size(); ++i) {
+    xs_mapped.push_back(x_axes[i] >= 0);
+    if (!xs_mapped[i]) continue;
+    xs[i] = move_batch(xs[i], x_axes[i], stacked_axis, size);
     slices[i].dims.insert(slices[i].dims.begin(), size);
   }
-  const Tensors constants(of.constants.begin(), of.constants.end());
+
   Closed body;
   for (bool again = true; again;) {
-    for (std::size_t i = 0; i < p.carries; ++i) {
-      if (mapped[i] && carry[i].dims().size() == of.carry[i].dims().size() &&
-          axes[first + p.constants + i] < 0)
-        carry[i] = move_batch(carry[i], -1, 0, size, mask);
-      from[first_carry + i] = axis_if(mapped[i]);
-    }
-    again = false;
+    std::vector<int> from = head(own_axes, one.constants);  // by input of the body
+    if (one.counted) from.push_back(-1);
+    append(from, axes_where(carry_mapped));
+    append(from, axes_where(xs_mapped));
+    std::vector<int> to;
     body = trace_inner("body", input_types(p, constants, carry, slices), [&](TensorSpan in) {
-      Tensors inputs(in.begin(), in.end());
+      Tensors inputs(in.begin(), in.end()), y;
       Tensor alive = mask;
-      if (each.has_value()) {
-        alive = less(convert(in[p.constants], each.dtype()), each);
-        if (!was_counted) inputs.erase(nth(inputs, p.constants));
+      if (differ) {
+        alive = less(convert(in[p.constants], steps_of_each.dtype()), steps_of_each);
+        if (!one.counted) inputs.erase(nth(inputs, p.constants));
       }
       // What is in stores is of one step, so who reads a cotangent there is not alive either.
       Tensors own = inputs;
-      for (std::size_t i = 0; each.has_value() && i < first_carry + p.carries; ++i)
+      for (std::size_t i = 0; differ && i < one.first_x(); ++i)
         if (from[i] >= 0) own[i] = shielded(own[i], from[i], alive);
-      auto [y, to] = batch_of(*p.body, own, from, size, alive);
-      for (std::size_t i = 0; i < y.size(); ++i) {
-        std::vector<bool>::reference is = i < p.carries ? mapped[i] : y_mapped[i - p.carries];
-        again = again || (i < p.carries && to[i] >= 0 && !is);
-        is = is || to[i] >= 0;
-        if (is) y[i] = move_batch(y[i], to[i], 0, size, alive);
-        if (each.has_value() && i < p.carries)
-          y[i] = select_elements(alive, y[i], inputs[first_carry + i]);
+
+      std::tie(y, to) = batch_of(*p.body, own, from, size, alive);
+      for (std::size_t i = 0; i < p.carries; ++i) {
+        if (carry_mapped[i]) y[i] = move_batch(y[i], to[i], 0, size, alive);
+        if (differ) y[i] = select_elements(alive, y[i], inputs[one.first_carry() + i]);
       }
-      return std::move(y);
+      for (std::size_t i = p.carries; i < y.size(); ++i) {
+        const bool is_mapped = ys_mapped[i - p.carries] || to[i] >= 0;
+        ys_mapped[i - p.carries] = is_mapped;
+        if (is_mapped) y[i] = move_batch(y[i], to[i], 0, size, alive);
+      }
+      return y;
     });
+    again = false;
+    for (std::size_t i = 0; i < p.carries; ++i) {
+      if (carry_mapped[i] || to[i] < 0) continue;
+      map_carry(i);
+      again = true;
+    }
   }
-  for (std::size_t i = 0; i < p.handle_ranks.size(); ++i) p.handle_ranks[i] += y_mapped[i];
+  for (std::size_t i = 0; i < p.handle_ranks.size(); ++i) p.handle_ranks[i] += ys_mapped[i];
   Tensors y = bind_scan(p, body, constants, carry, xs, steps);
-  std::vector<int> out = axes_where(mapped);
-  append(out, axes_where(y_mapped, behind));
+  std::vector<int> out = axes_where(carry_mapped);
+  append(out, axes_where(ys_mapped, stacked_axis));
   return {std::move(y), std::move(out)};
 }
 

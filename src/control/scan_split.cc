@@ -9,54 +9,58 @@ namespace postern::internal {
 
 namespace {
 
-/// A scan of which only some results are wanted: without the others, and without the carry that
-/// only they need. `operands`, `results`: which of the whole scan's those are that stay.
+/// A scan of which only some results are wanted, without the others, without the carry that only
+/// those need, and without the operands that nothing needs. `operands` and `results`: the places
+/// that its own have among those of the whole scan.
 struct Pruned {
   ScanParams p;
   Tensors x;
   std::vector<int> operands, results;
+
+  void keep_operand(TensorSpan whole, std::size_t i) {
+    x.push_back(whole[i]);
+    operands.push_back(static_cast<int>(i));
+  }
 };
 
-Pruned prune(const ScanParams& p, TensorSpan x, std::vector<bool> wanted) {
-  Pruned out{p, {}, {}, {}};
-  std::vector<bool> used;
-  for (bool again = true; again;) {
+/// Returns which inputs the body needs for the `wanted` results, to which it adds the carry that
+/// they need: what a step reads of the carry, the step before must give.
+std::vector<bool> inputs_for(const ScanParams& p, std::vector<bool>& wanted) {
+  for (;;) {
     Program body = *p.body;
     body.outputs = where_marked(p.body->outputs, wanted);
-    used = used_inputs(body);
-    again = false;
-    for (std::size_t i = 0; i < p.carries; ++i) {
-      if (!used[p.first_carry() + i] || wanted[i]) continue;
-      wanted[i] = true;
-      again = true;
-    }
+    const std::vector<bool> used = used_inputs(body);
+    const std::vector<bool> before = wanted;
+    for (std::size_t i = 0; i < p.carries; ++i) wanted[i] = wanted[i] || used[p.first_carry() + i];
+    if (wanted == before) return used;
   }
+}
+
+Pruned prune(const ScanParams& p, TensorSpan x, std::vector<bool> wanted) {
+  const std::vector<bool> used = inputs_for(p, wanted);
+  Pruned out{p, {}, {}, {}};
   Program body = *p.body;
   body.outputs = where_marked(p.body->outputs, wanted);
   body.inputs.clear();
   out.p.constants = out.p.carries = 0;
-  for (std::size_t i = 0; i < p.first_operand(); ++i) {
-    out.x.push_back(x[i]);
-    out.operands.push_back(static_cast<int>(i));
-  }
-  for (std::size_t i = 0, operand = p.first_operand(); i < p.body->inputs.size(); ++i) {
-    const bool number = p.counted && i == p.constants,
-               carry = i >= p.first_carry() && i < p.first_x();
-    bool stays = used[i];
-    if (carry) stays = wanted[i - p.first_carry()];
+  if (p.offloaded) out.keep_operand(x, 0);  // the number of steps
+  std::size_t operand = p.first_operand();
+  for (std::size_t i = 0; i < p.body->inputs.size(); ++i) {
+    const bool is_carry = i >= p.first_carry() && i < p.first_x();
+    const bool stays = is_carry ? wanted[i - p.first_carry()] : used[i];
     if (stays) body.inputs.push_back(p.body->inputs[i]);
-    if (number) {
+    if (p.counted && i == p.constants) {  // the step's number, which is no operand
       out.p.counted = stays;
       continue;
     }
     if (stays) {
-      out.x.push_back(x[operand]);
-      out.operands.push_back(static_cast<int>(operand));
+      out.keep_operand(x, operand);
       out.p.constants += i < p.constants;
-      out.p.carries += carry;
+      out.p.carries += is_carry;
     }
     ++operand;
   }
+
   for (std::size_t i = 0; i < wanted.size(); ++i)
     if (wanted[i]) out.results.push_back(static_cast<int>(i));
   out.p.handle_ranks.clear();
@@ -66,8 +70,8 @@ Pruned prune(const ScanParams& p, TensorSpan x, std::vector<bool> wanted) {
   return out;
 }
 
-/// Splits a body; the carry is unknown wherever some step makes it so. `constants`, `xs`: which
-/// inputs before and behind it are unknown.
+/// Splits a body by which constants (with the step's number), carry and xs are unknown. To `carry`
+/// it adds what some step makes unknown, which is then unknown in all of them.
 Halves split_body(const Program& body, const std::vector<bool>& constants, std::vector<bool>& carry,
                   const std::vector<bool>& xs) {
   for (;;) {
@@ -82,8 +86,9 @@ Halves split_body(const Program& body, const std::vector<bool>& constants, std::
   }
 }
 
-/// Which values of a body depend on its first `constants` inputs alone, and are the same in each
-/// step. Where there may be no step, those of a loop that nobody may end are not: it must not run.
+/// Marks the values of a body that are the same in each step, so that they may be computed once
+/// before the loop: pure functions of its first `constants` inputs. If the loop may have no step,
+/// those of an inner while are not: for these constants it might never end.
 std::vector<bool> same_in_each_step(const Program& body, std::size_t constants, bool may_be_none) {
   const auto may_not_end = [](const Equation& inner) {
     return inner.primitive->control == ControlFlow::while_loop;
@@ -91,16 +96,18 @@ std::vector<bool> same_in_each_step(const Program& body, std::size_t constants, 
   std::vector<bool> same(body.types.size());
   for (std::size_t i = 0; i < constants; ++i) same[at(body.inputs[i])] = true;
   for (const Equation& e : body.equations) {
-    bool all = !e.primitive->distinct && effect_of(e) == Effect::pure &&
-               !(may_be_none && any_equation(e, may_not_end));
-    for (ValueId v : e.operands) all = all && same[at(v)];
-    for (int i = 0; i < e.results; ++i) same[at(e.first + i)] = all;
+    const bool may_run_once = !e.primitive->distinct && effect_of(e) == Effect::pure &&
+                              !(may_be_none && any_equation(e, may_not_end));
+    const bool is_same =
+        may_run_once && std::ranges::all_of(e.operands, [&](ValueId v) { return same[at(v)]; });
+    for (int i = 0; i < e.results; ++i) same[at(e.first + i)] = is_same;
   }
   return same;
 }
 
-/// Values of `body` that depend on its first `constants` inputs alone, computed from them. Where
-/// there were no `steps` (empty: there are some) they have no cotangent.
+/// Computes such `values` of `body` from its first inputs, `constants`. Where there are no `steps`
+/// (empty: there are some) no cotangent may come back through them, as none comes from a loop
+/// without steps: the constants are shielded, unless a cotangent of 0 stays 0 anyway.
 Tensors hoisted(const Program& body, const std::vector<bool>& same,
                 const std::vector<ValueId>& values, Tensors constants, const Tensor& steps) {
   if (values.empty()) return {};
@@ -119,7 +126,7 @@ Tensors hoisted(const Program& body, const std::vector<bool>& same,
   return internal::apply(*program, constants);
 }
 
-/// Which input of a program a value is; the number of inputs for none.
+/// Returns, by value, which input of the program it is; the number of inputs for none.
 std::vector<std::size_t> input_numbers(const Program& program) {
   std::vector<std::size_t> out(program.types.size(), program.inputs.size());
   for (std::size_t i = 0; i < program.inputs.size(); ++i) out[at(program.inputs[i])] = i;
@@ -134,7 +141,7 @@ struct Rest {
   std::vector<ValueId> constants, carry, xs;  // inputs of the unknown half
   std::vector<Source> constant_from, carry_from, x_from;
   ValueId number = -1;  // the input that is the step's number, if there is one
-  // What is the same in each step, by the known half, and the inputs that it is for.
+  // Residuals that are the same in each step: values of the known half, inputs of the unknown half.
   std::vector<ValueId> early, early_in;
 
   void add_constant(ValueId input, Source from) {
@@ -188,12 +195,13 @@ struct Stacked {
 
 /// Gives the residuals of the known half to `rest`, each in the cheapest way: an operand as it is,
 /// the step's number, or, where it is the same in each step, computed once (give_hoisted).
-/// Returns those for which nothing but one value for each step will do; what comes from a store is
-/// one of them, for a store with one reader is freed behind it and has a cotangent that is no sum.
+/// Returns those for which nothing but one value for each step will do. A slice from a store is one
+/// of them too: the unknown half does not read that store again, since a store with one reader is
+/// freed behind it and has a cotangent that is no sum.
 std::vector<Stacked> give_residuals(const Halves& halves, const Known& known, Rest& rest) {
   const Program& body = *halves.known;
-  const std::size_t number = known.constants.size(), first_carry = number + known.counted,
-                    first_x = first_carry + known.carry.size();
+  const std::size_t number = known.constants.size(),  // the input that is the step's number
+      first_x = number + known.counted + known.carry.size();
   const std::vector<std::size_t> inputs = input_numbers(body);
   const std::vector<bool> same = same_in_each_step(body, known.constants.size(), known.offloaded);
   std::vector<Stacked> stacked;
@@ -232,7 +240,8 @@ Program stacking(const Halves& halves, const Known& known, const std::vector<Sta
   return body;
 }
 
-/// The axes of handles, of the known or unknown offloaded outputs, whose marks begin at `first`.
+/// Returns the ranks of the handles of those offloaded outputs whose `unknown` is `mark`; the marks
+/// of offloaded outputs begin at `first`.
 std::vector<int> ranks_of(const std::vector<int>& ranks, const std::vector<bool>& unknown,
                           std::size_t first, bool mark) {
   std::vector<int> out;
@@ -241,8 +250,8 @@ std::vector<int> ranks_of(const std::vector<int>& ranks, const std::vector<bool>
   return out;
 }
 
-/// Runs the known half as a scan of its own, unless nobody reads it and it does nothing: its
-/// outputs, then `stacked`, one value for each step.
+/// Binds the known half as a scan of its own, unless nobody reads it and it does nothing. Returns
+/// its outputs, then those of `stacked`, one value for each step.
 Tensors run_known(ScanParams p, const Halves& halves, const Known& known,
                   const std::vector<Stacked>& stacked, const Tensor& steps) {
   const Program body = stacking(halves, known, stacked);
@@ -252,8 +261,8 @@ Tensors run_known(ScanParams p, const Halves& halves, const Known& known,
   return bind_scan(p, {simplify(body), {}}, known.constants, known.carry, known.xs, steps);
 }
 
-/// The unknown operands, which the unknown half takes behind its residuals; with them those of the
-/// carry that are known before the first step and unknown after it.
+/// Gives `rest` the unknown operands, which the unknown half takes behind its residuals, and the
+/// carry that is known before the first step and unknown after it.
 void give_unknown_operands(const Pruned& whole, const Halves& halves,
                            const std::vector<bool>& unknown_carry, Rest& rest) {
   const ScanParams& p = whole.p;
@@ -309,16 +318,17 @@ Primitive::SplitResult scan_split(const Op& op, TensorSpan operands,
 
   Primitive::SplitResult out;
   out.known.resize(wanted.size());
-  for (std::size_t i = 0, n = 0; i < whole.results.size(); ++i) {
+  for (std::size_t i = 0, next_known = 0; i < whole.results.size(); ++i) {
     if (halves.unknown_outputs[i])
       out.results.push_back(whole.results[i]);
     else
-      out.known[at(whole.results[i])] = results[n++];
+      out.known[at(whole.results[i])] = results[next_known++];
   }
-  ScanParams q = rest.params(whole.p, *halves.unknown);
-  q.handle_ranks = ranks_of(whole.p.handle_ranks, halves.unknown_outputs, whole.p.carries, true);
+  ScanParams second = rest.params(whole.p, *halves.unknown);
+  second.handle_ranks =
+      ranks_of(whole.p.handle_ranks, halves.unknown_outputs, whole.p.carries, true);
   out.primitive = &scan_primitive(op.primitive.calls);
-  out.params = make_params(std::move(q));
+  out.params = make_params(std::move(second));
   out.operands = rest.operands(steps);
   return out;
 }
@@ -341,8 +351,9 @@ Primitive::SplitResult while_split(const Op& op, TensorSpan x, const std::vector
   const auto cc = x.first(p.condition_constants),
              bc = x.subspan(p.condition_constants, p.body_constants),
              carry = x.subspan(first_carry);
-  std::vector<bool> unknown_carry = missing(carry), condition_unknown = missing(cc);
+  std::vector<bool> unknown_carry = missing(carry);
   const Halves halves = split_body(*p.body, missing(bc), unknown_carry, {});
+  std::vector<bool> condition_unknown = missing(cc);
   condition_unknown.insert(condition_unknown.end(), unknown_carry.begin(), unknown_carry.end());
   const Halves condition = split(*p.condition, condition_unknown);
   check(!condition.unknown_outputs[0], "while_loop: the condition depends on a tangent");
@@ -352,6 +363,7 @@ Primitive::SplitResult while_split(const Op& op, TensorSpan x, const std::vector
                     false,    true};
   Rest rest;
   const std::vector<Stacked> stacked = give_residuals(halves, known, rest);
+
   WhileParams offloaded;
   offloaded.residuals = p.residuals;
   offloaded.offloaded = true;
@@ -365,7 +377,7 @@ Primitive::SplitResult while_split(const Op& op, TensorSpan x, const std::vector
   give_hoisted(halves, known, steps, rest);
   const auto handles = std::span(results).subspan(known.carry.size() + 1);
 
-  std::size_t next = halves.residuals;
+  std::size_t next = halves.residuals;  // behind them the unknown half takes its own operands
   auto unknown_input = [&] { return halves.unknown->inputs[next++]; };
   auto source = [&](std::size_t i) { return Source::of(x[i], static_cast<int>(i)); };
   for (std::size_t i = 0; i < bc.size(); ++i)
@@ -394,10 +406,10 @@ Primitive::SplitResult while_split(const Op& op, TensorSpan x, const std::vector
   like.offloaded = true;
   like.residuals = p.residuals;
   like.index = count_type().dtype;
-  ScanParams q = rest.params(like, *halves.unknown);
-  q.handle_ranks = ranks_of(p.handle_ranks, halves.unknown_outputs, carries, true);
+  ScanParams scan = rest.params(like, *halves.unknown);
+  scan.handle_ranks = ranks_of(p.handle_ranks, halves.unknown_outputs, carries, true);
   out.primitive = &offloaded_scan_p;
-  out.params = make_params(std::move(q));
+  out.params = make_params(std::move(scan));
   out.operands = rest.operands(steps);
   return out;
 }
