@@ -112,18 +112,16 @@ Tensors write_loop(const Tensors& carry, bool bounded, More more, Body body) {
 /// number in the block, whether to go on, the loop's carry, the blocks.
 Tensors expanded_while(const WhileParams& p, TensorSpan x) {
   const std::size_t carries = p.carries(), first_handle = 2 + carries;
-  const TensorSpan condition_constants = x.first(p.condition_constants),
-                   body_constants = x.subspan(p.condition_constants, p.body_constants),
-                   init = x.last(carries);
+  const WhileParts of(p, x);
   const Types stored = tail(p.body->output_types(), carries);
   const std::vector<Blocked> kinds = blocked(stored, p.handle_ranks);
   const std::int64_t at_once = steps_at_once(stored, {p.condition, p.body});
   const auto goes_on = [&](TensorSpan carry) {
-    return internal::apply(*p.condition, joined({condition_constants, carry}))[0];
+    return internal::apply(*p.condition, joined({of.condition_constants, carry}))[0];
   };
   // Gives the carry after a step, with the step's values in the place of handles or blocks.
   const auto step = [&](TensorSpan in) {
-    const Tensors y = internal::apply(*p.body, joined({body_constants, in.subspan(2, carries)}));
+    const Tensors y = internal::apply(*p.body, joined({of.body_constants, in.subspan(2, carries)}));
     const Tensor number = add(in[0], step_number(1));
     return joined({Tensors{number, goes_on(std::span(y).first(carries))}, y});
   };
@@ -154,11 +152,10 @@ Tensors expanded_while(const WhileParams& p, TensorSpan x) {
                                                   blocks, p.residuals);
     return joined({Tensors{add(in[0], count)}, std::span(carry).subspan(1, 1 + carries), handles});
   };
-  Tensors carry{step_number(0), goes_on(init)};
-  append(carry, init);
-  append(carry, no_handles(stored, p.handle_ranks));
+  const Tensors start{step_number(0), goes_on(of.carry)};
   const Tensors y = write_loop(
-      carry, false, [](TensorSpan in) { return in[1]; },
+      joined({start, of.carry, no_handles(stored, p.handle_ranks)}), false,
+      [](TensorSpan in) { return in[1]; },
       [&](TensorSpan in) { return at_once > 1 ? block_of_steps(in) : one_step(in); });
   // The results are the loop's carry, the number of steps, the handles.
   const TensorSpan results(y);

@@ -1,17 +1,27 @@
-// scan: its rules, and binding it.
+// Loops: their rules, and binding them.
 #pragma once
 #include "control/control.h"
 #include "transform/split.h"
 
 namespace postern::internal {
 
-/// A list of operands in its parts; before them come those that the body is not given.
+/// A list of operands, or of their tangents, in its parts; before them come those that the body is
+/// not given.
 struct ScanParts {
   TensorSpan constants, carry, xs;
   ScanParts(const ScanParams& p, TensorSpan x)
       : constants(x.subspan(p.first_operand(), p.constants)),
         carry(x.subspan(p.first_operand() + p.constants, p.carries)),
         xs(x.subspan(p.first_operand() + p.constants + p.carries)) {}
+};
+
+/// The same of a while.
+struct WhileParts {
+  TensorSpan condition_constants, body_constants, carry;
+  WhileParts(const WhileParams& p, TensorSpan x)
+      : condition_constants(x.first(p.condition_constants)),
+        body_constants(x.subspan(p.condition_constants, p.body_constants)),
+        carry(x.subspan(p.condition_constants + p.body_constants)) {}
 };
 
 Jvp scan_jvp(const Op& op, TensorSpan x, TensorSpan dx);

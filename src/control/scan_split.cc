@@ -348,19 +348,20 @@ Primitive::SplitResult scan_split(const Op& op, TensorSpan operands,
 Primitive::SplitResult while_split(const Op& op, TensorSpan x, const std::vector<bool>&) {
   const auto& p = op.as<WhileParams>();
   const std::size_t first_carry = p.condition_constants + p.body_constants, carries = p.carries();
-  const auto cc = x.first(p.condition_constants),
-             bc = x.subspan(p.condition_constants, p.body_constants),
-             carry = x.subspan(first_carry);
-  std::vector<bool> unknown_carry = missing(carry);
-  const Halves halves = split_body(*p.body, missing(bc), unknown_carry, {});
-  std::vector<bool> condition_unknown = missing(cc);
+  const WhileParts of(p, x);
+  std::vector<bool> unknown_carry = missing(of.carry);
+  const Halves halves = split_body(*p.body, missing(of.body_constants), unknown_carry, {});
+  std::vector<bool> condition_unknown = missing(of.condition_constants);
   condition_unknown.insert(condition_unknown.end(), unknown_carry.begin(), unknown_carry.end());
   const Halves condition = split(*p.condition, condition_unknown);
   check(!condition.unknown_outputs[0], "while_loop: the condition depends on a tangent");
 
-  const Known known{kept(bc), where_marked(carry, unknown_carry, false),
-                    {},       halves.known->outputs.size() - halves.residuals,
-                    false,    true};
+  const Known known{kept(of.body_constants),
+                    where_marked(of.carry, unknown_carry, false),
+                    {},
+                    halves.known->outputs.size() - halves.residuals,
+                    false,
+                    true};
   Rest rest;
   const std::vector<Stacked> stacked = give_residuals(halves, known, rest);
 
@@ -372,7 +373,7 @@ Primitive::SplitResult while_split(const Op& op, TensorSpan x, const std::vector
   offloaded.handle_ranks.resize(known_ys + stacked.size(), 0);
   const Tensors results =
       bind_while(offloaded, {condition.known, {}}, {simplify(stacking(halves, known, stacked)), {}},
-                 kept(cc), known.constants, known.carry);
+                 kept(of.condition_constants), known.constants, known.carry);
   const Tensor& steps = results[known.carry.size()];
   give_hoisted(halves, known, steps, rest);
   const auto handles = std::span(results).subspan(known.carry.size() + 1);
@@ -380,8 +381,8 @@ Primitive::SplitResult while_split(const Op& op, TensorSpan x, const std::vector
   std::size_t next = halves.residuals;  // behind them the unknown half takes its own operands
   auto unknown_input = [&] { return halves.unknown->inputs[next++]; };
   auto source = [&](std::size_t i) { return Source::of(x[i], static_cast<int>(i)); };
-  for (std::size_t i = 0; i < bc.size(); ++i)
-    if (!bc[i].has_value()) rest.add_constant(unknown_input(), source(p.condition_constants + i));
+  for (std::size_t i = p.condition_constants; i < first_carry; ++i)
+    if (!x[i].has_value()) rest.add_constant(unknown_input(), source(i));
   for (std::size_t i = 0; i < carries; ++i)
     if (unknown_carry[i]) rest.add_carry(unknown_input(), source(first_carry + i));
   for (std::size_t i = 0; i < stacked.size(); ++i)

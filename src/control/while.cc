@@ -11,19 +11,15 @@ namespace postern::internal {
 
 namespace {
 
-TensorSpan carry_of(const WhileParams& p, TensorSpan x) {
-  return x.subspan(p.condition_constants + p.body_constants);
-}
-
 Types while_type(const Params* params, TypeSpan operands) {
   const auto& p = as<WhileParams>(*params);
   const std::size_t constants = p.condition_constants + p.body_constants;
+  // A program takes `own` operands from the `first` on, its constants, then the carry.
   auto require = [&](const Program& program, std::size_t first, std::size_t own) {
     check(program.inputs.size() == own + operands.size() - constants,
           "while: a program has {} inputs for {} operands", program.inputs.size(), operands.size());
     for (std::size_t i = 0; i < program.inputs.size(); ++i) {
-      std::size_t operand = first + i;
-      if (i >= own) operand = constants + i - own;
+      const std::size_t operand = i < own ? first + i : constants + i - own;
       const Type &type = program.type(program.inputs[i]), &got = operands[operand];
       check(alike(got, type), "while: an operand must be {}, got {}", to_string(type),
             to_string(got));
@@ -37,6 +33,7 @@ Types while_type(const Params* params, TypeSpan operands) {
   if (!p.offloaded) return out;
   for (std::size_t i = 0; i < p.ys(); ++i)
     out[p.carries() + i] = handle_type(out[p.carries() + i], p.handle_ranks[i]);
+  // Between the carry and the handles.
   out.insert(nth(out, p.carries()), count_type());
   return out;
 }
@@ -52,15 +49,12 @@ ParamsPtr while_with_programs(const Params* params, std::span<const ProgramPtr> 
 
 Tensors bind_while(WhileParams p, const Closed& condition, const Closed& body,
                    TensorSpan condition_constants, TensorSpan body_constants, TensorSpan carry) {
-  Tensors operands = condition.captures;
-  append(operands, condition_constants);
-  p.condition_constants = operands.size();
-  append(operands, body.captures);
-  append(operands, body_constants);
-  p.body_constants = operands.size() - p.condition_constants;
+  const Tensors operands =
+      joined({condition.captures, condition_constants, body.captures, body_constants, carry});
+  p.condition_constants = condition.captures.size() + condition_constants.size();
+  p.body_constants = body.captures.size() + body_constants.size();
   p.condition = condition.program;
   p.body = body.program;
-  append(operands, carry);
   const Primitive* primitive = &while_p;
   if (p.offloaded) primitive = &offloaded_while_p;
   return bind_n(*primitive, make_params(std::move(p)), operands);
@@ -75,65 +69,51 @@ namespace {
 // tracing the body does.
 Jvp while_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const auto& p = op.as<WhileParams>();
-  const auto cc = x.first(p.condition_constants),
-             bc = x.subspan(p.condition_constants, p.body_constants), carry = carry_of(p, x);
-  const auto dbc = dx.subspan(p.condition_constants, p.body_constants), dcarry = carry_of(p, dx);
-  const Tensors moving_constants = kept(dbc);
-  std::vector<bool> moves = present(dcarry), y_moves;
+  const WhileParts of(p, x), tangent(p, dx);
+  const std::size_t constants = p.body_constants, carries = p.carries();
+  const Tensors body_constants = joined({of.body_constants, kept(tangent.body_constants)});
+  const std::vector<bool> constants_move = present(tangent.body_constants);
+  std::vector<bool> carry_moves = present(tangent.carry), ys_move;
+  Tensors carry;  // with its tangents
   Closed body;
-  Tensors all_constants(bc.begin(), bc.end()), tangents;
-  append(all_constants, moving_constants);
   for (bool again = true; again;) {
-    tangents.clear();
-    for (std::size_t i = 0; i < carry.size(); ++i)
-      if (moves[i]) tangents.push_back(or_zeros_of(dcarry[i], carry[i].type()));
-    Types types = types_of(all_constants);
-    append(types, joined_types(carry, tangents));
-    again = false;
-    body = trace_inner("body", types, [&](TensorSpan in) {
-      Tensors values(in.begin(), nth(in, bc.size())), d(bc.size());
-      std::size_t next = bc.size();
-      for (std::size_t i = 0; i < bc.size(); ++i)
-        if (dbc[i].has_value()) d[i] = in[next++];
-      append(values, in.subspan(next, carry.size()));
-      next += carry.size();
-      for (std::size_t i = 0; i < carry.size(); ++i) {
-        d.emplace_back();
-        if (moves[i]) d.back() = in[next++];
-      }
-      const auto [y, dy] = jvp_of(*p.body, values, d);
-      Tensors out = head(y, carry.size());
-      for (std::size_t i = 0; i < carry.size(); ++i) {
-        again = again || (dy[i].has_value() && !moves[i]);
-        moves[i] = moves[i] || dy[i].has_value();
-        if (moves[i]) out.push_back(or_zeros_of(dy[i], y[i].type()));
-      }
-      const auto dys = std::span(dy).subspan(carry.size());
-      y_moves = present(dys);
-      append(out, std::span(y).subspan(carry.size()));
-      append(out, kept(dys));
-      return out;
+    carry = joined({of.carry, or_zeros_like(tangent.carry, carry_moves, types_of(of.carry))});
+    const std::vector<bool> before = carry_moves;
+    body = trace_inner("body", joined_types(body_constants, carry), [&](TensorSpan in) {
+      const auto carry_in = in.subspan(body_constants.size());
+      const Tensors values = joined({in.first(constants), carry_in.first(carries)});
+      const Tensors tangents = joined({placed(constants_move, in.subspan(constants)),
+                                       placed(before, carry_in.subspan(carries))});
+      const auto [results, results_dx] = jvp_of(*p.body, values, tangents);
+      const auto new_carry = std::span(results).first(carries),
+                 ys = std::span(results).subspan(carries),
+                 new_dcarry = std::span(results_dx).first(carries),
+                 dys = std::span(results_dx).subspan(carries);
+      join(carry_moves, present(new_dcarry));
+      ys_move = present(dys);
+      return joined(
+          {new_carry, or_zeros_like(new_dcarry, carry_moves, types_of(new_carry)), ys, kept(dys)});
     });
+    again = carry_moves != before;
   }
-  Tensors both(carry.begin(), carry.end());
-  append(both, tangents);
-  Types types = types_of(cc);
-  append(types, types_of(both));
-  const Closed condition = trace_inner("condition", types, [&](TensorSpan in) {
-    return internal::apply(*p.condition, in.first(cc.size() + carry.size()));
-  });
-  WhileParams q = p;
+  const Closed condition =
+      trace_inner("condition", joined_types(of.condition_constants, carry), [&](TensorSpan in) {
+        return internal::apply(*p.condition, in.first(p.condition_constants + carries));
+      });
+  WhileParams with_tangents = p;
   for (std::size_t i = 0; i < p.ys(); ++i)
-    if (y_moves[i]) q.handle_ranks.push_back(p.handle_ranks[i]);
-  const Tensors all = bind_while(q, condition, body, cc, all_constants, both);
-  // carry, its tangents, number of steps, handles, handles of tangents
+    if (ys_move[i]) with_tangents.handle_ranks.push_back(p.handle_ranks[i]);
+  const Tensors all =
+      bind_while(with_tangents, condition, body, of.condition_constants, body_constants, carry);
+
+  // These are: the carry, its tangents, the number of steps, handles, handles of tangents.
   const std::span results(all);
-  Tensors y(all.begin(), nth(all, carry.size())), dy = placed(moves, results.subspan(carry.size()));
+  Tensors y = head(all, carries), dy = placed(carry_moves, results.subspan(carries));
   if (p.offloaded) {
-    const auto offloaded = results.subspan(carry.size() + count(moves));
+    const auto offloaded = results.subspan(carry.size());
     append(y, offloaded.first(1 + p.ys()));
-    dy.emplace_back();
-    append(dy, placed(y_moves, offloaded.subspan(1 + p.ys())));
+    dy.emplace_back();  // of the number of steps
+    append(dy, placed(ys_move, offloaded.subspan(1 + p.ys())));
   }
   return {std::move(y), std::move(dy)};
 }
@@ -156,29 +136,25 @@ void while_lower(Lowering& out, const Equation& e) {
   const auto& p = as<WhileParams>(*e.params);
   const std::vector<std::string> axes = axes_met(out, programs_of(*e.params));
   const bool ordered = effect_of(e) == Effect::ordered,
-             watches = out.leaves_zeros() && (!p.bounded || !axes.empty());
+             watches = out.leaves_zeros() && (!p.bounded || !axes.empty());  // for a failed run
   const bool ahead = watches || effect_of(*p.condition) != Effect::pure;
-  std::vector<Ssa> cc, bc, carry, results;
-  for (std::size_t i = 0; i < e.operands.size(); ++i) {
-    const Ssa x = out.operand(e, i);
-    if (i < p.condition_constants) {
-      cc.push_back(x);
-    } else if (i < p.condition_constants + p.body_constants) {
-      bc.push_back(x);
-    } else {
-      carry.push_back(x);
-    }
-  }
+  const std::vector<Ssa> operands = out.operands(e);
+  const std::size_t constants = p.condition_constants + p.body_constants;
+  const std::vector<Ssa> condition_constants = head(operands, p.condition_constants),
+                         body_constants = between(operands, p.condition_constants, constants);
+  std::vector<Ssa> carry = tail(operands, constants);
   auto inlined = [&](const ProgramPtr& program, std::vector<Ssa> in, std::span<const Ssa> values) {
     in.insert(in.end(), values.begin(), values.end());
     return out.inlined(*program, in);
   };
-  /// The condition for these values, after which they may have been handed on.
+  // Writes the condition. Its taps may hand values on, of which `values` are the latest then.
   auto decide = [&](std::span<Ssa> values) {
-    const Ssa condition = inlined(p.condition, cc, values)[0];
+    const Ssa condition = inlined(p.condition, condition_constants, values)[0];
     for (Ssa& v : values) v = out.latest(v);
     return condition;
   };
+  // Gives the condition and that no failure spoilt it. An answer of the step's own calls is enough
+  // where no devices meet; else they have to agree on one that is asked behind the condition.
   auto go_if = [&](Ssa condition, Ssa answer) {
     if (!watches) return condition;
     const Type flag{DType::pred, {}};
@@ -195,15 +171,13 @@ void while_lower(Lowering& out, const Equation& e) {
     carry.push_back(out.token());
     types.push_back(Lowering::token_type);
   }
-  for (std::size_t i = 0; i < types.size(); ++i) results.push_back(out.fresh());
+  const std::vector<Ssa> results = out.fresh(types.size());
   out.write("    {}\"stablehlo.while\"({}) (", Lowering::assigned(results), Lowering::list(carry));
   out.region(types, [&](std::span<const Ssa> arguments) {
     if (ordered) out.set_token(arguments.back());
-    Ssa go;
-    if (ahead)
-      go = arguments[at(e.results)];
-    else
-      go = inlined(p.condition, cc, arguments.first(at(e.results)))[0];
+    const auto values = arguments.first(at(e.results));
+    const Ssa go =
+        ahead ? arguments[at(e.results)] : inlined(p.condition, condition_constants, values)[0];
     return std::vector<Lowering::Typed>{{go, "tensor<i1>"}};
   });
   out.write(", ");
@@ -212,32 +186,28 @@ void while_lower(Lowering& out, const Equation& e) {
     std::vector<Ssa> values;
     Ssa condition;
     const Ssa answer = out.asking([&] {
-      values = inlined(p.body, bc, arguments.first(at(e.results)));
+      values = inlined(p.body, body_constants, arguments.first(at(e.results)));
       if (ahead) condition = decide(values);
     });
     if (ahead) values.push_back(go_if(condition, answer));
     if (ordered) values.push_back(out.token());
-    std::vector<Lowering::Typed> typed;
-    for (std::size_t i = 0; i < values.size(); ++i) typed.push_back({values[i], types[i]});
-    return typed;
+    return Lowering::typed(values, types);
   });
   out.write(") : ({0}) -> ({0})\n", fmt::join(types, ", "));
   out.define_all(e, results);
   if (ordered) out.set_token(results.back());
 }
 
+bool goes_on(const WhileParams& p, const WhileParts& of, const Tensors& carry) {
+  return evaluator.program(p.condition, joined({of.condition_constants, carry}))[0].item<bool>();
+}
+
 Tensors while_evaluate(const Op& op, TensorSpan x) {
   const auto& p = op.as<WhileParams>();
-  const auto cc = x.first(p.condition_constants),
-             bc = x.subspan(p.condition_constants, p.body_constants);
-  Tensors carry(carry_of(p, x).begin(), carry_of(p, x).end());
-  auto with = [&](TensorSpan constants) {
-    Tensors in(constants.begin(), constants.end());
-    append(in, carry);
-    return in;
-  };
-  while (evaluator.program(p.condition, with(cc))[0].item<bool>())
-    carry = evaluator.program(p.body, with(bc));
+  const WhileParts of(p, x);
+  Tensors carry(of.carry.begin(), of.carry.end());
+  while (goes_on(p, of, carry))
+    carry = evaluator.program(p.body, joined({of.body_constants, carry}));
   return carry;
 }
 
@@ -245,18 +215,12 @@ Tensors while_evaluate(const Op& op, TensorSpan x) {
 
 static Tensors offloaded_while_evaluate(const Op& op, TensorSpan x) {
   const auto& p = op.as<WhileParams>();
-  const std::size_t constants = p.condition_constants + p.body_constants;
-  Tensors carry(carry_of(p, x).begin(), carry_of(p, x).end()), in;
-  const Types all = p.body->output_types();
-  Tensors handles = no_handles(tail(all, p.carries()), p.handle_ranks);
+  const WhileParts of(p, x);
+  Tensors carry(of.carry.begin(), of.carry.end());
+  Tensors handles = no_handles(tail(p.body->output_types(), p.carries()), p.handle_ranks);
   std::int64_t steps = 0;
-  for (;; ++steps) {
-    in = head(x, p.condition_constants);
-    append(in, carry);
-    if (!evaluator.program(p.condition, in)[0].item<bool>()) break;
-    in = between(x, p.condition_constants, constants);
-    append(in, carry);
-    carry = evaluator.program(p.body, in);
+  for (; goes_on(p, of, carry); ++steps) {
+    carry = evaluator.program(p.body, joined({of.body_constants, carry}));
     residual_access.write_now(steps, handles, std::span(carry).subspan(p.carries()), p.residuals);
     carry.resize(p.carries());
   }
@@ -286,42 +250,38 @@ using namespace internal;
 
 namespace {
 
-/// The loop in segments of `every` steps, each of which is done again where the derivative needs
-/// it. The carry says first whether to go on, so that the condition is evaluated once a step. Two
-/// stores at a time share the limit: that of the kept carries, and of the segment taken back.
+/// Binds the loop as a loop of segments, loops of at most `every` steps, of which a derivative
+/// keeps what each begins with and does the steps again. The first leaf of the carry says whether
+/// to go on, so that the condition is evaluated once a step. Two stores at a time share the limit:
+/// that of the kept carries, and that of the segment through which the derivative goes back.
 Tensors in_segments(WhileParams p, const Closed& test, const Closed& step, const Tensors& init,
                     int every, const Place& place) {
   WhileParams of_segment = p;
   of_segment.residuals.of_segment = true;
   p.residuals.keep_every = every;
   auto run = [](const Closed& closed, TensorSpan carry) {
-    Tensors in = closed.captures;
-    append(in, carry);
-    return internal::apply(*closed.program, in);
+    return internal::apply(*closed.program, joined({closed.captures, carry}));
   };
   const Type counter{DType::s32, {}};
   auto number = [&](std::int64_t n) {
     return full_of({Number::Kind::integer, n, static_cast<double>(n), 0}, counter);
   };
+  // A segment's carry: the number of its steps, whether to go on, the loop's carry.
   auto segment = [&](TensorSpan go_and_carry) {
     PlaceScope at_place(place);
-    Tensors carry{number(0)};
-    append(carry, go_and_carry);
+    const Tensors carry = joined({Tensors{number(0)}, go_and_carry});
     const Closed more = trace_inner("condition", types_of(carry), [&](TensorSpan in) {
       return Tensors{logical_and(in[1], less(in[0], number(every)))};
     });
     const Closed body = trace_inner("body", types_of(carry), [&](TensorSpan in) {
-      const Tensors next = run(step, in.subspan(2));
-      Tensors out{add(in[0], number(1)), run(test, next)[0]};
-      append(out, next);
-      return out;
+      const Tensors next = run(step, in.subspan(2)), done{add(in[0], number(1))};
+      return joined({done, run(test, next), next});
     });
     Tensors y = bind_while(of_segment, more, body, {}, {}, carry);
     y.erase(y.begin());
     return y;
   };
-  Tensors carry = run(test, init);
-  append(carry, init);
+  const Tensors carry = joined({run(test, init), init});
   const Closed more =
       trace_inner("condition", types_of(carry), [](TensorSpan in) { return Tensors{in[0]}; });
   const Closed body = trace_inner("body", types_of(carry), [&](TensorSpan in) {
@@ -357,9 +317,9 @@ detail::Tensors detail::while_loop(const TensorFunction& condition, const Tensor
         "while_loop: the condition must give pred[], got {}", given);
   WhileParams p;
   p.residuals = {static_cast<std::int64_t>(options.memory), options.file};
-  const bool again =
+  const bool may_run_again =
       effect_of(*test.program) == Effect::pure && effect_of(*step.program) == Effect::pure;
-  if (options.keep_every > 1 && again)
+  if (options.keep_every > 1 && may_run_again)
     return in_segments(p, test, step, carry, options.keep_every, place);
   return bind_while(p, test, step, {}, {}, carry);
 }

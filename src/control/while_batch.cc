@@ -9,6 +9,8 @@ namespace postern::internal {
 
 namespace {
 
+/// Refuses calls with ordered effects in the condition of a loop whose elements end at different
+/// times.
 void refuse_ordered(const Program& condition) {
   for (const Equation& e : condition.equations) {
     if (e.primitive->site) {
@@ -37,13 +39,12 @@ class BatchedWhile {
   BatchedWhile(const WhileParams& p, TensorSpan x, std::span<const int> axes, std::int64_t size,
                const Tensor& mask)
       : p_(p),
-        cc_(x.first(p.condition_constants)),
-        bc_(x.subspan(p.condition_constants, p.body_constants)),
-        cc_axes_(axes.first(cc_.size())),
-        bc_axes_(axes.subspan(cc_.size(), bc_.size())),
+        of_(p, x),
+        condition_axes_(axes.first(p.condition_constants)),
+        body_axes_(axes.subspan(p.condition_constants, p.body_constants)),
         size_(size),
         mask_(mask) {
-    for (std::size_t i = cc_.size() + bc_.size(); i < x.size(); ++i) {
+    for (std::size_t i = p.condition_constants + p.body_constants; i < x.size(); ++i) {
       carry_.push_back(x[i]);
       mapped_.push_back(axes[i] >= 0);
       if (axes[i] >= 0) carry_.back() = move_batch(x[i], axes[i], 0, size);
@@ -51,18 +52,20 @@ class BatchedWhile {
   }
 
   Batched run() {
-    Closed body = settle();
-    bool masks = false;
-    const Closed test = trace_inner("condition", with_carry(cc_), [&](TensorSpan in) {
-      const auto [go, from] = batch_condition(in, mask_);
-      masks = from >= 0;
-      if (!mask_.has_value() || masks) return Tensors{go};
-      return Tensors{logical_and(go, any(mask_))};
-    });
-    if (masks) return masked();
-    WhileParams q = p_;
-    for (std::size_t i = 0; i < p_.ys(); ++i) q.handle_ranks[i] += y_mapped_[i];
-    Tensors y = bind_while(q, test, body, cc_, bc_, carry_);
+    const Closed body = settle();
+    bool elements_differ = false;
+    const Closed test =
+        trace_inner("condition", joined_types(of_.condition_constants, carry_), [&](TensorSpan in) {
+          const auto [go, from] = batch_condition(in, mask_);
+          elements_differ = from >= 0;
+          if (!mask_.has_value() || elements_differ) return Tensors{go};
+          return Tensors{logical_and(go, any(mask_))};  // without live elements: no step
+        });
+    if (elements_differ) return masked();
+    WhileParams batched = p_;
+    for (std::size_t i = 0; i < p_.ys(); ++i) batched.handle_ranks[i] += y_mapped_[i];
+    Tensors y =
+        bind_while(batched, test, body, of_.condition_constants, of_.body_constants, carry_);
     std::vector<int> out = axes_where(mapped_);
     if (p_.offloaded) out.push_back(-1);
     append(out, axes_where(y_mapped_));
@@ -75,7 +78,6 @@ class BatchedWhile {
     append(out, axes_where(mapped_));
     return out;
   }
-  Types with_carry(TensorSpan constants) const { return joined_types(constants, carry_); }
 
   void map(std::size_t i) {
     if (!mapped_[i]) carry_[i] = move_batch(carry_[i], -1, 0, size_, mask_);
@@ -87,32 +89,34 @@ class BatchedWhile {
     Closed body;
     for (bool again = true; again;) {
       std::vector<bool> gets;
-      body = trace_inner("body", with_carry(bc_), [&](TensorSpan in) {
+      body = trace_inner("body", joined_types(of_.body_constants, carry_), [&](TensorSpan in) {
         auto [y, from] = batched_step(in, mask_);
         for (const int a : from) gets.push_back(a >= 0);
         return std::move(y);
       });
       again = false;
-      for (std::size_t i = 0; i < carry_.size(); ++i)
-        if (gets[i] && !mapped_[i]) {
-          map(i);
-          again = true;
-        }
+      for (std::size_t i = 0; i < carry_.size(); ++i) {
+        if (!gets[i] || mapped_[i]) continue;
+        map(i);
+        again = true;
+      }
       y_mapped_ = tail(gets, carry_.size());
     }
     return body;
   }
 
+  /// Writes the condition of (its constants, the carry); its batch axis, -1: one for all elements.
   std::pair<Tensor, int> batch_condition(TensorSpan in, const Tensor& mask) const {
-    auto [y, from] = batch_of(*p_.condition, in, axes_with_carry(cc_axes_), size_,
+    auto [y, from] = batch_of(*p_.condition, in, axes_with_carry(condition_axes_), size_,
                               only_if(any_equation(*p_.condition, minds_who_runs), mask));
     return {y[0], from[0]};
   }
 
-  /// One step of the elements of `alive`: (constants, carry) -> carry and where its batch axes came
-  /// from.
+  /// Writes one step of the elements of `alive`: (constants, carry) -> carry, what goes into
+  /// stores. With it the batch axes: of the carry as the body gave them, so that settle() learns of
+  /// them.
   std::pair<Tensors, std::vector<int>> batched_step(TensorSpan in, const Tensor& alive) const {
-    auto [y, from] = batch_of(*p_.body, in, axes_with_carry(bc_axes_), size_, alive);
+    auto [y, from] = batch_of(*p_.body, in, axes_with_carry(body_axes_), size_, alive);
     for (std::size_t i = 0; i < y.size(); ++i) {
       // Of a branch that some do not take, each element has its own store: it is freed by itself.
       bool is_mapped = from[i] >= 0 || alive.has_value();
@@ -123,53 +127,54 @@ class BatchedWhile {
     return {std::move(y), std::move(from)};
   }
 
-  Tensors joined(TensorSpan constants, TensorSpan carry) const {
-    Tensors out(constants.begin(), constants.end());
-    append(out, carry);
-    return out;
-  }
-
-  /// Each element has its own end: the carry says first which are alive, and only those move on. Of
-  /// an offloaded loop it then counts each element's steps.
+  /// Binds a loop in which each element has its own end. Its carry says first which are alive, and
+  /// only those move on; of an offloaded loop it then counts each element's steps; the loop's own
+  /// carry, all of it mapped, comes behind.
   Batched masked() {
     refuse_ordered(*p_.condition);
     for (std::size_t i = 0; i < carry_.size(); ++i) map(i);
-    Tensor alive = batch_condition(joined(cc_, carry_), mask_).first;
+    Tensor alive = batch_condition(joined({of_.condition_constants, carry_}), mask_).first;
     if (mask_.has_value()) alive = logical_and(alive, mask_);
     Tensors carry{alive};
     const Type counts{count_type().dtype, {size_}};
     if (p_.offloaded) carry.push_back(zeros_of(counts));
-    const std::size_t own = carry.size();
+    const std::size_t first_own = carry.size();
     append(carry, carry_);
     const Closed test = trace_inner("condition", types_of(carry),
                                     [](TensorSpan in) { return Tensors{any(in[0])}; });
-    const Tensors constants = joined(cc_, bc_);
+
+    const Tensors constants = joined({of_.condition_constants, of_.body_constants});
     const Closed body = trace_inner("body", joined_types(constants, carry), [&](TensorSpan in) {
-      const auto cc = in.first(cc_.size()), bc = in.subspan(cc_.size(), bc_.size()),
-                 mine = in.subspan(constants.size()), old = mine.subspan(own);
-      const Tensor now = mine[0];
-      const std::vector<int> axes = axes_with_carry(bc_axes_);
-      auto [next, from] = batched_step(shielded(joined(bc, old), axes, now), now);
-      for (std::size_t i = 0; i < old.size(); ++i) next[i] = select_elements(now, next[i], old[i]);
-      const auto after = TensorSpan(next).first(old.size());
-      Tensors out{logical_and(now, batch_condition(joined(cc, after), now).first)};
-      if (p_.offloaded) out.push_back(add(mine[1], convert(now, counts.dtype)));
+      const auto condition_constants = in.first(p_.condition_constants),
+                 body_constants = in.subspan(p_.condition_constants, p_.body_constants),
+                 carry_in = in.subspan(constants.size()), before = carry_in.subspan(first_own);
+      const Tensor now = carry_in[0];
+      const Tensors own =
+          shielded(joined({body_constants, before}), axes_with_carry(body_axes_), now);
+      auto [next, from] = batched_step(own, now);
+      for (std::size_t i = 0; i < before.size(); ++i)
+        next[i] = select_elements(now, next[i], before[i]);
+      const auto after = TensorSpan(next).first(before.size());
+      const Tensor goes_on = batch_condition(joined({condition_constants, after}), now).first;
+      Tensors out{logical_and(now, goes_on)};
+      if (p_.offloaded) out.push_back(add(carry_in[1], convert(now, counts.dtype)));
       append(out, next);
       return out;
     });
-    WhileParams q = p_;
-    for (int& rank : q.handle_ranks) ++rank;
-    Tensors y = bind_while(q, test, body, {}, constants, carry);
-    const auto first = nth(y, own);
-    if (p_.offloaded) y[own + carry_.size()] = y[1];  // an element's steps for those of the loop
-    y.erase(y.begin(), first);
+
+    WhileParams batched = p_;
+    for (int& rank : batched.handle_ranks) ++rank;
+    Tensors y = bind_while(batched, test, body, {}, constants, carry);
+    // The elements' own numbers of steps, for the number that the loop has had.
+    if (p_.offloaded) y[first_own + carry_.size()] = y[1];
+    y.erase(y.begin(), nth(y, first_own));
     const std::size_t results = y.size();
     return {std::move(y), std::vector<int>(results, 0)};
   }
 
   const WhileParams& p_;
-  TensorSpan cc_, bc_;
-  std::span<const int> cc_axes_, bc_axes_;
+  const WhileParts of_;
+  std::span<const int> condition_axes_, body_axes_;
   std::int64_t size_;
   Tensor mask_;
   Tensors carry_;
