@@ -18,7 +18,7 @@ Tensors bind_cond(const Tensor& index, std::vector<Closed> branches, TensorSpan 
   const Tensors captures = join_captures(branches);
   CondParams p;
   for (const Closed& b : branches) p.branches.push_back(b.program);
-  return bind_n(cond_p, make_params(std::move(p)), joined({{&index, 1}, captures, operands}));
+  return bind_n(cond_p, make_params(std::move(p)), joined({list_of(index), captures, operands}));
 }
 
 namespace {

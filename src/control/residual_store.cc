@@ -33,7 +33,7 @@ Tensor step_number(std::int64_t k) {
 
 namespace {
 
-Tensors with(const Tensor& first, TensorSpan more) { return joined({{&first, 1}, more}); }
+Tensors with(const Tensor& first, TensorSpan more) { return joined({list_of(first), more}); }
 
 /// Returns how many steps share one call of the host, since a call costs as much as several small
 /// steps. Meanwhile their values are in blocks: see Blocked. The host knows single steps, so that a

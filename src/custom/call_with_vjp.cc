@@ -14,31 +14,33 @@ bool moves(const Tensor& t) { return is_differentiable(t.dtype()); }
 
 TensorFunction host_cotangents(const CallOptions& options, const HostVjp& vjp_fn,
                                std::size_t operands, std::size_t results) {
-  return [options, vjp_fn, n = operands, kept = operands + results](TensorSpan leaves) {
-    Tensors in = head(leaves, kept);
-    for (std::size_t i = n; i < kept; ++i)
-      if (moves(leaves[i])) in.push_back(leaves[kept + i - n]);
+  return [options, vjp_fn, operands, results](TensorSpan leaves) {
+    // The function is given the operands, the results, and the cotangents of those that have one.
+    const std::size_t first_cotangent = operands + results;
+    Tensors in = head(leaves, first_cotangent);
+    for (std::size_t i = 0; i < results; ++i)
+      if (moves(leaves[operands + i])) in.push_back(leaves[first_cotangent + i]);
+
+    // It gives the cotangents of the operands that have one.
+    std::vector<bool> operand_moves;
     Tensors like;
-    std::vector<std::string> names;
-    std::string text = "(";
-    for (std::size_t i = 0; i < n; ++i) {
-      if (!moves(leaves[i])) continue;
-      names.push_back(fmt::format("(cotangent of operand {})", i));
+    std::vector<std::string> paths;
+    std::string structure = "(";
+    for (std::size_t i = 0; i < operands; ++i) {
+      operand_moves.push_back(moves(leaves[i]));
+      if (!operand_moves[i]) continue;
+      paths.push_back(fmt::format("(cotangent of operand {})", i));
       like.push_back(abstract(Type{leaves[i].dtype(), leaves[i].dims()}));
-      text += "*,";
+      structure += "*,";
     }
+    structure += ")";
     CallOptions named = options;
     named.name += " vjp";
-    text += ")";
-    Tensors given;
-    if (vjp_fn.next())
-      given = detail::call_with_vjp(named, like, text, names, vjp_fn.fn(), *vjp_fn.next(), in);
-    else
-      given = detail::call(named, types_of(like), text, names, vjp_fn.fn(), in);
-    Tensors ct(n);
-    for (std::size_t i = 0, next = 0; i < n; ++i)
-      if (moves(leaves[i])) ct[i] = given[next++];
-    return ct;
+    const Callee& fn = vjp_fn.fn();
+    if (!vjp_fn.next())
+      return placed(operand_moves, detail::call(named, types_of(like), structure, paths, fn, in));
+    return placed(operand_moves,
+                  detail::call_with_vjp(named, like, structure, paths, fn, *vjp_fn.next(), in));
   };
 }
 
@@ -55,7 +57,7 @@ Tensors detail::call_with_vjp(const CallOptions& options, const Tensors& out,
     return detail::call(options, types, structure, paths, fn, Tensors(x.begin(), x.end()));
   };
   const TensorFunction backward = host_cotangents(options, vjp_fn, operands.size(), out.size());
-  // Differentiable again: the value is such a call itself.
+  // The value is such a call itself, so that what is differentiated once can be again.
   auto forward = [=, out_leaves = out](TensorSpan x) {
     const Tensors arguments(x.begin(), x.end());
     Forward f{detail::call_with_vjp(options, out_leaves, structure, paths, fn, vjp_fn, arguments),

@@ -69,36 +69,47 @@ TensorFunction batched_function(const char* what, TensorFunction f, Types types,
                                 std::vector<int> axes, std::int64_t size, bool masked,
                                 std::vector<int> out_axes) {
   return [=, axis = BatchScope::current()](TensorSpan leaves) {
-    std::vector<bool> there;  // an empty Tensor is zero
+    std::vector<bool> given;  // by output: f gives it; an empty Tensor is zero
     const AxisScope named(axis);
     const Closed closed = trace_user(what, types, [&](TensorSpan in) {
       const Tensors y = f(in);
-      there = present(y);
+      given = present(y);
       return kept(y);
     });
     const BatchScope batching(axis);
-    Tensors inputs = head(leaves, axes.size());
-    append(inputs, closed.captures);
-    std::vector<int> all = axes;
-    all.resize(inputs.size(), -1);
+    const Tensors inputs = joined({leaves.first(axes.size()), closed.captures});
+    std::vector<int> input_axes = axes;
+    input_axes.resize(inputs.size(), -1);
     const Tensor mask = at_if(masked, leaves, axes.size());
-    const auto [y, from] = batch_of(*closed.program, inputs, all, size, mask);
-    Tensors out(there.size());
+    const auto [y, from] = batch_of(*closed.program, inputs, input_axes, size, mask);
+
+    Tensors out(given.size());
     for (std::size_t i = 0, next = 0; i < out.size(); ++i) {
-      if (!there[i]) continue;
-      Tensor moved = move_batch(y[next], from[next], std::max(out_axes[i], 0), size, mask);
-      if (out_axes[i] < 0 && masked) moved = zero_if_dead(moved, 0, mask);
-      if (out_axes[i] >= 0) {
-        out[i] = moved;
-      } else if (is_differentiable(moved.dtype())) {
-        out[i] = sum(moved, {.axes = Dims{0}});
-      } else {
-        out[i] = any(moved, {.axes = Dims{0}});
-      }
+      if (!given[i]) continue;
+      const bool is_summed = out_axes[i] < 0;
+      const int to = is_summed ? 0 : out_axes[i];
+      out[i] = move_batch(y[next], from[next], to, size, mask);
       ++next;
+      if (!is_summed) continue;
+      if (masked) out[i] = zero_if_dead(out[i], 0, mask);
+      if (is_differentiable(out[i].dtype()))
+        out[i] = sum(out[i], {.axes = Dims{0}});
+      else
+        out[i] = any(out[i], {.axes = Dims{0}});
     }
     return out;
   };
+}
+
+Tensors with_mask_last(TensorSpan leaves, std::size_t place, bool masked) {
+  const auto mask = leaves.subspan(place, masked);
+  return joined({leaves.first(place), leaves.subspan(place + masked), mask});
+}
+
+ProgramPtr with_mask_at(const Program& program, std::size_t place) {
+  Program moved = program;
+  std::rotate(nth(moved.inputs, place), moved.inputs.end() - 1, moved.inputs.end());
+  return std::make_shared<const Program>(std::move(moved));
 }
 
 void refuse_captured(const char* what, TensorSpan dx, std::size_t count) {
@@ -165,8 +176,7 @@ Batched body_batch(const char* what, const Op& op, const Program& body, TensorSp
                    std::span<const int> axes, std::int64_t size, const Tensor& mask,
                    Rebind rebind) {
   const Closed batched = batched_body(what, body, x, axes, size, mask);
-  Tensors operands(x.begin(), x.end());
-  if (mask.has_value()) operands.push_back(mask);
+  const Tensors operands = joined({x, list_of(mask)});
   return {rebind(op, batched, operands, false), std::vector<int>(body.outputs.size(), 0)};
 }
 

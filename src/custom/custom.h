@@ -74,8 +74,7 @@ Tensors bind_custom(const Primitive& primitive, const TensorFunction& f, Rule ru
                     const Tensors& x) {
   const Closed body = trace_user_inner(P::what, types_of(x), f);
   refuse_handles(P::what, *body.program);
-  Tensors operands = body.captures;
-  append(operands, x);
+  const Tensors operands = joined({body.captures, x});
   P p{body.program, std::make_shared<const Rule>(std::move(rule)), body.captures.size()};
   return bind_n(primitive, make_params(std::move(p)), operands);
 }
@@ -96,6 +95,12 @@ Closed batched_body(const char* what, const Program& body, const Types& types,
 TensorFunction batched_function(const char* what, TensorFunction f, Types types,
                                 std::vector<int> axes, std::int64_t size, bool masked,
                                 std::vector<int> out_axes);
+
+/// Moves the mask, which is leaf `place` if `masked`, behind the other leaves, where such a
+/// function takes it.
+Tensors with_mask_last(TensorSpan leaves, std::size_t place, bool masked);
+/// Moves a program's last input, the mask of batched_body, to `place` among the inputs.
+ProgramPtr with_mask_at(const Program& program, std::size_t place);
 
 /// Returns types of one element of a batch.
 Types element_types(TensorSpan x, std::span<const int> axes);

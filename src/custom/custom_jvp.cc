@@ -21,6 +21,7 @@ struct CustomJvpParams {
   }
 };
 
+/// Calls the rule, of the arguments and their tangents, and refuses what does not fit the function.
 Tensors checked_rule(const CustomJvpParams& p, TensorSpan arguments) {
   Tensors out = call_user(*p.rule, arguments);
   const Types types = p.body->output_types();
@@ -45,13 +46,12 @@ Jvp custom_jvp_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   Tensors arguments = tail(x, p.captures);
   for (std::size_t i = p.captures; i < x.size(); ++i)
     arguments.push_back(shown_tangent(dx[i], x[i].type()));
-  Tensors out = checked_rule(p, arguments);
-  const auto middle = nth(out, out.size() / 2);
-  return {Tensors(out.begin(), middle), Tensors(middle, out.end())};
+  const Tensors out = checked_rule(p, arguments);
+  return {head(out, out.size() / 2), tail(out, out.size() / 2)};
 }
 
-/// Of one that the rule of another applies to a tangent: its own program says whether that is
-/// linear.
+/// Transposes one that the rule of another applies to a tangent: the function's own program says
+/// whether that is linear.
 Tensors custom_jvp_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan) {
   return transpose_of(without_rules(*op.as<CustomJvpParams>().body), x, ct);
 }
@@ -60,16 +60,14 @@ Batched custom_jvp_batch(const Op& op, TensorSpan x, std::span<const int> axes, 
                          const Tensor& mask) {
   const auto& p = op.as<CustomJvpParams>();
   Closed body = batched_body("custom_jvp", *p.body, x, axes, size, mask);
-  const auto first = static_cast<std::ptrdiff_t>(p.captures);
-  // The rule: arguments, (mask,) tangents, (the mask's none).
   Types types = element_types(x.subspan(p.captures), axes.subspan(p.captures));
-  std::vector<int> rule_axes(axes.begin() + first, axes.end());
-  const std::size_t n = types.size();
+  std::vector<int> rule_axes = tail(axes, p.captures);
+  const std::size_t arguments = types.size();
   const bool masked = mask.has_value();
   // Under a mask each element has its own tangent of what all share: what comes back along those of
   // dead elements, perhaps nan, is not added to it.
   std::vector<bool> spread;
-  for (std::size_t i = 0; i < n; ++i) {
+  for (std::size_t i = 0; i < arguments; ++i) {
     spread.push_back(masked && rule_axes[i] < 0 && is_differentiable(types[i].dtype));
     types.push_back(tangent_type(types[i]));
     rule_axes.push_back(spread[i] ? 0 : rule_axes[i]);
@@ -77,20 +75,20 @@ Batched custom_jvp_batch(const Op& op, TensorSpan x, std::span<const int> axes, 
   const std::size_t results = p.body->outputs.size();
   TensorFunction batched = batched_function("custom_jvp", *p.rule, types, rule_axes, size, masked,
                                             std::vector<int>(2 * results, 0));
+  // The batched rule is given arguments, (the mask,) tangents, (what stands for the mask's).
   auto rule = std::make_shared<const TensorFunction>(
-      [batched, n, masked, spread = std::move(spread), size](TensorSpan leaves) {
-        Tensors in = head(leaves, n);
-        append(in, leaves.subspan(n + masked, n));
-        for (std::size_t i = 0; i < n; ++i)
-          if (spread[i]) in[n + i] = move_batch(in[n + i], -1, 0, size, leaves[n]);
-        if (masked) in.push_back(leaves[n]);
+      [batched, arguments, masked, spread = std::move(spread), size](TensorSpan leaves) {
+        Tensors in = with_mask_last(leaves.first(2 * arguments + masked), arguments, masked);
+        for (std::size_t i = 0; i < arguments; ++i) {
+          Tensor& tangent = in[arguments + i];
+          if (spread[i]) tangent = move_batch(tangent, -1, 0, size, in.back());
+        }
         return batched(in);
       });
-  Tensors operands = body.captures;
-  append(operands, x);
-  if (masked) operands.push_back(mask);
-  CustomJvpParams q{body.program, std::move(rule), p.captures + body.captures.size()};
-  return {bind_n(op.primitive, make_params(std::move(q)), operands), std::vector<int>(results, 0)};
+  const Tensors operands = joined({body.captures, x, list_of(mask)});
+  CustomJvpParams of_batch{body.program, std::move(rule), p.captures + body.captures.size()};
+  return {bind_n(op.primitive, make_params(std::move(of_batch)), operands),
+          std::vector<int>(results, 0)};
 }
 
 }  // namespace

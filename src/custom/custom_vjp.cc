@@ -92,27 +92,23 @@ Tensors pending_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan) {
   return out;
 }
 
-/// The backward rule for a batch: residuals with `kept_axes`, (the mask,) cotangents with their
-/// axis in front, to cotangents of the arguments with theirs; those of arguments that are the same
-/// for all elements are summed.
+/// Returns the backward rule for a batch: from residuals of these types with `kept_axes`, (the
+/// mask,) and cotangents with their batch axis in front to cotangents of the arguments with theirs;
+/// those of arguments that are the same for all elements are summed.
 std::shared_ptr<const TensorFunction> batched_backward(const TensorFunction& backward, Types kept,
                                                        std::vector<int> kept_axes,
                                                        const Types& results,
                                                        const std::vector<int>& argument_axes,
                                                        std::int64_t size, bool masked) {
-  const std::size_t n = kept.size();
+  const std::size_t residuals = kept.size();
   for (const Type& t : results) {
     kept.push_back(tangent_type(t));
     kept_axes.push_back(0);
   }
   TensorFunction batched = batched_function("custom_vjp", backward, std::move(kept),
                                             std::move(kept_axes), size, masked, argument_axes);
-  return std::make_shared<const TensorFunction>([batched, n, masked](TensorSpan leaves) {
-    Tensors in = head(leaves, n);
-    append(in, leaves.subspan(n + masked));
-    if (masked) in.push_back(leaves[n]);
-    Tensors out = batched(in);
-    return out;
+  return std::make_shared<const TensorFunction>([batched, residuals, masked](TensorSpan leaves) {
+    return batched(with_mask_last(leaves, residuals, masked));
   });
 }
 
@@ -133,13 +129,14 @@ Batched pending_batch(const Op& op, TensorSpan x, std::span<const int> axes, std
     if (is_differentiable(t.dtype)) argument_axes.back() = axes[next++];
   }
   const Types kept = element_types(x.first(p.residuals), kept_axes);
-  PendingParams q{batched_backward(*p.backward, kept, kept_axes, p.results, argument_axes, size,
-                                   mask.has_value()),
-                  p.residuals + mask.has_value(), with_axes(p.arguments, argument_axes, size),
-                  with_axes(p.results, std::vector<int>(p.results.size(), 0), size)};
+  PendingParams of_batch{batched_backward(*p.backward, kept, kept_axes, p.results, argument_axes,
+                                          size, mask.has_value()),
+                         p.residuals + mask.has_value(),  // the mask is the last of them
+                         with_axes(p.arguments, argument_axes, size),
+                         with_axes(p.results, std::vector<int>(p.results.size(), 0), size)};
   Tensors operands(x.begin(), x.end());
   if (mask.has_value()) operands.insert(nth(operands, p.residuals), mask);
-  Tensors out = bind_n(op.primitive, make_params(std::move(q)), operands);
+  Tensors out = bind_n(op.primitive, make_params(std::move(of_batch)), operands);
   return {out, std::vector<int>(out.size(), 0)};
 }
 
@@ -185,50 +182,46 @@ Jvp custom_vjp_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   Tensors operands = forward.residuals;
   for (std::size_t i = p.captures; i < x.size(); ++i)
     if (is_differentiable(x[i].dtype())) operands.push_back(or_zeros_of(dx[i], x[i].type()));
-  PendingParams q{std::make_shared<const TensorFunction>(std::move(forward.backward)),
-                  forward.residuals.size(), types_of(arguments), types};
-  const Tensors moves = bind_n(custom_vjp_tangent_p, make_params(std::move(q)), operands);
-  Tensors dy(types.size());
-  for (std::size_t i = 0, next = 0; i < types.size(); ++i)
-    if (is_differentiable(types[i].dtype)) dy[i] = moves[next++];
+  PendingParams pending{std::make_shared<const TensorFunction>(std::move(forward.backward)),
+                        forward.residuals.size(), types_of(arguments), types};
+  const Tensors tangents = bind_n(custom_vjp_tangent_p, make_params(std::move(pending)), operands);
+  std::vector<bool> moves;
+  for (const Type& t : types) moves.push_back(is_differentiable(t.dtype));
+  Tensors dy = placed(moves, tangents);
   return {std::move(forward.results), std::move(dy)};
 }
 
-/// The forward rule for a batch: arguments with these axes, then the mask if `masked`; results have
-/// the batch axis in front.
+/// Returns the forward rule for a batch: from arguments with these axes, then the mask if `masked`,
+/// to results with the batch axis in front, residuals with theirs where the rule leaves them, and
+/// the backward rule for these.
 ForwardRule batched_forward(const ForwardRule& forward, Types types, std::vector<int> axes,
                             std::int64_t size, bool masked) {
   return [=, axis = BatchScope::current()](TensorSpan leaves) {
-    const std::size_t n = axes.size();
-    const Tensor mask = at_if(masked, leaves, n);
-    Forward one;
+    const Tensor mask = at_if(masked, leaves, axes.size());
+    Forward one;  // of one element
     const AxisScope named(axis);
     const BatchScope batching(axis);
     const Closed closed = trace_user("custom_vjp", types, [&](TensorSpan in) {
       one = forward(in);
-      Tensors all = one.results;
-      append(all, one.residuals);
-      return all;
+      return joined({one.results, one.residuals});
     });
-    Tensors inputs = head(leaves, n);
-    append(inputs, closed.captures);
-    std::vector<int> all_axes = axes;
-    all_axes.resize(inputs.size(), -1);
-    auto [y, from] = batch_of(*closed.program, inputs, all_axes, size, mask);
-    const auto results = static_cast<std::ptrdiff_t>(one.results.size());
+    const Tensors inputs = joined({leaves.first(axes.size()), closed.captures});
+    std::vector<int> input_axes = axes;
+    input_axes.resize(inputs.size(), -1);
+    const auto [y, from] = batch_of(*closed.program, inputs, input_axes, size, mask);
+
+    const std::size_t results = one.results.size();
     Forward out;
-    for (std::size_t i = 0; i < one.results.size(); ++i)
+    for (std::size_t i = 0; i < results; ++i)
       out.results.push_back(move_batch(y[i], from[i], 0, size, mask));
-    out.residuals.assign(y.begin() + results, y.end());
-    const std::vector<int> kept_axes(from.begin() + results, from.end());
-    const Types result_types(types_of(one.results));
-    out.backward = *batched_backward(one.backward, types_of(one.residuals), kept_axes, result_types,
-                                     axes, size, masked);
+    out.residuals = tail(y, results);
+    out.backward = *batched_backward(one.backward, types_of(one.residuals), tail(from, results),
+                                     types_of(one.results), axes, size, masked);
     if (masked) {
       out.residuals.push_back(mask);
       out.backward = [backward = out.backward](TensorSpan in) {
         Tensors given = backward(in);
-        given.emplace_back();  // the mask's
+        given.emplace_back();  // the mask, an argument of the batched function, has no cotangent
         return given;
       };
     }
@@ -240,15 +233,12 @@ Batched custom_vjp_batch(const Op& op, TensorSpan x, std::span<const int> axes, 
                          const Tensor& mask) {
   const auto& p = op.as<CustomVjpParams>();
   Closed body = batched_body("custom_vjp", *p.body, x, axes, size, mask);
-  const auto first = static_cast<std::ptrdiff_t>(p.captures);
   auto forward = std::make_shared<const ForwardRule>(
       batched_forward(*p.forward, element_types(x.subspan(p.captures), axes.subspan(p.captures)),
-                      {axes.begin() + first, axes.end()}, size, mask.has_value()));
-  Tensors operands = body.captures;
-  append(operands, x);
-  if (mask.has_value()) operands.push_back(mask);
-  CustomVjpParams q{body.program, std::move(forward), p.captures + body.captures.size()};
-  return {bind_n(op.primitive, make_params(std::move(q)), operands),
+                      tail(axes, p.captures), size, mask.has_value()));
+  const Tensors operands = joined({body.captures, x, list_of(mask)});
+  CustomVjpParams of_batch{body.program, std::move(forward), p.captures + body.captures.size()};
+  return {bind_n(op.primitive, make_params(std::move(of_batch)), operands),
           std::vector<int>(p.body->outputs.size(), 0)};
 }
 

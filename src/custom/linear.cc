@@ -37,7 +37,7 @@ Jvp linear_call_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   return {bind_n(op.primitive, op.params, x), bind_n(op.primitive, op.params, tangents)};
 }
 
-/// The cotangents that the transpose gives, empty ones of what has none.
+/// Calls the user's transpose; empty are the cotangents of what has none.
 Tensors transposed(const LinearCallParams& p, TensorSpan residuals_and_ct) {
   const Types inputs = p.body->input_types(), types = tail(inputs, p.first_x());
   Tensors given = call_user(*p.transpose, residuals_and_ct);
@@ -53,7 +53,7 @@ Tensors transposed(const LinearCallParams& p, TensorSpan residuals_and_ct) {
   return given;
 }
 
-/// Whether it calls a function that has no derivative.
+/// Returns whether the program calls a function that has no derivative.
 bool calls_bare(const Program& program) {
   return std::ranges::any_of(program.equations, [](const Equation& e) {
     const Primitive& p = *e.primitive;
@@ -105,14 +105,13 @@ Tensors linear_call_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpa
     moves = present(given);
     return kept(given);
   });
-  Tensors operands = back.captures;
-  append(operands, in);
+  const Tensors operands = joined({back.captures, in});
   Tensors cotangents;
   if (calls_bare(*back.program)) {
-    LinearCallParams q{back.program,
-                       std::make_shared<const TensorFunction>(body_as_transpose(p, known, moves)),
-                       back.captures.size(), known};
-    cotangents = bind_n(op.primitive, make_params(std::move(q)), operands);
+    LinearCallParams backward{
+        back.program, std::make_shared<const TensorFunction>(body_as_transpose(p, known, moves)),
+        back.captures.size(), known};
+    cotangents = bind_n(op.primitive, make_params(std::move(backward)), operands);
   } else {
     cotangents = internal::apply(*back.program, operands);
   }
@@ -125,10 +124,10 @@ Batched linear_call_batch(const Op& op, TensorSpan x, std::span<const int> axes,
                           const Tensor& mask) {
   const auto& p = op.as<LinearCallParams>();
   // The mask, if there is one, becomes the last residual.
-  Tensors operands(x.begin(), x.end());
   Closed body = batched_body("linear_call", *p.body, x, axes, size, mask);
-  const std::size_t inner = p.residuals;
-  Types types = element_types(x.subspan(p.captures, inner), axes.subspan(p.captures, inner));
+  const std::size_t residuals = p.residuals;
+  Types types =
+      element_types(x.subspan(p.captures, residuals), axes.subspan(p.captures, residuals));
   std::vector<int> rule_axes = between(axes, p.captures, p.first_x());
   for (const Type& t : p.body->output_types()) {
     types.push_back(tangent_type(t));
@@ -138,23 +137,15 @@ Batched linear_call_batch(const Op& op, TensorSpan x, std::span<const int> axes,
   TensorFunction batched = batched_function("linear_call", *p.transpose, types, rule_axes, size,
                                             masked, tail(axes, p.first_x()));
   auto transpose =
-      std::make_shared<const TensorFunction>([batched, inner, masked](TensorSpan leaves) {
-        Tensors in = head(leaves, inner);
-        append(in, leaves.subspan(inner + masked));
-        if (masked) in.push_back(leaves[inner]);
-        return batched(in);
+      std::make_shared<const TensorFunction>([batched, residuals, masked](TensorSpan leaves) {
+        return batched(with_mask_last(leaves, residuals, masked));
       });
   const std::size_t captures = p.captures + body.captures.size();
-  if (masked) {
-    operands.insert(nth(operands, p.first_x()), mask);
-    Program moved = *body.program;  // its mask comes last
-    const auto last = moved.inputs.end() - 1;
-    std::rotate(nth(moved.inputs, captures + inner), last, moved.inputs.end());
-    body.program = std::make_shared<const Program>(std::move(moved));
-  }
-  operands.insert(operands.begin(), body.captures.begin(), body.captures.end());
-  LinearCallParams q{body.program, std::move(transpose), captures, inner + masked};
-  return {bind_n(op.primitive, make_params(std::move(q)), operands),
+  if (masked) body.program = with_mask_at(*body.program, captures + residuals);
+  const Tensors operands =
+      joined({body.captures, x.first(p.first_x()), list_of(mask), x.subspan(p.first_x())});
+  LinearCallParams of_batch{body.program, std::move(transpose), captures, residuals + masked};
+  return {bind_n(op.primitive, make_params(std::move(of_batch)), operands),
           std::vector<int>(p.body->outputs.size(), 0)};
 }
 
@@ -181,11 +172,9 @@ namespace detail {
 Tensors linear_call(const TensorFunction& f, const TensorFunction& transpose,
                     const Tensors& residuals, const Tensors& x, const Place& place) {
   PlaceScope at(place);
-  Tensors arguments = residuals;
-  append(arguments, x);
+  const Tensors arguments = joined({residuals, x});
   const Closed body = trace_user_inner("linear_call", types_of(arguments), f);
-  Tensors operands = body.captures;
-  append(operands, arguments);
+  const Tensors operands = joined({body.captures, arguments});
   LinearCallParams p{body.program, std::make_shared<const TensorFunction>(transpose),
                      body.captures.size(), residuals.size()};
   return bind_n(linear_call_p, make_params(std::move(p)), operands);

@@ -40,20 +40,18 @@ ParamsPtr linear_solve_with_programs(const Params* params, std::span<const Progr
   return make_params(std::move(p));
 }
 
-/// A x = b, so A dx = db - dA x.
+/// Differentiates y with A y = b, where A depends on the captures: A dy = db - dA y, which is
+/// solved by the same functions.
 Jvp linear_solve_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const auto& p = op.as<LinearSolveParams>();
-  const auto captures = x.first(p.captures);
+  const auto captures = x.first(p.captures), captures_move = dx.first(p.captures);
   Tensors y = bind_n(op.primitive, op.params, x);
-  const auto db = dx.subspan(p.captures);
-  Tensors right(db.begin(), db.end());
-  if (has_any(dx.first(p.captures))) {
-    Tensors at_y(captures.begin(), captures.end()), moves(dx.begin(), dx.end() - std::ssize(y));
-    append(at_y, y);
-    moves.resize(at_y.size());
-    const Tensors da = jvp_of(*p.matvec, at_y, moves).second;
-    for (std::size_t i = 0; i < da.size(); ++i)
-      if (da[i].has_value()) right[i] = add_any(right[i], -da[i]);
+  Tensors right = tail(dx, p.captures);
+  if (has_any(captures_move)) {
+    const Tensors da_y =
+        jvp_of(*p.matvec, joined({captures, y}), joined({captures_move, Tensors(y.size())})).second;
+    for (std::size_t i = 0; i < da_y.size(); ++i)
+      if (da_y[i].has_value()) right[i] = add_any(right[i], -da_y[i]);
   }
   if (!has_any(right)) return {y, Tensors(y.size())};
   Tensors operands(captures.begin(), captures.end());
@@ -89,25 +87,23 @@ Batched linear_solve_batch(const Op& op, TensorSpan x, std::span<const int> axes
     operands[i] = move_batch(x[i], axes[i], 0, size, mask);
     from[i] = 0;
   }
+  // All programs are to take the same captures: what each of them captures now, the captures before
+  // and, last, the mask.
   std::vector<Closed> bodies;
   for (const ProgramPtr& program : programs_of(*op.params))
     bodies.push_back(batched_body(solve_name, *program, operands, from, size, mask));
-  Tensors all = join_captures(bodies);
-  const std::size_t captures = all.size() + p.captures + masked;
-  append(all, operands);
+  Tensors all = joined({join_captures(bodies), operands});
+  const std::size_t captures = bodies[0].captures.size() + p.captures;
   std::vector<ProgramPtr> programs;
-  for (Closed& c : bodies) {
-    Program moved = *c.program;  // the mask, which comes last, becomes the last capture
-    if (masked)
-      std::rotate(nth(moved.inputs, captures - 1), moved.inputs.end() - 1, moved.inputs.end());
-    programs.push_back(std::make_shared<const Program>(std::move(moved)));
-  }
-  if (masked) all.insert(nth(all, captures - 1), mask);
-  LinearSolveParams q =
+  for (const Closed& c : bodies)
+    programs.push_back(masked ? with_mask_at(*c.program, captures) : c.program);
+  if (masked) all.insert(nth(all, captures), mask);
+  LinearSolveParams of_batch =
       as<LinearSolveParams>(*linear_solve_with_programs(op.params.get(), programs));
-  q.captures = captures;
+  of_batch.captures = captures + masked;
   const std::size_t results = p.body->outputs.size();
-  return {bind_n(op.primitive, make_params(std::move(q)), all), std::vector<int>(results, 0)};
+  return {bind_n(op.primitive, make_params(std::move(of_batch)), all),
+          std::vector<int>(results, 0)};
 }
 
 constexpr Primitive linear_solve_p{.name = "custom_linear_solve",
@@ -154,9 +150,8 @@ TensorFunction function_of(const char* caller, const char* name, const Closed& p
                            const Types& types) {
   return
       [caller, argument = fmt::format("the argument of {}", name), program, types](TensorSpan x) {
-        Tensors inputs = program.captures;
-        append(inputs, like_solution(caller, argument.c_str(), types, {x.begin(), x.end()}));
-        return internal::apply(*program.program, inputs);
+        const Tensors leaves = like_solution(caller, argument.c_str(), types, {x.begin(), x.end()});
+        return internal::apply(*program.program, joined({program.captures, leaves}));
       };
 }
 
@@ -170,39 +165,40 @@ detail::Tensors detail::custom_linear_solve(const TensorFunction& matvec, const 
                                             const Tensors& b, const Place& place) {
   PlaceScope at(place);
   const Types types = solution_types(solve_name, "b", b);
-  auto solved = [&](const char* name, const Solver& by, const Closed& map, const char* of) {
+  // Traces how a solver finds the solution for a linear map, whose name is for errors.
+  auto solved = [&](const char* name, const Solver& by, const Closed& map, const char* map_name) {
     return trace_user_inner(solve_name, types, [&](TensorSpan in) {
       return like_solution(solve_name, name, types,
-                           by(function_of(solve_name, of, map, types), in));
+                           by(function_of(solve_name, map_name, map, types), in));
     });
   };
   const Closed forward = trace_user_inner(solve_name, types, [&](TensorSpan in) {
     return like_solution(solve_name, "matvec", types, matvec(in));
   });
+  auto transposed_matvec = [&](TensorSpan ct) {
+    Tensors like;
+    for (const Type& type : types) like.push_back(abstract(type));
+    const auto map = linear_map("custom_linear_solve: matvec",
+                                function_of(solve_name, "matvec", forward, types), like);
+    Tensors into = map->of.pull(ct);
+    for (std::size_t i = 0; i < into.size(); ++i) into[i] = or_zeros_of(into[i], types[i]);
+    return into;
+  };
+
   std::vector<Closed> all{solved("solve", solve, forward, "matvec"), forward};
-  const Solver& back = transpose_solve || !symmetric ? transpose_solve : solve;
-  if (back) {
-    const Closed backward =
-        symmetric ? forward : trace_inner(solve_name, types, [&](TensorSpan ct) {
-          Tensors like;
-          for (const Type& type : types) like.push_back(abstract(type));
-          const auto map = linear_map("custom_linear_solve: matvec",
-                                      function_of(solve_name, "matvec", forward, types), like);
-          Tensors into = map->of.pull(ct);
-          for (std::size_t i = 0; i < into.size(); ++i) into[i] = or_zeros_of(into[i], types[i]);
-          return into;
-        });
-    all.push_back(solved("transpose_solve", back, backward, "the transpose of matvec"));
+  const Solver& solve_back = symmetric && !transpose_solve ? solve : transpose_solve;
+  if (solve_back) {
+    const Closed backward = symmetric ? forward : trace_inner(solve_name, types, transposed_matvec);
+    all.push_back(solved("transpose_solve", solve_back, backward, "the transpose of matvec"));
     all.push_back(backward);
   }
-  Tensors operands = join_captures(all);
-  LinearSolveParams p{all[0].program, all[1].program, nullptr, nullptr, operands.size()};
-  if (back) {
+  const Tensors captures = join_captures(all);
+  LinearSolveParams p{all[0].program, all[1].program, nullptr, nullptr, captures.size()};
+  if (solve_back) {
     p.transpose_body = all[2].program;
     p.vecmat = all[3].program;
   }
-  append(operands, b);
-  return bind_n(linear_solve_p, make_params(std::move(p)), operands);
+  return bind_n(linear_solve_p, make_params(std::move(p)), joined({captures, b}));
 }
 
 }  // namespace postern

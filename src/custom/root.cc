@@ -21,19 +21,20 @@ struct Root {
   std::size_t captures;
 };
 
-/// f(m, x(m)) = 0, so f_x dx = -f_m dm; m are the captures.
+/// Solves for x(m), where m are the captures, the first arguments; the others are the initial
+/// guess. Since f(m, x(m)) = 0, the tangent dx solves f_x dx = -f_m dm.
 Tensors root_of(const std::shared_ptr<const Root>& root, const Tensors& arguments) {
   const auto rule = [root](TensorSpan in) {
-    const std::size_t count = in.size() / 2;
-    const Tensors y = root_of(root, head(in, count));
-    Tensors at_y(in.begin(), nth(in, root->captures)), moves;
-    append(moves, in.subspan(count, root->captures));
-    append(at_y, y);
-    moves.resize(at_y.size());
-    const Tensors df = jvp_of(*root->f, at_y, moves).second;
-    for (std::size_t i = 0; i < y.size(); ++i) at_y.push_back(or_zeros_of(df[i], y[i].type()));
-    Tensors out = y;
-    for (const Tensor& dx : internal::apply(*root->tangent, at_y)) out.push_back(-dx);
+    const std::size_t count = in.size() / 2;  // arguments, and as many tangents
+    const Tensors x = root_of(root, head(in, count));
+    const auto m = in.first(root->captures), dm = in.subspan(count, root->captures);
+    const Tensors point = joined({m, x});
+    const Tensors df = jvp_of(*root->f, point, joined({dm, Tensors(x.size())})).second;
+    Tensors right;
+    for (std::size_t i = 0; i < x.size(); ++i) right.push_back(or_zeros_of(df[i], x[i].type()));
+    Tensors out = x;
+    for (const Tensor& dx : internal::apply(*root->tangent, joined({point, right})))
+      out.push_back(-dx);
     return out;
   };
   const auto solve = [root](TensorSpan in) { return internal::apply(*root->solve, in); };
@@ -54,23 +55,21 @@ detail::Tensors detail::custom_root(const TensorFunction& f, const Solver& solve
     return like_solution(root_name, "what solve gives", types,
                          solve(function_of(root_name, "f", of_f, types), in));
   });
-  Types twice = types;
-  append(twice, types);
-  const Closed of_tangent = trace_user_inner(root_name, twice, [&](TensorSpan in) {
-    const std::size_t first = of_f.captures.size();
-    Tensors point = of_f.captures;
-    append(point, in.first(types.size()));
-    std::vector<bool> moves(first);
+  Types point_and_right = types;
+  append(point_and_right, types);
+  const Closed of_tangent = trace_user_inner(root_name, point_and_right, [&](TensorSpan in) {
+    const std::size_t captures = of_f.captures.size();
+    const Tensors point = joined({of_f.captures, in.first(types.size())});
+    std::vector<bool> moves(captures);
     moves.resize(point.size(), true);
-    const Linearized near =
+    const Linearized near_x =
         linearized({of_f.program, {}}, point, moves, std::vector<bool>(types.size(), true));
     const auto push = [&](TensorSpan dx) {
-      Tensors all(first);
-      append(all, like_solution(root_name, "the argument of f's derivative", types,
-                                {dx.begin(), dx.end()}));
-      Tensors dy = near.push(all);
-      for (std::size_t i = 0; i < dy.size(); ++i) dy[i] = or_zeros_of(dy[i], types[i]);
-      return dy;
+      const Tensors direction =
+          like_solution(root_name, "the argument of f's derivative", types, {dx.begin(), dx.end()});
+      Tensors df = near_x.push(joined({Tensors(captures), direction}));
+      for (std::size_t i = 0; i < df.size(); ++i) df[i] = or_zeros_of(df[i], types[i]);
+      return df;
     };
     return like_solution(root_name, "what tangent_solve gives", types,
                          tangent_solve(push, in.subspan(types.size())));

@@ -36,6 +36,8 @@ inline Tensors joined(std::initializer_list<TensorSpan> lists) {
   for (const TensorSpan& list : lists) append(out, list);
   return out;
 }
+/// Returns the tensor as a list of one, of none where it is empty.
+inline TensorSpan list_of(const Tensor& x) { return {&x, static_cast<std::size_t>(x.has_value())}; }
 /// Returns the tensor where `there`, else an empty one.
 inline Tensor only_if(bool there, const Tensor& x) {
   if (there) return x;
