@@ -30,9 +30,8 @@ ParamsPtr params_of(const CheckpointParams& p, ProgramPtr body, bool again) {
 }
 
 Tensors bind_body(const Op& op, const Closed& body, TensorSpan x, bool again) {
-  Tensors operands = body.captures;
-  append(operands, x);
-  return bind_n(op.primitive, params_of(op.as<CheckpointParams>(), body.program, again), operands);
+  return bind_n(op.primitive, params_of(op.as<CheckpointParams>(), body.program, again),
+                joined({body.captures, x}));
 }
 
 Jvp checkpoint_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
@@ -51,6 +50,8 @@ bool has_effectful_call(const Equation& equation) {
   });
 }
 
+/// Asks the user's policy whether to keep the equation's results; of a call or tap it sees the
+/// name.
 bool saved_by(const RecomputeOptions& options, const Program& program, const Equation& e) {
   if (!options.save) return false;
   std::vector<Type> results(program.types.begin() + e.first,
@@ -63,7 +64,7 @@ bool saved_by(const RecomputeOptions& options, const Program& program, const Equ
   return options.save(step);
 }
 
-/// The parameters with all taps, in programs too, marked as recomputed.
+/// Returns the equation's parameters with all taps, in its programs too, marked as recomputed.
 ParamsPtr marked(const Equation& e) {
   if (const SiteSpec* const site = site_of(e); site && site->is_tap()) {
     SiteSpec s = *site;
@@ -87,7 +88,7 @@ std::vector<bool> saved_equations(const Program& known, const RecomputeOptions& 
   return saved;
 }
 
-/// The known half once, for its outputs; the saved equations' results follow.
+/// Writes the known half for its first `outputs` and, behind them, the saved equations' results.
 Tensors run_known(const Program& known, const std::vector<bool>& saved, TensorSpan x,
                   std::size_t outputs) {
   Program first = known;
@@ -98,8 +99,8 @@ Tensors run_known(const Program& known, const std::vector<bool>& saved, TensorSp
   return internal::apply(*simplify(first), x);
 }
 
-/// Writes the known half again without the saved equations; its residuals. `in`: its inputs, then
-/// the saved results.
+/// Writes the known half again for its residuals, which come behind its first `outputs`, without
+/// the saved equations. `in`: its inputs, then the saved results.
 Tensors run_again(const Program& known, const std::vector<bool>& saved, TensorSpan in,
                   std::size_t outputs) {
   Env env(known);
@@ -150,17 +151,15 @@ Batched checkpoint_batch(const Op& op, TensorSpan x, std::span<const int> axes, 
                     bind_body);
 }
 
-/// Behind a barrier XLA cannot tell that it has computed this before.
+/// Writes the body, behind a barrier if it computes again what was computed before: XLA would merge
+/// the two, and keep the results all the same.
 void checkpoint_lower(Lowering& out, const Equation& e) {
   const auto& p = as<CheckpointParams>(*e.params);
   if (!p.again || e.operands.empty()) return body_lower<CheckpointParams>(out, e);
-  std::vector<Ssa> inputs, operands;
+  const std::vector<Ssa> inputs = out.fresh(e.operands.size()), operands = out.operands(e);
   std::vector<std::string> types;
-  for (std::size_t i = 0; i < e.operands.size(); ++i) {
-    inputs.push_back(out.fresh());
-    operands.push_back(out.operand(e, i));
+  for (std::size_t i = 0; i < e.operands.size(); ++i)
     types.push_back(Lowering::type(out.operand_type(e, i)));
-  }
   const std::string all_types = fmt::format("{}", fmt::join(types, ", "));
   out.write("    {}\"stablehlo.optimization_barrier\"({}) : ({}) -> ({})\n",
             Lowering::assigned(inputs), Lowering::list(operands), all_types, all_types);
@@ -186,12 +185,8 @@ detail::Tensors detail::checkpoint(const TensorFunction& f, const RecomputeOptio
                                    const Tensors& x, const Place& place) {
   PlaceScope at(place);
   const Closed body = trace_user_inner("checkpoint", types_of(x), f);
-  Tensors operands = body.captures;
-  append(operands, x);
-  return bind_n(checkpoint_p,
-                make_params(CheckpointParams{body.program,
-                                             std::make_shared<const RecomputeOptions>(options)}),
-                operands);
+  CheckpointParams p{body.program, std::make_shared<const RecomputeOptions>(options)};
+  return bind_n(checkpoint_p, make_params(std::move(p)), joined({body.captures, x}));
 }
 
 }  // namespace postern

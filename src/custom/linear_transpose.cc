@@ -20,6 +20,7 @@ namespace {
 enum class Is : std::uint8_t { constant, zero, linear };
 using Kinds = std::vector<Is>;
 
+/// Returns whether the tensor is known to be all zeros: its memory is on the host, all bytes 0.
 bool all_zero(const Tensor& t) {
   const detail::HostValue* host = detail::Access::host(t);
   if (!host) return false;
@@ -27,11 +28,14 @@ bool all_zero(const Tensor& t) {
   return std::all_of(bytes, bytes + t.type().byte_size(), [](unsigned char b) { return b == 0; });
 }
 
+/// Follows what values are through a program; a lattice of analysis/follow.h for branches and
+/// loops.
 class Check {
  public:
   explicit Check(const char* what) : what_(what) {}
 
-  /// Of the outputs, for what the inputs are. Throws TypeError where the program is not linear.
+  /// Returns what the outputs are for what the inputs are. Throws TypeError where the program is
+  /// not linear.
   Kinds operator()(const Program& program, const Kinds& inputs) const {
     return follow(program, inputs,
                   [&](const Equation& e, const Kinds& x) { return results_of(program, e, x); });
@@ -52,37 +56,39 @@ class Check {
 
  private:
   Kinds results_of(const Program& program, const Equation& e, const Kinds& x) const {
-    const auto count = static_cast<std::size_t>(e.results);
+    const auto results = at(e.results);
     const Primitive& p = *e.primitive;
-    if (std::ranges::find(x, Is::linear) == x.end()) {
-      Is all = Is::constant;
-      if (stays_zero(e, x)) all = Is::zero;
-      return Kinds(count, all);
-    }
-    if (p.site && p.site(e.params.get())->is_tap()) return {x.begin(), x.begin() + e.results};
+    if (std::ranges::find(x, Is::linear) == x.end())
+      return Kinds(results, stays_zero(e, x) ? Is::zero : Is::constant);
+    const SiteSpec* const site = site_of(e);
+    if (site && site->is_tap()) return head(x, results);  // its results are its operands
     require_transpose(e, x);
+
     if (branches_or_loops(e) && !p.calls) {
       check(p.loops() || x[0] != Is::linear, "{}: which branch cond takes depends on the arguments",
             what_);
       return through(*this, e, x).results;
     }
+    // An equation that means its program is what the program is, unless it has a rule of its own.
     std::vector<ProgramPtr> programs;
     if (e.params) programs = programs_of(*e.params);
     bool own_rule = e.primitive == &linear_call_p || p.may_call;
     if (p.has_rules) own_rule = p.has_rules(e.params.get());
     if (programs.size() == 1 && programs[0]->inputs.size() == x.size() && !own_rule)
       return into(programs[0], x);
+
     const bool adds = programs.empty() && p.linear == Linear::jointly;
     if (adds && &p != &custom_vjp_tangent_p) require_zeros(program, e, x);
-    for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t i = 0; i < results; ++i) {
       const Type& type = program.types[at(e.first) + i];
       check(is_differentiable(type.dtype),
             "{}: {} makes {} of what depends on the arguments, which is not linear", what_, p.name,
             to_string(type));
     }
-    return Kinds(count, Is::linear);
+    return Kinds(results, Is::linear);
   }
 
+  /// Returns whether the results are zero, where no operand depends on the arguments.
   static bool stays_zero(const Equation& e, const Kinds& x) {
     const Primitive& p = *e.primitive;
     if (&p == &literal_p) return is_zero(as<LiteralParams>(*e.params).number);
@@ -116,7 +122,8 @@ class Check {
           what_, p.name);
   }
 
-  /// Together with what depends on the arguments only zeros are linear.
+  /// Refuses constants that an equation adds to what depends on the arguments, unless they are
+  /// zero.
   void require_zeros(const Program& program, const Equation& e, const Kinds& x) const {
     for (std::size_t i = 0; i < x.size(); ++i)
       check(x[i] != Is::constant || !is_differentiable(program.type(e.operands[i]).dtype),
@@ -169,10 +176,10 @@ std::shared_ptr<const detail::LinearMap> linear_map(const char* what, const Tens
         what, i);
 
   std::vector<bool> unknown(x.size(), true);
-  unknown.resize(program->inputs.size());
+  unknown.resize(program->inputs.size());  // the captures are known
   const Halves halves = split(*program, unknown);
   const Tensors known = internal::apply(*halves.known, closed.captures);
-  out.residuals.assign(known.end() - static_cast<std::ptrdiff_t>(halves.residuals), known.end());
+  out.residuals = tail(known, known.size() - halves.residuals);
   out.map = simplify(*halves.unknown);
   out.inputs_move.assign(x.size(), true);
   out.results_move = halves.unknown_outputs;

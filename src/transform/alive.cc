@@ -14,8 +14,9 @@ namespace postern::internal {
 
 namespace {
 
-/// Operands: x, mask. By axis of the mask: which of x's it is, in their order; -1: x is shared
-/// along it, and it counts whether any element is alive.
+/// Operands: x, mask. By axis of the mask: which axis of x it is, in their order; -1: x is shared
+/// along it, and is alive if any element is. So {1} of x[3,8] and mask[8] says that x[:,i] is of
+/// element i.
 struct ShieldParams {
   Dims axes;
 };
@@ -23,16 +24,17 @@ struct ShieldParams {
 Types shield_type(const Params*, TypeSpan operands) { return {operands[0]}; }
 
 Tensor zero_if_dead(const Dims& axes, const Tensor& x, const Tensor& mask) {
-  Dims shared, dims(x.dims().size(), 1);
+  Dims shared;                          // axes of the mask that x has not
+  Dims alive_dims(x.dims().size(), 1);  // x's, with extent 1 for what the mask has not
   for (std::size_t i = 0; i < axes.size(); ++i) {
     if (axes[i] < 0)
       shared.push_back(static_cast<std::int64_t>(i));
     else
-      dims[static_cast<std::size_t>(axes[i])] = mask.dims()[i];
+      alive_dims[static_cast<std::size_t>(axes[i])] = mask.dims()[i];
   }
   Tensor alive = mask;
   if (!shared.empty()) alive = any(mask, {.axes = shared});
-  alive = reshape(alive, dims);
+  alive = reshape(alive, alive_dims);
   return where(broadcast_to(alive, x.dims()), x, zeros_of(x.type()));
 }
 
@@ -48,20 +50,22 @@ std::pair<Tensors, Tensors> factor_jvp(const Op& op, TensorSpan x, TensorSpan dx
 std::pair<Tensors, std::vector<int>> shield_batch(const Op& op, TensorSpan x,
                                                   std::span<const int> axes, std::int64_t size,
                                                   const Tensor&) {
-  Dims to = op.as<ShieldParams>().axes;
+  Dims mask_axes = op.as<ShieldParams>().axes;
   Tensor value = x[0], mask = x[1];
-  int axis = axes[0];
-  if (axis < 0) {  // each has its own mask
+  int batch_axis = axes[0];
+  if (batch_axis < 0) {  // then the mask is mapped, and each element has its own result
     value = move_batch(value, -1, 0, size);
-    axis = 0;
+    batch_axis = 0;
   }
-  for (std::int64_t& a : to) a += a >= axis;
-  if (axes[1] >= 0) {
-    const auto place = std::ranges::find_if(to, [&](std::int64_t a) { return a > axis; });
-    mask = move_batch(mask, axes[1], static_cast<int>(place - to.begin()), size);
-    to.insert(place, axis);
+  for (std::int64_t& axis : mask_axes)
+    if (axis >= batch_axis) ++axis;
+  if (axes[1] >= 0) {  // the mask's batch axis goes where it keeps the order of x's axes
+    const auto place =
+        std::ranges::find_if(mask_axes, [&](std::int64_t axis) { return axis > batch_axis; });
+    mask = move_batch(mask, axes[1], static_cast<int>(place - mask_axes.begin()), size);
+    mask_axes.insert(place, batch_axis);
   }
-  return {{bind1(op.primitive, make_params(ShieldParams{to}), {value, mask})}, {axis}};
+  return {{bind1(op.primitive, make_params(ShieldParams{mask_axes}), {value, mask})}, {batch_axis}};
 }
 
 void shield_lower(Lowering& out, const Equation& e) { out.define(e, 0, out.operand(e, 0)); }

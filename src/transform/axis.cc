@@ -30,6 +30,7 @@ struct AxisParams {
 
 using Batched = std::pair<Tensors, std::vector<int>>;
 
+/// Returns whether the batching that is going on is over the axis of this equation.
 bool is_over(const Op& op) { return op.as<AxisParams>().axis == batched_over; }
 
 Types gathered_type(const Params* params, TypeSpan x) {
@@ -63,6 +64,8 @@ Batched gathered_batch(const Op& op, TensorSpan x, std::span<const int> axes, st
 Batched exchanged_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
                         const Tensor&) {
   if (is_over(op)) {
+    // If all have the same x, element i's row j is row i of x, whatever j is: i is axis 0, j
+    // axis 1. Else element j's row i of x is at [j, i], with the batch axis in front: i is axis 1.
     if (axes[0] < 0) return {{move_batch(x[0], -1, 1, size)}, {0}};
     return {{move_batch(x[0], axes[0], 0, size)}, {1}};
   }

@@ -35,7 +35,7 @@ bool minds_who_runs(const Equation& equation) {
 
 namespace {
 
-/// Operands of an equation with their batch axes, and whether they are shared by all elements and
+/// Operands of an equation with their batch axes, and whether each is shared by all elements and
 /// may have a cotangent.
 struct Operands {
   Tensors x;
@@ -45,32 +45,38 @@ struct Operands {
   bool any_shared() const { return std::ranges::find(shared, true) != shared.end(); }
 };
 
-/// Shields what is shared in an equation of shared operands alone, in case no element is alive.
+/// Shields the operands of an equation that is done once for all elements, in case none is alive.
 void shield_once(const Equation& e, Operands& of, const Tensor& mask) {
   if (keeps_zeros(e)) return;
   for (std::size_t i = 0; i < of.x.size(); ++i)
     if (of.shared[i]) of.x[i] = shielded(of.x[i], -1, mask);
 }
 
-/// Shields what is shared where it meets what is of each element. Where the equation is linear in
-/// it a large one stays one, and the others are factors; else each element has its own. Returns
-/// whether the results have yet to be shielded.
+/// Shields shared operands where they meet mapped ones. If the equation is linear in the shared
+/// ones they stay one for all elements, such as large weights: the mapped operands are their
+/// factors, which are shielded, and so have to be the results. Else each element gets a copy of its
+/// own. Returns whether the results have yet to be shielded.
 bool shield_mixed(const Primitive& p, Operands& of, std::int64_t size, const Tensor& mask) {
-  int first = -1;
-  bool factors = false;
+  int mapped_axis = -1;  // of the first that is mapped
+  bool mapped_differentiable = false;
   for (std::size_t i = 0; i < of.x.size(); ++i) {
     if (of.axes[i] < 0) continue;
-    if (first < 0) first = of.axes[i];
-    factors = factors || is_differentiable(of.x[i].dtype());
+    if (mapped_axis < 0) mapped_axis = of.axes[i];
+    mapped_differentiable = mapped_differentiable || is_differentiable(of.x[i].dtype());
   }
-  const bool stays = p.linear == Linear::separately || (p.linear != Linear::no && !factors);
+  const bool linear_in_shared =
+      p.linear == Linear::separately || (p.linear != Linear::no && !mapped_differentiable);
+  if (linear_in_shared) {
+    for (std::size_t i = 0; i < of.x.size(); ++i)
+      if (of.axes[i] >= 0) of.x[i] = shielded_factor(of.x[i], of.axes[i], mask);
+    return true;
+  }
   for (std::size_t i = 0; i < of.x.size(); ++i) {
-    if (stays && of.axes[i] >= 0) of.x[i] = shielded_factor(of.x[i], of.axes[i], mask);
-    if (stays || !of.shared[i]) continue;
-    of.axes[i] = std::min(first, static_cast<int>(of.x[i].rank()));
+    if (!of.shared[i]) continue;
+    of.axes[i] = std::min(mapped_axis, static_cast<int>(of.x[i].rank()));
     of.x[i] = move_batch(of.x[i], -1, of.axes[i], size, mask);
   }
-  return stays;
+  return false;
 }
 
 }  // namespace
@@ -86,7 +92,7 @@ std::pair<Tensors, std::vector<int>> batch_of(const Program& program, TensorSpan
   env.set(program.inputs, x);
   std::vector<int> axis_of(program.types.size(), -1);
   for (std::size_t i = 0; i < axes.size(); ++i) axis_of[at(program.inputs[i])] = axes[i];
-  std::vector<bool> moves(program.types.size());  // what is made of numbers alone does not
+  std::vector<bool> moves(program.types.size());  // by value: it may have a cotangent
   for (const ValueId v : program.inputs) moves[at(v)] = is_differentiable(program.type(v).dtype);
   Operands of;
   const auto& axis = BatchScope::current();
@@ -109,8 +115,8 @@ std::pair<Tensors, std::vector<int>> batch_of(const Program& program, TensorSpan
     // What no element can tell apart is done once; but each element wants its own effects, only
     // live ones may call, and what names the axis tells them apart.
     const bool inner = p.site || p.may_call || (e.params && !programs_of(*e.params).empty());
-    const bool apart =
-        inner && ((mask.has_value() && minds_who_runs(e)) || effect_of(e) != Effect::pure);
+    const bool only_for_live = mask.has_value() && minds_who_runs(e);
+    const bool apart = inner && (only_for_live || effect_of(e) != Effect::pure);
     if (!mapped && !apart && !(axis && names_axis(e, *axis))) {
       if (shields) shield_once(e, of, mask);
       env.set(e, bind_n(p, e.params, of.x));

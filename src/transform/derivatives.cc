@@ -20,8 +20,8 @@ void require_values(const char* what, const Tensors& x) {
           what);
 }
 
-/// `given` as tangents or cotangents of values of these types: checked, and empty where there can
-/// be none.
+/// Returns `given` as tangents or cotangents of values of these types: checked, and empty where
+/// there can be none.
 Tensors fitting(const char* what, const char* kind, const Types& types, const Tensors& given) {
   check(given.size() == types.size(), "{}: {} {}s for {} leaves", what, given.size(), kind,
         types.size());
@@ -35,7 +35,7 @@ Tensors fitting(const char* what, const char* kind, const Types& types, const Te
   return out;
 }
 
-/// Zeros in the place of what is empty; pred zeros for what is not differentiable. Only where
+/// Puts zeros in the place of what is empty, pred zeros for what is not differentiable. Only where
 /// `wanted` says so, if it is given.
 Tensors filled(Tensors derivatives, const Types& types, const std::vector<bool>& wanted = {}) {
   for (std::size_t i = 0; i < types.size(); ++i)
@@ -44,6 +44,8 @@ Tensors filled(Tensors derivatives, const Types& types, const std::vector<bool>&
   return derivatives;
 }
 
+/// Refuses active leaves by which nothing is differentiated so. `real`: complex ones too, unless
+/// the function is holomorphic.
 void require_inputs(const char* what, const Tensors& x, const std::vector<bool>& active,
                     const GradOptions& options, bool real) {
   for (std::size_t i = 0; i < x.size(); ++i) {
@@ -72,10 +74,9 @@ Values jvp(const TensorFunction& f, const Tensors& x, const Tensors& dx, const P
   const Types types = types_of(x);
   const Tensors tangents = fitting("jvp", "tangent", types, dx);
   const Closed closed = trace_user("jvp", types, f);
-  Tensors inputs = x, moves = tangents;
-  append(inputs, closed.captures);
-  moves.resize(inputs.size());
-  auto [y, dy] = jvp_of(*closed.program, inputs, moves);
+  const Tensors no_tangents(closed.captures.size());
+  auto [y, dy] =
+      jvp_of(*closed.program, joined({x, closed.captures}), joined({tangents, no_tangents}));
   return {y, filled(std::move(dy), types_of(y))};
 }
 
@@ -130,42 +131,43 @@ Values value_and_grad(const char* what, const TensorFunction& f, const Tensors& 
 
 namespace {
 
-/// The identity as a batch of arrays of that type.
+/// Returns the identity as a batch of arrays of that type: of f32[2,3] it is f32[6,2,3].
 Tensor basis(const Type& type) {
   Dims dims = type.dims;
   dims.insert(dims.begin(), type.size());
   return reshape(eye(type.dtype, type.size(), type.size()), dims);
 }
 
-/// `map` for each row of `rows`, its argument number `which`.
+/// Applies `map`, of one array of that type, to each row of `rows`. The results have the rows' axis
+/// in front.
 Tensors each_row(const TensorFunction& map, const Type& type, const Tensor& rows) {
   const Closed closed = trace_program("jacobian", std::vector<Type>{{type.dtype, type.dims}}, map);
-  Tensors inputs{rows};
-  append(inputs, closed.captures);
+  const Tensors inputs = joined({list_of(rows), closed.captures});
   std::vector<int> axes(inputs.size(), -1);
   axes[0] = 0;
   const BatchScope unnamed(nullptr);
   auto [out, out_axes] = batch_of(*closed.program, inputs, axes, type.size());
-  for (std::size_t i = 0; i < out.size(); ++i)
-    out[i] = move_batch(out[i], out_axes[i], 0, type.size());
+  move_to_front(out, out_axes, type.size());
   return std::move(out);
 }
 
-Tensor shaped(const Tensor& rows, const Dims& first, const Dims& second) {
+Tensor with_dims(const Tensor& rows, const Dims& first, const Dims& second) {
   Dims dims = first;
   dims.insert(dims.end(), second.begin(), second.end());
   return reshape(rows, dims);
 }
 
+/// Computes the blocks by (result, active input), each with the result's axes and then the input's:
+/// a push of the basis gives those of one input, with the input's axes, flat, in front.
 Tensors forward_jacobian(const Linearized& linear, const std::vector<bool>& active) {
   const Types results = types_of(linear.results);
-  const std::size_t inputs = count(active);
-  Tensors out(results.size() * inputs);
+  const std::size_t columns = count(active);
+  Tensors out(results.size() * columns);
   std::size_t column = 0;
   for (std::size_t i = 0; i < active.size(); ++i) {
     if (!active[i]) continue;
     const Type& type = linear.input_types[i];
-    Tensors rows(results.size());
+    Tensors rows(results.size());  // by result; empty for an input that does not move
     if (linear.inputs_move[i])
       rows = each_row(
           [&](TensorSpan direction) {
@@ -175,20 +177,19 @@ Tensors forward_jacobian(const Linearized& linear, const std::vector<bool>& acti
           },
           type, basis(type));
     for (std::size_t r = 0; r < results.size(); ++r) {
-      Tensor& block = out[r * inputs + column];
-      const Tensor& row = rows[r];  // input axis first
-      Tensor flat;
-      if (row.has_value())
-        flat = move_batch(row, 0, static_cast<int>(row.rank()) - 1, type.size());
+      Tensor flat;  // the result's axes, then the input's as one
+      if (rows[r].has_value())
+        flat = move_batch(rows[r], 0, static_cast<int>(rows[r].rank()) - 1, type.size());
       else
         flat = zeros_of({DType::pred, {results[r].size() * type.size()}});
-      block = shaped(flat, results[r].dims, type.dims);
+      out[r * columns + column] = with_dims(flat, results[r].dims, type.dims);
     }
     ++column;
   }
   return out;
 }
 
+/// Computes the same blocks by pulls of the basis, which give those of one result.
 Tensors reverse_jacobian(const Linearized& linear, const std::vector<bool>& active) {
   const Types results = types_of(linear.results);
   Tensors out;
@@ -204,7 +205,7 @@ Tensors reverse_jacobian(const Linearized& linear, const std::vector<bool>& acti
         },
         type, basis(type));
     for (std::size_t i = 0; i < active.size(); ++i)
-      if (active[i]) out.push_back(shaped(rows[i], type.dims, linear.input_types[i].dims));
+      if (active[i]) out.push_back(with_dims(rows[i], type.dims, linear.input_types[i].dims));
   }
   return out;
 }
@@ -214,8 +215,7 @@ Tensors reverse_jacobian(const Linearized& linear, const std::vector<bool>& acti
 Tensors jacobian(bool forward, const TensorFunction& f, const Tensors& x,
                  const std::vector<bool>& active, const GradOptions& options, const Place& place) {
   PlaceScope at(place);
-  const char* what = "jacrev";
-  if (forward) what = "jacfwd";
+  const char* what = forward ? "jacfwd" : "jacrev";
   require_values(what, x);
   require_inputs(what, x, active, options, forward);
   const Closed closed = trace_user(what, types_of(x), f);

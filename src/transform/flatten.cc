@@ -10,7 +10,8 @@ namespace {
 
 using Which = std::function<bool(const Equation&)>;
 
-/// The equations of `from` at the end of `to`; the outputs.
+/// Appends the equations of `from` to `to`, where its inputs are the values `inputs`; returns which
+/// values its outputs are there.
 std::vector<ValueId> append_equations(const Program& from, const std::vector<ValueId>& inputs,
                                       const Which& which, Program& to) {
   std::vector<ValueId> renamed(from.types.size(), -1);

@@ -13,8 +13,8 @@ namespace postern::internal {
 
 namespace {
 
-/// (inputs of f, tangents of the moving ones) -> (values, tangents of those that move); `moves` is
-/// told which do. Rules may capture.
+/// Traces (inputs of f, tangents of the active ones) -> (values, tangents of those wanted results
+/// that `moves` then marks). Rules may capture.
 Closed jvp_program(const Program& f, const std::vector<bool>& active,
                    const std::vector<bool>& wanted, std::vector<bool>& moves) {
   Types types = f.input_types();
@@ -45,6 +45,7 @@ Linearized linearized(const Closed& f, TensorSpan x, const std::vector<bool>& ac
     moving[i] = active[i] && is_differentiable(out.input_types[i].dtype);
   out.inputs_move = head(moving, x.size());
 
+  // Its inputs: those of f, which are known, tangents, which are not, and what rules captured.
   const Closed both = jvp_program(*f.program, moving, wanted, out.results_move);
   std::vector<bool> unknown(f.program->inputs.size());
   unknown.resize(both.program->inputs.size() - both.captures.size(), true);
@@ -52,23 +53,18 @@ Linearized linearized(const Closed& f, TensorSpan x, const std::vector<bool>& ac
   const Halves halves = split(*both.program, unknown);
 
   const std::size_t results = f.program->outputs.size();
-  Tensors inputs(x.begin(), x.end());
-  append(inputs, f.captures);
-  append(inputs, both.captures);
-  Tensors known = internal::apply(*halves.known, inputs);
-  const std::size_t tangents = halves.unknown_outputs.size() - results;
+  const Tensors known = internal::apply(*halves.known, joined({x, f.captures, both.captures}));
   for (std::size_t i = 0; i < results; ++i)
     check(!halves.unknown_outputs[i],
           "{}: the value of result {} depends on a tangent; a rule given to custom_jvp must not do "
           "that",
           f.program->name, i);
-  // A tangent that does not depend on the inputs' is zero: the map is linear.
-  std::size_t next = 0;
+  // A tangent that does not depend on the inputs' is zero, since the map is linear.
+  std::size_t next_tangent = results;
   for (std::size_t i = 0; i < results; ++i)
-    if (out.results_move[i]) out.results_move[i] = halves.unknown_outputs[results + next++];
-  const std::size_t constant = tangents - count(out.results_move);
+    if (out.results_move[i]) out.results_move[i] = halves.unknown_outputs[next_tangent++];
   out.results = head(known, results);
-  out.residuals = tail(known, results + constant);
+  out.residuals = tail(known, known.size() - halves.residuals);
   out.map = halves.unknown;
   return out;
 }
@@ -82,11 +78,8 @@ Tensors Linearized::push(TensorSpan dx) const {
 
 Tensors Linearized::pull(TensorSpan ct) const {
   Tensors known = residuals;
-  known.resize(map->inputs.size());
-  Tensors from;
-  for (std::size_t i = 0; i < ct.size(); ++i)
-    if (results_move[i]) from.push_back(ct[i]);
-  const Tensors into = transpose_of(*map, known, from);
+  known.resize(map->inputs.size());  // the tangents are unknown
+  const Tensors into = transpose_of(*map, known, where_marked(ct, results_move));
   return placed(inputs_move, std::span(into).subspan(residuals.size()));
 }
 

@@ -33,6 +33,8 @@ void merge(Program& program) {
   for (ValueId& v : program.outputs) v = same[at(v)];
 }
 
+/// Marks the values that some output or effect depends on, and in `keep`, if it is given, the
+/// equations that make them or have an effect.
 std::vector<bool> needed_values(const Program& program, std::vector<bool>* keep) {
   std::vector<bool> needed(program.types.size());
   for (ValueId v : program.outputs) needed[at(v)] = true;

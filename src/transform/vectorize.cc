@@ -73,8 +73,9 @@ class SignatureParser {
   std::size_t at_ = 0;
 };
 
-/// The axes before the core ones, all broadcast against each other. Sizes of core dimensions must
-/// agree.
+/// Returns the axes before the core ones, all broadcast against each other, and refuses arguments
+/// of which sizes do not agree. By "(n,k),(k)->(n)" f32[7,1,2,3] and f32[5,3] have the loop axes
+/// {7,5}.
 Dims loop_dims(const CoreSignature& s, const Tensors& x, const std::string& text) {
   std::map<std::string, std::int64_t> sizes;
   Dims loop;
@@ -117,15 +118,16 @@ Tensors vectorize(const TensorFunction& f, const std::string& text, const Tensor
   Tensors arguments;
   std::vector<std::vector<bool>> has(loop.size(), std::vector<bool>(x.size()));
   for (std::size_t i = 0; i < x.size(); ++i) {
-    const std::size_t before = x[i].dims().size() - s.arguments[i].size();
-    Dims stay(nth(x[i].dims(), before), x[i].dims().end()), front;
+    const Dims& dims = x[i].dims();
+    const std::size_t before = dims.size() - s.arguments[i].size();
+    Dims mapped_and_core;
     for (std::size_t d = 0; d < before; ++d) {
       const std::size_t axis = loop.size() - before + d;
-      has[axis][i] = x[i].dims()[d] == loop[axis];
-      if (has[axis][i]) front.push_back(loop[axis]);
+      has[axis][i] = dims[d] == loop[axis];
+      if (has[axis][i]) mapped_and_core.push_back(dims[d]);
     }
-    front.insert(front.end(), stay.begin(), stay.end());
-    arguments.push_back(reshape(x[i], front));
+    mapped_and_core.insert(mapped_and_core.end(), nth(dims, before), dims.end());
+    arguments.push_back(reshape(x[i], mapped_and_core));
   }
   std::size_t results = 0;
   TensorFunction one = [&](TensorSpan in) {
@@ -141,12 +143,11 @@ Tensors vectorize(const TensorFunction& f, const std::string& text, const Tensor
             to_string(y[i].type()));
     return y;
   };
+  // The innermost vmap is of the last loop axis. In each the axis is the first that an argument has
+  // still.
   for (std::size_t axis = loop.size(); axis-- > 0;) {
     std::vector<int> axes;
-    for (const bool mapped : has[axis]) {
-      axes.push_back(unmapped);
-      if (mapped) axes.back() = 0;
-    }
+    for (const bool mapped : has[axis]) axes.push_back(mapped ? 0 : unmapped);
     one = [inner = one, axes, &results, size = loop[axis], place](TensorSpan in) {
       return vmap(
           inner, Tensors(in.begin(), in.end()), axes, [&] { return std::vector<int>(results, 0); },

@@ -12,6 +12,7 @@ using namespace internal;
 
 namespace {
 
+/// Returns the axis counted from the front.
 int normal(int axis, std::int64_t rank, const char* what, std::size_t leaf, const Type& type) {
   check(axis >= -rank && axis < rank, "vmap: {} of leaf {} is {}, out of range for {}", what, leaf,
         axis, to_string(type));
@@ -19,7 +20,8 @@ int normal(int axis, std::int64_t rank, const char* what, std::size_t leaf, cons
   return axis;
 }
 
-/// Checks axes and sizes; the size of the batch. `types` become those of one element.
+/// Checks axes and sizes, and returns the size of the batch. `types` become those of one element,
+/// `axes` count from the front, -1 for what is unmapped.
 std::int64_t batch_size(Types& types, std::vector<int>& axes, std::optional<std::int64_t> size) {
   std::size_t first = types.size();
   for (std::size_t i = 0; i < types.size(); ++i) {
