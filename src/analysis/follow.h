@@ -73,24 +73,28 @@ template <class Lattice, class Value = typename Lattice::Value>
 Flow<Value> through_loop(const Lattice& lattice, const Equation& e,
                          const std::vector<Value>& operands) {
   const Loop loop = loop_of(e);
-  const std::size_t carry = loop.first + loop.constants, xs = carry + loop.carries,
-                    carry_in = loop.constants + loop.counted;
-  std::vector<Value> in = between(operands, loop.first, xs), out;
+  const std::size_t first_carry = loop.first + loop.constants, first_x = first_carry + loop.carries,
+                    first_carry_in = loop.constants + loop.counted;  // among the body's inputs
+  std::vector<Value> in = between(operands, loop.first, first_x), out;
   if (loop.counted) in.insert(nth(in, loop.constants), lattice.number());
-  for (const Value& x : tail(operands, xs)) in.push_back(lattice.slice(x, loop.offloaded));
+  for (const Value& x : tail(operands, first_x)) in.push_back(lattice.slice(x, loop.offloaded));
   for (bool changed = true; changed;) {
     out = lattice.into(loop.body, in);
     changed = false;
     for (std::size_t i = 0; i < loop.carries; ++i)
-      changed |= lattice.join(e, i, in[carry_in + i], out[i]);
+      changed |= lattice.join(e, i, in[first_carry_in + i], out[i]);
   }
-  std::copy_n(nth(in, carry_in), loop.carries, out.begin());
-  Flow<Value> flow{operands, {}, {}, head(out, loop.carries), loop.carries};
-  std::ranges::copy(flow.results, nth(flow.operands, carry));
+
+  // The carry is what it is before and after all steps, joined.
+  const std::vector<Value> carry = between(in, first_carry_in, first_carry_in + loop.carries);
+  std::ranges::copy(carry, out.begin());
+  Flow<Value> flow{operands, {}, {}, carry, loop.carries};
+  std::ranges::copy(carry, nth(flow.operands, first_carry));
   if (loop.condition) {
-    flow.inputs.push_back(head(operands, loop.first));
-    flow.inputs.back().insert(flow.inputs.back().end(), flow.results.begin(), flow.results.end());
-    flow.outputs.push_back(lattice.into(loop.condition, flow.inputs.back()));
+    std::vector<Value> condition_in = head(operands, loop.first);  // its constants
+    condition_in.insert(condition_in.end(), carry.begin(), carry.end());
+    flow.outputs.push_back(lattice.into(loop.condition, condition_in));
+    flow.inputs.push_back(std::move(condition_in));
     if (loop.offloaded) flow.results.emplace_back();  // the number of its steps
   }
   for (const Value& y : tail(out, loop.carries))

@@ -20,7 +20,7 @@ bool has_bytes(DType dtype) {
 
 bool is_nan(const Number& n) { return std::isnan(n.real) || std::isnan(n.imag); }
 
-/// Whether there is nan among the elements, or may be.
+/// Returns whether there is nan among the elements, or may be.
 bool may_hold_nan(const Type& type, const unsigned char* bytes) {
   if (!is_float(type.dtype) && !is_complex(type.dtype)) return false;
   if (!is_number(type.dtype)) return true;
@@ -29,7 +29,7 @@ bool may_hold_nan(const Type& type, const unsigned char* bytes) {
   return false;
 }
 
-/// nan where an operand is.
+/// Returns whether a result is nan wherever an operand is.
 bool passes_nan(const Equation& e) {
   constexpr std::string_view all[] = {"add",      "subtract", "multiply",
                                       "divide",   "negate",   "exponential",
@@ -42,14 +42,14 @@ bool passes_nan(const Equation& e) {
 }  // namespace
 
 std::size_t nan_operand(const Lowering& out, const Equation& e) {
-  if (!passes_nan(e)) return e.operands.size();
-  std::size_t i = 0;
-  for (; i < e.operands.size(); ++i) {
+  const std::size_t none = e.operands.size();
+  if (!passes_nan(e)) return none;
+  for (std::size_t i = 0; i < e.operands.size(); ++i) {
     const Type &in = out.operand_type(e, i), &result = out.result_type(e);
     const Number* every = out.every_element(e, i);
-    if (every && is_nan(*every) && is_float(in.dtype) && alike(in, result)) break;
+    if (every && is_nan(*every) && is_float(in.dtype) && alike(in, result)) return i;
   }
-  return i;
+  return none;
 }
 
 bool moves_only(const Equation& e) {
@@ -114,16 +114,19 @@ const Number* Lowering::every_element(const Equation& e, std::size_t i) const {
   return known(e, i).every;
 }
 
-/// XLA also makes constants of what is none, as x - x: what ends the process, or is wrong in all of
-/// its passes, is hidden whatever the operands are.
+/// Returns whether XLA might compute the equation while it compiles, with another result than when
+/// it runs: any operation on constants alone. XLA also makes constants of what is none, as x - x:
+/// so what ends the process when folded, or is folded wrongly in all of its passes, counts whatever
+/// the operands are: integer division by what may be 0, and count_leading_zeros.
 bool Lowering::folds_wrongly(const Equation& e) const {
   if (e.operands.empty()) return false;
-  bool constant = true;
-  for (std::size_t i = 0; i < e.operands.size() && constant; ++i) constant = known(e, i).constant;
+  bool all_constant = true;
+  for (std::size_t i = 0; i < e.operands.size() && all_constant; ++i)
+    all_constant = known(e, i).constant;
   const std::string_view hlo = text_or(e.primitive->hlo, "");
   const bool divides = hlo == "divide" || hlo == "remainder";
   // What holds for most operations comes first.
-  if (!constant && !divides && hlo != "count_leading_zeros") return false;
+  if (!all_constant && !divides && hlo != "count_leading_zeros") return false;
   if (effect_of(e) != Effect::pure || (e.params && !programs_of(*e.params).empty())) return false;
   if (hlo == "count_leading_zeros") return true;
   // XLA multiplies by 1 / z instead, which is nan where z has an infinite part.
@@ -132,7 +135,7 @@ bool Lowering::folds_wrongly(const Equation& e) const {
     const Number* divisor = every_element(e, 1);
     if (!divisor || is_zero(*divisor)) return true;
   }
-  return constant && !moves_only(e);
+  return all_constant && !moves_only(e);
 }
 
 }  // namespace postern::internal

@@ -65,11 +65,12 @@ void append_ssa(fmt::memory_buffer& out, Ssa value) {
   append_int(out, value.id);
 }
 
+/// Marks the values that an equation or an output reads.
 std::vector<bool> needed_in(const Program& program) {
   std::vector<bool> needed(program.types.size());
   for (const Equation& e : program.equations)
-    for (ValueId v : e.operands) needed[static_cast<std::size_t>(v)] = true;
-  for (ValueId v : program.outputs) needed[static_cast<std::size_t>(v)] = true;
+    for (ValueId v : e.operands) needed[at(v)] = true;
+  for (ValueId v : program.outputs) needed[at(v)] = true;
   return needed;
 }
 
@@ -128,7 +129,7 @@ std::string Lowering::assigned(std::span<const Ssa> results) {
 std::string Lowering::layout(std::int64_t rank, Dims axes) {
   if (axes.empty())
     for (std::int64_t a = rank; a-- > 0;) axes.push_back(a);
-  std::string list;
+  std::string list;  // of a scalar there is none, not even brackets
   if (!axes.empty()) list = fmt::format("[{}]", fmt::join(axes, ", "));
   return fmt::format("dense<{}> : tensor<{}xindex>", list, rank);
 }
@@ -308,15 +309,16 @@ void Lowering::by_rule(const Equation& e) {
 /// Returns whether the results have no elements but extents through which XLA would loop all the
 /// same, as concatenate does.
 static bool is_long_and_empty(const Program& program, const Equation& e) {
-  constexpr double most = 1 << 20;
+  constexpr double most_steps = 1 << 20;
+  const bool holds_programs = e.params && !programs_of(*e.params).empty();
   if (e.results == 0 || e.primitive->site || e.primitive->may_call ||
-      effect_of(e) != Effect::pure || (e.params && !programs_of(*e.params).empty()))
+      effect_of(e) != Effect::pure || holds_programs)
     return false;
   for (int i = 0; i < e.results; ++i) {
     const Type& type = program.type(e.first + i);
     double steps = 1;
     for (const std::int64_t d : type.dims) steps *= d == 0 ? 1.0 : static_cast<double>(d);
-    if (type.size() > 0 || steps <= most) return false;
+    if (type.size() > 0 || steps <= most_steps) return false;
   }
   return true;
 }
@@ -324,30 +326,42 @@ static bool is_long_and_empty(const Program& program, const Equation& e) {
 void Lowering::equation(const Equation& e) {
   if (is_long_and_empty(*program_, e)) {
     for (int i = 0; i < e.results; ++i) define(e, i, constant("", program_->type(e.first + i)));
-  } else if (e.primitive == &literal_p) {
+    return;
+  }
+  if (e.primitive == &literal_p) {
     const auto& p = as<LiteralParams>(*e.params);
     const Ssa value = constant(literal_text(p.number, p.type.dtype), p.type);
     set_known(value, {true, &p.number});
     define(e, 0, value);
-  } else if (const std::size_t nan = nan_operand(*this, e); nan < e.operands.size()) {
-    define(e, 0, operand(e, nan));
-  } else if (const bool folds = folds_wrongly(e), gathers = gathers_wrongly(e); folds || gathers) {
-    std::vector<Ssa> seen;
-    for (std::size_t i = 0; i < e.operands.size(); ++i) {
-      Ssa& value = env_[at(e.operands[i])];
-      const Type& type = operand_type(e, i);
-      seen.push_back(value);
-      if (folds && (i == 0 || is_constant(latest(value))))
-        value = op("optimization_barrier", {operand(e, i)}, {&type}, type);
-      if (gathers && bit_width(type.dtype) == 2)
-        value = with_sharding(operand(e, i), type, "{replicated}");
-    }
-    by_rule(e);
-    for (std::size_t i = e.operands.size(); i-- > 0;) env_[at(e.operands[i])] = seen[i];
-  } else {
-    by_rule(e);
-    if (moves_only(e)) set_known(env_[at(e.first)], known(e, 0));
+    return;
   }
+  if (const std::size_t nan = nan_operand(*this, e); nan < e.operands.size()) {
+    define(e, 0, operand(e, nan));
+    return;
+  }
+  const bool folds = folds_wrongly(e), gathers = gathers_wrongly(e);
+  if (folds || gathers) {
+    by_rule_of_hidden(e, folds, gathers);
+    return;
+  }
+  by_rule(e);
+  if (moves_only(e)) set_known(env_[at(e.first)], known(e, 0));
+}
+
+void Lowering::by_rule_of_hidden(const Equation& e, bool folds, bool gathers) {
+  std::vector<Ssa> before;
+  for (std::size_t i = 0; i < e.operands.size(); ++i) {
+    Ssa& value = env_[at(e.operands[i])];
+    const Type& type = operand_type(e, i);
+    before.push_back(value);
+    if (folds && (i == 0 || is_constant(latest(value))))
+      value = op("optimization_barrier", {operand(e, i)}, {&type}, type);
+    if (gathers && bit_width(type.dtype) == 2)
+      value = with_sharding(operand(e, i), type, "{replicated}");
+  }
+  by_rule(e);
+  // Backwards: of an operand that comes twice the first has the value that was there before.
+  for (std::size_t i = e.operands.size(); i-- > 0;) env_[at(e.operands[i])] = before[i];
 }
 
 void Lowering::equations(const Program& program) {
@@ -372,7 +386,7 @@ std::vector<Ssa> Lowering::inlined(const Program& program, std::span<const Ssa> 
   for (std::size_t i = 0; i < inputs.size(); ++i) env_[at(program.inputs[i])] = inputs[i];
   equations(program);
   std::vector<Ssa> outputs;
-  for (ValueId v : program.outputs) outputs.push_back(latest(env_[static_cast<std::size_t>(v)]));
+  for (ValueId v : program.outputs) outputs.push_back(latest(env_[at(v)]));
   program_ = outer_program;
   outer_env.swap(env_);
   outer_needed.swap(needed_);

@@ -283,6 +283,9 @@ class Lowering {
   void equations(std::span<const Equation> equations);
   void equation(const Equation& e);
   void by_rule(const Equation& e);
+  /// Does the same with operands behind what XLA does not see through: all constants, and the first
+  /// operand, if it `folds` them wrongly; those of two bits, if it `gathers` them wrongly.
+  void by_rule_of_hidden(const Equation& e, bool folds, bool gathers);
   /// Writes a program of many effects as calls of functions; false, and nothing, for another.
   bool in_parts(const Program& program);
   void end_function(std::span<const Ssa> results, const std::vector<Type>& types);

@@ -20,15 +20,16 @@ constexpr std::string_view stays = R"(inlineable = "false")";
 
 struct Part {
   std::size_t begin, end;                // equations
-  std::vector<const Equation*> numbers;  // of earlier ones
+  std::vector<const Equation*> numbers;  // of earlier parts, to be written again in this one
   std::vector<ValueId> inputs = {}, outputs = {};
   bool ordered = false;
 };
 
-/// That the computation has in which the equation is written. What loops and branches hold is in
-/// computations of its own, what others hold is written where they stand.
+/// Counts the effects that the equation adds to the computation in which it is written. What loops
+/// and branches hold is in computations of its own, what others hold is written where they stand.
 std::size_t effects_of(const Equation& e) {
-  if (e.primitive->site || !has_site(e)) return e.primitive->site != nullptr;
+  if (e.primitive->site) return 1;
+  if (!has_site(e)) return 0;
   if (e.primitive->control != ControlFlow::none) return 1;
   std::size_t effects = 0;
   for (const ProgramPtr& p : programs_of(*e.params))
@@ -36,7 +37,7 @@ std::size_t effects_of(const Equation& e) {
   return effects;
 }
 
-/// Where to cut: none for a program that is short enough.
+/// Cuts a program into parts; into none if it is short enough.
 std::vector<Part> parts_of(const Program& program) {
   std::vector<Part> parts;
   std::size_t effects = 0, begin = 0;
@@ -52,31 +53,35 @@ std::vector<Part> parts_of(const Program& program) {
   return parts;
 }
 
-/// What each part needs and gives.
+/// Finds what each part needs of earlier ones, each value once, and what it gives later ones and
+/// the program's outputs.
 void connect(const Program& program, std::vector<Part>& parts) {
-  const auto nowhere = parts.size();
+  const auto nowhere = parts.size();  // where the program's inputs are made
+  // By value: the equation of a number; the part that makes it, and the last that was given it;
+  // whether it is read outside of the part that makes it.
   std::vector<const Equation*> number(program.types.size());
-  std::vector<std::size_t> made_in(program.types.size(), nowhere), had_by = made_in;
+  std::vector<std::size_t> made_in(program.types.size(), nowhere), given_to = made_in;
   std::vector<bool> leaves(program.types.size());
-  for (std::size_t p = 0; p < parts.size(); ++p)
-    for (std::size_t i = parts[p].begin; i < parts[p].end; ++i) {
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    Part& part = parts[p];
+    for (std::size_t i = part.begin; i < part.end; ++i) {
       const Equation& e = program.equations[i];
-      parts[p].ordered = parts[p].ordered || effect_of(e) == Effect::ordered;
+      part.ordered = part.ordered || effect_of(e) == Effect::ordered;
       for (const ValueId v : e.operands) {
-        const auto at = static_cast<std::size_t>(v);
-        if (made_in[at] == p || had_by[at] == p) continue;
-        had_by[at] = p;
-        if (number[at]) {
-          parts[p].numbers.push_back(number[at]);
+        if (made_in[at(v)] == p || given_to[at(v)] == p) continue;
+        given_to[at(v)] = p;
+        if (number[at(v)]) {
+          part.numbers.push_back(number[at(v)]);
         } else {
-          parts[p].inputs.push_back(v);
-          leaves[at] = true;
+          part.inputs.push_back(v);
+          leaves[at(v)] = true;
         }
       }
       for (int r = 0; r < e.results; ++r) made_in[at(e.first + r)] = p;
       if (e.primitive == &literal_p) number[at(e.first)] = &e;
     }
-  for (const ValueId v : program.outputs) leaves[static_cast<std::size_t>(v)] = true;
+  }
+  for (const ValueId v : program.outputs) leaves[at(v)] = true;
   for (std::size_t v = 0; v < leaves.size(); ++v)
     if (leaves[v] && made_in[v] != nowhere)
       parts[made_in[v]].outputs.push_back(static_cast<ValueId>(v));

@@ -40,40 +40,48 @@ Number of_natural(std::uint64_t i) {
 }
 Number of_real(double x) { return {Number::Kind::real, 0, x, 0}; }
 
-/// The number as XLA converts it: integers wrap around, floats stop at the dtype's ends, nan is 0.
-std::int64_t whole(const Number& n, DType dtype) {
+/// Converts a float to an integer dtype as XLA does: stops at the dtype's ends, nan is 0. Of u64
+/// the result has the bits.
+std::int64_t saturated(double x, DType dtype) {
   const int unused = 64 - bit_width(dtype);
-  if (n.kind == Number::Kind::real || n.kind == Number::Kind::complex) {
-    std::int64_t most = static_cast<std::int64_t>(~std::uint64_t{0} >> unused), least = 0;
-    int digits = bit_width(dtype);
-    if (is_signed(dtype)) {
-      most = std::numeric_limits<std::int64_t>::max() >> unused;
-      least = -most - 1;
-      --digits;
-    }
-    const double beyond = std::ldexp(1.0, digits);
-    if (std::isnan(n.real)) return 0;
-    if (n.real >= beyond) return most;
-    if (n.real <= static_cast<double>(least)) return least;
-    if (is_signed(dtype)) return static_cast<std::int64_t>(n.real);
-    return static_cast<std::int64_t>(static_cast<std::uint64_t>(n.real));
+  std::int64_t most = static_cast<std::int64_t>(~std::uint64_t{0} >> unused), least = 0;
+  int digits = bit_width(dtype);
+  if (is_signed(dtype)) {
+    most = std::numeric_limits<std::int64_t>::max() >> unused;
+    least = -most - 1;
+    --digits;
   }
+  if (std::isnan(x)) return 0;
+  if (x >= std::ldexp(1.0, digits)) return most;  // the first number beyond, which is exact
+  if (x <= static_cast<double>(least)) return least;
+  if (is_signed(dtype)) return static_cast<std::int64_t>(x);
+  return static_cast<std::int64_t>(static_cast<std::uint64_t>(x));
+}
+
+/// Converts the number to an integer dtype as XLA does: integers wrap around, floats saturate.
+std::int64_t whole(const Number& n, DType dtype) {
+  if (n.kind == Number::Kind::real || n.kind == Number::Kind::complex)
+    return saturated(n.real, dtype);
+  // Shifting up and down again leaves the dtype's bits, with its sign in front.
+  const int unused = 64 - bit_width(dtype);
   const auto bits = static_cast<std::uint64_t>(n.integer) << unused;
   if (is_signed(dtype)) return static_cast<std::int64_t>(bits) >> unused;
   return static_cast<std::int64_t>(bits >> unused);
 }
 
-/// A float from which f16 and bf16 are rounded as from x itself: an inexact one is cut, and its
-/// last bit set, so that it is not taken for a number halfway.
+/// Returns a float from which f16 and bf16 are rounded as from x itself (rounding to odd): an
+/// inexact one is the float next to x towards zero, with its last bit set, so that x, when it is
+/// just beside the middle of two of their numbers, is not taken for that middle.
 float cut_float(double x) {
   const auto nearest = static_cast<float>(x);
   if (std::isnan(x) || static_cast<double>(nearest) == x) return nearest;
   auto bits = std::bit_cast<std::uint32_t>(nearest);
-  if (std::abs(static_cast<double>(nearest)) > std::abs(x)) --bits;
+  const bool away_from_zero = std::abs(static_cast<double>(nearest)) > std::abs(x);
+  if (away_from_zero) --bits;
   return std::bit_cast<float>(bits | 1);
 }
 
-/// The number of that dtype next to x.
+/// Returns the number of that dtype next to x.
 double rounded(double x, DType dtype) {
   if (!is_number(dtype)) return x;
   std::uint64_t bits = 0;
@@ -81,21 +89,19 @@ double rounded(double x, DType dtype) {
   return read_number(dtype, &bits).real;
 }
 
-// Rounded here, so that the decimal text is not rounded first.
+/// Returns a real number, or a part of a complex one, as StableHLO writes it: with as many digits
+/// as tell floats or doubles apart; what is not finite as the bits of the type, in hexadecimal.
 std::string real_text(double x, DType dtype) {
-  x = rounded(x, real_dtype(dtype));
-  if (std::isfinite(x) && static_cast<double>(static_cast<float>(x)) == x &&
-      real_dtype(dtype) != DType::f64)
-    return fmt::format("{:.9e}", x);
-  if (std::isfinite(x)) return fmt::format("{:.17e}", x);
-  // StableHLO spells what is not finite as the bits of the type; the text of the attribute is
-  // hexadecimal.
-  unsigned char bytes[16] = {};
-  Number n = of_real(x);
-  write_number(n, real_dtype(dtype), bytes);
+  const DType real = real_dtype(dtype);
+  x = rounded(x, real);  // before the text is, which is rounded again when it is read
+  if (std::isfinite(x)) {
+    const bool is_float = static_cast<double>(static_cast<float>(x)) == x;
+    if (is_float && real != DType::f64) return fmt::format("{:.9e}", x);
+    return fmt::format("{:.17e}", x);
+  }
   std::uint64_t bits = 0;
-  std::memcpy(&bits, bytes, byte_width(real_dtype(dtype)));
-  return fmt::format("0x{:0{}X}", bits, 2 * byte_width(real_dtype(dtype)));
+  write_number(of_real(x), real, &bits);
+  return fmt::format("0x{:0{}X}", bits, 2 * byte_width(real));
 }
 
 }  // namespace
@@ -191,10 +197,11 @@ bool holds(DType dtype, const Number& n) {
   if (dtype == DType::f4e2m1fn) return std::isfinite(n.real);
   if (!is_integer(dtype) || n.kind == Number::Kind::real || n.kind == Number::Kind::complex)
     return true;
-  const bool below = n.kind == Number::Kind::integer && n.integer < 0;
   if (whole(n, dtype) != n.integer) return false;
-  if (is_signed(dtype)) return below == (n.integer < 0);
-  return !below;
+  // The same 64 bits may be a negative integer or a natural number from 2^63 on.
+  const bool is_negative = n.kind == Number::Kind::integer && n.integer < 0;
+  if (is_signed(dtype)) return is_negative == (n.integer < 0);
+  return !is_negative;
 }
 
 Tensor full_of(const Number& number, const Type& type) {
@@ -205,7 +212,7 @@ Tensor full_of(const Number& number, const Type& type) {
   if (bytes > 0) {
     auto* to = static_cast<unsigned char*>(data.get());
     write_number(number, type.dtype, to);
-    for (std::size_t done = width; done < bytes; done *= 2)
+    for (std::size_t done = width; done < bytes; done *= 2)  // copies what is there behind it
       std::memcpy(to + done, to, std::min(done, bytes - done));
   }
   return detail::Access::make(std::make_shared<detail::HostValue>(type, std::move(data)));
