@@ -7,6 +7,23 @@
 
 namespace postern::internal {
 
+namespace {
+
+/// Returns the sharding of an input or result, of which the last may be left out of the list.
+std::optional<Sharding> sharding_of(const std::vector<std::optional<Sharding>>& list,
+                                    std::size_t i) {
+  if (i < list.size()) return list[i];
+  return {};
+}
+
+/// Returns the bytes of an input that is written as a constant; null for a parameter.
+const void* constant_of(const LoweringOptions& options, std::size_t i) {
+  if (i < options.constants.size()) return options.constants[i];
+  return nullptr;
+}
+
+}  // namespace
+
 std::string Lowering::where_it_runs(std::size_t results, int device) const {
   if (!partitioned()) return {};
   std::string one = "{manual}";
@@ -25,7 +42,7 @@ std::string Lowering::where_it_runs(std::size_t results, int device) const {
 }
 
 Ssa Lowering::with_sharding(Ssa x, const Type& type, std::string_view sharding) {
-  const auto say = [&](const Type& t) {
+  const auto say_sharding = [&](const Type& t) {
     const Ssa y = fresh();
     write(
         "    %{} = \"stablehlo.custom_call\"(%{}) {{call_target_name = \"Sharding\", "
@@ -41,15 +58,15 @@ Ssa Lowering::with_sharding(Ssa x, const Type& type, std::string_view sharding) 
     if (is_signed(type.dtype)) bytes.dtype = DType::s8;
     x = op("convert", {x}, {&type}, bytes);
     x = op("optimization_barrier", {x}, {&bytes}, bytes);
-    say(bytes);
+    say_sharding(bytes);
     x = op("convert", {x}, {&bytes}, type);
   }
-  say(type);
+  say_sharding(type);
   return x;
 }
 
-/// Whether XLA might gather an operand of two bits, see with_sharding(): in all but what has them
-/// lie where they lay, and what holds programs.
+/// Returns whether XLA might gather an operand of two bits, see with_sharding(): in all but what
+/// has them lie where they lay, and what holds programs.
 bool Lowering::gathers_wrongly(const Equation& e) const {
   if (!partitioned() || mesh_ || (e.params && !programs_of(*e.params).empty())) return false;
   const bool in_place =
@@ -71,58 +88,18 @@ Module Lowering::module(const Program& program) {
   m.devices = options_.devices;  // of one device as well, which need not be the first
   m.mesh = options_.mesh;
   leaves_zeros_ = partitioned() && internal::calls_back(program);
-  using Shardings = std::vector<std::optional<Sharding>>;
-  auto sharding_of = [](const Shardings& list, std::size_t i) -> std::optional<Sharding> {
-    if (i < list.size()) return list[i];
-    return {};
-  };
-  std::vector<Ssa> inputs(program.inputs.size());
-  auto constant_of = [&](std::size_t i) -> const void* {
-    if (i < options_.constants.size()) return options_.constants[i];
-    return nullptr;
-  };
   write("module @{} ", symbol(options_.name));
   if (partitioned())
     write("attributes {{mhlo.num_partitions = {} : i32, mhlo.num_replicas = 1 : i32}} ",
           m.devices.size());
-  Separator before_input, before_result;
   write("{{\n  func.func public @main(");
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (constant_of(i)) continue;
-    inputs[i] = fresh();
-    write("{}%{}: {}", before_input(), inputs[i].id, type(program.type(program.inputs[i])));
-    std::vector<std::string> attributes;
-    if (partitioned()) {
-      const std::optional<Sharding> s = sharding_of(options_.inputs, i);
-      const std::int64_t rank = program.type(program.inputs[i]).rank();
-      std::string sharding = "{replicated}";
-      if (s) sharding = hlo_text(*s, rank, m.devices);
-      attributes.push_back(fmt::format("mhlo.sharding = \"{}\"", sharding));
-      m.parameter_shardings.push_back(s);
-    }
-    const bool donated = i < options_.donated.size() && options_.donated[i];
-    if (donated) attributes.emplace_back("jax.buffer_donor = true");
-    if (!attributes.empty()) write(" {{{}}}", fmt::join(attributes, ", "));
-    if (donated) {
-      m.donated.push_back(static_cast<int>(i));
-    } else {
-      mark_read(inputs[i]);  // its memory is the caller's
-    }
-    m.parameters.push_back(static_cast<int>(i));
-  }
-  m.results = program.output_types();
+  std::vector<Ssa> inputs = write_parameters(program, m);
   write(") -> (");
-  for (std::size_t i = 0; i < m.results.size(); ++i) {
-    write("{}{}", before_result(), type(m.results[i]));
-    if (!partitioned()) continue;
-    m.result_shardings.push_back(sharding_of(options_.outputs, i));
-    m.result_ends.push_back(out_.size());
-    if (const auto& s = m.result_shardings.back())
-      write(" {{mhlo.sharding = \"{}\"}}", hlo_text(*s, m.results[i].rank(), m.devices));
-  }
+  write_results(program, m);
   write(") {{\n");
+
   for (std::size_t i = 0; i < inputs.size(); ++i)
-    if (const void* data = constant_of(i))
+    if (const void* data = constant_of(options_, i))
       inputs[i] = bytes_constant(program.type(program.inputs[i]), data);
   if (effect_of(program) == Effect::ordered) token();
   std::vector<Ssa> outputs = inlined(program, inputs);
@@ -131,7 +108,8 @@ Module Lowering::module(const Program& program) {
       outputs[i] =
           with_sharding(outputs[i], m.results[i], hlo_text(*s, m.results[i].rank(), m.devices));
   end_function(outputs, m.results);
-  for (Module::Kept& k : kept_) {  // their places so far are in functions_
+
+  for (Module::Kept& k : kept_) {  // their places so far are in functions_, which comes behind out_
     k.begin += out_.size();
     k.end += out_.size();
   }
@@ -139,6 +117,47 @@ Module Lowering::module(const Program& program) {
   m.sites = std::move(sites_);
   m.kept = std::move(kept_);
   return m;
+}
+
+std::vector<Ssa> Lowering::write_parameters(const Program& program, Module& m) {
+  std::vector<Ssa> inputs(program.inputs.size());
+  Separator comma;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (constant_of(options_, i)) continue;
+    const Type& input_type = program.type(program.inputs[i]);
+    inputs[i] = fresh();
+    write("{}%{}: {}", comma(), inputs[i].id, type(input_type));
+    std::vector<std::string> attributes;
+    if (partitioned()) {
+      const std::optional<Sharding> s = sharding_of(options_.inputs, i);
+      std::string sharding = "{replicated}";
+      if (s) sharding = hlo_text(*s, input_type.rank(), m.devices);
+      attributes.push_back(fmt::format("mhlo.sharding = \"{}\"", sharding));
+      m.parameter_shardings.push_back(s);
+    }
+    const bool donated = i < options_.donated.size() && options_.donated[i];
+    if (donated) attributes.emplace_back("jax.buffer_donor = true");
+    if (!attributes.empty()) write(" {{{}}}", fmt::join(attributes, ", "));
+    if (donated)
+      m.donated.push_back(static_cast<int>(i));
+    else
+      mark_read(inputs[i]);  // its memory is the caller's
+    m.parameters.push_back(static_cast<int>(i));
+  }
+  return inputs;
+}
+
+void Lowering::write_results(const Program& program, Module& m) {
+  m.results = program.output_types();
+  Separator comma;
+  for (std::size_t i = 0; i < m.results.size(); ++i) {
+    write("{}{}", comma(), type(m.results[i]));
+    if (!partitioned()) continue;
+    m.result_shardings.push_back(sharding_of(options_.outputs, i));
+    m.result_ends.push_back(out_.size());
+    if (const auto& s = m.result_shardings.back())
+      write(" {{mhlo.sharding = \"{}\"}}", hlo_text(*s, m.results[i].rank(), m.devices));
+  }
 }
 
 Module Lowering::functions() {

@@ -98,6 +98,8 @@ std::string in_one_piece(std::string text) {
 std::vector<Ssa> Lowering::apart(
     Apart what, std::vector<Ssa> inputs,
     const std::function<std::vector<Ssa>(std::span<const Ssa>)>& body) {
+  // The token goes in and out as the last input and result, and with it whether it orders calls: in
+  // the function as it was here before, here as it is at the function's end.
   const bool ordered = what.ordered || token_orders_calls_;
   const std::size_t given = inputs.size();
   if (ordered) {
@@ -161,7 +163,8 @@ bool Lowering::in_parts(const Program& program) {
     std::string attributes = fmt::format("mhlo.frontend_attributes = {{{}}}", stays);
     if (mesh_) attributes += where_it_runs(out.size() + (ordered ? 1 : 0), -1);
     const std::vector<Ssa> results = apart({"part", in, out, ordered, attributes}, given, body);
-    // The function has names of its own for what both know; what it made is not seen here.
+    // The function has names of its own for what both know, which gave way to these again; of what
+    // it made only its results are seen here.
     axis_indices_ = axis_indices;
     for (std::size_t i = 0; i < part.inputs.size(); ++i) value(part.inputs[i]) = given[i];
     for (std::size_t i = 0; i < numbers.size(); ++i) value(part.numbers[i]->first) = numbers[i];

@@ -93,7 +93,8 @@ double rounded(double x, DType dtype) {
 /// as tell floats or doubles apart; what is not finite as the bits of the type, in hexadecimal.
 std::string real_text(double x, DType dtype) {
   const DType real = real_dtype(dtype);
-  x = rounded(x, real);  // before the text is, which is rounded again when it is read
+  x = rounded(x,
+              real);  // now, or the text would be rounded to its digits before it is to the dtype
   if (std::isfinite(x)) {
     const bool is_float = static_cast<double>(static_cast<float>(x)) == x;
     if (is_float && real != DType::f64) return fmt::format("{:.9e}", x);
