@@ -18,9 +18,8 @@ void refuse_ordered(const Program& condition) {
       PlaceScope::Replace at(s.place);
       check(s.is_tap() || s.effect != Effect::ordered,
             "vmap: call '{}' with an ordered effect decides when a while_loop ends, and under vmap "
-            "each element ends at its own time: no "
-            "order would be right. Make "
-            "the call unordered, or batch inside of the loop",
+            "each element ends at its own time: no order would be right. Make the call unordered, "
+            "or batch inside of the loop",
             s.name);
     }
     if (e.params)

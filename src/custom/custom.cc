@@ -77,11 +77,8 @@ TensorFunction batched_function(const char* what, TensorFunction f, Types types,
       return kept(y);
     });
     const BatchScope batching(axis);
-    const Tensors inputs = joined({leaves.first(axes.size()), closed.captures});
-    std::vector<int> input_axes = axes;
-    input_axes.resize(inputs.size(), -1);
     const Tensor mask = at_if(masked, leaves, axes.size());
-    const auto [y, from] = batch_of(*closed.program, inputs, input_axes, size, mask);
+    const auto [y, from] = batch_of(closed, leaves.first(axes.size()), axes, size, mask);
 
     Tensors out(given.size());
     for (std::size_t i = 0, next = 0; i < out.size(); ++i) {

@@ -43,9 +43,7 @@ struct PendingParams {
 [[noreturn]] void refuse_forward() {
   throw_type_error(
       "custom_vjp gives a derivative in reverse mode only, and this is forward mode (jvp, "
-      "linearize, jacfwd, hessian's outer half); give a "
-      "rule with "
-      "custom_jvp");
+      "linearize, jacfwd, hessian's outer half); give a rule with custom_jvp");
 }
 
 Types pending_type(const Params* params, TypeSpan) {
@@ -205,10 +203,7 @@ ForwardRule batched_forward(const ForwardRule& forward, Types types, std::vector
       one = forward(in);
       return joined({one.results, one.residuals});
     });
-    const Tensors inputs = joined({leaves.first(axes.size()), closed.captures});
-    std::vector<int> input_axes = axes;
-    input_axes.resize(inputs.size(), -1);
-    const auto [y, from] = batch_of(*closed.program, inputs, input_axes, size, mask);
+    const auto [y, from] = batch_of(closed, leaves.first(axes.size()), axes, size, mask);
 
     const std::size_t results = one.results.size();
     Forward out;

@@ -107,12 +107,12 @@ class Check {
     const auto linear = std::ranges::count(x, Is::linear);
     if (p.site)
       throw_type_error(
-          fmt::format("{}: call '{}' of what depends on the arguments may be "
-                      "anything; give it its transpose with linear_call",
+          fmt::format("{}: call '{}' of what depends on the arguments may be anything; give it its "
+                      "transpose with linear_call",
                       what_, p.site(e.params.get())->name));
     check(p.transpose != nullptr && p.control != ControlFlow::while_loop,
-          "{}: {} is not linear or has no transpose, and is applied to what depends "
-          "on the arguments",
+          "{}: {} is not linear or has no transpose, and is applied to what depends on the "
+          "arguments",
           what_, p.name);
     check(p.linear != Linear::separately || linear == 1,
           "{}: {} of two operands that depend on the arguments is not linear", what_, p.name);
@@ -127,8 +127,8 @@ class Check {
   void require_zeros(const Program& program, const Equation& e, const Kinds& x) const {
     for (std::size_t i = 0; i < x.size(); ++i)
       check(x[i] != Is::constant || !is_differentiable(program.type(e.operands[i]).dtype),
-            "{}: operand {} of {} does not depend on the arguments and is not seen "
-            "to be zero, so that the function is not linear; write zeros inside of the function",
+            "{}: operand {} of {} does not depend on the arguments and is not seen to be zero, so "
+            "that the function is not linear; write zeros inside of the function",
             what_, i, e.primitive->name);
   }
 

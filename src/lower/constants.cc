@@ -98,14 +98,12 @@ Ssa Lowering::bytes_constant(const Type& type, const void* data) {
 }
 
 void Lowering::set_known(Ssa value, const Known& known) {
-  if (known_.size() <= static_cast<std::size_t>(value.id))
-    known_.resize(2 * static_cast<std::size_t>(next_));
-  known_[static_cast<std::size_t>(value.id)] = known;
+  if (known_.size() <= at(value.id)) known_.resize(2 * at(next_));
+  known_[at(value.id)] = known;
 }
 
 Lowering::Known Lowering::known(const Equation& e, std::size_t i) const {
-  const auto value =
-      static_cast<std::size_t>(latest(env_[static_cast<std::size_t>(e.operands[i])]).id);
+  const std::size_t value = at(latest(env_[at(e.operands[i])]).id);
   if (value < known_.size()) return known_[value];
   return Known();
 }
@@ -136,6 +134,22 @@ bool Lowering::folds_wrongly(const Equation& e) const {
     if (!divisor || is_zero(*divisor)) return true;
   }
   return all_constant && !moves_only(e);
+}
+
+void Lowering::by_rule_of_hidden(const Equation& e, bool folds, bool gathers) {
+  std::vector<Ssa> before;
+  for (std::size_t i = 0; i < e.operands.size(); ++i) {
+    Ssa& value = env_[at(e.operands[i])];
+    const Type& type = operand_type(e, i);
+    before.push_back(value);
+    if (folds && (i == 0 || is_constant(latest(value))))
+      value = op("optimization_barrier", {operand(e, i)}, {&type}, type);
+    if (gathers && bit_width(type.dtype) == 2)
+      value = with_sharding(operand(e, i), type, "{replicated}");
+  }
+  by_rule(e);
+  // Backwards: of an operand that comes twice the first has the value that was there before.
+  for (std::size_t i = e.operands.size(); i-- > 0;) env_[at(e.operands[i])] = before[i];
 }
 
 }  // namespace postern::internal

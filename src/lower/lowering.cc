@@ -21,35 +21,21 @@ namespace postern::internal {
 
 namespace {
 
-constexpr const char* element_names[dtype_count] = {"i1",
-                                                    "i2",
-                                                    "i4",
-                                                    "i8",
-                                                    "i16",
-                                                    "i32",
-                                                    "i64",
-                                                    "ui2",
-                                                    "ui4",
-                                                    "ui8",
-                                                    "ui16",
-                                                    "ui32",
-                                                    "ui64",
-                                                    "f16",
-                                                    "bf16",
-                                                    "f32",
-                                                    "f64",
-                                                    "complex<f32>",
-                                                    "complex<f64>",
-                                                    "f8E5M2",
-                                                    "f8E4M3FN",
-                                                    "f8E4M3B11FNUZ",
-                                                    "f8E5M2FNUZ",
-                                                    "f8E4M3FNUZ",
-                                                    "f8E4M3",
-                                                    "f8E3M4",
-                                                    "f8E8M0FNU",
-                                                    "f4E2M1FN",
-                                                    "!stablehlo.token"};
+// By DType, without the token, which is last.
+constexpr const char* element_names[dtype_count] = {"i1",           "i2",
+                                                    "i4",           "i8",
+                                                    "i16",          "i32",
+                                                    "i64",          "ui2",
+                                                    "ui4",          "ui8",
+                                                    "ui16",         "ui32",
+                                                    "ui64",         "f16",
+                                                    "bf16",         "f32",
+                                                    "f64",          "complex<f32>",
+                                                    "complex<f64>", "f8E5M2",
+                                                    "f8E4M3FN",     "f8E4M3B11FNUZ",
+                                                    "f8E5M2FNUZ",   "f8E4M3FNUZ",
+                                                    "f8E4M3",       "f8E3M4",
+                                                    "f8E8M0FNU",    "f4E2M1FN"};
 
 void append(fmt::memory_buffer& out, std::string_view text) {
   out.append(text.data(), text.data() + text.size());
@@ -332,36 +318,14 @@ void Lowering::equation(const Equation& e) {
     const auto& p = as<LiteralParams>(*e.params);
     const Ssa value = constant(literal_text(p.number, p.type.dtype), p.type);
     set_known(value, {true, &p.number});
-    define(e, 0, value);
-    return;
+    return define(e, 0, value);
   }
-  if (const std::size_t nan = nan_operand(*this, e); nan < e.operands.size()) {
-    define(e, 0, operand(e, nan));
-    return;
-  }
+  const std::size_t nan = nan_operand(*this, e);
+  if (nan < e.operands.size()) return define(e, 0, operand(e, nan));
   const bool folds = folds_wrongly(e), gathers = gathers_wrongly(e);
-  if (folds || gathers) {
-    by_rule_of_hidden(e, folds, gathers);
-    return;
-  }
+  if (folds || gathers) return by_rule_of_hidden(e, folds, gathers);
   by_rule(e);
   if (moves_only(e)) set_known(env_[at(e.first)], known(e, 0));
-}
-
-void Lowering::by_rule_of_hidden(const Equation& e, bool folds, bool gathers) {
-  std::vector<Ssa> before;
-  for (std::size_t i = 0; i < e.operands.size(); ++i) {
-    Ssa& value = env_[at(e.operands[i])];
-    const Type& type = operand_type(e, i);
-    before.push_back(value);
-    if (folds && (i == 0 || is_constant(latest(value))))
-      value = op("optimization_barrier", {operand(e, i)}, {&type}, type);
-    if (gathers && bit_width(type.dtype) == 2)
-      value = with_sharding(operand(e, i), type, "{replicated}");
-  }
-  by_rule(e);
-  // Backwards: of an operand that comes twice the first has the value that was there before.
-  for (std::size_t i = e.operands.size(); i-- > 0;) env_[at(e.operands[i])] = before[i];
 }
 
 void Lowering::equations(const Program& program) {

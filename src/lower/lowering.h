@@ -279,10 +279,9 @@ class Lowering {
     std::vector<Awaited> awaited_;
     bool token_orders_calls_, asks_;
   };
-  /// Writes the parameters of main, with how they lie and whether their memory may be reused.
-  /// Returns the program's inputs, of which those that become constants are not made yet.
+  /// Writes main's parameters; returns the program's inputs, of which constants are not made yet.
   std::vector<Ssa> write_parameters(const Program& program, Module& m);
-  /// Writes the results' types, and how each is to lie or where in the text to say so later.
+
   void write_results(const Program& program, Module& m);
   void equations(const Program& program);
   void equations(std::span<const Equation> equations);

@@ -18,8 +18,7 @@ std::optional<Sharding> sharding_of(const std::vector<std::optional<Sharding>>& 
 
 /// Returns the bytes of an input that is written as a constant; null for a parameter.
 const void* constant_of(const LoweringOptions& options, std::size_t i) {
-  if (i < options.constants.size()) return options.constants[i];
-  return nullptr;
+  return i < options.constants.size() ? options.constants[i] : nullptr;
 }
 
 }  // namespace

@@ -39,6 +39,7 @@ Number of_natural(std::uint64_t i) {
   return {Number::Kind::natural, static_cast<std::int64_t>(i), static_cast<double>(i), 0};
 }
 Number of_real(double x) { return {Number::Kind::real, 0, x, 0}; }
+Number of_complex(std::complex<double> z) { return {Number::Kind::complex, 0, z.real(), z.imag()}; }
 
 /// Converts a float to an integer dtype as XLA does: stops at the dtype's ends, nan is 0. Of u64
 /// the result has the bits.
@@ -141,15 +142,8 @@ Number read_number(DType dtype, const void* from) {
     case DType::bf16: return of_real(static_cast<double>(load<Eigen::bfloat16>(from)));
     case DType::f32: return of_real(static_cast<double>(load<float>(from)));
     case DType::f64: return of_real(load<double>(from));
-    case DType::c64: {
-      const auto z = load<std::complex<float>>(from);
-      return {Number::Kind::complex, 0, static_cast<double>(z.real()),
-              static_cast<double>(z.imag())};
-    }
-    case DType::c128: {
-      const auto z = load<std::complex<double>>(from);
-      return {Number::Kind::complex, 0, z.real(), z.imag()};
-    }
+    case DType::c64: return of_complex(std::complex<double>(load<std::complex<float>>(from)));
+    case DType::c128: return of_complex(load<std::complex<double>>(from));
     default:
       throw_type_error(
           fmt::format("a number of dtype {} cannot be read on the host", to_string(dtype)));

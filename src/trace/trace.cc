@@ -86,10 +86,9 @@ ValueId Trace::id_of(const Tensor& tensor) {
   }
   if (const auto found = known_.find(value); found != known_.end()) return found->second;
   ValueId id;
-  if (const detail::HostValue* host = host_scalar(tensor)) {
+  if (const detail::HostValue* host = host_scalar(tensor)) {  // is written into the program
     detail::refuse_donated(*host);
-    id = id_of(full_of(read_number(host->type.dtype, host->data.get()),
-                       host->type));  // numbers are written into the program
+    id = id_of(full_of(read_number(host->type.dtype, host->data.get()), host->type));
   } else {
     id = add_value(value->type);
     capture_ids_.push_back(id);
@@ -163,13 +162,12 @@ Tensors apply(const Program& program, TensorSpan inputs) {
   for (const Equation& e : program.equations) {
     PlaceScope::Replace here(e.place);
     operands.clear();
-    for (ValueId v : e.operands) operands.push_back(env[static_cast<std::size_t>(v)]);
+    for (ValueId v : e.operands) operands.push_back(env[at(v)]);
     Tensors results = bind_n(*e.primitive, e.params, operands);
-    for (int i = 0; i < e.results; ++i)
-      env[at(e.first + i)] = std::move(results[static_cast<std::size_t>(i)]);
+    for (int i = 0; i < e.results; ++i) env[at(e.first + i)] = std::move(results[at(i)]);
   }
   Tensors outputs;
-  for (ValueId v : program.outputs) outputs.push_back(env[static_cast<std::size_t>(v)]);
+  for (ValueId v : program.outputs) outputs.push_back(env[at(v)]);
   return outputs;
 }
 

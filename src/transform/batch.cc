@@ -137,4 +137,10 @@ std::pair<Tensors, std::vector<int>> batch_of(const Program& program, TensorSpan
   return {env.get(program.outputs), std::move(output_axes)};
 }
 
+std::pair<Tensors, std::vector<int>> batch_of(const Closed& f, TensorSpan x, std::vector<int> axes,
+                                              std::int64_t size, const Tensor& mask) {
+  axes.resize(x.size() + f.captures.size(), -1);
+  return batch_of(*f.program, joined({x, f.captures}), axes, size, mask);
+}
+
 }  // namespace postern::internal

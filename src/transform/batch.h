@@ -12,6 +12,10 @@ std::pair<Tensors, std::vector<int>> batch_of(const Program& program, TensorSpan
                                               std::span<const int> axes, std::int64_t size,
                                               const Tensor& mask = {});
 
+/// Batches a traced function so, whose captures all elements share.
+std::pair<Tensors, std::vector<int>> batch_of(const Closed& f, TensorSpan x, std::vector<int> axes,
+                                              std::int64_t size, const Tensor& mask = {});
+
 /// Returns whether it matters for which elements of a batch it runs: it calls functions, or has a
 /// loop that another element's values may never end.
 bool minds_who_runs(const Equation& equation);

@@ -142,11 +142,8 @@ Tensor basis(const Type& type) {
 /// in front.
 Tensors each_row(const TensorFunction& map, const Type& type, const Tensor& rows) {
   const Closed closed = trace_program("jacobian", std::vector<Type>{{type.dtype, type.dims}}, map);
-  const Tensors inputs = joined({list_of(rows), closed.captures});
-  std::vector<int> axes(inputs.size(), -1);
-  axes[0] = 0;
   const BatchScope unnamed(nullptr);
-  auto [out, out_axes] = batch_of(*closed.program, inputs, axes, type.size());
+  auto [out, out_axes] = batch_of(closed, list_of(rows), {0}, type.size());
   move_to_front(out, out_axes, type.size());
   return std::move(out);
 }

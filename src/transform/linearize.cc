@@ -27,8 +27,7 @@ Closed jvp_program(const Program& f, const std::vector<bool>& active,
     for (std::size_t i = 0; i < dy.size(); ++i)
       if (!wanted[i]) dy[i] = Tensor();
     moves = present(dy);
-    append(y, kept(dy));
-    return std::move(y);
+    return joined({y, kept(dy)});
   });
   closed.program = simplify(*closed.program);
   return closed;

@@ -63,11 +63,8 @@ Tensors vmap(const TensorFunction& f, const Tensors& x, const std::vector<int>& 
     const AxisScope named(axis);
     return trace_user("vmap", types, f);
   }();
-  Tensors inputs = x;
-  append(inputs, closed.captures);
-  axes.resize(inputs.size(), -1);
   const BatchScope batching(axis);
-  auto [y, from] = batch_of(*closed.program, inputs, axes, size);
+  auto [y, from] = batch_of(closed, x, axes, size);
   const std::vector<int> to = out_axes();
   for (std::size_t i = 0; i < y.size(); ++i) {
     if (to[i] == unmapped) {
