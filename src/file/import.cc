@@ -1,6 +1,8 @@
 // Programs from elsewhere: opening their package, and their custom calls as sites.
 #include "file/import.h"
 
+#include <algorithm>
+
 #include "core/check.h"
 #include "core/site_spec.h"
 #include "guest/call_attributes.h"
@@ -85,6 +87,9 @@ std::vector<Tensor> at_site_of(const SiteSpec& site, std::span<const Tensor> ope
                 fmt::format("{}: what a saved program starts, or keeps for its way back, cannot be "
                             "part of another program, nor run in stages",
                             host::describe(site)));
+  // Of a call of postern.jax on a mesh the last operand is its position: here there is one alone.
+  if (site.mesh)
+    operands = operands.first(std::min(operands.size(), site.operands.size() + site.masked));
   return at_site(site, operands);
 }
 

@@ -105,7 +105,7 @@ TEST(Collectives, AtOnceWithoutJit) {
 TEST(Collectives, InEveryMode) {
   const Tensor x = counting({size(), size(), 6});
   const Function f = [](Tensor v) { return psum(v, "host") * 2.0f; };
-  for (const Mode mode : {Mode::compiled, Mode::staged, Mode::evaluate})
+  for (const Mode mode : all_modes)
     expect_same(jit(over_hosts(f), {.mode = mode})(x), over_vmap(f)(x));
 }
 

@@ -15,10 +15,15 @@ namespace {
 TEST_F(Foreign, JaxProgramsGiveWhatJaxComputes) {  // IR: programs of other frameworks
   std::istringstream lines(text_in("expected.txt"));
   int seen = 0;
+  bool left_out = false;
   for (std::string line; std::getline(lines, line); ++seen) {
     std::istringstream words(line);
     std::string name;
     words >> name;
+    if (name.starts_with("linalg") && !plugin_info().calls_back) {
+      left_out = true;
+      continue;
+    }
     SCOPED_TRACE(name);
     const Loaded program = load(folder + name);
     EXPECT_TRUE(program.required_functions().empty());
@@ -53,6 +58,7 @@ TEST_F(Foreign, JaxProgramsGiveWhatJaxComputes) {  // IR: programs of other fram
     EXPECT_EQ(result, results.size());
   }
   EXPECT_EQ(seen, 22);
+  if (left_out) skipped_in_stages("LAPACK in programs of JAX is custom calls");
 }
 
 TEST_F(Foreign, CustomCallsAreListedAndServedByName) {
@@ -199,6 +205,7 @@ TEST_F(Foreign, AttributesAreTheSameOfTextAndOfBytes) {
 }
 
 TEST_F(Foreign, LapackIsGivenNothingThatItDidNotAskFor) {
+  if (skipped_in_stages("LAPACK in programs of JAX is custom calls")) return;
   using Words = std::vector<std::string>;
   struct Case {
     const char *target, *attributes;

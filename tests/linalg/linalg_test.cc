@@ -257,6 +257,7 @@ TEST(Linalg, CholeskyOfKnownMatrices) {
   EXPECT_EQ(both[0], 2);
   EXPECT_TRUE(std::isnan(both[4]) && std::isnan(both[6]) && std::isnan(both[7]));
   EXPECT_EQ(both[5], 0) << "above the diagonal";
+  if (test::skipped_in_stages("only kernels fail with an error")) return;
   expect_error<CallbackError>(
       [&] { linalg::cholesky(batch, linalg::Failure::error).to_vector<float>(); },
       {"linalg.cholesky", "matrix 1 of the batch"});
@@ -271,6 +272,7 @@ TEST(Linalg, FunctionsOfMatricesAreBlocks) {
   const auto f = jit([](Tensor m) { return linalg::det(m) + sum(linalg::expm(m)) * 0.0; });
   const std::string shown = f.program(a).text();
   EXPECT_TRUE(has(shown, "linalg.det") && has(shown, "linalg.expm")) << shown;
+  if (test::skipped_in_stages("kernels are custom calls")) return;
   const auto handle = override_block<linalg::Det>(
       {.kernel = [](const linalg::Det&, View<const double>, View<double> out) { out[0] = 42; }});
   EXPECT_TRUE(has(block_path(linalg::Det{}, {a.type()}).text, "native"));
@@ -359,6 +361,7 @@ TEST(Linalg, EighOfKnownMatrices) {
   EXPECT_TRUE(all(is_finite(by_vectors)).item<bool>());
   const Tensor bad = full(type<double>({2, 2}), std::numeric_limits<double>::quiet_NaN());
   EXPECT_TRUE(std::isnan(linalg::eigh(bad).first.to_vector<double>()[0]));
+  if (test::skipped_in_stages("only kernels fail with an error")) return;
   expect_error<CallbackError>(
       [&] { linalg::eigh(bad, linalg::Failure::error).first.to_vector<double>(); },
       {"linalg.eigh", "matrix 0"});
