@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <ranges>
 
 #include "cluster/cluster.h"
 #include "core/check.h"
@@ -105,7 +106,8 @@ void zero_results(const HostSite& site, void* const* buffers) noexcept {
 
 namespace {
 
-/// Does what all invocations have in common, and `enter` if the run goes on.
+/// Calls `enter` if the run goes on, with what all invocations have in common around it: the run is
+/// told, the timeline has a span, and results that nobody has written become zeros.
 template <class Enter>
 bool begin(const Invocation& i, const Enter& enter) noexcept {
   RunState& run = i.run;
@@ -121,6 +123,7 @@ bool begin(const Invocation& i, const Enter& enter) noexcept {
   return ok;
 }
 
+/// Enters the function on this thread. False when it failed, or has asked for the end of its run.
 bool enter_at_once(const Invocation& i) noexcept {
   RunState& run = i.run;
   run.floats.set();  // the function before it, of a batch, may have left others
@@ -145,12 +148,14 @@ const StageRow function_stage = {
 
 const StageRow begin_stage = {.enter = begin_next, .of_runs = true};
 
-/// What the option is, or 0.
+/// Returns the number by which a site's options ask for the stage; 0 where they do not, or not by a
+/// positive number.
 static std::int64_t option_of(const Attributes& options, const StageRow& row) {
-  const auto found = row.option ? options.items().find(row.option) : options.items().end();
-  const auto* const n =
-      found == options.items().end() ? nullptr : std::get_if<std::int64_t>(&found->second);
-  return n ? std::max(*n, std::int64_t{0}) : 0;
+  if (!row.option) return 0;
+  const auto found = options.items().find(row.option);
+  if (found == options.items().end()) return 0;
+  const auto* const number = std::get_if<std::int64_t>(&found->second);
+  return number ? std::max(*number, std::int64_t{0}) : 0;
 }
 
 void check_stage_options(const Attributes& options) {
@@ -160,22 +165,22 @@ void check_stage_options(const Attributes& options) {
         "a site has options that no tap has, or out of range: {}", to_string(options));
 }
 
+// The chain grows from the function outwards, so the rows are taken from the last to the first.
 void make_stages(HostSite& site, std::span<const StageRow* const> rows) {
   auto chain = std::make_shared<const Stage>(Stage{function_stage, 0, {}, {}});
-  bool asks = false, seen = false;
-  for (auto row = rows.rbegin(); row != rows.rend(); ++row) {
-    const std::int64_t number = option_of(site.spec->options, **row);
-    const bool asked = (*row)->applies ? (*row)->applies(site) : number > 0;
-    if (!asked && !(*row)->of_runs) continue;
-    const auto prepare = (*row)->prepare;
-    chain = std::make_shared<const Stage>(
-        Stage{**row, number, prepare ? prepare(site) : nullptr, chain});
-    asks = asks || asked;
-    seen = seen || (asked && (*row)->sees_leaves);
+  bool any_asked = false, leaves_are_seen = false;
+  for (const StageRow* const row : rows | std::views::reverse) {
+    const std::int64_t number = option_of(site.spec->options, *row);
+    const bool asked = row->applies ? row->applies(site) : number > 0;
+    if (!asked && !row->of_runs) continue;
+    auto prepared = row->prepare ? row->prepare(site) : nullptr;
+    chain = std::make_shared<const Stage>(Stage{*row, number, std::move(prepared), chain});
+    any_asked = any_asked || asked;
+    leaves_are_seen = leaves_are_seen || (asked && row->sees_leaves);
   }
   site.stages = std::move(chain);
-  site.direct = !asks;
-  site.fetched = site.spec->async && !seen;
+  site.direct = !any_asked;
+  site.fetched = site.spec->async && !leaves_are_seen;
 }
 
 bool enter_site(Invocation i) noexcept {

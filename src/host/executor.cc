@@ -40,32 +40,32 @@ struct Pool {
     FloatState floats;
   };
   std::deque<Job> jobs;
-  // Without a job, those that sleep and those that have been woken among them: as many as `jobs`
-  // at least, or a thread is started.
-  int idle = 0;
-  int sleeping = 0, threads = 0;
+  int threads = 0;
+  int idle = 0;      // of them, those without a job: at least as many as `jobs`, or one is started
+  int sleeping = 0;  // of the idle ones, those that do not spin
   std::atomic<std::size_t> waiting{0};  // jobs, for who looks without the lock
   Spin spin;
 
+  /// Takes jobs and does them, on a thread that ends when none has come for a while.
   void work() {
     std::unique_lock lock(guard);
     while (true) {
       ++idle;
       lock.unlock();
       spin.until([&] { return waiting.load(std::memory_order_acquire) > 0; });
-      acquire(lock);  // who has just brought a job holds it
+      acquire(lock);  // by spinning: who brings a job holds it for a moment
       ++sleeping;
-      const bool got = wake.wait_for(lock, 5s, [&] { return !jobs.empty(); });
+      const bool has_job = wake.wait_for(lock, 5s, [&] { return !jobs.empty(); });
       --sleeping;
       --idle;
-      if (!got) break;
+      if (!has_job) break;
       Job job = std::move(jobs.front());
       jobs.pop_front();
       waiting.store(jobs.size(), std::memory_order_release);
       lock.unlock();
       job.floats.set();
       job.act();
-      job.act = nullptr;
+      job.act = nullptr;  // what it owns goes without the lock
       lock.lock();
     }
     --threads;
@@ -85,7 +85,7 @@ void run_on_host_thread(std::function<void()> job) {
   std::unique_lock lock(p.guard);
   p.jobs.push_back({std::move(job), FloatState::now()});
   p.waiting.store(p.jobs.size(), std::memory_order_release);
-  if (size_of(p.idle) >= p.jobs.size()) {
+  if (size_of(p.idle) >= p.jobs.size()) {  // a thread that spins sees the job by itself
     const int spinning = p.idle - p.sleeping;
     if (size_of(spinning) < p.jobs.size()) p.wake.notify_one();
     return;
@@ -126,16 +126,17 @@ struct Shares {
   Mutex guard;
   Condition all_done;
 
+  /// Does pieces until none is left. Who does the last to be done wakes the caller.
   void take() {
     const NestingScope scope(inside);
-    for (std::int64_t i; (i = next.fetch_add(1)) < count;) {
+    for (std::int64_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) {
       body(i);
       if (done.fetch_add(1) + 1 < count) continue;
       std::scoped_lock lock(guard);
       all_done.notify_all();
     }
   }
-  /// What others still have in hand is often done before this thread could be woken.
+  /// Spins before it sleeps: what others have in hand is often done before it could be woken.
   void take_and_wait(Spin& spin) {
     take();
     const auto all = [&] { return done.load() == count; };
@@ -170,8 +171,8 @@ Helpers::~Helpers() { helpers = outer_; }
 bool Helpers::near() { return helpers != nullptr; }
 
 void compute_for(std::int64_t n, const std::function<void(std::int64_t)>& body) {
-  constexpr std::int64_t most = 8;  // memory feeds no more
-  const std::int64_t threads = std::min({n, core_count(), most});
+  constexpr std::int64_t most_threads = 8;  // memory feeds no more
+  const std::int64_t threads = std::min({n, core_count(), most_threads});
   if (!helpers) return parallel_for(n, body, threads);
   const auto shares = std::make_shared<Shares>(n, body);
   const auto task = [](void* data) {
@@ -181,9 +182,9 @@ void compute_for(std::int64_t n, const std::function<void(std::int64_t)>& body) 
     (*mine)->take();
   };
   for (std::int64_t t = 1; t < threads; ++t) {
-    auto* const mine = new (std::nothrow) std::shared_ptr<Shares>(shares);  // the task's
-    if (mine && helpers->schedule_(helpers->from_, task, mine)) continue;
-    delete mine;
+    auto* const for_task = new (std::nothrow) std::shared_ptr<Shares>(shares);
+    if (for_task && helpers->schedule_(helpers->from_, task, for_task)) continue;
+    delete for_task;
     if (t == 1) return parallel_for(n, body, threads);  // a runtime without a pool
     break;
   }

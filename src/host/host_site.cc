@@ -20,13 +20,38 @@ using detail::Parameter;
 
 namespace {
 
-/// What a function fills in may be a mask of other bytes.
+/// Enters the function of a HostSite::Entry. What it fills in may be a mask of other bytes than 0
+/// and 1, which are all that XLA knows.
 void enter_and_make_booleans(void* plain, const detail::Firing& f) {
   const auto& entry = *static_cast<const HostSite::Entry*>(plain);
   entry.invoke(entry.object, f);
   for (std::size_t i = f.operands; i < f.operands + f.results; ++i)
     if (f.leaves[i].dtype == DType::pred)
       detail::make_booleans(f.data[i], size_of(f.leaves[i].size));
+}
+
+/// Returns what the device at that position of the site's mesh is told of itself. A partitioned tap
+/// shows equal parts once: by the first device that has one.
+HostSite::Position position_on_mesh(const HostSite& site, std::int64_t number) {
+  const SiteSpec& spec = *site.spec;
+  const auto device = size_of(number);
+  HostSite::Position out{spec.mesh->coordinates(spec.mesh->devices()[device]),
+                         site.part_over_processes(device)};
+  if (spec.shard_spec && !spec.process_sharding)
+    out.part = index_ranges(Sharding(*spec.mesh, *spec.shard_spec), spec.global_dims, number);
+  const auto same = std::ranges::find(site.positions, out.part, &HostSite::Position::part);
+  const bool is_shown_before = same != site.positions.end();
+  out.repeats = site.here.repeats || (spec.partitioned && spec.is_tap() && is_shown_before);
+  return out;
+}
+
+/// Appends leaves of these types. Their dims stay the types'.
+void add_leaves(const std::vector<Type>& types, std::vector<detail::LeafLayout>& leaves,
+                std::vector<std::size_t>& bytes) {
+  for (const Type& t : types) {
+    leaves.push_back({t.dtype, t.dims.data(), t.dims.size(), t.size()});
+    bytes.push_back(t.byte_size());
+  }
 }
 
 }  // namespace
@@ -44,30 +69,15 @@ HostSite::HostSite(SitePtr s, std::shared_ptr<const detail::HostFunction> fn)
   results = spec->results.size();
   here.repeats = spec->process >= 0 && spec->process != clusters::rank_now();
   here.part = part_over_processes(0);
-  for (std::int64_t i = 0; spec->mesh && i < spec->mesh->size(); ++i) {
-    const auto device = size_of(i);
-    Position p{spec->mesh->coordinates(spec->mesh->devices()[device]), part_over_processes(device)};
-    if (spec->shard_spec && !spec->process_sharding)
-      p.part = index_ranges(Sharding(*spec->mesh, *spec->shard_spec), spec->global_dims, i);
-    const auto has_it = [&](const Position& before) { return before.part == p.part; };
-    p.repeats = here.repeats ||
-                (spec->partitioned && spec->is_tap() && std::ranges::any_of(positions, has_it));
-    positions.push_back(std::move(p));
-  }
+  for (std::int64_t i = 0; spec->mesh && i < spec->mesh->size(); ++i)
+    positions.push_back(position_on_mesh(*this, i));
   inputs = operands + spec->masked;
   buffers = inputs + results;
-  auto add = [&](const Type& t) {
-    leaves.push_back({t.dtype, t.dims.data(), t.dims.size(), t.size()});
-    leaf_bytes.push_back(t.byte_size());
-  };
-  for (const Type& t : spec->operands) add(t);
-  for (const Type& t : spec->results) add(t);
-  if (spec->role == SiteSpec::Role::start) {
-    for (const auto* list : {&spec->operands, &spec->later})
-      for (const Type& t : *list) {
-        called.push_back({t.dtype, t.dims.data(), t.dims.size(), t.size()});
-        called_bytes.push_back(t.byte_size());
-      }
+  add_leaves(spec->operands, leaves, leaf_bytes);
+  add_leaves(spec->results, leaves, leaf_bytes);
+  if (spec->role == SiteSpec::Role::start) {  // whose own result is a handle
+    add_leaves(spec->operands, called, called_bytes);
+    add_leaves(spec->later, called, called_bytes);
     place_number = host::place_number(*spec);
   } else {
     called = leaves;
@@ -87,21 +97,22 @@ void HostSite::serve(std::shared_ptr<const detail::HostFunction> found) {
   invoke = function->invoke;
   object = function->object.get();
   const auto is_pred = [](const Type& t) { return t.dtype == DType::pred; };
-  const bool gives =
+  const bool gives_booleans =
       std::ranges::any_of(spec->results, is_pred) || std::ranges::any_of(spec->later, is_pred);
-  if (gives && spec->memory == Memory::host) {
+  if (gives_booleans && spec->memory == Memory::host) {
     plain = std::make_shared<Entry>(Entry{invoke, object});
     invoke = enter_and_make_booleans;
     object = plain.get();
   }
   is_ours = is_of_residuals(*function) || is_of_processes(*function);
-  enabled = spec->live && function == disabled() ? &spec->live->on : nullptr;
+  const bool has_own_listener = function != disabled();
+  enabled = spec->live && !has_own_listener ? &spec->live->on : nullptr;
   wants_info = function->wants_call_info || function->wants_tap_info;
   fast_path = direct && !wants_info && !unchecked && buffers <= few;
 }
 
 std::size_t HostSite::position_of(int device) const {
-  if (positions.size() < 2) return 0;  // wherever a mesh of one device is now
+  if (positions.size() < 2) return 0;  // a mesh of one device: whichever that is now
   const std::vector<int>& devices = spec->mesh->devices();
   return size_of(std::ranges::find(devices, device) - devices.begin());
 }
@@ -111,7 +122,8 @@ const HostSite::Position& HostSite::position(int device) const {
   return i < positions.size() ? positions[i] : here;
 }
 
-/// Which part of the whole this process's device of that number has; nothing where it is not known.
+/// Returns which part of the whole this process's device has, by its place in the mesh; nothing
+/// where that is not known: without a sharding over processes, or in a cluster of another size.
 std::vector<IndexRange> HostSite::part_over_processes(std::size_t device) const {
   if (!spec->process_sharding) return {};
   std::int64_t processes = 1;
