@@ -4,7 +4,6 @@
 #include <atomic>
 #include <map>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "core/mutex.h"

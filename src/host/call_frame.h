@@ -2,8 +2,6 @@
 #pragma once
 #include <postern/detail/small_vector.h>
 
-#include <vector>
-
 #include "host/float_state.h"
 #include "host/handler.h"
 #include "host/run_state.h"

@@ -1,6 +1,5 @@
 // Firing a site: the way from a device's buffers to the user's function and back.
 #pragma once
-#include "core/mutex.h"
 #include "core/thread_end.h"
 #include "host/stage.h"
 

@@ -14,7 +14,6 @@
 #include <exception>
 #include <memory>
 #include <new>
-#include <system_error>
 #include <thread>
 
 #include "core/fork.h"

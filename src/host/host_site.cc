@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "cluster/cluster.h"
-#include "core/check.h"
 #include "core/lists.h"
 #include "core/process_sharding.h"
 #include "core/sharding.h"
@@ -15,8 +14,6 @@
 #include "host/stage.h"
 
 namespace postern::internal::host {
-
-using detail::Parameter;
 
 namespace {
 

@@ -3,7 +3,6 @@
 #include <postern/detail/api.h>
 
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 

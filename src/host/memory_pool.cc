@@ -1,7 +1,6 @@
 // Recycled memory.
 #include "host/memory_pool.h"
 
-#include <algorithm>
 #include <bit>
 #include <new>
 

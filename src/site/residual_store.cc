@@ -5,7 +5,6 @@
 
 #include "core/check.h"
 #include "core/described.h"
-#include "core/value.h"
 #include "site/own_functions.h"
 #include "site/site.h"
 #include "transform/walk.h"
