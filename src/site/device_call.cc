@@ -126,18 +126,15 @@ SiteSpec site_of(const DeviceCallParams& p, const Place& place) {
   s.effect = effect_of(*p.body);
   s.operands = p.body->input_types();
   s.results = p.body->output_types();
-  s.function = Callee(
-                   [f = jitted(p), device = p.device](std::span<const AnyView> operands,
-                                                      std::span<const AnyMutableView> results) {
-                     Tensors x;
-                     for (const AnyView& v : operands)
-                       x.push_back(Tensor::borrow(v.type(), v.data(), nullptr));
-                     const Tensors y = elsewhere.call(device, f, x);
-                     for (std::size_t i = 0; i < results.size(); ++i) y[i].read(results[i].data());
-                     if (results.empty()) y[0].block_until_ready();
-                   },
-                   place)
-                   .function();
+  auto call = [f = jitted(p), device = p.device](std::span<const AnyView> operands,
+                                                 std::span<const AnyMutableView> results) {
+    Tensors x;
+    for (const AnyView& v : operands) x.push_back(Tensor::borrow(v.type(), v.data(), nullptr));
+    const Tensors y = elsewhere.call(device, f, x);
+    for (std::size_t i = 0; i < results.size(); ++i) y[i].read(results[i].data());
+    if (results.empty()) y[0].block_until_ready();
+  };
+  s.function = Callee(std::move(call), place).function();
   return s;
 }
 

@@ -32,10 +32,13 @@ void HookScope::meet(const HookInfo& info) {
 void HookScope::check_known(const HookRules& rules) const {
   if (rules.allow_unknown) return;
   std::vector<std::string> unknown, known;
-  for (const HookInfo& m : met_)
-    if (std::ranges::find(known, m.name) == known.end()) known.push_back(m.name);
-  for (const HookBinding& b : bindings_)
-    if (std::ranges::find(known, b.name) == known.end()) unknown.push_back(b.name);
+  const auto is_known = [&](const std::string& name) {
+    return std::ranges::find(known, name) != known.end();
+  };
+  for (const HookInfo& hook : met_)
+    if (!is_known(hook.name)) known.push_back(hook.name);
+  for (const HookBinding& binding : bindings_)
+    if (!is_known(binding.name)) unknown.push_back(binding.name);
   if (unknown.empty()) return;
   const auto& first = *std::ranges::find(bindings_, unknown.front(), &HookBinding::name);
   PlaceScope::Replace at(first.fn.place());
@@ -58,7 +61,7 @@ namespace detail {
 bool is_live(const TapOptions& options) {
   if (!Trace::current()) return false;
   bool live = options.live;
-  for (HookScope* s = current; s && !live; s = s->isolated_ ? nullptr : s->outer_) live = s->live_;
+  for (const HookScope* s = current; s; s = s->next()) live = live || s->live_;
   return live;
 }
 
@@ -69,7 +72,7 @@ const Callee* listener(const TapOptions& options, const Shown& value, const Call
   HookInfo info{name, {}, value.paths, place, otherwise != nullptr, is_live(options)};
   for (const Tensor& t : value.leaves) info.types.push_back({t.dtype(), t.dims()});
   const Callee* found = otherwise;
-  for (HookScope* s = current; s; s = s->isolated_ ? nullptr : s->outer_) {
+  for (HookScope* s = current; s; s = s->next()) {  // the outermost that binds the name decides
     s->meet(info);
     const auto binding = std::ranges::find(s->bindings_, name, &HookBinding::name);
     if (binding != s->bindings_.end()) found = &binding->fn;

@@ -25,6 +25,7 @@ class HookScope {
                                         const Place&);
   friend bool detail::is_live(const TapOptions&);
   void meet(const HookInfo& info);
+  HookScope* next() const { return isolated_ ? nullptr : outer_; }  // that hooks in it see
 
   std::span<const HookBinding> bindings_;
   bool isolated_, live_;

@@ -14,26 +14,31 @@ namespace {
 
 const Type scalar_handle{DType::u64, {}};
 
-/// Throws TypeError where it shows while tracing that a handle cannot be waited for here.
+/// Throws TypeError where it shows while tracing that a handle cannot be waited for here. It must
+/// be of the program that is traced, or of one around that with no loop between, which would wait
+/// once a step; nobody may have waited for it; and no jit keeps one that was started outside.
 void check_handle(const Site& started, const Tensor& handle, const Place& place) {
   const auto who = [&] {
     return fmt::format("wait: the call '{}' that was started at {}", started.name,
                        to_string(started.place));
   };
-  Trace* const trace = Trace::current();
+  Trace* const here = Trace::current();
   const TracedValue* const traced = Access::traced(handle);
-  check(trace || !traced, "{} is part of a program, and nothing is being traced here", who());
-  if (!trace) return;
-  for (const Trace* t = trace; t && !traced; t = t->outer())
-    check(t->mark()->what != "jit", "{} is not of the program that waits for it", who());
-  const Trace* of = trace;
-  while (of && traced && of->mark() != traced->mark.get()) of = of->outer();
-  check(!traced || of, "{} is of another program ({}) than the one that waits for it", who(),
-        traced ? traced->mark->what : "");
-  for (const Trace* t = trace; t != of && of; t = t->outer())
-    check(t->mark()->what != "body" && t->mark()->what != "condition",
-          "{} is waited for in each step of a loop that does not carry it", who());
-  Place& before = trace->waited(handle);
+  check(here || !traced, "{} is part of a program, and nothing is being traced here", who());
+  if (!here) return;
+  if (traced) {
+    const Trace* home = here;
+    while (home && home->mark() != traced->mark.get()) home = home->outer();
+    check(home, "{} is of another program ({}) than the one that waits for it", who(),
+          traced->mark->what);
+    for (const Trace* t = here; t != home; t = t->outer())
+      check(t->mark()->what != "body" && t->mark()->what != "condition",
+            "{} is waited for in each step of a loop that does not carry it", who());
+  } else {
+    for (const Trace* t = here; t; t = t->outer())
+      check(t->mark()->what != "jit", "{} is not of the program that waits for it", who());
+  }
+  Place& before = here->waited(handle);
   check(!before.known(), "{} has been waited for before, at {}: its results are given once", who(),
         to_string(before));
   before = place;
@@ -51,23 +56,24 @@ Tensors wait_site(const std::string& name, const Tensor& handle, const Types& ou
   return at_site(std::move(s), {&handle, 1});
 }
 
-/// Waits with the derivative that the call was given: by its operands, which the Pending brings.
+/// Waits with the derivative that the call was given. `pending`: the handle, then the operands of
+/// the call, by which its rule makes cotangents of them; the handle has none.
 Tensors wait_with_vjp(const Started& started, const Tensors& pending, const Types& out,
                       const Place& place) {
   auto run = [started, out, place](std::span<const Tensor> leaves) {
     return wait_site(started.site.name, leaves[0], out, place);
   };
   auto forward = [started, out, place](std::span<const Tensor> leaves) {
-    const Tensors all(leaves.begin(), leaves.end());
-    detail::Forward f{wait_with_vjp(started, all, out, place), Tensors(all.begin() + 1, all.end()),
-                      [back = host_cotangents(started.options, *started.vjp, all.size() - 1,
-                                              out.size())](std::span<const Tensor> kept) {
-                        Tensors ct = back(kept);
-                        ct.insert(ct.begin(), Tensor());  // the handle's
-                        return ct;
-                      }};
-    append(f.residuals, f.results);
-    return f;
+    Tensors results = wait_with_vjp(started, Tensors(leaves.begin(), leaves.end()), out, place);
+    auto rule = host_cotangents(started.options, *started.vjp, leaves.size() - 1, out.size());
+    auto backward = [rule = std::move(rule)](std::span<const Tensor> kept) {
+      Tensors ct = rule(kept);
+      ct.insert(ct.begin(), Tensor());  // the handle's
+      return ct;
+    };
+    Tensors residuals(leaves.begin() + 1, leaves.end());
+    append(residuals, results);
+    return detail::Forward{std::move(results), std::move(residuals), std::move(backward)};
   };
   return detail::custom_vjp(run, detail::ForwardRule(forward), pending, place);
 }

@@ -87,29 +87,33 @@ Tensors read_residuals(const StepsOfCall& steps, std::span<const Tensor> handles
                   steps.room);
 }
 
+// Operands: the first step, how many steps if there is room for several, handles, and of a write as
+// many leaves. Results: handles of a write, leaves of a read. A free has a value that it waits for
+// in place of the step. A leaf has the same number of elements for each handle and step.
 void check_residual_site(const SiteSpec& s) {
+  const auto require = [&](bool fits) {
+    check(fits, "a site of a loop's residuals does not fit {}", s.named.name);
+  };
   const bool frees = s.named.name == residual_free, writes = s.named.name == residual_write;
   const std::int64_t room = room_for_steps(s.named.attributes);
-  std::size_t first = 1, leaves = s.results.size();
-  if (room != 1) first = 2;
-  if (frees) leaves = s.operands.size() - std::min(first, s.operands.size());
-  bool fits = room >= 1 && (!frees || room == 1) && !s.is_tap() &&
-              s.role == SiteSpec::Role::whole && s.levels.empty() && !s.masked && !s.async &&
-              (!frees || s.results.empty()) &&
-              s.operands.size() == first + leaves * (writes ? 2 : 1);
-  for (std::size_t i = 0; fits && !frees && i < first; ++i)
-    fits = alike(s.operands[i], count_type());
-  for (std::size_t i = 0; fits && i < leaves; ++i) {
+  require(!s.is_tap() && s.role == SiteSpec::Role::whole && s.levels.empty());
+  require(!s.masked && !s.async);
+  require(room >= 1 && (!frees || (room == 1 && s.results.empty())));
+  const std::size_t first = room == 1 ? 1 : 2;  // handle
+  require(s.operands.size() >= first);
+  const std::size_t leaves = frees ? s.operands.size() - first : s.results.size();
+  require(s.operands.size() == first + leaves * (writes ? 2 : 1));
+  for (std::size_t i = 0; i < first && !frees; ++i) require(alike(s.operands[i], count_type()));
+  for (std::size_t i = 0; i < leaves; ++i) {
     const Type& handle = s.operands[first + i];
-    fits = handle.dtype == DType::f64;
-    if (!fits || frees) continue;
+    require(handle.dtype == DType::f64);
+    if (frees) continue;
+    require(!writes || alike(s.results[i], handle));
     const Type& leaf = writes ? s.operands[first + leaves + i] : s.results[i];
-    if (writes) fits = alike(s.results[i], handle);
     std::int64_t values = 0;
-    fits = fits && !__builtin_mul_overflow(handle.size(), room, &values) &&
-           (values == 0 || leaf.size() % values == 0);
+    require(!__builtin_mul_overflow(handle.size(), room, &values));
+    require(values == 0 || leaf.size() % values == 0);
   }
-  check(fits, "a site of a loop's residuals does not fit {}", s.named.name);
 }
 
 void free_residuals(const Tensor& after, std::span<const Tensor> handles,

@@ -27,6 +27,8 @@ Effect site_effect(const Params* params) {
   return Effect::ordered;
 }
 
+/// Checks operands against the site: each has the sizes of the batch levels that map it in front,
+/// the outermost first. A tap's results are its operands, but for the mask.
 Types site_type(const Params* params, TypeSpan operands) {
   const SiteSpec& s = spec_of(params);
   check(operands.size() == s.operands.size() + s.masked, "{}: {} operands, the site has {}", s.name,
@@ -43,15 +45,29 @@ Types site_type(const Params* params, TypeSpan operands) {
     for (std::size_t i = 0; i < s.operands.size(); ++i) out.push_back(operands[i]);
     return out;
   }
+  Dims batch;  // sizes of levels, outermost first: a result has all of them
+  for (const BatchLevel& level : s.levels) batch.push_back(level.size);
   for (Type type : s.results) {
-    for (std::size_t l = s.levels.size(); l-- > 0;)
-      type.dims.insert(type.dims.begin(), s.levels[l].size);
+    type.dims.insert(type.dims.begin(), batch.begin(), batch.end());
     out.push_back(std::move(type));
   }
   return out;
 }
 
-/// The function sees whole batches: shapes with the batch axis in front.
+bool is_mapped(int axis) { return axis >= 0; }
+
+/// Returns what a tap's function is told of a batch: "batch(0)", or, where not all leaves have the
+/// axis, "batch(0,none)".
+std::string record_of_batch(std::span<const int> axes) {
+  if (std::ranges::all_of(axes, is_mapped)) return "batch(0)";
+  std::string out;
+  for (const int axis : axes) out += axis < 0 ? ",none" : ",0";
+  return fmt::format("batch({})", out.substr(1));
+}
+
+/// Has the function see whole batches: operands and results get the batch axis in front. Operands
+/// without it are left alone by a tap, and repeated for a call, or by expand_dims get an axis of
+/// size 1.
 Batched batch_whole(SiteSpec s, Tensors x, std::span<const int> axes, std::int64_t size,
                     const Tensor& mask) {
   const std::size_t n = s.operands.size();
@@ -72,8 +88,7 @@ Batched batch_whole(SiteSpec s, Tensors x, std::span<const int> axes, std::int64
     s.global_dims.insert(s.global_dims.begin(),
                          axes[0] >= 0 || s.vmap != VmapMethod::expand_dims ? size : 1);
   }
-  if (s.masked &&
-      (mask.has_value() || axes[n] >= 0)) {  // the elements of both batches, alive in both
+  if (s.masked && (mask.has_value() || axes[n] >= 0)) {  // elements of both batches, alive in both
     x[n] = batch_front(x[n], axes[n], size);
     if (mask.has_value()) x[n] = logical_and(x[n], broadcast_in_dim(mask, x[n].dims(), {0}));
     s.mask_size = x[n].size();
@@ -82,22 +97,17 @@ Batched batch_whole(SiteSpec s, Tensors x, std::span<const int> axes, std::int64
     s.mask_size = mask.size();
     x.push_back(mask);
   }
-  if (s.is_tap()) {
-    std::string record = "batch(";
-    for (std::size_t i = 0; i < n; ++i)
-      record += (i ? "," : "") + (axes[i] < 0 ? std::string("none") : std::string("0"));
-    const bool all_front = std::ranges::all_of(axes.first(n), [](int a) { return a >= 0; });
-    s.transforms.push_back(all_front ? "batch(0)" : record + ")");
-  }
+  const bool is_tap = s.is_tap();
+  if (is_tap) s.transforms.push_back(record_of_batch(axes.first(n)));
   Tensors y = at_site(std::move(s), x);
   std::vector<int> out(y.size(), 0);
-  if (s.is_tap())
-    for (std::size_t i = 0; i < y.size(); ++i) out[i] = axes[i] < 0 ? -1 : 0;
+  for (std::size_t i = 0; i < y.size() && is_tap; ++i)
+    if (axes[i] < 0) out[i] = -1;
   return {y, out};
 }
 
-/// The function runs for each element: the site gets one more level, the operands their axis in
-/// front.
+/// Has the function run for each element: the site gets one more level, outside of those that it
+/// has, the mapped operands their axis in front.
 Batched batch_elements(SiteSpec s, Tensors x, std::span<const int> axes, std::int64_t size,
                        const Tensor& mask) {
   BatchLevel level{size, {}};
@@ -109,9 +119,7 @@ Batched batch_elements(SiteSpec s, Tensors x, std::span<const int> axes, std::in
     if (s.masked) {  // alive in both
       Tensor inner = x.back();
       if (!level.mapped.back()) inner = batch_front(inner, -1, size);
-      Dims dims = inner.dims();
-      Dims front{0};
-      x.back() = logical_and(inner, broadcast_in_dim(mask, dims, front));
+      x.back() = logical_and(inner, broadcast_in_dim(mask, inner.dims(), {0}));
       level.mapped.back() = true;
     } else {
       s.masked = true;
@@ -132,9 +140,11 @@ bool shows_derivatives(const SiteSpec& s) {
   return s.derivatives && std::ranges::find(s.transforms, "jvp") != s.transforms.end();
 }
 
-Batched batch_derivatives(const SiteSpec& s, Tensors x, std::span<const int> from,
+/// Has a tap that shows derivatives see whole batches, with the axis on all operands that hold
+/// derivatives or are differentiated. `given`: where they have it; -1: they have none.
+Batched batch_derivatives(const SiteSpec& s, Tensors x, std::span<const int> given,
                           std::int64_t size, const Tensor& mask) {
-  std::vector<int> axes(from.begin(), from.end());
+  std::vector<int> axes(given.begin(), given.end());
   const bool cotangents = std::ranges::find(s.transforms, "transpose") != s.transforms.end();
   const std::size_t half = s.operands.size() / 2;
   for (std::size_t i = 0; i < s.operands.size(); ++i) {
@@ -151,26 +161,23 @@ Batched batch_derivatives(const SiteSpec& s, Tensors x, std::span<const int> fro
 Batched site_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
                    std::int64_t size, const Tensor& mask) {
   const SiteSpec& s = *op.as<SiteParams>().site;
-  const bool mapped =
-      std::ranges::any_of(axes, [](int a) { return a >= 0; }) || shows_derivatives(s);
-  // What no element can tell apart runs once; an effect is wanted from each.
-  if (!mapped && (s.effect == Effect::pure || s.is_tap()) && !mask.has_value())
-    return {bind_n(op.primitive, op.params, x),
-            std::vector<int>(s.is_tap() ? s.operands.size() : s.results.size(), -1)};
-  // Whoever waits for one call gets what all elements share, once.
-  if (s.role == SiteSpec::Role::wait && axes[0] < 0)
-    return {bind_n(op.primitive, op.params, x), std::vector<int>(s.results.size(), -1)};
+  const bool differs = std::ranges::any_of(axes, is_mapped) || shows_derivatives(s);
+  // What no element can tell apart runs once; an effect is wanted from each. And whoever waits for
+  // one call gets what all elements share.
+  const bool runs_once = !differs && (s.effect == Effect::pure || s.is_tap()) && !mask.has_value();
+  const bool waits_for_one = s.role == SiteSpec::Role::wait && axes[0] < 0;
+  if (runs_once || waits_for_one) {
+    const std::size_t results = s.is_tap() ? s.operands.size() : s.results.size();
+    return {bind_n(op.primitive, op.params, x), std::vector<int>(results, -1)};
+  }
   Tensors operands(x.begin(), x.end());
   if (shows_derivatives(s)) return batch_derivatives(s, std::move(operands), axes, size, mask);
-  check(s.memory == Memory::host || (!mask.has_value() && (s.vmap == VmapMethod::expand_dims ||
-                                                           s.vmap == VmapMethod::broadcast_all)),
+  const bool takes_whole = s.vmap == VmapMethod::expand_dims || s.vmap == VmapMethod::broadcast_all;
+  check(s.memory == Memory::host || (!mask.has_value() && takes_whole),
         "vmap: call '{}' with Memory::device is not entered for each element; give it expand_dims "
-        "or broadcast_all, outside of loops whose "
-        "elements end at different times",
+        "or broadcast_all, outside of loops whose elements end at different times",
         s.name);
-  const bool whole =
-      s.is_tap() || s.vmap == VmapMethod::expand_dims || s.vmap == VmapMethod::broadcast_all;
-  if (whole) return batch_whole(s, std::move(operands), axes, size, mask);
+  if (s.is_tap() || takes_whole) return batch_whole(s, std::move(operands), axes, size, mask);
   return batch_elements(s, std::move(operands), axes, size, mask);
 }
 
@@ -181,9 +188,10 @@ struct Port {
   std::int64_t rank;
 };
 
-void write_ports(Lowering& out, const char* format_open, std::span<const Port> ports,
+/// Writes `text` of each port, between commas, behind `open` and before `close`.
+void write_ports(Lowering& out, const char* open, std::span<const Port> ports,
                  std::string (*text)(const Port&), const char* close) {
-  out.write("{}", format_open);
+  out.write("{}", open);
   for (std::size_t i = 0; i < ports.size(); ++i) out.write("{}{}", i ? ", " : "", text(ports[i]));
   out.write("{}", close);
 }
@@ -238,9 +246,8 @@ void check_gathered(const Lowering& out, const Equation& e, const SiteSpec& s) {
   PlaceScope::Replace at(s.place);
   check(bytes <= out.gather_limit(),
         "{} '{}': {} bytes of operands {} are gathered on one device, and at most {} are allowed "
-        "(JitOptions::gather_limit, "
-        "Config::gather_limit); with the option partitioned each device gives its own part and "
-        "nothing is gathered",
+        "(JitOptions::gather_limit, Config::gather_limit); with the option partitioned each device "
+        "gives its own part and nothing is gathered",
         word_of(s.kind), s.name, bytes, to_string(s.operands), out.gather_limit());
 }
 

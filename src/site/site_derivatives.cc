@@ -3,6 +3,7 @@
 // first the values and later, transposed, the cotangents.
 #include <algorithm>
 
+#include "core/lists.h"
 #include "ops/family.h"
 #include "site/site.h"
 #include "transform/jvp.h"
@@ -18,25 +19,22 @@ Tensors bind_site(SiteSpec s, std::span<const Tensor> x) {
   return bind_n(site_p, params_of_own(std::move(s)), x);
 }
 
-/// The same tap on leaves `first`, `first + 1`, ... `last - 1`.
+/// Returns the same tap on leaves `first`, `first + 1`, ... `last - 1`.
 SiteSpec part(const SiteSpec& s, std::size_t first, std::size_t last) {
   SiteSpec out = s;
-  auto cut = [&](auto& list) {
-    if (list.size() == s.operands.size())
-      list = {list.begin() + static_cast<std::ptrdiff_t>(first),
-              list.begin() + static_cast<std::ptrdiff_t>(last)};
-  };
-  cut(out.operand_paths);
-  cut(out.operands);
+  out.operands = between(s.operands, first, last);
+  if (s.operand_paths.size() == s.operands.size())
+    out.operand_paths = between(s.operand_paths, first, last);
   return out;
 }
 
-/// Values and tangents in one invocation.
+/// Shows values and tangents in one invocation: the operands of that tap are the n values, then a
+/// tangent of each, which may be zero, then the mask, if any.
 Jvp show_tangents(const SiteSpec& s, std::span<const Tensor> x, std::span<const Tensor> dx) {
   const std::size_t n = s.operands.size();
   SiteSpec both = s;
   both.transforms.push_back("jvp");
-  Tensors operands(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(n));
+  Tensors operands = head(x, n);
   for (std::size_t i = 0; i < n; ++i) {
     const bool moves = is_differentiable(x[i].dtype());
     operands.push_back(moves ? or_zeros_of(dx[i], x[i].type()) : no_tangent(x[i].type()));
@@ -48,7 +46,7 @@ Jvp show_tangents(const SiteSpec& s, std::span<const Tensor> x, std::span<const 
   Tensors dy(n);
   for (std::size_t i = 0; i < n; ++i)
     if (dx[i].has_value()) dy[i] = shown[n + i];
-  return {Tensors(shown.begin(), shown.begin() + static_cast<std::ptrdiff_t>(n)), std::move(dy)};
+  return {head(shown, n), std::move(dy)};
 }
 
 [[noreturn]] void refuse_call(const SiteSpec& s, const char* why) {
@@ -63,22 +61,21 @@ Jvp site_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx
   const std::size_t n = s.operands.size();
   const bool moves = std::ranges::any_of(dx.first(n), has_value);
   if (s.is_tap() && s.derivatives && moves) return show_tangents(s, x, dx);
-  if (s.is_tap())
-    return {bind_n(op.primitive, op.params, x),
-            Tensors(dx.begin(), dx.begin() + static_cast<std::ptrdiff_t>(n))};
-  const bool matters =
+  if (s.is_tap()) return {bind_n(op.primitive, op.params, x), head(dx, n)};
+  const bool gives_numbers =
       std::ranges::any_of(s.made(), [](const Type& t) { return is_differentiable(t.dtype); });
-  if (moves && matters)
-    refuse_call(
-        s,
-        "has no derivative, and an operand is differentiated: give it a rule with "
-        "custom_vjp, custom_jvp or call_with_vjp, or put stop_gradient around its operands if "
-        "none is meant");
+  if (moves && gives_numbers)
+    refuse_call(s,
+                "has no derivative, and an operand is differentiated: give it a rule with "
+                "custom_vjp, custom_jvp or call_with_vjp, or put stop_gradient around its operands "
+                "if none is meant");
   Tensors y = bind_n(op.primitive, op.params, x);
   const std::size_t results = y.size();
   return {std::move(y), Tensors(results)};
 }
 
+// Cuts a tap of values and tangents (show_tangents) in two where all values are known: they are
+// shown now, the tangents later. Any other site waits, as a whole, for what is unknown.
 Primitive::SplitResult site_split(const Op& op, std::span<const Tensor> x,
                                   const std::vector<bool>&) {
   const SiteSpec& s = *op.as<SiteParams>().site;
@@ -87,12 +84,13 @@ Primitive::SplitResult site_split(const Op& op, std::span<const Tensor> x,
   out.primitive = &site_p;
   out.params = op.params;
   out.known.resize(s.is_tap() ? n : s.results.size());
-  std::size_t first = 0;
-  if (s.is_tap() && s.derivatives && !s.transforms.empty() && s.transforms.back() == "jvp" &&
-      std::ranges::all_of(x.first(half), has_value)) {
+  std::size_t first = 0;  // operand of what comes later
+  const bool shows_tangents =
+      s.is_tap() && s.derivatives && !s.transforms.empty() && s.transforms.back() == "jvp";
+  if (shows_tangents && std::ranges::all_of(x.first(half), has_value)) {
     SiteSpec values = part(s, 0, half);
     values.transforms.pop_back();
-    Tensors operands(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(half));
+    Tensors operands = head(x, half);
     if (s.masked) operands.push_back(x[n]);
     const Tensors shown = bind_site(std::move(values), operands);
     std::ranges::copy(shown, out.known.begin());
@@ -109,6 +107,8 @@ Primitive::SplitResult site_split(const Op& op, std::span<const Tensor> x,
   return out;
 }
 
+// Of taps: shows the cotangents in the places of the tangents, which are the operands without a
+// value, and passes them on. What was a value stays one.
 Tensors site_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
                        TypeSpan types) {
   const SiteSpec& s = *op.as<SiteParams>().site;
