@@ -14,6 +14,7 @@
 #include "core/check.h"
 #include "core/fork.h"
 #include "core/mutex.h"
+#include "core/never_destroyed.h"
 #include "guest/call_site.h"
 #include "guest/meetings.h"
 #include "host/enter.h"
@@ -202,10 +203,7 @@ struct Failures {
   std::uint64_t next() { return (std::uint64_t{numbers()} << 31) | (numbers() >> 1); }
 };
 constexpr std::size_t failures_kept = 256, causes_kept = 16;
-Failures& failures() {
-  static auto* const kept = new Failures;
-  return *kept;
-}
+Failures& failures() { return never_destroyed<Failures>(); }
 
 /// The same error, which nothing caused.
 std::exception_ptr without_cause(const std::exception_ptr& error) {

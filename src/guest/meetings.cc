@@ -11,6 +11,7 @@
 
 #include "core/check.h"
 #include "core/mutex.h"
+#include "core/never_destroyed.h"
 
 namespace postern::internal::guest {
 
@@ -36,10 +37,7 @@ struct Meetings {
   std::deque<std::int64_t> failed;
 };
 constexpr std::size_t failed_kept = 256;
-Meetings& meetings() {
-  static auto* const kept = new Meetings;
-  return *kept;
-}
+Meetings& meetings() { return never_destroyed<Meetings>(); }
 
 std::size_t bytes_of(const XLA_FFI_Buffer* buffer) {
   DType dtype{};

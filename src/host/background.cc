@@ -5,20 +5,17 @@
 
 #include "core/fork.h"
 #include "core/mutex.h"
+#include "core/never_destroyed.h"
 
 namespace postern::internal::host {
 
 namespace {
 
-/// Never destroyed: listeners may go after main.
 struct All {
   Mutex guard;
   std::vector<std::weak_ptr<Background>> works;
 };
-All& all() {
-  static All* const a = new All;
-  return *a;
-}
+All& all() { return never_destroyed<All>(); }
 
 }  // namespace
 

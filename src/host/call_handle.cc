@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/mutex.h"
+#include "core/never_destroyed.h"
 #include "host/run_state.h"
 
 namespace postern::internal::host {
@@ -23,10 +24,7 @@ struct Places {
   std::map<std::string, std::uint64_t> numbers;
   std::vector<std::string> texts;
 };
-Places& places() {
-  static Places* const all = new Places;  // a late function may still ask when the process ends
-  return *all;
-}
+Places& places() { return never_destroyed<Places>(); }
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/check.h"
+#include "core/never_destroyed.h"
 #include "host/executor.h"
 #include "host/limit.h"
 
@@ -22,10 +23,7 @@ RunState::Clock::time_point deadline_of(const RunOptions& options) {
 /// All that are alive, in a list through them, and the thread that looks at it.
 class Deadlines {
  public:
-  static Deadlines& get() {
-    static auto* const all = new Deadlines;  // its thread may outlive main
-    return *all;
-  }
+  static Deadlines& get() { return never_destroyed<Deadlines>(); }
 
   void add(Deadline& d) {
     const std::scoped_lock lock(guard_);

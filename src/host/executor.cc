@@ -19,6 +19,7 @@
 #include "core/fork.h"
 #include "core/lists.h"
 #include "core/mutex.h"
+#include "core/never_destroyed.h"
 #include "core/thread_end.h"
 #include "host/float_state.h"
 #include "host/run_state.h"
@@ -30,7 +31,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Never destroyed: a late function may still run when the process ends.
 struct Pool {
   Mutex guard;
   Condition wake;
@@ -71,10 +71,7 @@ struct Pool {
   }
 };
 
-Pool& pool() {
-  static Pool* const p = new Pool;
-  return *p;
-}
+Pool& pool() { return never_destroyed<Pool>(); }
 
 }  // namespace
 

@@ -5,6 +5,7 @@
 
 #include "core/fork.h"
 #include "core/mutex.h"
+#include "core/never_destroyed.h"
 #include "host/queue.h"
 #include "host/run_end.h"
 
@@ -70,10 +71,7 @@ class EventQueue {
     StopCondition room;
     int last_awaited = 0;  // by so many, of runs that are over
   };
-  static All& all() {
-    static All* const a = new All;  // streams may outlive main
-    return *a;
-  }
+  static All& all() { return never_destroyed<All>(); }
   All& all_ = all();
   Condition news_;
   std::deque<HookEvent> events_;

@@ -9,6 +9,7 @@
 
 #include "core/check.h"
 #include "core/mutex.h"
+#include "core/never_destroyed.h"
 #include "core/text.h"
 #include "core/thread_end.h"
 #include "host/gate.h"
@@ -41,15 +42,11 @@ struct State {
 
 using StatePtr = std::shared_ptr<State>;
 
-/// Never destroyed: states may be registered until the process ends.
 struct States {
   Mutex guard;
   std::map<std::string, StatePtr> by_name;
 };
-States& states() {
-  static States* const s = new States;
-  return *s;
-}
+States& states() { return never_destroyed<States>(); }
 
 }  // namespace
 

@@ -10,6 +10,7 @@
 #include "core/check.h"
 #include "core/fork.h"
 #include "core/mutex.h"
+#include "core/never_destroyed.h"
 #include "host/gate.h"
 #include "host/registry.h"
 #include "host/stage.h"
@@ -198,10 +199,7 @@ struct Known {
   Mutex guard;
   std::vector<std::shared_ptr<const detail::LiveSite>> sites;
 };
-Known& known() {
-  static Known* const k = new Known;  // programs may be compiled after main
-  return *k;
-}
+Known& known() { return never_destroyed<Known>(); }
 
 }  // namespace
 

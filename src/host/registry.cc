@@ -8,6 +8,7 @@
 
 #include "core/check.h"
 #include "core/mutex.h"
+#include "core/never_destroyed.h"
 #include "core/text.h"
 #include "host/run_state.h"
 
@@ -21,10 +22,7 @@ struct Functions {
   std::map<std::string, std::shared_ptr<const detail::HostFunction>, std::less<>> by_name;
   std::atomic<std::uint64_t> version{1};
 };
-Functions& functions() {
-  static Functions* const f = new Functions;  // runs may end after main
-  return *f;
-}
+Functions& functions() { return never_destroyed<Functions>(); }
 
 }  // namespace
 

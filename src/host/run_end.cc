@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/mutex.h"
+#include "core/never_destroyed.h"
 #include "host/unobserved.h"
 
 namespace postern::internal::host {
@@ -17,10 +18,7 @@ struct RunEnds {
   Mutex guard;
   std::multimap<std::uint64_t, std::function<void(bool)>> waiting;  // by the run's number
 };
-RunEnds& run_ends() {
-  static RunEnds* const r = new RunEnds;  // runs may end as late as the process
-  return *r;
-}
+RunEnds& run_ends() { return never_destroyed<RunEnds>(); }
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 #include "core/fork.h"
 #include "core/log.h"
 #include "core/mutex.h"
+#include "core/never_destroyed.h"
 #include "host/run_state.h"
 
 namespace postern::internal::host {
@@ -15,16 +16,12 @@ namespace {
 
 constexpr std::size_t kept_failures = 16;
 
-/// Never destroyed: runs may end after main.
 struct Unobserved {
   Mutex guard;
   std::vector<std::exception_ptr> failures;  // the first ones
   std::size_t count = 0;
 };
-Unobserved& kept() {
-  static Unobserved* const u = new Unobserved;
-  return *u;
-}
+Unobserved& kept() { return never_destroyed<Unobserved>(); }
 
 /// Without the lock their texts may be asked for, and they may go: they are the user's.
 std::pair<std::vector<std::exception_ptr>, std::size_t> take_unobserved() {

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "core/mutex.h"
+#include "core/never_destroyed.h"
 #include "host/gate.h"
 #include "host/run_state.h"
 
@@ -18,16 +19,12 @@ struct Edge {
   std::vector<RunName> from, to;
 };
 
-/// Never destroyed: threads may wait when the process ends.
 struct Waits {
   Mutex guard;
   std::uint64_t count = 0;
   std::map<std::uint64_t, Edge> edges;
 };
-Waits& waits() {
-  static Waits* const w = new Waits;
-  return *w;
-}
+Waits& waits() { return never_destroyed<Waits>(); }
 
 bool any_of(std::span<const RunName> runs, std::span<const RunName> others) {
   return std::ranges::find_first_of(runs, others) != runs.end();
