@@ -20,7 +20,8 @@ RunState::Clock::time_point deadline_of(const RunOptions& options) {
   return after(options.deadline);
 }
 
-/// All that are alive, in a list through them, and the thread that looks at it.
+/// All deadlines that are alive, in a list that they are linked to themselves, since adding one
+/// allocates nothing; and the thread that looks at it.
 class Deadlines {
  public:
   static Deadlines& get() { return never_destroyed<Deadlines>(); }
@@ -37,25 +38,26 @@ class Deadlines {
 
   void remove(Deadline& d) {
     const std::scoped_lock lock(guard_);
-    (d.before_ ? d.before_->after_ : first_) = d.after_;
+    Deadline*& link_to_it = d.before_ ? d.before_->after_ : first_;
+    link_to_it = d.after_;
     if (d.after_) d.after_->before_ = d.before_;
   }
 
  private:
   using Clock = RunState::Clock;
 
-  /// Until there has been none for a while.
+  /// Tells each run that is late, once, until there has been no deadline for a second.
   void look() {
-    constexpr auto kept = std::chrono::seconds(1);
+    constexpr auto longest_sleep = std::chrono::seconds(1);
     std::unique_lock lock(guard_);
     while (true) {
-      const bool idle = !first_;
+      const bool was_empty = !first_;
       const auto now = Clock::now();
-      auto next = now + kept;
+      auto next_look = now + longest_sleep;
       std::vector<std::shared_ptr<RunState>> late;
       for (Deadline* d = first_; d; d = d->after_) {
         if (d->at_ <= now && !std::exchange(d->told_, true)) late.push_back(d->run_);
-        if (d->at_ > now) next = std::min(next, d->at_);
+        if (d->at_ > now) next_look = std::min(next_look, d->at_);
       }
       if (!late.empty()) {  // without the lock: whoever waits for the stop is called from there
         lock.unlock();
@@ -64,9 +66,9 @@ class Deadlines {
         lock.lock();
         continue;  // the list may be another
       }
-      sleeps_until_ = next;
-      earlier_.wait_until(lock, next);
-      if (idle && !first_) break;
+      sleeps_until_ = next_look;
+      earlier_.wait_until(lock, next_look);
+      if (was_empty && !first_) break;
     }
     looks_ = false;
     sleeps_until_ = Clock::time_point::min();  // who comes next starts another

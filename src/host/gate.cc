@@ -31,15 +31,16 @@ void Gate::close(bool waits) noexcept try {
   closed_ = true;
   if (!waits || inside_ == 0) return;
   lock.unlock();
-  const RunName those{.gate = number_};
-  const Wait wait({&those, 1});
+  const RunName who_is_inside{.gate = number_};
+  const Wait wait({&who_is_inside, 1});
   lock.lock();
   left_.wait(lock, [&] { return inside_ == 0; });
-} catch (...) {  // a circle: who is inside goes on
+} catch (...) {  // Wait: this thread is inside, or is waited for there, so it must not wait
 }
 
 void Gate::add_surrounding(std::vector<RunName>& names) {
-  for (const Entry* f = innermost; f; f = f->outer_) names.push_back({.gate = f->gate_.number_});
+  for (const Entry* entry = innermost; entry; entry = entry->outer_)
+    names.push_back({.gate = entry->gate_.number_});
 }
 
 }  // namespace postern::internal::host

@@ -14,27 +14,31 @@ using namespace internal;
 
 class EventQueue {
  public:
+  /// Adds an event, when there is room. It has to wait for none once the run is over; nor where it
+  /// comes from a tap queue in which the last events of another stream, that somebody reads, may be
+  /// behind it.
   void push(HookEvent event, const StopState* run) {
     std::unique_lock lock(all_.guard);
-    // In a tap queue it may hold up the last events of a stream that somebody reads.
-    const bool delivered = host::in_delivery();
+    const bool from_tap_queue = host::in_delivery();
     const auto goes = [&] {
-      return events_.size() < most || over_ || closed_ || (delivered && all_.last_awaited > 0);
+      const bool holds_up_last_events = from_tap_queue && all_.last_awaited > 0;
+      return events_.size() < most || over_ || closed_ || holds_up_last_events;
     };
     host::wait_at(all_.room, lock, run, goes);
     if (closed_) return;
     events_.push_back(std::move(event));
     news_.notify_one();
   }
+  /// Waits for the next event; nothing behind the last one.
   std::optional<HookEvent> next() {
     refuse_forked();
     std::unique_lock lock(all_.guard);
-    const auto news = [&] { return !events_.empty() || ended_ || closed_; };
-    news_.wait(lock, [&] { return over_ || news(); });
-    if (!news()) {
+    const auto has_news = [&] { return !events_.empty() || ended_ || closed_; };
+    news_.wait(lock, [&] { return over_ || has_news(); });
+    if (!has_news()) {  // the run is over: see push
       ++all_.last_awaited;
       all_.room.notify_all();
-      news_.wait(lock, news);
+      news_.wait(lock, has_news);
       --all_.last_awaited;
     }
     if (events_.empty()) return {};
@@ -99,6 +103,7 @@ void end_events_with(const std::shared_ptr<EventQueue>& queue, StartedRun& run) 
   const bool waits = !host::in_delivery();
   at_end_of(run, [queue, waits] {
     queue->run_is_over();
+    // The last owner ends the stream: this one, or the tap queue that has delivered everything.
     const std::shared_ptr<void> end(nullptr, [queue](void*) { queue->end(); });
     if (waits) host::keep_until_delivered(end);
   });

@@ -26,7 +26,8 @@ struct State {
   std::function<void(std::string_view)> load;
   host::Gate gate;
 
-  /// Enters one of them as a host function; false when the state is gone.
+  /// Calls save or load as a host function is entered: behind the gate, and among what surrounds
+  /// the thread. False, and nothing called, when the state is gone.
   template <class F>
   bool enter(const F& function) {
     const host::Gate::Entry inside(gate);

@@ -44,41 +44,45 @@ namespace {
 constexpr std::size_t most_listeners = 64;
 std::atomic<std::uint64_t> changes{0};
 
+/// Returns the function as one that is entered through the gate, and does nothing once it is
+/// closed.
 std::shared_ptr<const detail::HostFunction> behind(
     std::shared_ptr<Gate> gate, std::shared_ptr<const detail::HostFunction> function) {
-  struct Both {
+  struct Gated {
     std::shared_ptr<Gate> gate;
     std::shared_ptr<const detail::HostFunction> function;
   };
   auto out = std::make_shared<detail::HostFunction>(*function);
-  out->object = std::make_shared<Both>(Both{std::move(gate), std::move(function)});
+  out->object = std::make_shared<Gated>(Gated{std::move(gate), std::move(function)});
   out->invoke = [](void* object, const detail::Firing& firing) {
-    const Both& both = *static_cast<Both*>(object);
-    const Gate::Entry inside(*both.gate);
-    if (inside) both.function->invoke(both.function->object.get(), firing);
+    const auto& [its_gate, behind_it] = *static_cast<Gated*>(object);
+    const Gate::Entry inside(*its_gate);
+    if (inside) behind_it->invoke(behind_it->object.get(), firing);
   };
   return out;
 }
 
-/// With other settings, and counted anew.
-SitePtr with_options(const SiteSpec& spec, const LiveOptions& o) {
+/// Returns the site with other settings, and counted anew.
+SitePtr with_options(const SiteSpec& spec, const LiveOptions& options) {
   auto out = std::make_shared<SiteSpec>(spec);
-  set_options(*out, o);
+  set_options(*out, options);
   out->counts = std::make_shared<SiteCounts>();
   return out;
 }
 
-/// Under the guard: the list of sites anew, those of listeners that stay as they are.
+/// Makes the list of sites anew, with the same sites for all listeners but new ones and that whose
+/// number is `changed`. Under the guard.
 void rebuild(Switch& s, std::uint64_t changed = 0) {
+  static const Switch::Sites none;
+  const Switch::Sites& before = s.sites ? *s.sites : none;
   auto sites = std::make_shared<Switch::Sites>();
   for (const auto& l : s.listeners) {
-    std::shared_ptr<const ListenerSite> site;
-    for (const auto& before : s.sites ? *s.sites : Switch::Sites())
-      if (before->number == l->number && l->number != changed) site = before;
-    if (!site)
-      site = std::make_shared<const ListenerSite>(with_options(*l->spec, l->options), l->function,
-                                                  l->number, l->what == ends_run);
-    sites->push_back(std::move(site));
+    const auto same = std::ranges::find(before, l->number, &ListenerSite::number);
+    if (same != before.end() && l->number != changed)
+      sites->push_back(*same);
+    else
+      sites->push_back(std::make_shared<const ListenerSite>(
+          with_options(*l->spec, l->options), l->function, l->number, l->what == ends_run));
   }
   s.sites = std::move(sites);
   s.on.store(!s.listeners.empty(), std::memory_order_release);
@@ -122,7 +126,7 @@ std::shared_ptr<const ListenerSite> changed_own(const HostSite& site) {
 }
 
 void is_over(Switch& s, std::uint64_t number) {
-  std::shared_ptr<Listening> gone;  // its function is the user's: not under the lock
+  std::shared_ptr<Listening> gone;  // both go after the lock: what they own is the user's
   std::shared_ptr<const Switch::Sites> before;
   std::scoped_lock lock(s.guard);
   const auto found = std::ranges::find(s.listeners, number, &Listening::number);
@@ -210,9 +214,8 @@ void add_live_hooks(const std::string& program, std::span<const SitePtr> sites) 
     std::scoped_lock lock(k.guard);
     std::erase_if(k.sites, [](const auto& site) { return site->spec.expired(); });
     const auto known_as = std::ranges::find(k.sites, s->live->number, &detail::LiveSite::number);
-    if (known_as != k.sites.end()) {
-      if ((*known_as)->program != "stage")
-        continue;  // a part is compiled before its whole is known
+    if (known_as != k.sites.end()) {  // as a part's, which is compiled before its whole is known
+      if ((*known_as)->program != "stage") continue;
       k.sites.erase(known_as);
     }
     k.sites.push_back(std::make_shared<const detail::LiveSite>(
@@ -278,12 +281,7 @@ void LiveHook::end_run() const {
   host::turn_on(*site_, end, {.until = 1}, std::string(host::ends_run));
 }
 
-std::size_t LiveHook::listeners() const {
-  const auto s = site_->at.lock();
-  if (!s) return 0;
-  std::scoped_lock lock(s->guard);
-  return s->listeners.size();
-}
+std::size_t LiveHook::listeners() const { return host::listeners_of(*this).size(); }
 
 void LiveHook::change(const LiveOptions& options, Place place) const {
   PlaceScope at(place);

@@ -24,6 +24,8 @@ constinit const MemorySource heap_memory{
     [](void*, std::size_t size) { return ::operator new(size, alignment); },
     [](void*, void* block, std::size_t) { ::operator delete(block, alignment); }};
 
+// Above each power of two there are four sizes, a quarter of it apart: behind 128 are 160, 192, 224
+// and 256. By these index_of counts, four to a power.
 std::size_t MemoryPool::size_for(std::size_t bytes) {
   if (bytes <= smallest) return smallest;
   const std::size_t quarter = std::bit_floor(bytes - 1) / 4;
@@ -46,10 +48,11 @@ void* MemoryPool::take(std::size_t size) {
   return block;
 }
 
+/// Puts a block on top of a stack. Whoever takes it prefetches the third below it.
 MemoryPool::Free* MemoryPool::stacked(void* block, Free* below) noexcept {
-  Free* ahead = below;
-  for (int i = 1; i < 3 && ahead; ++i) ahead = ahead->next;
-  return new (block) Free{below, ahead};
+  Free* third = below;
+  for (int place = 1; place < 3 && third; ++place) third = third->next;
+  return new (block) Free{below, third};
 }
 
 void MemoryPool::give_back(void* block, std::size_t size) noexcept {
@@ -75,7 +78,8 @@ void MemoryPool::give_back(const Chain& chain) noexcept {
 
 void MemoryPool::trim(std::size_t keep) noexcept {
   for (std::size_t i = free_.size(); i-- > 0 && retained_ > keep;) {
-    const std::size_t power = std::size_t{1} << (i / 4), size = power + (i % 4 + 1) * (power / 4);
+    const std::size_t power = std::size_t{1} << (i / 4);
+    const std::size_t size = power + (i % 4 + 1) * (power / 4);  // whose index is i
     while (free_[i] && retained_ > keep) {
       Free* const block = free_[i];
       free_[i] = block->next;

@@ -29,52 +29,67 @@ std::vector<std::int64_t> positions_here(const Mesh& mesh) {
   return out;
 }
 
+/// Adds a leaf, of which the device at that position has a part of this type.
+void add_leaf(PartShown& out, const Sharding& sharding, std::int64_t position, std::string name,
+              const Type& part) {
+  Dims dims = part.dims;
+  const auto& cuts = sharding.spec().parts();
+  for (std::size_t axis = 0; axis < std::min(dims.size(), cuts.size()); ++axis)
+    for (const std::string& mesh_axis : cuts[axis]) dims[axis] *= sharding.mesh().size(mesh_axis);
+  Dims& begin = out.begins.emplace_back();
+  for (const IndexRange& range : index_ranges(sharding, dims, position))
+    begin.push_back(range.begin);
+  out.wholes.emplace_back(std::move(name), make_type(part.dtype, std::move(dims)));
+}
+
+/// Finds out who gives what: of equal parts the first in the mesh, and of each process the first
+/// device in any case, if only its states. `here`: the positions of this process's devices.
+void find_givers(PartShown& out, const Sharding& sharding, std::int64_t position,
+                 const std::vector<std::int64_t>& here) {
+  std::vector<std::vector<IndexRange>> seen;
+  out.givers = 0;
+  for (std::int64_t p = 0; p < sharding.mesh().size(); ++p) {
+    auto part = index_ranges(sharding, out.wholes[0].second.dims, p);
+    const bool repeats = std::ranges::find(seen, part) != seen.end();
+    const bool gives = !repeats || p == here[0];
+    const bool is_here = std::ranges::find(here, p) != here.end();
+    if (gives && is_here) ++out.givers;
+    if (p == position) {
+      out.repeats = repeats;
+      out.gives = gives;
+    }
+    if (!repeats) seen.push_back(std::move(part));
+  }
+}
+
 PartShown spread_of(const char* who, const SiteSpec* site, int device,
                     std::vector<std::pair<std::string, Type>> leaves) {
-  const bool over = site && site->process_sharding;
-  if (!over && (!site || !site->mesh || site->mesh->size() == 1)) return whole(std::move(leaves));
-  const Mesh& mesh = over ? site->process_sharding->mesh() : *site->mesh;
-  if ((!over && !site->shard_spec) || (!site->partitioned && leaves.size() > 1))
+  const bool over_processes = site && site->process_sharding;
+  const bool in_shard_map = site && site->mesh && site->mesh->size() != 1;
+  if (!over_processes && !in_shard_map) return whole(std::move(leaves));
+  const Mesh& mesh = over_processes ? site->process_sharding->mesh() : *site->mesh;
+  const bool first_is_known = over_processes || site->shard_spec;
+  if (!first_is_known || (!site->partitioned && leaves.size() > 1))
     throw Error(ErrorCode::failed_precondition,
                 fmt::format("{}: in shard_map the place of a device's parts in the whole is known "
                             "of a tap's first leaf at most; tap outside of it, or each leaf alone "
                             "into a folder of its own",
                             who));
   const auto devices = static_cast<std::int64_t>(std::max<std::size_t>(mesh.devices().size(), 1));
-  if (over && mesh.size() != devices * clusters::size_now())
+  if (over_processes && mesh.size() != devices * clusters::size_now())
     throw Error(ErrorCode::failed_precondition,
                 fmt::format("{}: the program lies over {}, and the cluster has {} processes", who,
                             to_string(mesh), clusters::size_now()));
-  const Sharding sharding(mesh, over ? site->process_sharding->spec() : *site->shard_spec);
+  const Sharding sharding(mesh,
+                          over_processes ? site->process_sharding->spec() : *site->shard_spec);
   const std::vector<std::int64_t> here = positions_here(mesh);
   const auto found = std::ranges::find(mesh.devices(), device);
   const bool is_named = found != mesh.devices().end();  // else each process has one device
   const std::int64_t position =
       is_named ? here.at(static_cast<std::size_t>(found - mesh.devices().begin())) : here[0];
   PartShown out;
-  for (auto& [name, type] : leaves) {
-    Dims dims = type.dims;
-    const auto& parts = sharding.spec().parts();
-    for (std::size_t axis = 0; axis < std::min(dims.size(), parts.size()); ++axis)
-      for (const std::string& by : parts[axis]) dims[axis] *= mesh.size(by);
-    Dims& begin = out.begins.emplace_back();
-    for (const IndexRange& range : index_ranges(sharding, dims, position))
-      begin.push_back(range.begin);
-    out.wholes.emplace_back(std::move(name), make_type(type.dtype, std::move(dims)));
-  }
-  std::vector<std::vector<IndexRange>> seen;
-  out.givers = 0;
-  for (std::int64_t p = 0; p < mesh.size(); ++p) {
-    auto part = index_ranges(sharding, out.wholes[0].second.dims, p);
-    const bool again = std::ranges::find(seen, part) != seen.end();
-    const bool gives = !again || (p == here[0]);  // a process's states, if nothing else
-    out.givers += std::ranges::find(here, p) != here.end() && gives;
-    if (p == position) {
-      out.repeats = again;
-      out.gives = gives;
-    }
-    if (!again) seen.push_back(std::move(part));
-  }
+  for (auto& [name, type] : leaves) add_leaf(out, sharding, position, std::move(name), type);
+  find_givers(out, sharding, position, here);
   return out;
 }
 

@@ -4,12 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <span>
 #include <system_error>
 
@@ -356,15 +356,13 @@ bool is_of_residuals(const detail::HostFunction& f) {
 }
 
 std::shared_ptr<const detail::HostFunction> residual_function(std::string_view name) {
+  using Functions = std::map<std::string_view, std::shared_ptr<const detail::HostFunction>>;
   // Never destroyed: runs may end after main.
-  static const auto* const all =
-      new std::array<std::pair<std::string_view, std::shared_ptr<const detail::HostFunction>>, 3>{
-          {{residual_write, function(write)},
-           {residual_read, function(read)},
-           {residual_free, function(free_residuals)}}};
-  for (const auto& [known, own] : *all)
-    if (known == name) return own;
-  return nullptr;
+  static const auto* const all = new Functions{{residual_write, function(write)},
+                                               {residual_read, function(read)},
+                                               {residual_free, function(free_residuals)}};
+  const auto found = all->find(name);
+  return found == all->end() ? nullptr : found->second;
 }
 
 }  // namespace postern::internal::host
