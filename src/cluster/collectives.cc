@@ -12,13 +12,9 @@
 
 namespace postern::internal::clusters {
 
-namespace {
-
-constexpr std::array names = {"sum",          "max",       "min",   "gather", "scatter",
-                              "exchange",     "permute",   "index", "end",    "broadcast",
-                              "scatter_from", "gather_to", "relay", "count",  "pass"};
-
-}  // namespace
+static constexpr std::array names = {"sum",          "max",       "min",   "gather", "scatter",
+                                     "exchange",     "permute",   "index", "end",    "broadcast",
+                                     "scatter_from", "gather_to", "relay", "count",  "pass"};
 
 bool communicates(Operation operation) {
   return operation != Operation::index && operation != Operation::count &&

@@ -7,11 +7,9 @@
 
 namespace postern::internal::guest {
 
-namespace {
-// In place of a run's number on its lane: that it is a guest's, made for several devices, and
-// where.
-constexpr std::uint64_t of_guests = std::uint64_t{1} << 63, of_several = of_guests >> 1;
-}  // namespace
+// What a guest's run has for a number on its lane: these bits, of all and of those that are made
+// for several devices, and the address of its Home.
+static constexpr std::uint64_t of_guests = std::uint64_t{1} << 63, of_several = of_guests >> 1;
 
 GuestRun::GuestRun(HostSitePtr of, std::uint64_t registry_version, std::int64_t at,
                    bool for_several, const Home& home)

@@ -48,18 +48,9 @@ class EventQueue {
     return event;
   }
   /// The run is over, and waits for nobody: what is still to come is in tap queues.
-  void run_is_over() {
-    std::scoped_lock lock(all_.guard);
-    over_ = true;
-    all_.room.notify_all();
-    news_.notify_all();
-  }
+  void run_is_over() { note(over_); }
   /// The last event has come.
-  void end() {
-    std::scoped_lock lock(all_.guard);
-    ended_ = true;
-    news_.notify_all();
-  }
+  void end() { note(ended_); }
   void close() {
     std::scoped_lock lock(all_.guard);
     closed_ = true;
@@ -69,6 +60,12 @@ class EventQueue {
   }
 
  private:
+  void note(bool& what) {
+    std::scoped_lock lock(all_.guard);
+    what = true;
+    all_.room.notify_all();
+    news_.notify_all();
+  }
   static constexpr std::size_t most = 1024;
   struct All {
     Mutex guard;

@@ -32,6 +32,7 @@ struct Prepared {
   mutable std::optional<clusters::Subject> subject{};  // made at the first; always the same
 };
 
+/// Reads what process_attributes wrote, or a file says: so all of it is checked.
 Collective collective_from(const Attributes& a) {
   using List = std::vector<std::int64_t>;
   Collective c;
@@ -92,6 +93,8 @@ int lane_of(const HostSite& site, int device) {
   return site.positions.size() < 2 ? 0 : 1 + static_cast<int>(site.position_of(device));
 }
 
+/// Meets the other processes: operand 0, of that type, is this one's, the result is written. Texts
+/// that processes compare are made once; the timeline is told.
 void run_rendezvous(const Prepared& prepared, const detail::Firing& f, const Type& type) {
   const TapInfo& info = *f.info;
   const Collective& c = prepared.collective;
@@ -124,6 +127,17 @@ void run_rendezvous(const Prepared& prepared, const detail::Firing& f, const Typ
                              timeline::Clock::now(), info.device, info.run);
 }
 
+/// Waits until the run is told to stop, so long at most.
+void wait_for_stop(const TapInfo& info, std::chrono::milliseconds limit) {
+  Mutex guard;
+  StopCondition nothing_else;
+  std::unique_lock lock(guard);
+  const auto done = [] { return false; };
+  wait_at(nothing_else, lock, info.run_state, done, after(limit));
+}
+
+/// The host function. Where its run is to stop for another reason, that counts, and what goes wrong
+/// here does not: the results are zeros.
 void invoke(void* object, const detail::Firing& f) {
   const auto& prepared = *static_cast<const Prepared*>(object);
   const TapInfo& info = *f.info;
@@ -135,18 +149,12 @@ void invoke(void* object, const detail::Firing& f) {
   try {
     if (!info.stop.stop_requested()) return run_rendezvous(prepared, f, type);
   } catch (const Error& e) {
-    // It has failed elsewhere: who has read the notice tells the run, in a moment.
-    Mutex guard;
-    StopCondition none;
-    std::unique_lock lock(guard);
-    const auto moment = after(std::chrono::milliseconds(e.code() == ErrorCode::aborted ? 200 : 0));
-    wait_at(
-        none, lock, info.run_state, [] { return false; }, moment);
+    // Failed elsewhere: who has read the notice tells the run, in a moment.
+    if (e.code() == ErrorCode::aborted) wait_for_stop(info, std::chrono::milliseconds(200));
     if (!info.stop.stop_requested()) throw;
   } catch (...) {
     if (!info.stop.stop_requested()) throw;
   }
-  // The run ends for a reason of its own, which counts.
   for (std::size_t i = f.operands; i < f.operands + f.results; ++i)
     std::memset(f.data[i], 0, size_of(f.leaves[i].size) * byte_width(f.leaves[i].dtype));
 }

@@ -443,12 +443,8 @@ TapQueueStats TapQueue::stats() const {
   return {delivered_, dropped_, in_hands_ + linked_.load(), held_, peak_, limit.load()};
 }
 
-namespace {
-
-constexpr std::size_t most_devices = 1024;
-std::array<std::atomic<TapQueue*>, most_devices> queues;
-
-}  // namespace
+static constexpr std::size_t most_devices = 1024;
+static std::array<std::atomic<TapQueue*>, most_devices> queues;
 
 TapQueue& tap_queue(int device) {
   auto& place = queues[size_of(std::max(device, 0)) % most_devices];

@@ -42,8 +42,8 @@ int ResidualFile::open() {
   return 0;
 }
 
-/// Maps a piece of the file that has so many bytes. Reserved first: on a full disk a write to
-/// mapped memory would end the process.
+/// Makes the file longer by so many bytes and maps them; 0, or what `errno` said. They are reserved
+/// first: on a full disk a write to mapped memory would end the process.
 int ResidualFile::grow(std::size_t bytes) {
   struct statvfs about {};  // what has no room is not to fill the disk first
   if (::fstatvfs(descriptor_, &about) == 0 && bytes / about.f_frsize > about.f_bavail)

@@ -20,23 +20,24 @@ namespace postern::internal::host {
 
 namespace {
 
-/// 1 + 1024 * number: a sum of handles is none, unless it is of a thousand.
+/// A handle is 1 + 1024 * number, so a sum of handles is none, unless it is of a thousand.
 constexpr double between = 1024;
 /// Numbers of runs' stores are below; above are those that belong to no run.
 constexpr std::uint64_t first_loose = std::uint64_t{1} << 42;
 
-double ticket_of(std::uint64_t number) { return 1 + between * static_cast<double>(number); }
+double handle_of(std::uint64_t number) { return 1 + between * static_cast<double>(number); }
+/// Returns nothing for what is no handle, NaN included.
 std::optional<std::uint64_t> number_of(double handle) {
   const double number = (handle - 1) / between;
-  if (!(number >= 0 && number < 2 * static_cast<double>(first_loose)) ||
-      number != std::floor(number))
-    return {};
+  const bool in_range = number >= 0 && number < 2 * static_cast<double>(first_loose);
+  if (!in_range || number != std::floor(number)) return {};
   return static_cast<std::uint64_t>(number);
 }
 
-constexpr std::size_t first_bytes = 256, most_bytes = std::size_t{64} << 20;
+constexpr std::int64_t first_bytes = 256, most_bytes = std::int64_t{64} << 20;  // of a part
 
-/// More than there can be, where it cannot be counted.
+/// Returns how many bytes entries of `bytes` each take; where that cannot be counted, more than
+/// there can be.
 std::size_t size_of_entries(std::int64_t entries, std::size_t bytes) {
   constexpr auto most = static_cast<std::size_t>(PTRDIFF_MAX);
   std::size_t out = 0;
@@ -50,7 +51,7 @@ std::string reason(int error) { return std::error_code(error, std::generic_categ
 
 }  // namespace
 
-double loose_handle(std::uint64_t number) { return ticket_of(first_loose + number); }
+double loose_handle(std::uint64_t number) { return handle_of(first_loose + number); }
 
 /// "after 30 steps", of the loop as the user wrote it.
 std::string ResidualBudget::after(std::int64_t steps) const {
@@ -64,7 +65,7 @@ ResidualBudget::Room ResidualBudget::room(std::size_t bytes, std::int64_t wanted
                                           std::int64_t steps) {
   const std::scoped_lock lock(guard_);
   const auto one = static_cast<std::int64_t>(std::max<std::size_t>(bytes, 1));
-  const std::int64_t memory = options_.share();
+  const std::int64_t memory = options_.share();  // 0: as much as there is
   std::int64_t entries = wanted;
   if (memory > 0)
     entries = std::min(entries, std::max<std::int64_t>((memory - used_) / one / 8, 1));
@@ -119,6 +120,8 @@ ResidualStore::~ResidualStore() {
   for (const Part& part : parts_) budget_->give_back(part.room);
 }
 
+/// Returns the part with room for step k, or null. Steps are asked for in order, so the part of the
+/// last one is looked at first.
 const ResidualStore::Part* ResidualStore::part_of(std::int64_t k) const {
   auto has = [&](const Part& p) { return k >= p.begin && k < p.begin + p.room.entries; };
   const std::size_t recent = recent_.load(std::memory_order_relaxed);
@@ -132,13 +135,12 @@ const ResidualStore::Part* ResidualStore::part_of(std::int64_t k) const {
 // A step far ahead, as of who goes backwards, has all before it in one part: a file may name any
 // step, and what there is no memory for is refused as one piece.
 ResidualStore::Part* ResidualStore::room_for(std::int64_t k) {
-  const std::size_t bytes = std::max<std::size_t>(bytes_, 1);
+  const auto bytes = static_cast<std::int64_t>(std::max<std::size_t>(bytes_, 1));
+  const std::int64_t least = std::max<std::int64_t>(first_bytes / bytes, 1);
+  const std::int64_t most = std::max<std::int64_t>(most_bytes / bytes, 1);
   while (k >= end_) {
-    const std::size_t most = std::max(most_bytes / bytes, std::size_t{1}),
-                      first = std::max(first_bytes / bytes, std::size_t{1});
-    const auto wanted = std::max(
-        static_cast<std::int64_t>(std::min(std::max(static_cast<std::size_t>(end_), first), most)),
-        k - end_ + 1);
+    const std::int64_t as_much_again = std::clamp(end_, least, most);
+    const std::int64_t wanted = std::max(as_much_again, k - end_ + 1);
     Part part{end_, budget_->room(bytes_, wanted, steps_)};
     part.written.resize(static_cast<std::size_t>(part.room.entries));
     parts_.push_back(std::move(part));
@@ -163,17 +165,19 @@ void ResidualStore::write(std::int64_t first, std::int64_t count, const void* va
 }
 
 void ResidualStore::read(std::int64_t first, std::int64_t count, void* values) const {
+  const auto refuse = [&](std::int64_t step) {
+    throw Error(
+        ErrorCode::failed_precondition,
+        fmt::format("step {} is not among its residuals, which are of {} at most", step, end_));
+  };
   auto* to = static_cast<std::byte*>(values);
   for (std::int64_t k = first; k < first + count;) {
-    const Part* const part = k >= 0 && k < end_ ? part_of(k) : nullptr;
-    const std::int64_t at = part ? k - part->begin : 0,
-                       n = part ? std::min(first + count - k, part->room.entries - at) : 0;
-    std::int64_t there = 0;
-    while (there < n && part->written[static_cast<std::size_t>(at + there)]) ++there;
-    if (!part || there < n)
-      throw Error(ErrorCode::failed_precondition,
-                  fmt::format("step {} is not among its residuals, which are of {} at most",
-                              k + there, end_));
+    const Part* const part = part_of(k);
+    if (!part) refuse(k);
+    const std::int64_t at = k - part->begin;
+    const std::int64_t n = std::min(first + count - k, part->room.entries - at);
+    for (std::int64_t i = 0; i < n; ++i)
+      if (!part->written[static_cast<std::size_t>(at + i)]) refuse(k + i);
     const std::size_t bytes = static_cast<std::size_t>(n) * bytes_;
     std::memcpy(to, part->room.data + static_cast<std::size_t>(at) * bytes_, bytes);
     to += bytes;
@@ -181,15 +185,13 @@ void ResidualStore::read(std::int64_t first, std::int64_t count, void* values) c
   }
 }
 
-namespace {
-std::atomic<std::uint64_t> stores_of_runs{0};
-}
+static std::atomic<std::uint64_t> stores_of_runs{0};
 
 double ResidualStores::add(std::unique_ptr<ResidualStore> store) {
   const std::uint64_t number = stores_of_runs.fetch_add(1) % first_loose;
   const std::scoped_lock lock(guard_);
   stores_[number] = std::move(store);
-  return ticket_of(number);
+  return handle_of(number);
 }
 
 std::shared_ptr<ResidualBudget> ResidualStores::new_budget(const ResidualOptions& options) {
@@ -217,21 +219,25 @@ namespace {
 /// The run that the thread is inside of.
 ResidualStores& stores_of_run() { return nesting()->run->residual_stores(); }
 
-ResidualStore& found(ResidualStores& stores, double handle) {
-  if (ResidualStore* const store = stores.find(handle)) return *store;
+/// Returns the store, whose steps are to have so many bytes: a program from a file may mix its
+/// stores.
+ResidualStore& found(ResidualStores& stores, double handle, std::size_t bytes) {
+  ResidualStore* const store = stores.find(handle);
+  if (!store)
+    throw Error(
+        ErrorCode::failed_precondition,
+        "its residuals are not there. They live as long as the run that made them: put all of the "
+        "derivative into one jit. And a loop that is differentiated twice may be pulled back once "
+        "only: of the sum of two pullbacks there is no second derivative");
+  if (store->bytes() == bytes) return *store;
   throw Error(
-      ErrorCode::failed_precondition,
-      "its residuals are not there. They live as long as the run that made them: put all of the "
-      "derivative into one jit. And a loop that is differentiated twice may be pulled back "
-      "once only: of the sum of two pullbacks there is no second derivative");
+      ErrorCode::invalid_argument,
+      fmt::format("its residuals have steps of {} bytes, not of {}", store->bytes(), bytes));
 }
 
-/// Of steps of so many bytes: a program from a file may mix its stores.
-ResidualStore& found(ResidualStores& stores, double handle, std::size_t bytes) {
-  ResidualStore& store = found(stores, handle);
-  if (store.bytes() == bytes) return store;
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("its residuals have steps of {} bytes, not of {}", store.bytes(), bytes));
+std::span<const double> handles_at(const detail::Firing& f, std::size_t operand) {
+  return {static_cast<const double*>(f.data[operand]),
+          static_cast<std::size_t>(f.leaves[operand].size)};
 }
 
 /// The handles of a leaf, and how much of it each of them stands for.
@@ -241,12 +247,11 @@ struct Leaf {
   std::size_t bytes;
 };
 Leaf leaf_of(const detail::Firing& f, std::size_t handle, std::size_t leaf) {
-  const auto count = static_cast<std::size_t>(f.leaves[handle].size);
-  const detail::LeafLayout& l = f.leaves[leaf];
-  const std::size_t bytes = static_cast<std::size_t>(l.size) * byte_width(l.dtype);
-  return {{static_cast<const double*>(f.data[handle]), count},
-          static_cast<std::byte*>(f.data[leaf]),
-          count ? bytes / count : 0};
+  const std::span<const double> handles = handles_at(f, handle);
+  const detail::LeafLayout& layout = f.leaves[leaf];
+  const std::size_t bytes = static_cast<std::size_t>(layout.size) * byte_width(layout.dtype);
+  return {handles, static_cast<std::byte*>(f.data[leaf]),
+          handles.empty() ? 0 : bytes / handles.size()};
 }
 /// The steps that an invocation is about: operand 0, how many of them in the next one; and the room
 /// that a leaf has for steps.
@@ -270,37 +275,38 @@ Steps steps_of(const detail::Firing& f) {
   return out;
 }
 
-/// Operands: steps, handles, leaves. Results: handles.
+/// Returns what the stores of the loop share: any that there is has it, else it is made.
+std::shared_ptr<ResidualBudget> budget_of_loop(const detail::Firing& f, const Steps& steps,
+                                               ResidualStores& stores) {
+  for (std::size_t i = 0; i < f.results; ++i)
+    for (const double handle : handles_at(f, steps.operands + i)) {
+      const ResidualStore* const store = handle != 0 ? stores.find(handle) : nullptr;
+      if (store) return store->budget();
+    }
+  return stores.new_budget(residual_options(*f.declared->attributes));
+}
+
+/// Operands: steps, handles, leaves. Results: handles, where those that were 0 have a store now.
 void write(void*, const detail::Firing& f) {
-  const std::size_t n = f.results;
   const Steps steps = steps_of(f);
   ResidualStores& stores = stores_of_run();
   std::shared_ptr<ResidualBudget> budget;
-  auto leaf = [&](std::size_t i) { return leaf_of(f, steps.operands + i, steps.operands + n + i); };
-  auto budget_of_loop = [&] {
-    for (std::size_t i = 0; i < n && !budget; ++i)
-      for (const double t : leaf(i).handles)
-        if (ResidualStore* const store = t != 0 ? stores.find(t) : nullptr) {
-          budget = store->budget();
-          break;
-        }
-    if (!budget) budget = stores.new_budget(residual_options(*f.declared->attributes));
-    return budget;
-  };
   struct Written {
     ResidualStore* to;
     const std::byte* from;
   };
   std::vector<Written> all;
-  for (std::size_t i = 0; i < n; ++i) {
-    const Leaf of = leaf(i);
-    const std::size_t bytes = of.bytes / static_cast<std::size_t>(steps.room);
+  for (std::size_t i = 0; i < f.results; ++i) {
+    const Leaf leaf = leaf_of(f, steps.operands + i, steps.operands + f.results + i);
+    const std::size_t bytes = leaf.bytes / static_cast<std::size_t>(steps.room);
     auto* const out = static_cast<double*>(f.data[f.operands + i]);
-    for (std::size_t j = 0; j < of.handles.size(); ++j) {
-      out[j] = of.handles[j];
-      if (out[j] == 0)
-        out[j] = stores.add(std::make_unique<ResidualStore>(bytes, budget_of_loop()));
-      all.push_back({&found(stores, out[j], bytes), of.data + j * of.bytes});
+    for (std::size_t j = 0; j < leaf.handles.size(); ++j) {
+      out[j] = leaf.handles[j];
+      if (out[j] == 0) {
+        if (!budget) budget = budget_of_loop(f, steps, stores);
+        out[j] = stores.add(std::make_unique<ResidualStore>(bytes, budget));
+      }
+      all.push_back({&found(stores, out[j], bytes), leaf.data + j * leaf.bytes});
     }
   }
   // Where memory is limited a step goes in all stores before the next one does, so that none takes
@@ -312,7 +318,8 @@ void write(void*, const detail::Firing& f) {
       w.to->write(steps.first + k, at_once, w.from + static_cast<std::size_t>(k) * w.to->bytes());
 }
 
-/// Operands: steps, handles. Results: leaves.
+/// Operands: steps, handles. Results: leaves. What a handle of 0 stands for is zeros, and so is
+/// what is in a leaf behind its steps.
 void read(void*, const detail::Firing& f) {
   ResidualStores& stores = stores_of_run();
   const Steps steps = steps_of(f);
@@ -336,9 +343,8 @@ void read(void*, const detail::Firing& f) {
 void free_residuals(void*, const detail::Firing& f) {
   ResidualStores& stores = stores_of_run();
   for (std::size_t i = 1; i < f.operands; ++i)
-    for (const double t : std::span(static_cast<const double*>(f.data[i]),
-                                    static_cast<std::size_t>(f.leaves[i].size)))
-      if (t != 0) stores.remove(t);
+    for (const double handle : handles_at(f, i))
+      if (handle != 0) stores.remove(handle);
 }
 
 std::shared_ptr<const detail::HostFunction> function(void (*invoke)(void*, const detail::Firing&)) {

@@ -7,24 +7,21 @@
 
 namespace postern::internal::host {
 
-namespace {
-
 using namespace std::chrono_literals;
 
-constexpr int give_up = 6;          // halvings after which no spin is worth its time
-constexpr unsigned try_again = 64;  // waits
-std::atomic<std::chrono::nanoseconds> longest{50us};
-
-}  // namespace
+static constexpr int give_up = 6;          // halvings after which no spin is worth its time
+static constexpr unsigned try_again = 64;  // waits
+static std::atomic<std::chrono::nanoseconds> longest{50us};
 
 void step_aside() {
-  cpu_set_t all, others;
+  cpu_set_t all;
   if (sched_getaffinity(0, sizeof all, &all) != 0 || CPU_COUNT(&all) < 2) return;
   const int here = sched_getcpu();
   if (here < 0 || here >= CPU_SETSIZE) return;
-  others = all;
+  cpu_set_t others = all;
   CPU_CLR(here, &others);
-  if (CPU_COUNT(&others) > 0 && sched_setaffinity(0, sizeof others, &others) == 0)
+  if (CPU_COUNT(&others) == 0) return;
+  if (sched_setaffinity(0, sizeof others, &others) == 0)  // moves the thread at once
     sched_setaffinity(0, sizeof all, &all);
 }
 

@@ -30,26 +30,25 @@ int open_stream(const std::string& file, int how) {
 
 int open_file(const char* who, const std::string& file, int how) {
   const int handle = open_stream(file, how | O_NONBLOCK), reason = errno;
+  const bool is_idle_pipe = handle < 0 && reason == ENXIO;  // which nobody reads
+  if (handle < 0 && !is_idle_pipe) {
+    errno = reason;
+    return -1;
+  }
   struct stat about {};
   if (handle >= 0 && ::fstat(handle, &about) == 0 && S_ISREG(about.st_mode)) return handle;
   if (handle >= 0) ::close(handle);
-  if (handle >= 0 || reason == ENXIO)  // a pipe that nobody reads
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("{}: {} is no regular file", who, one_line(file)));
-  errno = reason;
-  return -1;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("{}: {} is no regular file", who, one_line(file)));
 }
 
 std::string read_file(const char* who, const std::string& file) {
   const auto refuse = [&](ErrorCode code, const char* why) {
     throw Error(code, fmt::format("{}: {}: {}", who, one_line(file), why));
   };
+  const int handle = open_file(who, file, O_RDONLY);
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> in(
-      [&] {
-        const int handle = open_file(who, file, O_RDONLY);
-        return handle < 0 ? nullptr : ::fdopen(handle, "rb");
-      }(),
-      [](std::FILE* f) { return f ? std::fclose(f) : 0; });
+      handle < 0 ? nullptr : ::fdopen(handle, "rb"), std::fclose);
   std::string text;
   struct stat about {};
   try {
@@ -92,17 +91,17 @@ NewFile::NewFile(const char* who, std::string file)
   struct stat about {};
   const bool there = ::stat(file_.c_str(), &about) == 0;
   if (there && !S_ISREG(about.st_mode)) {
-    handle_ = open_stream(file_, O_WRONLY);
+    handle_ = open_stream(file_, O_WRONLY);  // a pipe, a terminal: written as it comes
     if (handle_ < 0) fail(errno);
     return;
   }
   if (there && ::access(file_.c_str(), W_OK) != 0) fail(errno);
-  // Through a link to the file itself, which else would be replaced by another.
+  // A link stays one: the file that it leads to is replaced.
   std::error_code none;
   if (const auto real = std::filesystem::canonical(file_, none); !none) file_ = real.string();
   const std::size_t slash = file_.rfind('/') + 1;  // 0 without one
   static std::atomic<unsigned> counter{0};
-  while (handle_ < 0) {
+  while (handle_ < 0) {  // under a name that is free
     beside_ = fmt::format("{}.postern-{}-{}", file_.substr(0, slash), ::getpid(), counter++);
     handle_ = open_file(who_, beside_, O_WRONLY | O_CREAT | O_EXCL);
     if (handle_ < 0 && errno != EEXIST) fail(errno);
@@ -137,10 +136,10 @@ void NewFile::write_at(std::size_t offset, std::string_view text) {
 void NewFile::write_past_cache(std::string_view bytes) {
   const auto at = reinterpret_cast<std::uintptr_t>(bytes.data());
   const int flags = ::fcntl(handle_, F_GETFL);
-  std::size_t left = bytes.size() / block * block;
-  if (at % block != 0 || ::lseek(handle_, 0, SEEK_CUR) % static_cast<off_t>(block) != 0 ||
-      ::fcntl(handle_, F_SETFL, flags | O_DIRECT) != 0)
-    left = 0;
+  const bool is_aligned =
+      at % block == 0 && ::lseek(handle_, 0, SEEK_CUR) % static_cast<off_t>(block) == 0;
+  std::size_t left = bytes.size() / block * block;  // whole blocks
+  if (!is_aligned || ::fcntl(handle_, F_SETFL, flags | O_DIRECT) != 0) left = 0;
   while (left > 0) {
     const ssize_t n = ::write(handle_, bytes.data(), left);
     if (n < 0 && errno == EINTR) continue;

@@ -10,9 +10,7 @@
 
 namespace postern::internal {
 
-namespace {
-thread_local HookScope* current = nullptr;
-}
+static thread_local HookScope* current = nullptr;
 
 HookScope::HookScope(std::span<const HookBinding> bindings, bool isolated, bool live)
     : bindings_(bindings), isolated_(isolated), live_(live), outer_(current) {

@@ -19,15 +19,11 @@ void check_options(const char* word, const std::string& name, const LiveOptions&
         listeners);
 }
 
-namespace {
-
-/// A site has a bool for the mode.
+/// Assigns one option: a site has a bool for the mode.
 template <class To, class From>
-void assign(To& to, const From& from) {
+static void assign(To& to, const From& from) {
   to = static_cast<To>(from);
 }
-
-}  // namespace
 
 void set_options(SiteSpec& site, const LiveOptions& options) {
   for_each_field_of_both<LiveOptions, SiteSpec>([&](const auto& option, const auto& kept) {

@@ -11,44 +11,43 @@ namespace postern::internal::host {
 
 namespace {
 
+/// Where the elements of a batch are. Elements are counted row-major over the levels, of which the
+/// innermost is the last.
 struct Batch {
-  explicit Batch(const HostSite& site);
-
   std::int64_t elements = 1;
-  // By how many bytes each leaf moves on along each level, row-major over levels.
-  std::vector<std::vector<std::size_t>> strides;
-  std::vector<std::size_t> mask_strides;
-};
+  std::vector<std::vector<std::size_t>> strides;  // bytes, by level and leaf
+  std::vector<std::size_t> mask_strides;          // by level
 
-/// Innermost level last; a leaf that lacks a level stands still along it.
-Batch::Batch(const HostSite& site)
-    : strides(site.spec->levels.size(), std::vector<std::size_t>(site.leaves.size(), 0)),
-      mask_strides(site.spec->levels.size(), 0) {
-  std::vector<std::size_t> step = site.leaf_bytes;
-  std::size_t mask_step = 1;
-  for (std::size_t l = strides.size(); l-- > 0;) {
-    const BatchLevel& level = site.spec->levels[l];
-    elements *= level.size;
-    for (std::size_t i = 0; i < step.size(); ++i) {
-      if (i < site.operands && !level.mapped[i]) continue;
-      strides[l][i] = step[i];
-      step[i] *= size_of(level.size);
-    }
-    if (site.spec->masked && level.mapped[site.operands]) {
-      mask_strides[l] = mask_step;
-      mask_step *= size_of(level.size);
+  /// A leaf that lacks a level stands still along it: its stride is 0.
+  explicit Batch(const HostSite& site)
+      : strides(site.spec->levels.size(), std::vector<std::size_t>(site.leaves.size(), 0)),
+        mask_strides(site.spec->levels.size(), 0) {
+    std::vector<std::size_t> step = site.leaf_bytes;
+    std::size_t mask_step = 1;
+    for (std::size_t l = strides.size(); l-- > 0;) {
+      const BatchLevel& level = site.spec->levels[l];
+      elements *= level.size;
+      for (std::size_t i = 0; i < step.size(); ++i) {
+        if (i < site.operands && !level.mapped[i]) continue;
+        strides[l][i] = step[i];
+        step[i] *= size_of(level.size);
+      }
+      if (site.spec->masked && level.mapped[site.operands]) {
+        mask_strides[l] = mask_step;
+        mask_step *= size_of(level.size);
+      }
     }
   }
-}
+};
 
-/// The leaves of element `e` of the batch.
+/// Enters the function for element `e` of the batch; one that the mask leaves out gets zeros.
 bool enter_element(const Stage& stage, const Batch& batch, const Invocation& whole,
                    std::int64_t e) noexcept {
   const HostSite& site = whole.site;
   detail::SmallVector<void*, HostSite::few> data(site.leaves.size());
   std::size_t mask_at = 0;
   for (std::size_t i = 0; i < site.leaves.size(); ++i)
-    data[i] = whole.data[i < site.operands ? i : i + site.spec->masked];
+    data[i] = whole.data[i < site.operands ? i : i + site.spec->masked];  // behind the mask
   std::int64_t rest = e;
   for (std::size_t l = batch.strides.size(); l-- > 0;) {
     const auto index = size_of(rest % site.spec->levels[l].size);
@@ -69,23 +68,25 @@ bool enter_element(const Stage& stage, const Batch& batch, const Invocation& who
 }
 
 /// All elements count as one invocation. They are taken in order, and one that fails stops those
-/// behind it: the lowest is told.
+/// behind it, but none before it, so that the lowest that fails is told on every run.
 bool enter_side_by_side(const Stage& stage, const Batch& batch, Invocation& i) noexcept {
   i.count();
-  std::atomic<std::int64_t> failed = batch.elements;
+  std::atomic<std::int64_t> lowest_failed = batch.elements;
   try {
     parallel_for(batch.elements, [&](std::int64_t e) {
       const std::int64_t before = std::exchange(one_of_many, e);
-      const bool ok = e < failed && (!i.run.stop.load() || i.run.batch_failed(i.site, i.device)) &&
-                      enter_element(stage, batch, i, e);
+      const auto goes_on = [&] {
+        return !i.run.stop.load() || i.run.batch_failed(i.site, i.device);
+      };
+      const bool ok = e < lowest_failed && goes_on() && enter_element(stage, batch, i, e);
       one_of_many = before;
-      for (std::int64_t least = failed; !ok && e < least;)
-        if (failed.compare_exchange_weak(least, e)) break;
+      for (std::int64_t lowest = lowest_failed; !ok && e < lowest;)
+        if (lowest_failed.compare_exchange_weak(lowest, e)) break;
     });
   } catch (...) {
     return keep_exhausted(i);
   }
-  return failed == batch.elements;
+  return lowest_failed == batch.elements;
 }
 
 bool enter_elements(const Stage& stage, Invocation& i) noexcept {
