@@ -29,6 +29,7 @@ Operation operation_named(const std::string& name) {
   return static_cast<Operation>(found - names.begin());
 }
 
+// The group is where the place of this rank in the grid varies along the axes `along`.
 Collective::Group Collective::group(int rank) const {
   std::vector<std::int64_t> place(grid.size());
   std::int64_t rest = rank;
@@ -58,7 +59,8 @@ std::string Collective::Group::text() const { return fmt::format("{}", fmt::join
 bool reduces(DType dtype, Operation operation) {
   const bool compares = operation == Operation::max || operation == Operation::min;
   if (is_complex(dtype)) return !compares;
-  return is_float(dtype) ? bit_width(dtype) >= 16 : is_integer(dtype) && bit_width(dtype) >= 8;
+  if (is_float(dtype)) return bit_width(dtype) >= 16;
+  return is_integer(dtype) && bit_width(dtype) >= 8;
 }
 
 Type result_type(const Collective& c, Type x, std::int64_t n) {
@@ -70,9 +72,9 @@ Type result_type(const Collective& c, Type x, std::int64_t n) {
           to_string(given), axis);
     return x.dims[size_of(axis)];
   };
-  const auto grow = [&](std::int64_t& e) {
-    check(!__builtin_mul_overflow(e, n, &e), "{} over processes: {} is too large", to_string(op),
-          to_string(given));
+  const auto join = [&](std::int64_t& parts) {
+    check(!__builtin_mul_overflow(parts, n, &parts), "{} over processes: {} is too large",
+          to_string(op), to_string(given));
   };
   const bool reduced = op == sum || op == max || op == min || op == scatter;
   check(bit_width(x.dtype) >= 8 && (!reduced || reduces(x.dtype, op)),
@@ -83,8 +85,8 @@ Type result_type(const Collective& c, Type x, std::int64_t n) {
           to_string(op), c.axis, to_string(given), n);
     extent(c.axis) /= n;
   }
-  if (op == gather || op == gather_to) grow(extent(c.axis));
-  if (op == exchange) grow(extent(c.other));
+  if (op == gather || op == gather_to) join(extent(c.axis));
+  if (op == exchange) join(extent(c.other));
   return x;
 }
 

@@ -54,20 +54,19 @@ void* load(const std::string& name) {
 }
 
 const Transport* transport_of(const std::string& name) {
+  const auto refuse = [&](ErrorCode code, const std::string& why) {
+    throw PluginError(code, fmt::format("cluster '{}': {}", name, why));
+  };
   void* const library = load(name);
   const auto open = reinterpret_cast<OpenTransport*>(dlsym(library, "postern_transport"));
-  if (!open)
-    throw PluginError(ErrorCode::not_found,
-                      fmt::format("cluster '{}': the library has no postern_transport", name));
+  if (!open) refuse(ErrorCode::not_found, "the library has no postern_transport");
   const char* error = nullptr;
   const Transport* const transport = open(&error);
-  if (!transport)
-    throw PluginError(ErrorCode::failed_precondition, fmt::format("cluster '{}': {}", name, error));
+  if (!transport) refuse(ErrorCode::failed_precondition, error);
   if (transport->version != transport_version)
-    throw PluginError(ErrorCode::failed_precondition,
-                      fmt::format("cluster '{}': the library is for version {} of the interface, "
-                                  "this is {}",
-                                  name, transport->version, transport_version));
+    refuse(ErrorCode::failed_precondition,
+           fmt::format("the library is for version {} of the interface, this is {}",
+                       transport->version, transport_version));
   return transport;
 }
 

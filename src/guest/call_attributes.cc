@@ -6,6 +6,7 @@
 #include <map>
 
 #include "core/check.h"
+#include "core/lists.h"
 #include "core/mutex.h"
 
 namespace postern::internal::guest {
@@ -54,17 +55,17 @@ std::vector<std::string> parts_of(std::string_view text, char between) {
   return parts;
 }
 
-/// One of "3:TF,2:TT".
+/// Reads one of "3:TF,2:TT": its size, and which operands have its axis.
 BatchLevel level_of(std::string_view text, std::size_t operands) {
   BatchLevel level{};
   const char* const end = text.data() + text.size();
   const auto [at, error] = std::from_chars(text.data(), end, level.size);
-  bool ok = error == std::errc() && at != end && *at == ':' && level.size >= 0;
-  for (const char* mapped = at; ok && ++mapped != end;) {
-    ok = *mapped == 'T' || *mapped == 'F';
+  bool is_level = error == std::errc() && at != end && *at == ':' && level.size >= 0;
+  for (const char* mapped = at; is_level && ++mapped != end;) {
+    is_level = *mapped == 'T' || *mapped == 'F';
     level.mapped.push_back(*mapped == 'T');
   }
-  check(ok && level.mapped.size() == operands,
+  check(is_level && level.mapped.size() == operands,
         "a custom call of Postern: '{}' is no batch level of a call with {} operands", text,
         operands);
   return level;
@@ -76,7 +77,7 @@ std::vector<BatchLevel> levels_of(std::string_view text, std::size_t operands) {
   return levels;
 }
 
-/// One of "2 x".
+/// Reads one of the lines "2 x".
 MeshAxis axis_of(std::string_view text) {
   MeshAxis axis("", 0);
   const char* const end = text.data() + text.size();
@@ -93,10 +94,10 @@ Type without_levels(const Type& type, const std::vector<std::int64_t>& sizes) {
       type.dims.size() >= sizes.size() && std::equal(sizes.begin(), sizes.end(), type.dims.begin());
   check(fits, "a custom call of Postern: {} has not the axes of its batch levels in front",
         to_string(type));
-  return make_type(type.dtype, Dims(type.dims.begin() + static_cast<std::ptrdiff_t>(sizes.size()),
-                                    type.dims.end()));
+  return make_type(type.dtype, tail(type.dims, sizes.size()));
 }
 
+/// Takes the axes of the levels off: from operands those that map them, from results all.
 void strip_levels(const std::vector<BatchLevel>& levels, std::vector<Type>& operands,
                   std::vector<Type>& results) {
   for (std::size_t i = 0; i < operands.size(); ++i) {

@@ -52,8 +52,7 @@ CallSite::~CallSite() {
 std::unique_ptr<GuestRun> CallSite::make(const Buffers& buffers, const Home& home) {
   const std::uint64_t version = host::registry_version();
   auto function = this->function();
-  decltype(sites_) gone;  // after the lock: functions may go with them, and their ends may be
-                          // anything
+  decltype(sites_) gone;  // after the lock: the ends of functions may be anything
   const std::scoped_lock lock(guard_);
   if (!spec_) spec_ = spec_of(attributes_, buffers.operands, buffers.results);
   const std::int64_t position = buffers.position;

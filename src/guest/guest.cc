@@ -130,7 +130,7 @@ std::unique_ptr<GuestRun> make_run(const XLA_FFI_CallFrame* frame, CallSite& pla
   for (const XLA_FFI_Buffer* b : buffers) *data++ = b->data ? b->data : nothing;
 }
 
-/// All that the handler's short way does not do.
+/// Does all that the short way does not: stages, tokens anywhere, a mesh, buffers of a device.
 [[gnu::noinline]] bool enter_specially(XLA_FFI_CallFrame* frame, GuestRun& run, int device,
                                        const Home& home) {
   const HostSite& site = *run.site;
@@ -175,8 +175,9 @@ void run_call(XLA_FFI_CallFrame* frame, CallSite& place, int device, const Home&
   if (!run || run->position != position || !place.renew(*run)) [[unlikely]]
     run = make_run(frame, place, position, home);
   const bool fast_path = run->site->fast_path && run->plain && !home.enter && !host::timeline::on();
-  if (!(fast_path ? enter_fast(frame, *run, device) : enter_specially(frame, *run, device, home)))
-      [[unlikely]]
+  const bool ok =
+      fast_path ? enter_fast(frame, *run, device) : enter_specially(frame, *run, device, home);
+  if (!ok) [[unlikely]]
     run->rethrow();
   place.give_back(std::move(run), device);
 }
@@ -221,12 +222,13 @@ XLA_FFI_Error* told(const XLA_FFI_CallFrame* frame, const std::string& what, std
                           fmt::format("{} [postern failure {}]", what, number).c_str());
 }
 
+/// Keeps a failure, and of the last ones their causes; XLA's error has its number.
 XLA_FFI_Error* keep(const XLA_FFI_CallFrame* frame, std::exception_ptr error) {
   note_failed(pjrt::run_id(frame));
   const std::string what = host::describe(error);
   std::exception_ptr gone;  // after the lock: its end may be anything
   std::unique_lock lock(failures().guard);
-  auto& last = failures().last;
+  auto& last = failures().last;  // the newest at the end
   const auto same = std::ranges::find_if(last, [&](const auto& f) { return f.second == error; });
   if (same != last.end()) return told(frame, what, same->first);  // by the device that entered it
   const std::uint64_t number = failures().next();
@@ -240,7 +242,7 @@ XLA_FFI_Error* keep(const XLA_FFI_CallFrame* frame, std::exception_ptr error) {
   return told(frame, what, number);
 }
 
-/// What body() throws becomes XLA's error.
+/// Calls body(). What it throws becomes XLA's error.
 template <class Body>
 XLA_FFI_Error* guarded(const XLA_FFI_CallFrame* frame, Body body) {
   try {
@@ -256,7 +258,7 @@ XLA_FFI_Error* guarded(const XLA_FFI_CallFrame* frame, Body body) {
   }
 }
 
-/// For an XLA that keeps no state: places by what they are asked to be, with their types.
+/// For an XLA that keeps no state: the same place for the same attributes and types of buffers.
 std::shared_ptr<CallSite> place_of(const XLA_FFI_CallFrame* frame, const Home& home) {
   constexpr std::size_t most = 1024;
   using Places = std::map<std::string, std::shared_ptr<CallSite>>;
@@ -316,12 +318,13 @@ void* state_type_info() {
 
 Waiting waiting() {
   for (const host::Nesting* n = host::nesting(); n && !n->delivery; n = n->outer) {
-    if (n->run) {
-      if (const Waiting found = GuestRun::waiting(n->run->name(), n->device); found.home)
-        return found;
-      continue;
-    }
-    for (const host::RunName& name : static_cast<const host::Beginning*>(n)->inside)
+    host::RunName own;
+    std::span<const host::RunName> runs(&own, 1);
+    if (n->run)
+      own = n->run->name();
+    else
+      runs = static_cast<const host::Beginning*>(n)->inside;
+    for (const host::RunName& name : runs)
       if (const Waiting found = GuestRun::waiting(name, n->device); found.home) return found;
   }
   return {};

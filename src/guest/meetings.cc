@@ -51,7 +51,7 @@ bool has_failed(const Meetings& m, std::int64_t run) {
   return std::ranges::find(m.failed, run) != m.failed.end();
 }
 
-/// For the caller to let go of after the lock: an error's end may be anything.
+/// Takes outcomes out for the caller to let go of after the lock: an error's end may be anything.
 Outcomes taken_out(Meetings& m, detail::FunctionRef<bool(const Outcome&)> is_meant) {
   Outcomes gone;
   for (auto o = m.outcomes.begin(); o != m.outcomes.end();)
@@ -59,6 +59,7 @@ Outcomes taken_out(Meetings& m, detail::FunctionRef<bool(const Outcome&)> is_mea
   return gone;
 }
 
+/// Enters the function and copies what came of it for the others, who are told either way.
 void enter_for_all(Outcome& outcome, const XLA_FFI_CallFrame* frame, const Home& home,
                    detail::FunctionRef<void()> enter) {
   std::exception_ptr error;
