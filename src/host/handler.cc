@@ -21,7 +21,7 @@ alignas(64) std::byte nothing[64];  // where empty arrays point
 
 using Buffers = std::vector<const XLA_FFI_Buffer*>;
 
-/// Programs from elsewhere have their tokens wherever they like.
+/// Returns the buffers that are no tokens, which programs from elsewhere have wherever they like.
 template <class List>
 Buffers without_tokens(const List& buffers) {
   Buffers out;
@@ -49,7 +49,7 @@ bool fits(const Buffers& operands, const Buffers& results, const HostSite& site)
   return true;
 }
 
-/// `otherwise` stands for what is empty.
+/// Points at operands, then results; `otherwise` stands for those that are empty.
 template <class List>
 [[gnu::always_inline]] inline void point_at_buffers(const List& operands, const List& results,
                                                     const HostSite& site, void* otherwise,
@@ -60,39 +60,13 @@ template <class List>
     buffers[site.inputs + i] = results[i]->data ? results[i]->data : otherwise;
 }
 
-}  // namespace
-
-CallBuffers::CallBuffers(XLA_FFI_CallFrame* frame, const HostSite& site, void* otherwise)
-    : list_(site.buffers) {
-  data = list_.data();
-  if (!site.unchecked) {
-    point_at_buffers(pjrt::operands(frame), pjrt::results(frame), site, otherwise, data);
-    return;
-  }
-  const Buffers operands = without_tokens(pjrt::operands(frame)),
-                results = without_tokens(pjrt::results(frame));
-  if (fits(operands, results, site))
-    point_at_buffers(operands, results, site, otherwise, data);
-  else
-    error =
-        pjrt::make_error(frame, ErrorCode::invalid_argument,
-                         "postern_call: the call's buffers are not those that its site declares");
-}
-
-XLA_FFI_Error* stopped(XLA_FFI_CallFrame* frame) {
-  return pjrt::make_error(frame, ErrorCode::aborted,
-                          "postern: the run was stopped by a host function");
-}
-
-namespace {
-
-/// A call that tells whether its run goes on does so.
+/// Writes whether the run goes on, if the call is one that tells.
 void answer(const XLA_FFI_CallFrame* frame, const RunState& run) {
   if (void* const place = answer_in(frame))
     *static_cast<bool*>(place) = !run.stop.load(std::memory_order_relaxed);
 }
 
-/// A live hook at which nobody listens.
+/// Passes a live hook at which nobody listens.
 XLA_FFI_Error* pass_by(XLA_FFI_CallFrame* frame, RunState& run, const HostSite& site) {
   if (run.leaves_zeros) run.passes(site, run.device_of(pjrt::device_ordinal(frame)));
   answer(frame, run);
@@ -173,6 +147,28 @@ constexpr Targets targets[most_plugins] = {{handle_call<0>, handle_ask<0>},
                                            {handle_call<3>, handle_ask<3>}};
 
 }  // namespace
+
+CallBuffers::CallBuffers(XLA_FFI_CallFrame* frame, const HostSite& site, void* otherwise)
+    : list_(site.buffers) {
+  data = list_.data();
+  if (!site.unchecked) {
+    point_at_buffers(pjrt::operands(frame), pjrt::results(frame), site, otherwise, data);
+    return;
+  }
+  const Buffers operands = without_tokens(pjrt::operands(frame)),
+                results = without_tokens(pjrt::results(frame));
+  if (fits(operands, results, site))
+    point_at_buffers(operands, results, site, otherwise, data);
+  else
+    error =
+        pjrt::make_error(frame, ErrorCode::invalid_argument,
+                         "postern_call: the call's buffers are not those that its site declares");
+}
+
+XLA_FFI_Error* stopped(XLA_FFI_CallFrame* frame) {
+  return pjrt::make_error(frame, ErrorCode::aborted,
+                          "postern: the run was stopped by a host function");
+}
 
 Targets targets_of(int plugin) { return targets[plugin]; }
 

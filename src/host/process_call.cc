@@ -70,40 +70,30 @@ Collective collective_from(const Attributes& a) {
   return c;
 }
 
-/// Whether the run of an invocation wants to end.
-class Stop {
- public:
-  explicit Stop(const TapInfo& info)
-      : run_(*static_cast<RunState*>(info.run_state)),
-        has_deadline_(run_.deadline != RunState::Clock::time_point::max()) {}
-  bool operator()() {
-    if (run_.stop.load(std::memory_order_relaxed)) return true;
-    if (!has_deadline_ || RunState::Clock::now() < run_.deadline) return false;
-    run_.fail_late();
-    return true;
-  }
-
- private:
-  RunState& run_;
-  const bool has_deadline_;
-};
+/// Returns whether the run wants to end. One that is late fails here.
+bool wants_to_end(RunState& run) {
+  if (run.stop.load(std::memory_order_relaxed)) return true;
+  const bool has_deadline = run.deadline != RunState::Clock::time_point::max();
+  if (!has_deadline || RunState::Clock::now() < run.deadline) return false;
+  run.fail_late();
+  return true;
+}
 
 /// By its place in the mesh: on another process the device there may go by another number.
 int lane_of(const HostSite& site, int device) {
   return site.positions.size() < 2 ? 0 : 1 + static_cast<int>(site.position_of(device));
 }
 
-/// Meets the other processes: operand 0, of that type, is this one's, the result is written. Texts
-/// that processes compare are made once; the timeline is told.
+/// Meets the other processes with operand 0, which has that type, and writes what comes of it.
 void run_rendezvous(const Prepared& prepared, const detail::Firing& f, const Type& type) {
   const TapInfo& info = *f.info;
   const Collective& c = prepared.collective;
   void* const y = f.results ? f.data[f.operands] : nullptr;
   if (!clusters::communicates(c.operation)) return run_alone(c, prepared.group, y);
   Cluster& cluster = Cluster::get();
-  const auto& run = *static_cast<const RunState*>(info.run_state);
-  const std::uint64_t number = run.job_run();
-  check(number > 0 || cluster.size() < 2, "a run over processes has no number, or is over");
+  auto& run = *static_cast<RunState*>(info.run_state);
+  const std::uint64_t job_run = run.job_run();
+  check(job_run > 0 || cluster.size() < 2, "a run over processes has no number, or is over");
   prepared.once([&] {
     std::string what(info.name);
     if (info.place.known()) what = fmt::format("'{}' at {}", one_line(what), to_string(info.place));
@@ -111,19 +101,18 @@ void run_rendezvous(const Prepared& prepared, const detail::Firing& f, const Typ
                              prepared.group.text());
   });
   const HostSite& site = *nesting()->site;  // it is not limited, so this thread is in it
-  Stop stop(info);
-  const std::function<bool()> stopped = std::ref(stop);
+  const std::function<bool()> stopped = [&run] { return wants_to_end(run); };
   const bool timed = timeline::on();
   const auto begin = timed ? timeline::Clock::now() : timeline::Clock::time_point();
-  std::int32_t device = 0;
-  if (f.operands > 1) std::memcpy(&device, f.data[1], sizeof device);
+  std::int32_t number = 0;  // of the device, which a relay is told
+  if (f.operands > 1) std::memcpy(&number, f.data[1], sizeof number);
   const std::uint64_t count =
-      cluster.meet({number, lane_of(site, info.device), *prepared.subject, stopped, c,
-                    prepared.group, type, f.operands ? f.data[0] : nullptr, y, device});
+      cluster.meet({job_run, lane_of(site, info.device), *prepared.subject, stopped, c,
+                    prepared.group, type, f.operands ? f.data[0] : nullptr, y, number});
   if (c.operation == clusters::Operation::end && !run.part_of)
-    cluster.came_to_end(number, std::max<std::size_t>(site.positions.size(), 1));
+    cluster.came_to_end(job_run, std::max<std::size_t>(site.positions.size(), 1));
   if (timed)
-    timeline::add_rendezvous({number, count, prepared.subject->group}, info.name, begin,
+    timeline::add_rendezvous({job_run, count, prepared.subject->group}, info.name, begin,
                              timeline::Clock::now(), info.device, info.run);
 }
 

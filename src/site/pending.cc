@@ -15,8 +15,7 @@ namespace {
 const Type scalar_handle{DType::u64, {}};
 
 /// Throws TypeError where it shows while tracing that a handle cannot be waited for here. It must
-/// be of the program that is traced, or of one around that with no loop between, which would wait
-/// once a step; nobody may have waited for it; and no jit keeps one that was started outside.
+/// be of the program that is traced or, with no loop between, of one around that.
 void check_handle(const Site& started, const Tensor& handle, const Place& place) {
   const auto who = [&] {
     return fmt::format("wait: the call '{}' that was started at {}", started.name,

@@ -27,8 +27,6 @@ Effect site_effect(const Params* params) {
   return Effect::ordered;
 }
 
-/// Checks operands against the site: each has the sizes of the batch levels that map it in front,
-/// the outermost first. A tap's results are its operands, but for the mask.
 Types site_type(const Params* params, TypeSpan operands) {
   const SiteSpec& s = spec_of(params);
   check(operands.size() == s.operands.size() + s.masked, "{}: {} operands, the site has {}", s.name,
@@ -56,8 +54,7 @@ Types site_type(const Params* params, TypeSpan operands) {
 
 bool is_mapped(int axis) { return axis >= 0; }
 
-/// Returns what a tap's function is told of a batch: "batch(0)", or, where not all leaves have the
-/// axis, "batch(0,none)".
+/// Returns what a tap is told of a batch: "batch(0)"; "batch(0,none)" where a leaf lacks the axis.
 std::string record_of_batch(std::span<const int> axes) {
   if (std::ranges::all_of(axes, is_mapped)) return "batch(0)";
   std::string out;
@@ -65,9 +62,8 @@ std::string record_of_batch(std::span<const int> axes) {
   return fmt::format("batch({})", out.substr(1));
 }
 
-/// Has the function see whole batches: operands and results get the batch axis in front. Operands
-/// without it are left alone by a tap, and repeated for a call, or by expand_dims get an axis of
-/// size 1.
+/// Has the function see whole batches, with the axis in front. Operands that lack it a tap leaves
+/// alone; for a call they are repeated, or with expand_dims get an axis of size 1.
 Batched batch_whole(SiteSpec s, Tensors x, std::span<const int> axes, std::int64_t size,
                     const Tensor& mask) {
   const std::size_t n = s.operands.size();
@@ -140,8 +136,8 @@ bool shows_derivatives(const SiteSpec& s) {
   return s.derivatives && std::ranges::find(s.transforms, "jvp") != s.transforms.end();
 }
 
-/// Has a tap that shows derivatives see whole batches, with the axis on all operands that hold
-/// derivatives or are differentiated. `given`: where they have it; -1: they have none.
+/// Has a tap that shows derivatives see whole batches. `given`: where operands have the axis, or
+/// -1.
 Batched batch_derivatives(const SiteSpec& s, Tensors x, std::span<const int> given,
                           std::int64_t size, const Tensor& mask) {
   std::vector<int> axes(given.begin(), given.end());
@@ -268,6 +264,10 @@ void site_lower(Lowering& out, const Equation& e) {
   const bool ordered = site_effect(e.params.get()) == Effect::ordered, tap = s.is_tap();
   std::vector<Port> in, results;
   std::vector<Alias> aliases;
+  const auto add_result = [&](const Type& type) {
+    results.push_back({out.fresh(), Lowering::type(type), type.rank()});
+    return results.back().value;
+  };
   const auto goes_through = [&](const Port& port) {
     aliases.push_back({in.size() - 1, results.size()});
     results.push_back({out.fresh(), port.type, port.rank});
@@ -286,11 +286,10 @@ void site_lower(Lowering& out, const Equation& e) {
   const bool starts = s.role == SiteSpec::Role::start, unawaited = starts && !out.needed(e, 0);
   std::vector<Lowering::Awaited> made;
   for (int i = 0; i < e.results && !tap && !unawaited; ++i) {
-    results.push_back(
-        {out.fresh(), Lowering::type(out.result_type(e, i)), out.result_type(e, i).rank()});
-    out.define(e, i, results.back().value);
-    if (s.role == SiteSpec::Role::wait && out.needed(e, i))
-      made.push_back({results.back().value, out.result_type(e, i)});
+    const Type& type = out.result_type(e, i);
+    const Ssa value = add_result(type);
+    out.define(e, i, value);
+    if (s.role == SiteSpec::Role::wait && out.needed(e, i)) made.push_back({value, type});
   }
   for (const auto& [value, type] : starts ? out.awaited() : std::vector<Lowering::Awaited>()) {
     in.push_back({value, Lowering::type(type), type.rank()});
@@ -298,10 +297,7 @@ void site_lower(Lowering& out, const Equation& e) {
   }
   // One that XLA may take out of the loop, or leave out, answers nothing.
   const bool answers = out.asks() && s.effect != Effect::pure;
-  if (answers) {
-    results.push_back({out.fresh(), Lowering::type({DType::pred, {}}), 0});
-    out.answer(results.back().value);
-  }
+  if (answers) out.answer(add_result({DType::pred, {}}));
   if (ordered || (out.token_orders_calls() && !tap))
     in.push_back({out.token(), Lowering::token_type, 0});
   if (ordered) results.push_back({out.fresh(), Lowering::token_type, 0});
