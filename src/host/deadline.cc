@@ -20,8 +20,7 @@ RunState::Clock::time_point deadline_of(const RunOptions& options) {
   return after(options.deadline);
 }
 
-/// All deadlines that are alive, in a list that they are linked to themselves, since adding one
-/// allocates nothing; and the thread that looks at it.
+/// All deadlines that are alive, in a list through them, and the thread that looks at it.
 class Deadlines {
  public:
   static Deadlines& get() { return never_destroyed<Deadlines>(); }

@@ -148,8 +148,7 @@ const StageRow function_stage = {
 
 const StageRow begin_stage = {.enter = begin_next, .of_runs = true};
 
-/// Returns the number by which a site's options ask for the stage; 0 where they do not, or not by a
-/// positive number.
+/// Returns the positive number by which a site's options ask for the stage; 0 where they do not.
 static std::int64_t option_of(const Attributes& options, const StageRow& row) {
   if (!row.option) return 0;
   const auto found = options.items().find(row.option);

@@ -14,9 +14,8 @@ using namespace internal;
 
 class EventQueue {
  public:
-  /// Adds an event, when there is room. It has to wait for none once the run is over; nor where it
-  /// comes from a tap queue in which the last events of another stream, that somebody reads, may be
-  /// behind it.
+  /// Adds an event when there is room, or the run is over; or it comes from a tap queue, in which
+  /// the last events of another stream may be behind it, and somebody waits for such.
   void push(HookEvent event, const StopState* run) {
     std::unique_lock lock(all_.guard);
     const bool from_tap_queue = host::in_delivery();
@@ -100,7 +99,7 @@ void end_events_with(const std::shared_ptr<EventQueue>& queue, StartedRun& run) 
   const bool waits = !host::in_delivery();
   at_end_of(run, [queue, waits] {
     queue->run_is_over();
-    // The last owner ends the stream: this one, or the tap queue that has delivered everything.
+    // Ends the stream when nobody keeps it any more: now, or when everything was delivered.
     const std::shared_ptr<void> end(nullptr, [queue](void*) { queue->end(); });
     if (waits) host::keep_until_delivered(end);
   });

@@ -17,8 +17,8 @@ namespace postern::internal::host {
 
 namespace {
 
-/// Enters the function of a HostSite::Entry. What it fills in may be a mask of other bytes than 0
-/// and 1, which are all that XLA knows.
+/// Enters the function of a HostSite::Entry. What it fills in may be a mask of other bytes than
+/// XLA's.
 void enter_and_make_booleans(void* plain, const detail::Firing& f) {
   const auto& entry = *static_cast<const HostSite::Entry*>(plain);
   entry.invoke(entry.object, f);
@@ -119,8 +119,7 @@ const HostSite::Position& HostSite::position(int device) const {
   return i < positions.size() ? positions[i] : here;
 }
 
-/// Returns which part of the whole this process's device has, by its place in the mesh; nothing
-/// where that is not known: without a sharding over processes, or in a cluster of another size.
+/// Returns which part of the whole a device of this process has; nothing where that is not known.
 std::vector<IndexRange> HostSite::part_over_processes(std::size_t device) const {
   if (!spec->process_sharding) return {};
   std::int64_t processes = 1;

@@ -26,8 +26,7 @@ struct State {
   std::function<void(std::string_view)> load;
   host::Gate gate;
 
-  /// Calls save or load as a host function is entered: behind the gate, and among what surrounds
-  /// the thread. False, and nothing called, when the state is gone.
+  /// Enters save or load as a host function. False, and nothing entered, when the state is gone.
   template <class F>
   bool enter(const F& function) {
     const host::Gate::Entry inside(gate);

@@ -44,8 +44,7 @@ namespace {
 constexpr std::size_t most_listeners = 64;
 std::atomic<std::uint64_t> changes{0};
 
-/// Returns the function as one that is entered through the gate, and does nothing once it is
-/// closed.
+/// Returns a function that enters this one through the gate, and does nothing once that is closed.
 std::shared_ptr<const detail::HostFunction> behind(
     std::shared_ptr<Gate> gate, std::shared_ptr<const detail::HostFunction> function) {
   struct Gated {

@@ -89,7 +89,7 @@ void PendingCalls::start(const Invocation& i) {
   job->inside.push_back({.job = job->number});
 
   std::vector<std::uint64_t> handles(count);
-  for (std::uint64_t& t : handles) t = new_handle(site);
+  for (std::uint64_t& handle : handles) handle = new_handle(site);
   Lock lock(guard_);
   if (job->has_limit() && !watched_) {
     run_on_host_thread([calls = shared_from_this()] { watch(calls); });
@@ -100,7 +100,7 @@ void PendingCalls::start(const Invocation& i) {
   try {
     enqueue(lock, job);
   } catch (...) {
-    for (const std::uint64_t t : handles) handles_.erase(t);
+    for (const std::uint64_t handle : handles) handles_.erase(handle);
     throw;
   }
   lock.unlock();
@@ -182,9 +182,9 @@ void PendingCalls::launch_ready(const Lock& lock) {
 //
 // 1. Enters the function, outside of the lock and with names of what surrounds it, unless the run
 //    has stopped before.
-// 2. Marks the job as done, which wakes who waits for it, and makes the next one of its order
-// ready.
-//    A job that was abandoned meanwhile is nobody's: another thread was given what follows.
+// 2. Marks the job as done, which wakes who waits for it, and makes the next of its order ready.
+// One
+//    that was abandoned meanwhile is nobody's: another thread was given what follows.
 // 3. Lets go of the job before anybody who waits can go on, so that what it owns goes with them.
 void PendingCalls::work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job> job) {
   Lock lock(calls->guard_, std::defer_lock);
@@ -275,6 +275,7 @@ void PendingCalls::ended(const Lock& lock, Job& job) {
   for (std::size_t i = 0; i < job.site->operands; ++i) job.memory[i].reset();
 }
 
+/// Gives a job up: its function is told to stop. In a run what was to enter behind it is left out.
 void PendingCalls::abandon(const Lock& lock, Job& job, bool by_deadline) {
   const std::shared_ptr<Job> keep = *job.at;
   job.abandoned = true;

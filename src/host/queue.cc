@@ -328,8 +328,7 @@ TapQueue::Item* TapQueue::deliver_some(Item* hands, std::size_t most, Lock& lock
     Item* const item = std::exchange(hands, hands->next);
     deliver(*item);
     held += item->held;
-    item->~Item();  // may be the last to keep a program, whose functions are the user's: not under
-                    // the lock
+    item->~Item();  // not under the lock: with a program its functions go, which are the user's
     blocks[sizes].add(item, size);
   }
   acquire(lock);

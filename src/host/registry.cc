@@ -74,7 +74,7 @@ std::uint64_t registry_version() { return functions().version.load(std::memory_o
 
 namespace {
 
-/// By which a run's options mean the site.
+// The names by which a run's options mean a site; empty: they do not.
 std::string_view hook_of(const SiteSpec& site) {
   if (site.kind == SiteSpec::Kind::hook) return site.name;
   return {};
@@ -127,6 +127,20 @@ std::shared_ptr<const detail::HostFunction> RunFunctions::find(const SiteSpec& s
   return in(functions_, function_of(site));
 }
 
+[[noreturn]] static void refuse_missing(const std::vector<const HostSite*>& missing) {
+  std::string text;
+  for (const HostSite* site : missing)
+    text += fmt::format("{}'{}' for {}", text.empty() ? "" : ", ", one_line(site->spec->named.name),
+                        describe(*site->spec));
+  std::vector<std::string> known = registered_functions();
+  for (std::string& name : known) name = one_line(name);
+  const SiteSpec& first = *missing.front()->spec;
+  throw CallbackError(ErrorCode::unregistered,
+                      fmt::format("no host function is registered under {}; there are [{}]", text,
+                                  fmt::join(known, ", ")),
+                      Site{first.name, first.place}, 0, nullptr);
+}
+
 std::vector<HostSite> resolve_names(const std::vector<HostSite>& sites, const RunFunctions* own) {
   std::vector<HostSite> out = sites;
   std::vector<const HostSite*> missing;
@@ -142,19 +156,7 @@ std::vector<HostSite> resolve_names(const std::vector<HostSite>& sites, const Ru
         site.serve(found->second);
     }
   }
-  if (!missing.empty()) {
-    std::string text;
-    for (const HostSite* site : missing)
-      text += fmt::format("{}'{}' for {}", text.empty() ? "" : ", ",
-                          one_line(site->spec->named.name), describe(*site->spec));
-    std::vector<std::string> known = registered_functions();
-    for (std::string& name : known) name = one_line(name);
-    const SiteSpec& first = *missing.front()->spec;
-    throw CallbackError(ErrorCode::unregistered,
-                        fmt::format("no host function is registered under {}; there are [{}]", text,
-                                    fmt::join(known, ", ")),
-                        Site{first.name, first.place}, 0, nullptr);
-  }
+  if (!missing.empty()) refuse_missing(missing);
   for (std::size_t i = 0; i < out.size(); ++i)
     if (!sites[i].function && out[i].function) check_signature(*out[i].spec, *out[i].function);
   return out;

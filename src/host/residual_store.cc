@@ -36,8 +36,7 @@ std::optional<std::uint64_t> number_of(double handle) {
 
 constexpr std::int64_t first_bytes = 256, most_bytes = std::int64_t{64} << 20;  // of a part
 
-/// Returns how many bytes entries of `bytes` each take; where that cannot be counted, more than
-/// there can be.
+/// Returns the bytes of so many entries; more than there can be, where they cannot be counted.
 std::size_t size_of_entries(std::int64_t entries, std::size_t bytes) {
   constexpr auto most = static_cast<std::size_t>(PTRDIFF_MAX);
   std::size_t out = 0;
@@ -120,8 +119,7 @@ ResidualStore::~ResidualStore() {
   for (const Part& part : parts_) budget_->give_back(part.room);
 }
 
-/// Returns the part with room for step k, or null. Steps are asked for in order, so the part of the
-/// last one is looked at first.
+/// Returns the part with room for step k, or null. The one that was found last is tried first.
 const ResidualStore::Part* ResidualStore::part_of(std::int64_t k) const {
   auto has = [&](const Part& p) { return k >= p.begin && k < p.begin + p.room.entries; };
   const std::size_t recent = recent_.load(std::memory_order_relaxed);
@@ -219,8 +217,7 @@ namespace {
 /// The run that the thread is inside of.
 ResidualStores& stores_of_run() { return nesting()->run->residual_stores(); }
 
-/// Returns the store, whose steps are to have so many bytes: a program from a file may mix its
-/// stores.
+/// Returns the store. Its steps are to have so many bytes: a program from a file may mix stores.
 ResidualStore& found(ResidualStores& stores, double handle, std::size_t bytes) {
   ResidualStore* const store = stores.find(handle);
   if (!store)
@@ -318,8 +315,7 @@ void write(void*, const detail::Firing& f) {
       w.to->write(steps.first + k, at_once, w.from + static_cast<std::size_t>(k) * w.to->bytes());
 }
 
-/// Operands: steps, handles. Results: leaves. What a handle of 0 stands for is zeros, and so is
-/// what is in a leaf behind its steps.
+/// Operands: steps, handles. Results: leaves, of zeros where a handle is 0 and behind the steps.
 void read(void*, const detail::Firing& f) {
   ResidualStores& stores = stores_of_run();
   const Steps steps = steps_of(f);

@@ -62,6 +62,7 @@ Wait::Wait(RunState& run) {
   begin({&name, 1});
 }
 
+// Follows who waits for whom from `runs` on, over all edges; the new wait must not lead back here.
 void Wait::begin(std::span<const RunName> runs) {
   std::vector<RunName> own = surrounding_runs();
   Gate::add_surrounding(own);

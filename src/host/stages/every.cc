@@ -8,20 +8,21 @@ static std::int64_t number_of(std::atomic<std::uint64_t>& counted) {
   return static_cast<std::int64_t>(counted.fetch_add(1, std::memory_order_relaxed));
 }
 
-const StageRow every_stage = {.applies = [](const HostSite& s) { return s.spec->every != 1; },
-                              .enter =
-                                  [](const Stage& stage, Invocation& i) noexcept {
-                                    const SiteSpec& spec = *i.site.spec;
-                                    return number_of(spec.counts->firings) % spec.every != 0 ||
-                                           stage.next->enter(i);
-                                  }};
+static bool enter_every(const Stage& stage, Invocation& i) noexcept {
+  const SiteSpec& spec = *i.site.spec;
+  const bool goes_on = number_of(spec.counts->firings) % spec.every == 0;
+  return goes_on ? stage.next->enter(i) : true;
+}
 
+static bool enter_until(const Stage& stage, Invocation& i) noexcept {
+  const SiteSpec& spec = *i.site.spec;
+  const bool goes_on = number_of(spec.counts->shown) < spec.until;
+  return goes_on ? stage.next->enter(i) : true;
+}
+
+const StageRow every_stage = {.applies = [](const HostSite& s) { return s.spec->every != 1; },
+                              .enter = enter_every};
 const StageRow until_stage = {.applies = [](const HostSite& s) { return s.spec->until != 0; },
-                              .enter =
-                                  [](const Stage& stage, Invocation& i) noexcept {
-                                    const SiteSpec& spec = *i.site.spec;
-                                    return number_of(spec.counts->shown) >= spec.until ||
-                                           stage.next->enter(i);
-                                  }};
+                              .enter = enter_until};
 
 }  // namespace postern::internal::host

@@ -8,9 +8,9 @@ static bool enter_if_due(const Stage& stage, Invocation& i) noexcept {
   const std::int64_t now = nanoseconds(RunState::Clock::now().time_since_epoch()).count();
   std::atomic<std::int64_t>& last = i.site.spec->counts->last;
   std::int64_t before = last.load(std::memory_order_relaxed);
-  const bool due = before == 0 || now - before >= stage.number;
-  // Of those that come at once one goes on.
-  return !due || !last.compare_exchange_strong(before, now) || stage.next->enter(i);
+  const bool is_due = before == 0 || now - before >= stage.number;
+  if (!is_due || !last.compare_exchange_strong(before, now)) return true;  // or another goes on
+  return stage.next->enter(i);
 }
 
 const StageRow interval_stage = {.option = "interval", .enter = enter_if_due};

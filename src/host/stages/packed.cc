@@ -14,16 +14,17 @@ namespace postern::internal::host {
 
 namespace {
 
+/// Shifts each element to the top of its byte and back, which brings its sign along if it has one.
 void unpack(DType dtype, const void* packed, void* unpacked, std::size_t elements) {
-  const int bits = bit_width(dtype), per_byte = 8 / bits;
+  const int bits = bit_width(dtype), above = 8 - bits;
+  const auto per_byte = size_of(8 / bits);
   const auto* from = static_cast<const std::uint8_t*>(packed);
   auto* to = static_cast<std::int8_t*>(unpacked);
   for (std::size_t i = 0; i < elements; ++i) {
-    const auto high = static_cast<std::uint8_t>(
-        from[i / size_of(per_byte)] << (8 - bits - static_cast<int>(i % size_of(per_byte)) * bits));
-    to[i] = static_cast<std::int8_t>(high >> (8 - bits));
-    if (is_signed(dtype))
-      to[i] = static_cast<std::int8_t>(static_cast<std::int8_t>(high) >> (8 - bits));
+    const int below = static_cast<int>(i % per_byte) * bits;
+    const auto high = static_cast<std::uint8_t>(from[i / per_byte] << (above - below));
+    const int value = is_signed(dtype) ? int{static_cast<std::int8_t>(high)} : int{high};
+    to[i] = static_cast<std::int8_t>(value >> above);
   }
 }
 
@@ -41,13 +42,12 @@ int element_of(DType dtype, const void* unpacked, std::size_t i) {
 /// The index of the first element that does not fit, or `elements`.
 std::size_t first_misfit(DType dtype, const void* unpacked, std::size_t elements) {
   const auto [low, high] = range_of(dtype);
-  std::size_t i = 0;
-  for (; i < elements; ++i)
-    if (const int value = element_of(dtype, unpacked, i); value < low || value > high) break;
-  return i;
+  for (std::size_t i = 0; i < elements; ++i)
+    if (const int value = element_of(dtype, unpacked, i); value < low || value > high) return i;
+  return elements;
 }
 
-/// Of elements that all fit the dtype.
+/// Packs elements that all fit the dtype.
 void pack(DType dtype, const void* unpacked, void* packed, std::size_t elements) {
   const int bits = bit_width(dtype);
   const auto per_byte = size_of(8 / bits);
@@ -55,8 +55,8 @@ void pack(DType dtype, const void* unpacked, void* packed, std::size_t elements)
   std::memset(to, 0, (elements + per_byte - 1) / per_byte);
   for (std::size_t i = 0; i < elements; ++i) {
     const int value = element_of(dtype, unpacked, i);
-    to[i / per_byte] = static_cast<std::uint8_t>(
-        to[i / per_byte] | (value & ((1 << bits) - 1)) << (static_cast<int>(i % per_byte) * bits));
+    const int below = static_cast<int>(i % per_byte) * bits, mask = (1 << bits) - 1;
+    to[i / per_byte] = static_cast<std::uint8_t>(to[i / per_byte] | (value & mask) << below);
   }
 }
 
@@ -81,6 +81,7 @@ bool results_fit(const Invocation& i) {
   return true;
 }
 
+/// Enters the function on copies of the packed leaves with one element a byte; packs its results.
 bool enter_unpacked(const Stage& stage, const Invocation& i) {
   const HostSite& site = i.site;
   std::vector<void*> plain(i.data, i.data + site.buffers);
