@@ -196,7 +196,10 @@ void window_lower(Lowering& out, const Equation& e, const Reducer& reducer) {
   std::vector<std::string> padding(x.dims.size(), "[0, 0]");
   const std::int64_t reach = at(x.dims, p.axis) - 1;
   std::string& along = padding[static_cast<std::size_t>(p.axis)];
-  along = p.reverse ? fmt::format("[0, {}]", reach) : fmt::format("[{}, 0]", reach);
+  if (p.reverse)
+    along = fmt::format("[0, {}]", reach);
+  else
+    along = fmt::format("[{}, 0]", reach);
   const Ssa start = out.constant(literal_text(reducer.neutral(x.dtype), x.dtype), element),
             result = out.fresh();
   out.write("    %{} = \"stablehlo.reduce_window\"(%{}, %{}) (", result.id, out.operand(e, 0).id,

@@ -152,7 +152,10 @@ Dims axes_or_all(const char* op, const std::optional<Dims>& axes, std::int64_t r
   return range(0, rank);
 }
 
-DType complex_dtype(DType part) { return part == DType::f64 ? DType::c128 : DType::c64; }
+DType complex_dtype(DType part) {
+  if (part == DType::f64) return DType::c128;
+  return DType::c64;
+}
 
 Tensor add_any(const Tensor& a, const Tensor& b) {
   if (!a.has_value()) return b;

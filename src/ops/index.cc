@@ -117,9 +117,11 @@ Tensor take_along_axis(const Operand& operand, const Operand& given, std::int64_
   if (indices.size() == 0) return zeros({x.dtype(), index_dims});
   check(extent > 0, "take_along_axis: {} has nothing to take on axis {}", to_string(x.type()),
         axis);
-  const Tensor vectors = mode == OutOfRange::promise  // then none is negative
-                             ? expand_dims(indices, -1)
-                             : index_vectors("take_along_axis", indices, extent);
+  Tensor vectors;
+  if (mode == OutOfRange::promise)
+    vectors = expand_dims(indices, -1);  // none is negative
+  else
+    vectors = index_vectors("take_along_axis", indices, extent);
   const Dims others = other_axes(x.rank(), {axis});  // where each element has its own index
   return gather(x, vectors, {{}, {axis}, {axis}, others, others}, Dims(x.dims().size(), 1), mode);
 }

@@ -126,7 +126,10 @@ DType bits_dtype(DType dtype) {
 }
 
 /// Returns the number that none of the dtype is beyond, upwards or downwards.
-Number last_of(DType dtype, bool upwards) { return upwards ? highest_of(dtype) : lowest_of(dtype); }
+Number last_of(DType dtype, bool upwards) {
+  if (upwards) return highest_of(dtype);
+  return lowest_of(dtype);
+}
 
 /// Returns the text of the key, as `turned` makes it, of the infinity that every number beats: -inf
 /// where the largest is asked for.

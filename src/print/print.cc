@@ -202,7 +202,10 @@ std::size_t leaf_count(const PrintNode& node) {
 
 void PrintJob::operator()(const TapInfo& info, std::span<const AnyView> leaves) const {
   if (options.device >= 0 && info.device != options.device) return;
-  write(options, info, whole ? whole_text(*this, info, leaves) : line(leaves));
+  if (whole)
+    write(options, info, whole_text(*this, info, leaves));
+  else
+    write(options, info, line(leaves));
 }
 
 std::string PrintJob::line(std::span<const AnyView> leaves) const {

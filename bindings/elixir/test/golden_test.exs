@@ -86,11 +86,14 @@ defmodule Postern.GoldenTest do
       wrong =
         for one <- cases() |> Enum.drop(unquote(part)) |> Enum.take_every(8),
             what <- List.wrap(wrong(expression(one))),
+            not (in_stages() and what =~ "handler \"lapack_"),
             do: {one.name, what}
 
       assert wrong == []
     end
   end
+
+  defp in_stages, do: Application.fetch_env!(:postern, :test_in_stages)
 
   defp wrong(one) do
     case run(one) do
