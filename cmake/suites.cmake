@@ -149,7 +149,7 @@ function(set_turn name)
   elseif(name MATCHES "^(devices|transform|commute|checkpoint|foreign|threads|linalg|sweep)_test$")
     set_tests_properties(${name} PROPERTIES COST 100)
   endif()
-  if(name MATCHES "^(devices|guest|platforms)")  # `./test --staged` says why
+  if(name MATCHES "^(devices|guest|pjrt_test|platforms)")  # `./test --staged` says why
     set_property(TEST ${name} APPEND PROPERTY LABELS no_stages)
   endif()
   if(name MATCHES "^gpu")

@@ -254,7 +254,7 @@ bool has_kernel(const Cumulative& c, std::span<const Type> x) {
                                    d == DType::s64 || d == DType::u32 || d == DType::u64);
 }
 
-/// Returns a rule by which all axes may be cut but that of the operation: " axis0 _ -> axis0 _".
+/// Returns a rule by which all axes may be cut but that of the operation: "axis0 _ -> axis0 _".
 std::string by_rows(const Cumulative& c, std::span<const Type> x) {
   std::string axes;
   for (std::int64_t d = 0; d < x[0].rank(); ++d)

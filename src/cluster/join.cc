@@ -62,7 +62,7 @@ const Transport* transport_of(const std::string& name) {
   if (!open) refuse(ErrorCode::not_found, "the library has no postern_transport");
   const char* error = nullptr;
   const Transport* const transport = open(&error);
-  if (!transport) refuse(ErrorCode::failed_precondition, error);
+  if (!transport) refuse(ErrorCode::failed_precondition, error ? error : "it did not say why");
   if (transport->version != transport_version)
     refuse(ErrorCode::failed_precondition,
            fmt::format("the library is for version {} of the interface, this is {}",

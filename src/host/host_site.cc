@@ -36,9 +36,11 @@ HostSite::Position position_on_mesh(const HostSite& site, std::int64_t number) {
                          site.part_over_processes(device)};
   if (spec.shard_spec && !spec.process_sharding)
     out.part = index_ranges(Sharding(*spec.mesh, *spec.shard_spec), spec.global_dims, number);
-  const auto same = std::ranges::find(site.positions, out.part, &HostSite::Position::part);
-  const bool is_shown_before = same != site.positions.end();
-  out.repeats = site.here.repeats || (spec.partitioned && spec.is_tap() && is_shown_before);
+  const auto is_shown_before = [&] {
+    const auto same = std::ranges::find(site.positions, out.part, &HostSite::Position::part);
+    return same != site.positions.end();
+  };
+  out.repeats = site.here.repeats || (spec.partitioned && spec.is_tap() && is_shown_before());
   return out;
 }
 

@@ -72,7 +72,7 @@ SitePtr with_options(const SiteSpec& spec, const LiveOptions& options) {
 /// Makes the list of sites anew, with the same sites for all listeners but new ones and that whose
 /// number is `changed`. Under the guard.
 void rebuild(Switch& s, std::uint64_t changed = 0) {
-  static const Switch::Sites none;
+  const Switch::Sites none;
   const Switch::Sites& before = s.sites ? *s.sites : none;
   auto sites = std::make_shared<Switch::Sites>();
   for (const auto& l : s.listeners) {
@@ -280,7 +280,12 @@ void LiveHook::end_run() const {
   host::turn_on(*site_, end, {.until = 1}, std::string(host::ends_run));
 }
 
-std::size_t LiveHook::listeners() const { return host::listeners_of(*this).size(); }
+std::size_t LiveHook::listeners() const {
+  const auto s = site_->at.lock();
+  if (!s) return 0;
+  std::scoped_lock lock(s->guard);
+  return s->listeners.size();
+}
 
 void LiveHook::change(const LiveOptions& options, Place place) const {
   PlaceScope at(place);

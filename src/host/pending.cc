@@ -182,9 +182,8 @@ void PendingCalls::launch_ready(const Lock& lock) {
 //
 // 1. Enters the function, outside of the lock and with names of what surrounds it, unless the run
 //    has stopped before.
-// 2. Marks the job as done, which wakes who waits for it, and makes the next of its order ready.
-// One
-//    that was abandoned meanwhile is nobody's: another thread was given what follows.
+// 2. Marks the job as done, which wakes who waits for it, and makes the next of its order ready. A
+//    job that was abandoned meanwhile is nobody's: another thread was given what follows.
 // 3. Lets go of the job before anybody who waits can go on, so that what it owns goes with them.
 void PendingCalls::work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job> job) {
   Lock lock(calls->guard_, std::defer_lock);

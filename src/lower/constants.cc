@@ -113,9 +113,10 @@ const Number* Lowering::every_element(const Equation& e, std::size_t i) const {
 }
 
 /// Returns whether XLA might compute the equation while it compiles, with another result than when
-/// it runs: any operation on constants alone. XLA also makes constants of what is none, as x - x:
-/// so what ends the process when folded, or is folded wrongly in all of its passes, counts whatever
-/// the operands are: integer division by what may be 0, and count_leading_zeros.
+/// it runs: any pure operation on constants alone that does more than move them. XLA also makes
+/// constants of what is none, as x - x: so what ends the process when folded, or is folded wrongly
+/// in all of its passes, counts whatever the operands are: integer division by what may be 0,
+/// count_leading_zeros, and complex division by a constant.
 bool Lowering::folds_wrongly(const Equation& e) const {
   if (e.operands.empty()) return false;
   bool all_constant = true;

@@ -66,8 +66,8 @@ auto wide(T x) {
     return static_cast<float>(x);
 }
 
-/// Returns whether x is 0 or as large as normal numbers, which NaN is not: as 1 or 0, so that many
-/// are combined without a branch.
+/// Returns whether x is 0 or larger than the smallest normal number, which NaN is not: as 1 or 0,
+/// so that many are combined without a branch.
 template <class T>
 int usual(T x) {
   if constexpr (std::is_integral_v<T>) {

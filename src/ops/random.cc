@@ -244,7 +244,8 @@ Tensor integers(const Operand& key, const Type& type, const Operand& low, const 
   Tensor span = convert(to - from, word);
   span = where(less_equal(to, from), ones_like(span), span);
   // Twice the bits of the range keep the remainder's bias small: (upper * 2^n + lower) mod span, by
-  // 2^n mod span, the square of 2^(n/2) mod span.
+  // 2^n mod span, the square of 2^(n/2) mod span. For longer spans than 2^(n/2) that square wraps
+  // to 0, as JAX's does: then the lower word alone counts.
   const Tensor half = convert(Tensor(std::uint64_t{1} << (bit_width(type.dtype) / 2)), word);
   const Tensor root = remainder(half, span);
   const Tensor multiplier = remainder(root * root, span);

@@ -163,8 +163,8 @@ bool write_to(std::ostream& stream, std::string text) {
 namespace {
 
 /// Hands a line to the options' function, or writes it to their stream, the run's or standard
-/// output; in front of it stand the device, where there are several, and which part of the value it
-/// shows.
+/// output. In front stands which part of the value it shows; for streams also the device, where
+/// there are several.
 void write(const PrintOptions& options, const TapInfo& info, std::string text) {
   static const bool several = devices().size() > 1;
   if (!info.part.empty()) {

@@ -159,7 +159,10 @@ static void require_calls(const ProgramModule& module, const Backend& backend) {
   const SiteSpec& site = *module.sites.front();
   PlaceScope at(site.place);
   const char* remedy = "run it with Mode::staged";
-  if (module.partitioned()) remedy = "one over several devices cannot be cut into stages";
+  if (module.partitioned())
+    remedy = "one over several devices cannot be cut into stages";
+  else if (site.mesh || (site.function && host::is_of_processes(*site.function)))
+    remedy = "a shard_map cannot be cut into stages";
   throw Error(
       ErrorCode::unimplemented,
       fmt::format("{}: the plug-in for {} cannot call host functions from a compiled program; {}",

@@ -28,7 +28,7 @@ std::string header_of(std::string_view key, std::string_view payload) {
   return fmt::format("{}\n{}\n{}\n{}\n", format_version, key, payload.size(), digest(payload));
 }
 
-/// Reads the entry; none where there is none, or what is there is no file.
+/// Reads the entry; none where it cannot be read.
 std::optional<std::string> read_entry(const std::filesystem::path& path) {
   try {
     return host::read_file("cache", path.string());

@@ -240,8 +240,8 @@ std::vector<Placed> Expansion::control_flow(const Equation& e, std::span<const P
   return rebound(e, programs, in, flow.results);
 }
 
-// A shard_map over processes becomes one over the devices of this process, given its parts; where a
-// process has one device, the body alone.
+// A shard_map over processes becomes one over the devices of this process, given its parts; where
+// the mesh has no axes of devices and names device 0 alone, the body by itself.
 std::vector<Placed> Expansion::map(const Equation& e, std::span<const Placed> operands) const {
   check(!split_, "shard_map inside shard_map: a device's part cannot be cut again");
   const auto& p = as<ShardMapParams>(*e.params);

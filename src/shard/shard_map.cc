@@ -120,8 +120,7 @@ Tensor shared_out(const Tensor& ct, const Mesh& mesh, const std::vector<std::str
 }
 
 /// A shard_map of the body's transpose. It takes the known operands and the cotangents that there
-/// are
-/// (`arrives`), and gives those of the other operands that anything flows into (`leaves`).
+/// are (`arrives`), and gives those of the other operands that anything flows into (`leaves`).
 Tensors shard_map_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan) {
   const auto& p = op.as<ShardMapParams>();
   const std::vector<bool> known = present(x), arrives = present(ct);

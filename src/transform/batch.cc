@@ -115,7 +115,7 @@ std::pair<Tensors, std::vector<int>> batch_of(const Program& program, TensorSpan
     // What no element can tell apart is done once; but each element wants its own effects, only
     // live ones may call, and what names the axis tells them apart.
     const bool inner = p.site || p.may_call || (e.params && !programs_of(*e.params).empty());
-    const bool only_for_live = mask.has_value() && minds_who_runs(e);
+    const bool only_for_live = inner && mask.has_value() && minds_who_runs(e);
     const bool apart = inner && (only_for_live || effect_of(e) != Effect::pure);
     if (!mapped && !apart && !(axis && names_axis(e, *axis))) {
       if (shields) shield_once(e, of, mask);

@@ -109,6 +109,7 @@ TEST(Cumulative, LongRowsAreCombinedInTheirOrder) {
 }
 
 TEST(Cumulative, LongSumsOfFloatsAreExactToTheLastDigit) {
+  if (test::skipped_in_stages("the kernel sums in f64, and kernels are custom calls")) return;
   const std::int64_t n = 1'000'000;
   const Tensor sums = cumsum(broadcast_to(Tensor(0.1f), {n}));
   EXPECT_FLOAT_EQ(sums.to_vector<float>().back(),
@@ -116,6 +117,7 @@ TEST(Cumulative, LongSumsOfFloatsAreExactToTheLastDigit) {
 }
 
 TEST(Cumulative, IsOneStepOfTheProgramUntilItIsLowered) {
+  if (test::skipped_in_stages("kernels are custom calls")) return;
   const Tensor x = tensor<float>({1, 2, 3});
   const auto f = jit([](Tensor v) { return cumsum(v); });
   EXPECT_TRUE(has(to_string(f.program(x)), "cumulative")) << to_string(f.program(x));
@@ -129,6 +131,7 @@ TEST(Cumulative, IsOneStepOfTheProgramUntilItIsLowered) {
 }
 
 TEST(Cumulative, DerivativesAndBatchesGoThroughTheBlock) {
+  if (test::skipped_in_stages("kernels are custom calls")) return;
   const Tensor x = reshape(iota<float>(6), {2, 3}) + 1.0f;
   const auto loss = [](Tensor v) { return sum(cumprod(v, 1) * cumsum(v, 1, true)); };
   const Tensor g = jit(grad(loss))(x);

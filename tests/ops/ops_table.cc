@@ -7,6 +7,8 @@
 #include <map>
 #include <sstream>
 
+#include "support.h"
+
 namespace ops {
 
 namespace {
@@ -387,6 +389,9 @@ void check_dtypes(const Row& row) {
 }
 
 void check_special(const Row& row) {
+  // Which zero is larger the defaults do not say.
+  const bool by_kernel = std::string_view(row.name).starts_with("special_cum");
+  if (by_kernel && pn::test::skipped_in_stages("kernels are custom calls")) return;
   const auto x = make_all(row);
   const auto f = [&](std::vector<pn::Tensor> v) { return row.function(v); };
   const std::vector<double> want = golden_numbers(std::string(row.name) + "|value");

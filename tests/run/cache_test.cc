@@ -50,6 +50,7 @@ class Cache : public testing::Test {
 };
 
 TEST_F(Cache, ProgramsOverSeveralDevicesAreKeptToo) {
+  if (test::skipped_in_stages("a program over several devices is not cut")) return;
   const std::string first = run({"sharded", "1"}, "2");
   EXPECT_TRUE(has(first, "24 ")) << first;
   const auto kept = files();
