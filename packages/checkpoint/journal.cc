@@ -8,7 +8,7 @@ namespace postern::internal::recordings {
 
 namespace {
 
-[[noreturn]] void refuse(ErrorCode code, const std::string& why) {
+[[noreturn]] void refuse_resume(ErrorCode code, const std::string& why) {
   throw Error(code, "resume: " + why);
 }
 
@@ -24,22 +24,23 @@ void resume_recording(const Taping& recording, bool from_checkpoint,
                       const std::optional<RecordingMark>& mark) {
   auto* const journal = dynamic_cast<Journal*>(recording.internal().get());
   if (!journal)
-    refuse(ErrorCode::failed_precondition,
-           "the recording is not one of record(file, {.resumable = true}), or is over");
+    refuse_resume(ErrorCode::failed_precondition,
+                  "the recording is not one of record(file, {.resumable = true}), or is over");
   journal->resume(from_checkpoint, mark);
 }
 
 void Journal::resume(bool from_checkpoint, const std::optional<RecordingMark>& mark) {
   std::scoped_lock lock(guard_);
   if (begun_)
-    refuse(ErrorCode::failed_precondition,
-           "runs have been recorded already; resume with the recording before they start");
+    refuse_resume(ErrorCode::failed_precondition,
+                  "runs have been recorded already; resume with the recording before they start");
   JournalPast past = file_.past();
   if (past.programs.empty()) return;  // a new recording, from here on
   if (from_checkpoint && (!mark || mark->recording != file_.name()))
-    refuse(ErrorCode::failed_precondition,
-           "the checkpoint was not kept by a synchronous tap while this recording was made; resume "
-           "without it, or from another folder");
+    refuse_resume(
+        ErrorCode::failed_precondition,
+        "the checkpoint was not kept by a synchronous tap while this recording was made; resume "
+        "without it, or from another folder");
   programs_ = std::move(past.programs);
   past_.assign(std::make_move_iterator(past.calls.begin()),
                std::make_move_iterator(past.calls.end()));
@@ -70,7 +71,7 @@ void Journal::skip_to(const RecordingMark& mark) {
   bool ends_before = runs_ >= programs_.size();
   for (const auto& [key, left] : skip) ends_before = ends_before || left > 0;
   if (ends_before)
-    refuse(ErrorCode::data_loss, "the recording ends before the checkpoint: it was cut");
+    refuse_resume(ErrorCode::data_loss, "the recording ends before the checkpoint: it was cut");
 }
 
 std::uint64_t Journal::begin_run(std::string_view program) {
@@ -79,8 +80,8 @@ std::uint64_t Journal::begin_run(std::string_view program) {
   if (!begun_ && !resumed_) file_.start_anew();
   begun_ = true;
   if (runs_ < programs_.size() && programs_[runs_] != sum)
-    refuse(ErrorCode::failed_precondition,
-           fmt::format("run {} of the recording is of another program", runs_));
+    refuse_resume(ErrorCode::failed_precondition,
+                  fmt::format("run {} of the recording is of another program", runs_));
   if (runs_ >= programs_.size() && !closed_) file_.begin_run(sum);
   constexpr std::uint64_t most_under_way = 1024;  // calls of older runs are over
   if (runs_ > most_under_way)
