@@ -20,13 +20,28 @@ namespace postern::internal::blocks {
 
 namespace {
 
-// A kind: its carry, what all of them begin with, and what comes of the carry and the next element.
+/// Returns whether both parts of a number are finite, and where `normal` none is 0 or subnormal; of
+/// a complex number one part may be 0.
+template <class T>
+bool is_ordinary(const T& x, bool normal) {
+  if constexpr (std::is_integral_v<T>)
+    return true;
+  else if constexpr (std::is_floating_point_v<T>)
+    return normal ? std::isnormal(x) : std::isfinite(x);
+  else
+    return is_ordinary(x.real(), false) && is_ordinary(x.imag(), false) &&
+           (!normal || is_ordinary(std::norm(x), true));
+}
+
+// A kind: its carry, what all of them begin with, what comes of the carry and the next element, and
+// whether a carry may have been reached in any order: no number on the way was too large or small.
 // Integers wrap, which unsigned ones alone may do. f32 is summed in f64: as cheap, and free of what
 // many roundings add up to.
 template <class T>
 struct Sum {
   using Carry = std::conditional_t<std::is_same_v<T, float>, double, T>;
   static constexpr Carry neutral() { return 0; }
+  static bool is_ordinary(const Carry& x) { return blocks::is_ordinary(x, false); }
   static Carry step(Carry before, Carry next) {
     if constexpr (std::is_integral_v<T>)
       return static_cast<T>(static_cast<std::make_unsigned_t<T>>(before) +
@@ -39,6 +54,7 @@ template <class T>
 struct Product {
   using Carry = T;
   static constexpr Carry neutral() { return 1; }
+  static bool is_ordinary(const Carry& x) { return blocks::is_ordinary(x, true); }
   static Carry step(Carry before, Carry next) {
     if constexpr (std::is_integral_v<T>)
       return static_cast<T>(static_cast<std::make_unsigned_t<T>>(before) *
@@ -62,6 +78,7 @@ struct Extreme {
     if (std::is_integral_v<T>) return least ? Limits::max() : Limits::lowest();
     return least ? Limits::infinity() : -Limits::infinity();
   }
+  static bool is_ordinary(const Carry&) { return true; }
   static Carry step(Carry before, Carry next) {
     if (before == next) return is_negative(before) == least ? before : next;
     const bool is_nan = before != before, is_beyond = least ? before < next : before > next;
@@ -93,9 +110,11 @@ std::array<typename Kind::Carry, chains> side_by_side(
   return carry;
 }
 template <class Kind, class T>
-void side_by_side(const std::array<Row<const T>, chains>& x, const std::array<Row<T>, chains>& y,
-                  std::int64_t n, const std::array<typename Kind::Carry, chains>& carry) {
-  side_by_side<Kind, T>(x, n, carry, [&](std::size_t c, std::int64_t i, typename Kind::Carry now) {
+std::array<typename Kind::Carry, chains> side_by_side(
+    const std::array<Row<const T>, chains>& x, const std::array<Row<T>, chains>& y, std::int64_t n,
+    const std::array<typename Kind::Carry, chains>& carry) {
+  using Carry = typename Kind::Carry;
+  return side_by_side<Kind, T>(x, n, carry, [&](std::size_t c, std::int64_t i, Carry now) {
     y[c][i] = static_cast<T>(now);
   });
 }
@@ -121,7 +140,9 @@ void in_parts(std::int64_t parts, std::int64_t n, const Act& act) {
 
 /// Goes through one long row twice, cut into parts, one for each core, of `chains` runs each. The
 /// first time gives each run's total, of which the carry comes that each run starts with; the
-/// second writes the results. What is left over at the end of the row comes last, alone.
+/// second writes the results. What is left over at the end of the row comes last, alone. Where a
+/// total or a carry is no ordinary number, other orders may give another result: then all of the
+/// row goes in order.
 template <class Kind, class T>
 void long_row(Row<const T> x, Row<T> y, std::int64_t n) {
   using Carry = typename Kind::Carry;
@@ -142,15 +163,22 @@ void long_row(Row<const T> x, Row<T> y, std::int64_t n) {
     totals = side_by_side<Kind, T>(runs_of(x, p), length, neutral,
                                    [](std::size_t, std::int64_t, const Carry&) {});
   });
+  bool ordinary = true;
   Carry before = Kind::neutral();
   for (auto& part : carries)
     for (Carry& carry : part) {
       const Carry total = std::exchange(carry, before);
       before = Kind::step(before, total);
+      ordinary = ordinary && Kind::is_ordinary(total);
     }
-  for_each_part([&](std::int64_t p, const auto& starts) {
-    side_by_side<Kind, T>(runs_of(x, p), runs_of(y, p), length, starts);
-  });
+  if (ordinary) {
+    for_each_part([&](std::int64_t p, auto& starts) {
+      starts = side_by_side<Kind, T>(runs_of(x, p), runs_of(y, p), length, starts);
+    });
+    for (const auto& ends : carries)
+      ordinary = ordinary && std::ranges::all_of(ends, Kind::is_ordinary);
+  }
+  if (!ordinary) return alone<Kind, T>(x, y, n, Kind::neutral());
   const std::int64_t done = parts * chains * length;
   alone<Kind, T>(x.from(done), y.from(done), n - done, before);
 }

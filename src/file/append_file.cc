@@ -64,6 +64,7 @@ AppendFile::AppendFile(const char* who, fs::path file, Open open, const char* cu
   // The lock that keeps others out. The kernel lets it go with the process, however that ends.
   if (::flock(handle_, LOCK_EX | LOCK_NB) == 0) return;
   const int reason = errno;
+  if (fresh_ && is_empty()) ::unlink(file_.c_str());
   ::close(std::exchange(handle_, -1));
   if (reason != EWOULDBLOCK) fail(reason);
   throw Error(ErrorCode::failed_precondition,

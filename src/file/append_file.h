@@ -27,7 +27,7 @@ class AppendFile {
   /// Appends all of it, or with an error none.
   POSTERN_API void append(std::string_view piece);
   /// Takes away what is behind so many bytes.
-  void cut_to(std::size_t size);
+  POSTERN_API void cut_to(std::size_t size);
   /// Takes what follows the last newline away; how many bytes.
   POSTERN_API std::size_t cut_half_line();
   /// Returns whether somebody has removed it: what is written goes nowhere.

@@ -82,14 +82,17 @@ bool is_known(const Tensor& x) {
 }
 
 std::vector<Tensor> at_site_of(const SiteSpec& site, std::span<const Tensor> operands) {
-  if (site.role != SiteSpec::Role::whole || own_functions.of_residuals(site.named.name))
+  const bool overlaps = site.role != SiteSpec::Role::whole;  // is started, or waited for
+  const bool uses_store = own_functions.of_residuals(site.named.name) != nullptr;
+  if (overlaps || uses_store)
     throw Error(ErrorCode::unimplemented,
                 fmt::format("{}: what a saved program starts, or keeps for its way back, cannot be "
                             "part of another program, nor run in stages",
                             host::describe(site)));
-  // Of a call of postern.jax on a mesh the last operand is its position: here there is one alone.
-  if (site.mesh)
-    operands = operands.first(std::min(operands.size(), site.operands.size() + site.masked));
+  // A call of postern.jax on a mesh has its position there as a last operand, which its site does
+  // not count (guest::spec_of). The program runs on one device, so there is but one.
+  const std::size_t own = site.operands.size() + (site.masked ? 1 : 0);
+  if (site.mesh) operands = operands.first(std::min(operands.size(), own));
   return at_site(site, operands);
 }
 

@@ -72,7 +72,8 @@ std::string product_text(const Expression::Term& term, std::span<const std::stri
   std::string product;
   for (std::size_t i = 0; i < term.powers.size(); ++i)
     for (int p = 0; p < term.powers[i]; ++p) product += "*" + names[i];
-  const std::int64_t size = std::abs(term.factor);
+  const auto factor = static_cast<std::uint64_t>(term.factor);
+  const std::uint64_t size = term.factor < 0 ? 0 - factor : factor;  // also of the least number
   if (product.empty() || size != 1) return std::to_string(size) + product;
   return product.substr(1);
 }

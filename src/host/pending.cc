@@ -58,12 +58,16 @@ namespace {
 
 std::atomic<std::uint64_t> jobs_so_far{0};
 
-/// Whose thread this is while it is inside a started function.
-thread_local const PendingCalls* working_for = nullptr;
-struct WorkingFor {
-  explicit WorkingFor(const PendingCalls* calls) { working_for = calls; }
-  WorkingFor(const WorkingFor&) = delete;
-  ~WorkingFor() { working_for = nullptr; }
+/// The started function that this thread is inside of, and whose it is.
+struct Work {
+  const PendingCalls* calls = nullptr;
+  PendingCalls::Job* job = nullptr;
+};
+thread_local Work working_on;
+struct WorkingOn {
+  explicit WorkingOn(Work work) { working_on = work; }
+  WorkingOn(const WorkingOn&) = delete;
+  ~WorkingOn() { working_on = {}; }
 };
 
 /// The started function that the calling thread is inside of; 0: none.
@@ -148,12 +152,12 @@ void PendingCalls::launch(const Lock& lock, std::shared_ptr<Job> job) {
 }
 
 void PendingCalls::give_thread(const Lock&, std::shared_ptr<Job> job) {
-  job->launched = true;
+  job->counts_as_running = true;
   try {
     run_on_host_thread(
         [calls = shared_from_this(), job]() mutable { work(std::move(calls), std::move(job)); });
   } catch (...) {
-    job->launched = false;
+    job->counts_as_running = false;
     throw;
   }
   ++running_;
@@ -200,7 +204,7 @@ void PendingCalls::work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job
       }
       lock.unlock();
       {
-        WorkingFor of(calls.get());
+        WorkingOn here({calls.get(), job.get()});
         const timeline::Span span(timeline::Kind::call, spec.name, job->device, job->info.run);
         how = job->enter();
       }
@@ -230,7 +234,7 @@ void PendingCalls::work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job
     if (!calls->ready_.empty() && calls->running_ <= max_host_threads) {
       job = std::move(calls->ready_.front());
       calls->ready_.pop_front();
-      job->launched = true;
+      job->counts_as_running = true;
     } else {
       --calls->running_;
     }
@@ -293,7 +297,7 @@ void PendingCalls::abandon(const Lock& lock, Job& job, bool by_deadline) {
     job.before->next = std::move(job.next);
   }
   forget_job(lock, job);
-  if (job.launched) --running_;
+  if (std::exchange(job.counts_as_running, false)) --running_;
   job.under_way.reset();
   std::erase(ready_, keep);
   enter_next(job);
@@ -346,9 +350,12 @@ bool PendingCalls::is_stopped(const RunState& run) const {
   return run.stop.load() || (run_ && run_->stop.load());
 }
 
-// A thread that waits inside a started function leaves its place to whom it may wait for.
+// While a started function of ours waits here it does not count as running, so that what it waits
+// for can get a thread. Awake it counts again at once, which may be one too many: then work() ends
+// a thread in place of taking another job.
 void PendingCalls::sleep(Lock& lock, const Job& job, const RunState& run) {
-  const bool gives_place = working_for == this;
+  Job* const inside = working_on.calls == this ? working_on.job : nullptr;
+  const bool gives_place = inside && std::exchange(inside->counts_as_running, false);
   if (gives_place) {
     --running_;
     launch_ready(lock);
@@ -357,7 +364,10 @@ void PendingCalls::sleep(Lock& lock, const Job& job, const RunState& run) {
   const auto goes = [&] { return job.done || job.abandoned || is_stopped(run); };
   changed_.wait_until(lock, run.deadline, goes);
   --sleeping_;
-  if (gives_place) ++running_;
+  if (gives_place && !inside->abandoned) {
+    inside->counts_as_running = true;
+    ++running_;
+  }
 }
 
 void PendingCalls::tell_to_stop(const Lock&) {

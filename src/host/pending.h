@@ -46,8 +46,9 @@ class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
   /// Forgets these handles, of calls outside of runs: nobody will wait for them.
   void forget(std::span<const std::uint64_t> handles) noexcept;
 
- private:
   struct Job;
+
+ private:
   using Lock = std::unique_lock<Mutex>;
   using Clock = RunState::Clock;
   struct Handle {
@@ -117,7 +118,7 @@ struct PendingCalls::Job : host::Job {
   std::shared_ptr<Job> next;  // enters behind this one
   Job* before = nullptr;      // which enters behind that one, as long as it is queued so
   std::list<std::shared_ptr<Job>>::iterator at;
-  bool launched = false;  // it has a thread, or is with one that ends another
+  bool counts_as_running = false;  // in running_: it has a thread, and does not wait for others
   bool begun = false;
   bool by_deadline = false;              // why it was abandoned
   bool seen = false, forgotten = false;  // its failure; by all who could wait

@@ -126,9 +126,10 @@ void TapQueue::look_for_room() {
 /// Taps that keep only their last invocations never wait: older ones of the same place go first.
 /// False when this one has to go.
 bool TapQueue::make_room_among_own(const HostSite& site, std::size_t bytes, Gone& gone) {
-  Kept& own = kept_[site.spec.get()];
-  while (own.count > 0 && (own.count >= site.spec->keep_last || !fits(bytes))) {
-    unlink(own.first, gone);
+  for (auto own = kept_.find(site.spec.get()); own != kept_.end();
+       own = kept_.find(site.spec.get())) {
+    if (own->second.count < site.spec->keep_last && fits(bytes)) break;
+    unlink(own->second.first, gone);
     site.spec->counts->dropped.fetch_add(1, std::memory_order_relaxed);
     ++dropped_;
   }
@@ -230,10 +231,7 @@ void TapQueue::unlink(Item* item, Gone& gone) {
   else if (item->owner)
     gone.push_back(std::move(item->owner));
   if (item->keeps) gone.push_back(std::move(*item->keeps));
-  Kept& own = kept_[item->site->spec.get()];
-  own.first = item->next_of_place;
-  if (!own.first) own.last = nullptr;
-  --own.count;
+  forget_kept(*item);
   (item->before ? item->before->next : first_) = item->next;
   (item->next ? item->next->before : last_) = item->before;
   linked_.store(linked_.load(std::memory_order_relaxed) - 1, std::memory_order_release);
@@ -255,7 +253,11 @@ bool TapQueue::wait_for_items(Lock& lock) {
   any_.until(yielding([&] { return linked_.load(std::memory_order_acquire) > 0; }));
   lock.lock();
   sleeping_ = true;
-  const bool got = wake_.wait_for(lock, 5s, [&] { return first_ != nullptr; });
+  bool got = false;
+  do
+    got =
+        wake_.wait_for(lock, std::chrono::milliseconds(idle_ms), [&] { return first_ != nullptr; });
+  while (!got && held_ > 0);  // a program copies into its block: it has seen that there is a thread
   sleeping_ = false;
   return got;
 }
@@ -305,15 +307,13 @@ TapQueue::Item* TapQueue::take(std::size_t most) {
   return hands;
 }
 
-/// One that is taken can't be lost any more.
+/// Takes an invocation that leaves the queue off its place's list of those that newer ones may
+/// drop. The oldest leave first: it is the first of that list.
 void TapQueue::forget_kept(const Item& item) {
   if (item.site->spec->keep_last == 0) return;
-  Kept& own = kept_[item.site->spec.get()];
-  own.first = item.next_of_place;
-  if (!own.first)
-    kept_.erase(item.site->spec.get());
-  else
-    --own.count;
+  const auto own = kept_.find(item.site->spec.get());
+  own->second.first = item.next_of_place;
+  if (--own->second.count == 0) kept_.erase(own);
 }
 
 /// Delivers some invocations, so many at most, in order without the lock, gives their blocks back

@@ -51,6 +51,8 @@ class TapQueue {
 
   TapQueueStats stats() const;
 
+  static inline std::atomic<int> idle_ms{5000};  // then the delivery thread ends; tests shorten it
+
  private:
   struct Item;
   struct Kept {  // the undelivered invocations of one place, oldest first

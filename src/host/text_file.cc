@@ -49,6 +49,7 @@ std::string read_file(const char* who, const std::string& file) {
   const int handle = open_file(who, file, O_RDONLY);
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> in(
       handle < 0 ? nullptr : ::fdopen(handle, "rb"), std::fclose);
+  if (!in && handle >= 0) ::close(handle);
   std::string text;
   struct stat about {};
   try {

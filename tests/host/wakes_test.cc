@@ -163,6 +163,23 @@ TEST(Wakes, ProgramsAtAFullQueue) {
   barrier();
 }
 
+// A thread that ends because nothing came for a while must not leave what is being copied.
+TEST(Wakes, WhatIsCopiedAsTheDeliveryThreadEndsIsDelivered) {
+  const int before = host::TapQueue::idle_ms.exchange(1);
+  std::atomic<int> delivered = 0;
+  const auto f = jit([&](Tensor x) {
+    return tap({.mode = TapMode::async}, x + 1.0f,
+               [&](View<const float>) { delivered.fetch_add(1); });
+  });
+  const Tensor x = zeros(type<float>({1 << 24}));
+  for (int i = 1; i <= 10; ++i) {
+    f(x).block_until_ready();
+    EXPECT_EQ(barrier(20s), 0u);
+    EXPECT_EQ(delivered, i);
+  }
+  host::TapQueue::idle_ms = before;
+}
+
 TEST(Wakes, CallsWithALimit) {
   Door door;
   std::atomic<bool> entered = false;

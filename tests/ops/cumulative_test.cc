@@ -108,6 +108,49 @@ TEST(Cumulative, LongRowsAreCombinedInTheirOrder) {
   }
 }
 
+// Nor may a part of a row, combined by itself, that no part of the whole row's way is as large as.
+TEST(Cumulative, PartsOfLongRowsMayOverflowByThemselves) {
+  for (const std::int64_t parts : {4, 8, 1'000}) {  // of 64 elements
+    SCOPED_TRACE(parts);
+    std::vector<float> factors, want;
+    std::vector<double> terms, sums;
+    float product = 1;
+    double sum = 0;
+    for (std::int64_t i = 0; i < 64 * parts + 3; ++i) {
+      const bool down = i / 64 % 2 == 0;
+      factors.push_back(down ? 0.125f : 8.0f);
+      terms.push_back(down ? -2e306 : 2e306);
+      product *= factors.back();
+      sum += terms.back();
+      want.push_back(product);
+      sums.push_back(sum);
+    }
+    const Tensor x(type<float>({64 * parts + 3}), factors.data());
+    EXPECT_EQ(cumprod(x).to_vector<float>(), want);
+    const Tensor t(type<double>({64 * parts + 3}), terms.data());
+    EXPECT_EQ(cumsum(t).to_vector<double>(), sums);
+  }
+}
+
+// What has become infinite or 0 on the way stays so, whatever comes behind.
+TEST(Cumulative, LongRowsThatOverflowStayInfinite) {
+  std::vector<float> factors(2'000, 1.0f);
+  factors[100] = factors[101] = 0x1p100f;
+  factors[900] = factors[901] = 0x1p-100f;
+  const std::vector<float> up =
+      cumprod(Tensor(type<float>({2'000}), factors.data())).to_vector<float>();
+  std::swap(factors[100], factors[900]);
+  std::swap(factors[101], factors[901]);
+  const std::vector<float> down =
+      cumprod(Tensor(type<float>({2'000}), factors.data())).to_vector<float>();
+  EXPECT_EQ(up[99], 1);
+  EXPECT_EQ(down[99], 1);
+  for (std::size_t i = 101; i < up.size(); ++i) {
+    ASSERT_EQ(up[i], std::numeric_limits<float>::infinity()) << i;
+    ASSERT_EQ(down[i], 0) << i;
+  }
+}
+
 TEST(Cumulative, LongSumsOfFloatsAreExactToTheLastDigit) {
   if (test::skipped_in_stages("the kernel sums in f64, and kernels are custom calls")) return;
   const std::int64_t n = 1'000'000;
