@@ -27,7 +27,7 @@ bool is_ordinary(const T& x, bool normal) {
   if constexpr (std::is_integral_v<T>)
     return true;
   else if constexpr (std::is_floating_point_v<T>)
-    return normal ? std::isnormal(x) : std::isfinite(x);
+    return std::isnormal(x) || (!normal && std::isfinite(x));
   else
     return is_ordinary(x.real(), false) && is_ordinary(x.imag(), false) &&
            (!normal || is_ordinary(std::norm(x), true));

@@ -91,7 +91,7 @@ std::vector<Tensor> at_site_of(const SiteSpec& site, std::span<const Tensor> ope
                             host::describe(site)));
   // A call of postern.jax on a mesh has its position there as a last operand, which its site does
   // not count (guest::spec_of). The program runs on one device, so there is but one.
-  const std::size_t own = site.operands.size() + (site.masked ? 1 : 0);
+  const std::size_t own = site.operands.size() + std::size_t{site.masked};
   if (site.mesh) operands = operands.first(std::min(operands.size(), own));
   return at_site(site, operands);
 }

@@ -17,6 +17,8 @@ namespace {
 
 constexpr std::uint64_t in_zip64 = 0xFFFFFFFF;  // in place of a number that needs 64 bits
 constexpr std::uint64_t files_in_zip64 = 0xFFFF;
+/// Returns what a field of 32 bits has for a number.
+std::uint64_t in_short(std::uint64_t number, bool is_large) { return is_large ? in_zip64 : number; }
 constexpr std::uint64_t version = 20, version_of_zip64 = 45;
 
 /// Little-endian numbers of an archive that is written.
@@ -43,7 +45,7 @@ class ZipNumbers {
 /// (stored), time, date (1980-01-01), checksum, sizes, lengths of the name and of ZIP64's field.
 std::string common_header(const ZipFile& file, std::uint64_t crc, std::uint64_t size, bool large,
                           const std::string& extra) {
-  const std::uint64_t shown = large ? in_zip64 : size;
+  const std::uint64_t shown = in_short(size, large);
   ZipNumbers header;
   header.u16(extra.empty() ? version : version_of_zip64).u16(1 << 11).u16(0).u16(0).u16(33);
   header.u32(crc).u32(shown).u32(shown).u16(file.name.size()).u16(extra.size());
@@ -91,7 +93,7 @@ void write_zip(NewFile& to, const std::vector<ZipFile>& files, const ZipShort& f
                      .u16(0)
                      .u16(0)
                      .u32(0)
-                     .u32(far ? in_zip64 : at)
+                     .u32(in_short(at, far))
                      .text(f.name)
                      .text(sizes_and_place)
                      .str();
@@ -118,7 +120,7 @@ void write_zip(NewFile& to, const std::vector<ZipFile>& files, const ZipShort& f
   }
   const std::uint64_t count = many ? files_in_zip64 : files.size();
   end.u32(0x06054b50).u16(0).u16(0).u16(count).u16(count);
-  end.u32(far ? in_zip64 : directory.size()).u32(far ? in_zip64 : start).u16(0);
+  end.u32(in_short(directory.size(), far)).u32(in_short(start, far)).u16(0);
   write(end.str().data(), end.str().size());
 }
 
