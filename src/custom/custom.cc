@@ -145,6 +145,7 @@ Tensor detail::stop_gradient(const Tensor& x, const Place& place) {
 
 namespace internal {
 
+// The new body takes the operands and behind them the tangents that there are.
 Jvp body_jvp(const char* what, const Op& op, const Program& body, TensorSpan x, TensorSpan dx,
              Rebind rebind) {
   const std::vector<bool> moves = present(dx);
@@ -153,7 +154,7 @@ Jvp body_jvp(const char* what, const Op& op, const Program& body, TensorSpan x, 
   const Closed with_tangents = trace_inner(what, types_of(operands), [&](TensorSpan in) {
     return packed_jvp(body, in, moves, results_move);
   });
-  const Tensors both = rebind(op, with_tangents, operands, false);
+  const Tensors both = rebind(op, with_tangents, operands, false);  // results, then their tangents
   const std::size_t results = results_move.size();
   return {head(both, results), placed(results_move, std::span(both).subspan(results))};
 }

@@ -55,9 +55,9 @@ Batched written_batch(const Op& op, TensorSpan x, std::span<const int> axes, std
 
 void written_lower(Lowering& out, const Equation& e) {
   const auto& p = as<WrittenParams>(*e.params);
-  if (!out.platform().empty())
+  if (const platforms::Platform* const platform = platforms::lowered_for(out))
     for (const std::string& handler : p.handlers)
-      blocks::handler_access.require(handler, platforms::current());
+      blocks::handler_access.require(handler, *platform);
   std::vector<Type> inputs;
   for (std::size_t i = 0; i < e.operands.size(); ++i) inputs.push_back(out.operand_type(e, i));
   const std::string name = out.written_function(p.function, placeholder);

@@ -98,6 +98,8 @@ bool TapQueue::fits(std::size_t bytes) const {
   return held_ == 0 || held_ + bytes <= limit.load(std::memory_order_relaxed);
 }
 
+/// Waits until the block fits, or a listener waits for the run, which then must not wait and goes
+/// over the limit. Returns false when the run is stopped.
 bool TapQueue::wait_for_space(Lock& lock, RunState& run, const HostSite& site, std::size_t bytes) {
   if (!std::exchange(told_full_, true))
     log(LogLevel::warning,

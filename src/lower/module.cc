@@ -102,6 +102,8 @@ Module Lowering::module(const Program& program) {
       inputs[i] = bytes_constant(program.type(program.inputs[i]), data);
   if (effect_of(program) == Effect::ordered) token();
   std::vector<Ssa> outputs = inlined(program, inputs);
+  // The attribute of a result would have XLA move integers of two bits as they are, which it does
+  // wrongly; with_sharding() moves them as bytes.
   for (std::size_t i = 0; i < m.result_shardings.size(); ++i)
     if (const auto& s = m.result_shardings[i]; s && bit_width(m.results[i].dtype) == 2)
       outputs[i] =
@@ -146,6 +148,8 @@ std::vector<Ssa> Lowering::write_parameters(const Program& program, Module& m) {
   return inputs;
 }
 
+/// Writes the types of main's results. Of a partitioned module each has its sharding; where there
+/// is none XLA chooses, and `result_ends` says where it may still be written.
 void Lowering::write_results(const Program& program, Module& m) {
   m.results = program.output_types();
   Separator comma;

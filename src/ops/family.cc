@@ -74,12 +74,12 @@ DType weak_dtype(int node, const Type& a, const Type& b) {
 
 Type promote(const char* op, const Type& a, const Type& b) {
   if (a.dtype == b.dtype) return {a.dtype, {}, a.weak && b.weak};
-  // The least upper bound: the common node from which every common one can be reached.
-  const std::uint64_t common = lattice.bits[node_of(a)] & lattice.bits[node_of(b)];
+  // The least upper bound: of the nodes above both that from which all of these can be reached.
+  const std::uint64_t above_both = lattice.bits[node_of(a)] & lattice.bits[node_of(b)];
   for (int node = 0; node < nodes; ++node) {
-    const bool is_common = common >> node & 1, reaches_all = !(common & ~lattice.bits[node]);
-    if (!is_common || !reaches_all) continue;
-    if (node < dtype_count) return {static_cast<DType>(node), {}, a.weak && b.weak};
+    const bool is_above = above_both >> node & 1, is_least = !(above_both & ~lattice.bits[node]);
+    if (!is_above || !is_least) continue;
+    if (node < dtype_count) return {static_cast<DType>(node), {}, false};  // weak ones meet above
     return {weak_dtype(node, a, b), {}, true};
   }
   throw_type_error(fmt::format("{}: {} and {} have no common dtype; convert one of them", op,

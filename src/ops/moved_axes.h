@@ -6,8 +6,9 @@
 
 namespace postern::internal {
 
-/// Returns where the operands' axes are in the result, of what makes each element of those at its
-/// place or puts them elsewhere: elementwise operations, transpose, broadcast; none for all others.
+/// Returns for what computes each element by itself or only moves elements (elementwise operations,
+/// transpose, broadcast): axis i of an operand of `rank` axes is axis [i] of the result. None for
+/// all else; but collectives, which are batched like elementwise operations, callers see first.
 std::optional<Dims> moved_axes(const Equation& equation, std::size_t rank);
 
 }  // namespace postern::internal

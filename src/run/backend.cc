@@ -138,6 +138,16 @@ namespace postern::internal::run {
 
 namespace {
 
+/// Returns how many lanes for nested runs may be added. A client that makes CPU devices has as many
+/// as it is asked for. XLA lets 32 runs be under way on each GPU of a client, and those that wait
+/// in their calls are too.
+Backend::SpareLanes spare_lanes(const platforms::Platform& platform, std::size_t devices) {
+  if (platform.makes_devices) return {.at_a_time = 64, .times = 16, .for_nested = 40};
+  return {.at_a_time = 30 * devices, .times = 4, .for_nested = 20 * devices};
+}
+
+/// Opens one platform. `first`: the default one, which alone takes POSTERN_PLUGIN and joins the
+/// cluster. What is opened may be another than was asked for: the plug-in says what it is.
 std::unique_ptr<Backend> open_one(const Config& config, const AskedPlatform& entry, bool first) {
   const platforms::Platform& asked = platforms::asked_for(entry.name, asks, entry.plugin, first);
   std::string path = entry.plugin;
@@ -153,10 +163,7 @@ std::unique_ptr<Backend> open_one(const Config& config, const AskedPlatform& ent
   out->plugin = &plugin;
   out->device_count = static_cast<int>(client.devices().size());
   out->clients[0] = std::move(client);
-  // XLA lets 32 runs be under way on a GPU of a client, and those that wait in their calls are too.
-  const std::size_t devices = out->clients[0].devices().size();
-  out->spare = {30 * devices, 4, 20 * devices};
-  if (platform->makes_devices) out->spare = {64, 16, 40};
+  out->spare = spare_lanes(*platform, out->clients[0].devices().size());
   return out;
 }
 

@@ -71,6 +71,7 @@ std::int64_t room_for_steps(const Attributes& attributes) {
   return attributes.get<std::int64_t>(room_name);
 }
 
+// The call gives the handles anew (zero becomes that of a new store), so that reads depend on it.
 Tensors write_residuals(const StepsOfCall& steps, std::span<const Tensor> handles,
                         std::span<const Tensor> leaves, const ResidualOptions& options) {
   if (handles.empty()) return {};
