@@ -76,7 +76,8 @@ class Jitted : public detail::BraceCall<Jitted<F>, F> {
   Lowered lower(A&&... args) const {
     return lower_boxed(std::index_sequence_for<A...>(), std::forward<A>(args)...);
   }
-  /// Compiles without running. Throws CompileError.
+  /// Compiles without running: the program, or its stages where the plug-in calls no functions.
+  /// Throws CompileError.
   template <class... A>
   Executable compile(A&&... args) const {
     return with(

@@ -127,10 +127,11 @@ class Executable {
       : compiled_(std::move(compiled)) {}
   /// Returns XLA's optimised program in the form that the plug-in gives: text, or (XLA's own
   /// plug-ins) a serialized HloModuleProtoWithConfig. Throws the plug-in's Error where it gives
-  /// none.
+  /// none, Error(unimplemented) where the program has host functions and the plug-in calls none: it
+  /// then runs in stages.
   POSTERN_API std::string optimized() const;
-  /// Returns bytes XLA plans to use for temporaries; -1 where the plug-in does not tell. Throws
-  /// nothing.
+  /// Returns bytes XLA plans to use for temporaries; -1 where the plug-in does not tell, or the
+  /// program runs in stages. Throws nothing.
   POSTERN_API std::int64_t temporary_bytes() const;
   const std::shared_ptr<const internal::run::CompiledProgram>& internal() const {
     return compiled_;

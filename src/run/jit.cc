@@ -427,6 +427,10 @@ Lowered lowered(const Entry& entry) {
 Executable compiled(const Entry& entry) {
   Entry& e = const_cast<Entry&>(entry);
   const run::AtDevice there(e.device);
+  // Where the plug-in calls nothing there is no one program, but stages, which `find` has compiled.
+  const bool is_cut = e.stages && e.options->mode == Mode::automatic;
+  if (is_cut && !run::Runtime::get().backend_of(e.device).used.calls_back)
+    return Executable(nullptr);
   compile_entry(e);
   return Executable(e.compiled);
 }

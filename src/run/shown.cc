@@ -69,11 +69,15 @@ const std::string& Lowered::stablehlo() const { return module_->text; }
 std::vector<Type> Lowered::outputs() const { return program_->output_types(); }
 
 std::string Executable::optimized() const {
+  if (!compiled_)
+    throw Error(ErrorCode::unimplemented,
+                "optimized: the plug-in calls no functions, so the program runs in stages; each of "
+                "Jitted::stages is a program of its own");
   return compiled_->executable().optimized_program().code;
 }
 std::int64_t Executable::temporary_bytes() const {
   try {
-    return compiled_->executable().memory_stats().temporaries;
+    return compiled_ ? compiled_->executable().memory_stats().temporaries : -1;
   } catch (const Error&) {
     return -1;
   }

@@ -46,6 +46,14 @@ int main() {
   expect(slope == std::vector<float>{2, 4, 6}, "a derivative");
   const pn::Tensor l = pn::linalg::cholesky(pn::eye(pn::DType::f32, 2, 2) * 4.0f);
   expect(l.to_vector<float>()[0] == 2, "a block takes its default");
+  const pn::Executable ready = pn::jit(twice).compile(pn::Tensor(1.0f));
+  expect(ready.temporary_bytes() == -1, "compiled before it runs, in stages");
+  try {
+    static_cast<void>(ready.optimized());
+    expect(false, "one text of stages");
+  } catch (const pn::Error& e) {
+    expect(e.code() == pn::ErrorCode::unimplemented, "says that it runs in stages");
+  }
   try {
     pn::jit(twice, {.mode = pn::Mode::compiled})(pn::Tensor(1.0f));
     expect(false, "compiled whole");
