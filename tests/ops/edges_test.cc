@@ -377,6 +377,23 @@ TEST(Edges, NarrowFloatsBecomeTheNumbersThatTheyAre) {
     EXPECT_EQ(ints(convert(ends, to)), (Ints{6, -6})) << to_string(to);
 }
 
+TEST(Edges, StridesOfNoneAreRefused) {
+  const Tensor x = ones(type<float>({4, 4}));
+  for (const std::string padding : {"SAME", "VALID"}) {
+    expect_error<TypeError>(
+        [&] {
+          reduce_window(Monoid::max, x, {2, 2}, {.strides = {0, 1}, .padding = padding});
+        },
+        {"stride"});
+    expect_error<TypeError>(
+        [&] {
+          conv(ones(type<float>({1, 1, 4, 4})), ones(type<float>({1, 1, 2, 2})),
+               {.strides = {1, 0}, .padding = padding});
+        },
+        {"stride"});
+  }
+}
+
 TEST(Edges, ExtentsOfNoneAreRefusedByName) {
   expect_error<TypeError>([] { rfft(zeros(type<float>({0}))); }, {"fft", "f32[0]"});
   expect_error<TypeError>(
