@@ -32,6 +32,7 @@
 #include "host/executor.h"
 #include "host/handler.h"
 #include "host/host_state.h"
+#include "host/limit.h"
 #include "host/listening.h"
 #include "host/part_shown.h"
 #include "host/run_end.h"

@@ -336,6 +336,7 @@ FolderLock::FolderLock(const fs::path& folder) {
   // Of this open file, and not of the process, which would lose it with any other handle that it
   // closes. The holder's number is what the file says, as far as the disk has room for it.
   if (::flock(handle_, LOCK_EX | LOCK_NB) == 0) {
+    locked_.emplace(handle_);
     if (::ftruncate(handle_, 0) == 0) static_cast<void>(::dprintf(handle_, "%d", ::getpid()));
     return;
   }
@@ -350,6 +351,9 @@ FolderLock::FolderLock(const fs::path& folder) {
                   std::atoi(holder)));
 }
 
-FolderLock::~FolderLock() { ::close(handle_); }
+FolderLock::~FolderLock() {
+  locked_.reset();
+  if (handle_ >= 0) ::close(handle_);
+}
 
 }  // namespace postern::internal::checkpoints

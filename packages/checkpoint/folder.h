@@ -129,6 +129,7 @@ class FolderLock {
 
  private:
   int handle_;
+  std::optional<host::ClosedInChild> locked_;
 };
 
 }  // namespace postern::internal::checkpoints

@@ -167,6 +167,11 @@ void CheckpointState::see(const TapInfo& info, std::span<const AnyView> leaves) 
   if (shown.on_several && options.last)
     throw Error(ErrorCode::failed_precondition,
                 "checkpoint: CheckpointOptions::last is not for taps over processes");
+  if (options.last && host::in_delivery())
+    throw Error(ErrorCode::failed_precondition,
+                "checkpoint: CheckpointOptions::last is for synchronous taps: an asynchronous one "
+                "may be delivered after its run; the file is written beside the program all the "
+                "same (CheckpointOptions::async)");
   if (!shown.gives) return;
   const auto firing = wanted(info, shown);
   if (!firing) return;

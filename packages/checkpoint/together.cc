@@ -137,7 +137,7 @@ class Gathering {
       const bool failed = clusters::has_failed(together_.run);
       const auto patience =
           failed ? std::min(together_.patience, after_failure) : together_.patience;
-      if (Clock::now() > since + patience)
+      if (Clock::now() > host::after(patience, since))
         refuse_at(ErrorCode::deadline_exceeded, here_,
                   fmt::format("{}, and nothing has come for {} ms: {}", missing(), patience.count(),
                               failed ? "its run has failed"

@@ -67,8 +67,9 @@ AlignedMemory CheckpointWriter::room(std::size_t size) {
 }
 
 void CheckpointWriter::submit(Job job, bool async, const detail::StopState* run) {
+  const bool stops = job.on_error == listen::OnError::stop;  // else others are told of failures
   Lock lock(guard_);
-  throw_failure(lock);
+  if (stops) throw_failure(lock);
   // What came out of a tap queue holds up no run, and is written.
   if (host::in_delivery()) run = nullptr;
   host::wait_at(changed_, lock, run, [&] { return !waiting_; });
@@ -85,7 +86,7 @@ void CheckpointWriter::submit(Job job, bool async, const detail::StopState* run)
   }
   if (async) return;
   changed_.wait(lock, [&] { return !busy_; });
-  throw_failure(lock);
+  if (stops) throw_failure(lock);
 }
 
 void CheckpointWriter::throw_failure(Lock& lock) {

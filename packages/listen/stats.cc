@@ -97,7 +97,10 @@ struct HistogramState {
   /// the growth.
   void widen(Entry& e, double low, double high) const {
     if (e.bins.empty()) {
-      const double room = high > low ? 0 : std::max(std::abs(low), 1.0) * 0.5;
+      // Wide enough for each doubling to move an edge: there are numbers between.
+      const double most = std::max(std::abs(low), std::abs(high));
+      double room = std::max(most, 1.0) * 0.5;
+      if (high > low) room = std::max(most * 0x1p-40 - (high - low), 0.0);
       e.bins.assign(bins, 0);
       e.from = low - room;
       e.to = high + room;

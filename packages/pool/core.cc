@@ -281,17 +281,16 @@ void Core::receive(std::int64_t k, std::int32_t* elements, const Results& out) {
                             under_way()));
   std::copy_n(ready_.begin(), k, elements);
   std::sort(elements, elements + k);
-  const auto take = [&](std::int32_t e) {
-    elements_[size_of(e)].where = Where::resting;
-    std::erase(ready_, e);
-  };
   for (std::int64_t i = 0; i < k; ++i)
     if (const auto error = std::exchange(elements_[size_of(elements[i])].failure, nullptr)) {
-      take(elements[i]);
+      elements_[size_of(elements[i])].where = Where::resting;
+      std::erase(ready_, elements[i]);
+      lock.unlock();  // what it says is the user's
       fail(elements[i], error, 1);
     }
+  ready_.erase(ready_.begin(), ready_.begin() + k);
   for (std::int64_t i = 0; i < k; ++i) {
-    take(elements[i]);
+    elements_[size_of(elements[i])].where = Where::resting;
     put(out, i, elements_[size_of(elements[i])].stepped);
     std::memcpy(out.observations + size_of(i) * observation_bytes_,
                 arrived_.data() + size_of(elements[i]) * observation_bytes_, observation_bytes_);

@@ -104,6 +104,7 @@ std::string Core::save() {
   const Saved now{elements_, waiting_, ready_, sent_actions_, arrived_};
   saving.unlock();
   std::ostringstream out;
+  out.imbue(std::locale::classic());
   out.precision(std::numeric_limits<double>::max_digits10);
   out << "pool " << size << '\n';
   for (std::int64_t e = 0; e < size; ++e) {
@@ -124,8 +125,11 @@ std::string Core::save() {
 Core::Saved Core::read(std::istream& in, std::vector<std::string>& simulators) const {
   Saved then{std::vector<Element>(elements_.size()), {}, {}, {}, {}};
   for (Element& x : then.elements) {
-    in >> x.episode >> x.steps >> x.begins >> x.stepped.reward >> x.stepped.terminated >>
-        x.stepped.truncated;
+    std::string reward;  // a stream would not read "inf" and "nan", which it writes
+    in >> x.episode >> x.steps >> x.begins >> reward >> x.stepped.terminated >> x.stepped.truncated;
+    std::size_t used = 0;
+    x.stepped.reward = parse_number(reward, &used);
+    if (used == 0 || used != reward.size()) in.setstate(std::ios::failbit);
     if (const std::string text = bytes_of(in); !text.empty())
       x.failure = std::make_exception_ptr(std::runtime_error(text));
     simulators.push_back(bytes_of(in));

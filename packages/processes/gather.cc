@@ -38,7 +38,7 @@ void gather(JoinedCluster& cluster, std::uint64_t run, const Subject& subject,
 std::vector<std::string> JoinedCluster::gather_on_first(const std::string& who,
                                                         const std::string& mine,
                                                         std::chrono::milliseconds limit) {
-  const auto until = Clock::now() + limit;
+  const auto until = host::after(limit);
   const std::function<bool()> late = [&] { return Clock::now() > until; };
   const std::uint64_t run = claim([&](std::uint64_t) { return std::make_shared<Gathering>(who); });
   try {

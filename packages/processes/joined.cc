@@ -96,7 +96,8 @@ JoinedCluster::JoinedCluster(const Transport* transport) : Cluster(transport) {
 /// Others are not to wait for what does not come any more.
 void JoinedCluster::before_end() {
   JoinedCluster* const c = made;
-  if (!c) return;  // the process ends while it joins
+  if (!c) return;                         // the process ends while it joins
+  if (::getpid() != c->process_) return;  // a child that was forked off: the cluster is not its own
   const std::scoped_lock lock(c->guard_);
   if (std::exchange(c->left_, true)) return;
   if (Seat* const seat = c->machine_->seat(c->rank())) seat->process = 0;

@@ -16,7 +16,9 @@
 //    lost the run fails without it.
 // 6. One run of a process meets at a time: a later one fails where an earlier one lives.
 #pragma once
+#include <unistd.h>
 #include <array>
+
 #include <atomic>
 #include <deque>
 #include <map>
@@ -67,6 +69,8 @@ class JoinedCluster final : public Cluster {
   void end_all(const std::string& why) noexcept;
   void end_for_good(const std::string& why) noexcept;
   const Machine& machine() const { return *machine_; }
+  /// Returns the process that joined: children that it forks off are none of the cluster's.
+  pid_t process() const { return process_; }
 
   /// Returns a lane's way to its like on another process. One thread at a time has a lane's links,
   /// who has taken it: a failed run may still be leaving its last rendezvous as the next begins.
@@ -118,6 +122,7 @@ class JoinedCluster final : public Cluster {
   static void before_end();
 
   std::unique_ptr<Machine> machine_;
+  const pid_t process_ = ::getpid();
   Mutex guard_;
   std::uint64_t claimed_ = 0;                               // the last number that was given
   std::map<std::uint64_t, Run> runs_;                       // that live

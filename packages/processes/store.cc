@@ -228,7 +228,7 @@ std::optional<std::string> StoreOfProcesses::try_get(const std::string& key) {
 }
 
 std::string StoreOfProcesses::get(const std::string& key, std::chrono::milliseconds limit) {
-  const auto until = Clock::now() + limit;
+  const auto until = host::after(limit);
   auto pause = std::chrono::microseconds(200);
   while (true) {
     if (std::optional<std::string> found = try_get(key)) return std::move(*found);

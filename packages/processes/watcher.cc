@@ -163,6 +163,10 @@ std::string_view text_in(const std::array<char, 256>& site) {
 /// where those were that cannot any more.
 void on_termination(int signal) {
   const int before = errno;
+  if (::getpid() != watched->process()) {  // a child that was forked off
+    ::raise(signal);
+    return;
+  }
   const Machine& machine = watched->machine();
   Line line;
   line << "postern: process " << watched->rank() << " is told to end";

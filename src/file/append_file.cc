@@ -62,7 +62,10 @@ AppendFile::AppendFile(const char* who, fs::path file, Open open, const char* cu
   if (!regular_) return;
   size_ = static_cast<std::size_t>(about.st_size);
   // The lock that keeps others out. The kernel lets it go with the process, however that ends.
-  if (::flock(handle_, LOCK_EX | LOCK_NB) == 0) return;
+  if (::flock(handle_, LOCK_EX | LOCK_NB) == 0) {
+    locked_.emplace(handle_);
+    return;
+  }
   const int reason = errno;
   if (fresh_ && is_empty()) ::unlink(file_.c_str());
   ::close(std::exchange(handle_, -1));
@@ -74,6 +77,7 @@ AppendFile::AppendFile(const char* who, fs::path file, Open open, const char* cu
 }
 
 AppendFile::~AppendFile() {
+  locked_.reset();
   if (handle_ < 0) return;
   if (fresh_ && is_empty()) ::unlink(file_.c_str());
   ::close(handle_);

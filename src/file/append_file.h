@@ -3,8 +3,11 @@
 #include <postern/detail/api.h>
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
+
+#include "host/text_file.h"
 
 namespace postern::internal::host {
 
@@ -47,6 +50,7 @@ class AppendFile {
   int handle_ = -1;
   bool fresh_, regular_ = false;
   std::size_t size_ = 0;
+  std::optional<host::ClosedInChild> locked_;
 };
 
 }  // namespace postern::internal::host

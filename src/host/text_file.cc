@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <postern/error.h>
+#include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,8 +16,11 @@
 #include <filesystem>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "core/lists.h"
+#include "core/mutex.h"
+#include "core/never_destroyed.h"
 #include "core/text.h"
 
 namespace postern::internal::host {
@@ -26,6 +30,36 @@ int open_stream(const std::string& file, int how) {
   do handle = ::open(file.c_str(), how | O_CLOEXEC | O_NOCTTY, 0666);
   while (handle < 0 && errno == EINTR);
   return handle;
+}
+
+namespace {
+
+struct Closed {
+  Mutex guard;
+  std::vector<int*> handles;
+};
+Closed& closed_in_children() { return never_destroyed<Closed>(); }
+
+void watch_forks_of_handles() {
+  [[maybe_unused]] static const int registered = pthread_atfork(
+      [] { closed_in_children().guard.lock(); }, [] { closed_in_children().guard.unlock(); },
+      [] {
+        for (int* const handle : closed_in_children().handles) ::close(std::exchange(*handle, -1));
+        closed_in_children().guard.unlock();
+      });
+}
+
+}  // namespace
+
+ClosedInChild::ClosedInChild(int& handle) : handle_(handle) {
+  watch_forks_of_handles();
+  const std::scoped_lock lock(closed_in_children().guard);
+  closed_in_children().handles.push_back(&handle);
+}
+
+ClosedInChild::~ClosedInChild() {
+  const std::scoped_lock lock(closed_in_children().guard);
+  std::erase(closed_in_children().handles, &handle_);
 }
 
 int open_file(const char* who, const std::string& file, int how) {

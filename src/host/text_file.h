@@ -15,6 +15,18 @@ namespace postern::internal::host {
 POSTERN_API int open_file(const char* who, const std::string& file, int how);
 POSTERN_API int open_stream(const std::string& file, int how);
 
+/// Closes a handle in processes that are forked off while this lives: a lock on the file would stay
+/// theirs when this process has ended. There the handle is -1.
+class ClosedInChild {
+ public:
+  POSTERN_API explicit ClosedInChild(int& handle);
+  POSTERN_API ~ClosedInChild();
+  ClosedInChild(const ClosedInChild&) = delete;
+
+ private:
+  int& handle_;
+};
+
 /// Reads what `file` holds. Throws Error in the name of `who`: not_found or unavailable with the
 /// system's reason, invalid_argument for what is no regular file, resource_exhausted where it is
 /// too long.

@@ -143,7 +143,10 @@ int about_to_end(MPI_Comm /*self*/, int /*key*/, void* /*value*/, void* /*state*
   return MPI_SUCCESS;
 }
 
+pid_t began_in = 0;
+
 void finalize() {
+  if (::getpid() != began_in) return;  // a child that was forked off
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (!finalized) MPI_Finalize();
@@ -219,6 +222,7 @@ const char* join() {
   } else {
     if (const int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level))
       return text_of(code);
+    began_in = ::getpid();
     std::atexit(finalize);
   }
   if (level < MPI_THREAD_MULTIPLE)
