@@ -1,4 +1,5 @@
 // NumPy's files, written and read; what others wrote is in the tests of the command.
+#include <fmt/format.h>
 #include <postern/npy.h>
 
 #include "file/file_test.h"

@@ -379,7 +379,7 @@ TEST(Edges, NarrowFloatsBecomeTheNumbersThatTheyAre) {
 
 TEST(Edges, StridesOfNoneAreRefused) {
   const Tensor x = ones(type<float>({4, 4}));
-  for (const std::string padding : {"SAME", "VALID"}) {
+  for (const ConvPadding& padding : {ConvPadding("SAME"), ConvPadding("VALID")}) {
     expect_error<TypeError>(
         [&] {
           reduce_window(Monoid::max, x, {2, 2}, {.strides = {0, 1}, .padding = padding});
