@@ -431,6 +431,7 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
     const CompiledText::Choice choice = code_->on(lane);
     executable = &choice.executable;
     const auto in = buffers.collect(*this, arguments, lane, 0);
+    record->views = buffers.views();    // before XLA has the run: there may be no memory for it
     const host::Wait blocked(*record);  // as long as XLA runs it on this thread
     executable->execute(in, out.span(),
                         {.context = &record->execute_context(),
@@ -450,7 +451,6 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
     }
     rethrow_naming(targets_);
   }
-  record->views = buffers.views();
   if (deadline && complete.is_ready() && !record->has_calls_under_way()) deadline.reset();
   // Who started a run without results has nothing else to wait for.
   const auto [ended, owner] =

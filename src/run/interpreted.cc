@@ -264,7 +264,8 @@ Tensors invoke_now(const Primitive& primitive, const ParamsPtr& params, TensorSp
   const host::HostSite* site = nullptr;
   if (run) site = run->find(*spec);
   std::shared_ptr<InterpretedRun> alone;
-  if (!site) {  // outside of every program, or written by a rule while the program runs
+  bool is_run = false;  // which ends here
+  if (!site) {          // outside of every program, or written by a rule while the program runs
     alone = std::make_shared<InterpretedRun>(std::make_shared<const InterpretedSites>(spec));
     if (run) {
       alone->number = run->number;
@@ -279,10 +280,18 @@ Tensors invoke_now(const Primitive& primitive, const ParamsPtr& params, TensorSp
       alone->outside = true;
     }
     alone->begin();
+    is_run = !whole && spec->role == SiteSpec::Role::whole;
     if (alone->outside && spec->role == SiteSpec::Role::start) alone->under_way = until_returned();
     run = alone.get();
     site = run->sites;
   }
+
+  struct End {
+    InterpretedRun* run;
+    ~End() {
+      if (run) run->close();
+    }
+  } const end{is_run ? alone.get() : nullptr};
 
   if (site->is_disabled()) {
     if (run->stop.load()) run->rethrow();

@@ -42,8 +42,10 @@ void run::CompiledProgram::run_in_place(std::span<const void* const> arguments,
   const auto [executable, named] = code_->on(lane);
   detail::SmallVector<PJRT_Buffer*, 16> in(module_->parameters.size());
   std::vector<std::shared_ptr<const void>> keep;  // of captures that lie elsewhere
+  std::vector<std::int64_t> undonated;            // arguments are the caller's memory, or kept ones
   for (std::size_t i = 0; i < in.size(); ++i) {
     const auto input = static_cast<std::size_t>(module_->parameters[i]);
+    if (takes(i)) undonated.push_back(static_cast<std::int64_t>(i));
     if (input < arguments_) {
       in[i] = in_place.take(i, types[input], arguments[input], lane).handle();
       continue;
@@ -66,7 +68,7 @@ void run::CompiledProgram::run_in_place(std::span<const void* const> arguments,
   pjrt::Event complete;
   try {
     executable.execute({in.data(), in.size()}, {out.list.data(), out.list.size()},
-                       {.device = named, .complete = &complete});
+                       {.device = named, .complete = &complete, .keep = undonated});
     if (timed)
       follow(complete, host::timeline::Kind::execute, host::timeline::module_name(module_->text),
              device, start);

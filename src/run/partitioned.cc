@@ -270,7 +270,11 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
     for (Lane* lane : lanes) runtime.leave(*lane);
     throw;
   }
+  std::vector<pjrt::Buffer> buffers;
   try {
+    buffers.reserve(out.size());
+    if (!backend_->platform().on_host)  // see Arguments::views
+      record->views = std::make_shared<const decltype(keep)>(std::move(keep));
     const host::Wait blocked(*record);  // as long as XLA runs it on this thread
     executable->execute_multi(devices, in, out, complete,
                               {.context = sites_.empty() ? nullptr : &record->execute_context(),
@@ -287,11 +291,8 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
     record->rethrow();
   }
   // Who started a run without results has nothing else to wait for.
-  if (!backend_->platform().on_host)  // see Arguments::views
-    record->views = std::make_shared<const decltype(keep)>(std::move(keep));
   const auto [ended, owner] =
       RunRecord::finish(record, complete, request || (!waits && results.empty()));
-  std::vector<pjrt::Buffer> buffers;
   for (PJRT_Buffer* b : out) buffers.emplace_back(executable->api(), b);
   if (ended && record->outcome() != host::Outcome::done) record->rethrow();
   if (!ended && waits) note_under_way(reach_, module.devices, *lanes.front(), record->number);

@@ -126,7 +126,10 @@ bool Runtime::try_take(const std::vector<Lane*>& lanes, Lane::Holder holder) {
     while (i-- > 0) leave(*lanes[i]);
     return false;
   }
-  for (Lane* lane : lanes) lane->holder = holder;
+  for (std::size_t i = 0; i < lanes.size(); ++i) {
+    lanes[i]->holder = holder;
+    if (i > 0) lanes[i]->run.store(0);  // the first stands for the run
+  }
   return true;
 }
 
@@ -307,6 +310,7 @@ LaneGroup Runtime::take(const std::vector<int>& devices, bool calls) {
 }
 
 void Runtime::leave(Lane& lane) {
+  lane.run.store(0, std::memory_order_relaxed);  // before `taken`: the next shows no earlier run
   lane.holder.store(Lane::Holder::single, std::memory_order_relaxed);
   lane.taken.store(false);
   if (waiting_.load() == 0 || forked()) [[likely]]
@@ -337,7 +341,7 @@ std::size_t Runtime::wait_for_runs(std::optional<std::chrono::steady_clock::time
     for (std::size_t i = 0, end = lane_count(); i < end; ++i) {
       const Lane& lane = *lanes_[i];
       const std::uint64_t run = lane.run.load();
-      if (lane.taken.load() && run <= last_run && counts(run, &host::RunName::lane_run))
+      if (lane.taken.load() && run != 0 && run <= last_run && counts(run, &host::RunName::lane_run))
         ++(lane.started.load() ? started_on_lane : plain);
     }
     const auto started = std::count_if(

@@ -221,7 +221,7 @@ void StagedProgram::part_what_runs_beside() {
     first.reason = std::exchange(steps_[s].reason,
                                  "nothing that follows waits for it: it runs beside the host");
     std::erase_if(steps_[s].device.equations,
-                  [&](std::size_t i) { return std::ranges::find(*needed, i) != needed->end(); });
+                  [&](std::size_t i) { return std::ranges::binary_search(*needed, i); });
     steps_.insert(nth(steps_, s++), std::move(first));
   }
 }

@@ -76,6 +76,12 @@ const pjrt::Buffer& ArgumentsInPlace::take(std::size_t position, const Type& typ
   std::unique_ptr<Staged>& staged = list_[position];
   const std::size_t size = type.byte_size();
   if (size == 0 || is_packed(type.dtype) || !lane.platform().on_host) {
+    std::shared_ptr<void> clean;  // a caller's bytes of pred may be any
+    if (type.dtype == DType::pred && !detail::are_booleans(bytes, size)) {
+      clean = detail::aligned_bytes(size);
+      copy_in(type, bytes, clean.get());
+      bytes = clean.get();
+    }
     staged.reset(
         new Staged{type, nullptr, true,
                    lane.made_by().buffer_from_host(bytes, type.dtype, type.dims, lane.handle)});
