@@ -22,6 +22,7 @@
 #include "core/never_destroyed.h"
 #include "core/thread_end.h"
 #include "host/float_state.h"
+#include "host/gate.h"
 #include "host/run_state.h"
 #include "host/spin.h"
 
@@ -118,6 +119,7 @@ struct Shares {
   const std::function<void(std::int64_t)>& body;
   const FloatState floats = FloatState::now();
   const Nesting* const inside = nesting();  // who asks for it, and so who helps
+  Gate::Entry* const gates = Gate::here();
   std::atomic<std::int64_t> next{0}, done{0};
   Mutex guard;
   Condition all_done;
@@ -125,6 +127,7 @@ struct Shares {
   /// Does pieces until none is left. Who does the last to be done wakes the caller.
   void take() {
     const NestingScope scope(inside);
+    const Gate::Scope inside_of(gates);
     for (std::int64_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) {
       body(i);
       if (done.fetch_add(1) + 1 < count) continue;

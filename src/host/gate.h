@@ -31,6 +31,19 @@ class Gate {
   /// thread is one of them, or they wait for it in their turn.
   void close(bool waits) noexcept;
 
+  /// Returns the innermost that the calling thread is inside of; null: none.
+  static Entry* here() { return innermost; }
+  /// Has the calling thread, which helps another, be inside of the same ones.
+  class Scope {
+   public:
+    explicit Scope(Entry* of_other) : before_(innermost) { innermost = of_other; }
+    ~Scope() { innermost = before_; }
+    Scope(const Scope&) = delete;
+
+   private:
+    Entry* const before_;
+  };
+
   /// Adds those that the calling thread is inside of.
   static void add_surrounding(std::vector<RunName>& names);
 

@@ -76,7 +76,7 @@ XLA_FFI_Error* pass_by(XLA_FFI_CallFrame* frame, RunState& run, const HostSite& 
 }
 
 [[gnu::noinline]] XLA_FFI_Error* handle_specially(XLA_FFI_CallFrame* frame, RunState& run,
-                                                  const HostSite& site) {
+                                                  const HostSite& site) try {
   if (site.is_disabled()) return pass_by(frame, run, site);
   const AsCaller floats(run);
   const CallBuffers buffers(frame, site, nothing);
@@ -90,6 +90,10 @@ XLA_FFI_Error* pass_by(XLA_FFI_CallFrame* frame, RunState& run, const HostSite& 
   call_is_over(&run);
   if (ok || run.leaves_zeros) return nullptr;
   return stopped(frame);
+} catch (...) {  // there is no memory to list the buffers
+  keep_failure(run, site, std::max(run.device, 0), std::current_exception(),
+               ErrorCode::resource_exhausted);
+  return run.leaves_zeros ? nullptr : stopped(frame);
 }
 
 /// The short way in a run on several devices.

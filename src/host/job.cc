@@ -6,6 +6,7 @@
 
 #include "core/value.h"
 #include "host/enter.h"
+#include "host/run_end.h"
 
 namespace postern::internal::host {
 
@@ -15,6 +16,8 @@ Job::Job(const Invocation& i)
       owner(i.listener ? *i.listener : i.run.owner),
       device(i.device),
       depth(nesting() ? nesting()->depth + 1 : 1),
+      delivery(in_delivery()),
+      around(i.run.handle()),
       floats(i.run.floats),
       inside(surrounding_runs()),
       info(i.info(this)) {
@@ -32,7 +35,7 @@ Job::Job(const Invocation& i)
 }
 
 Ended Job::enter() const noexcept {
-  const Beginning nested{{nullptr, nullptr, site, device, depth}, inside};
+  const Beginning nested{{nullptr, nullptr, site, device, depth, delivery}, inside, around};
   const NestingScope scope(&nested);
   floats.set();
   Ended how;

@@ -24,6 +24,8 @@ struct Job : detail::StopState, Ended {
   SitePtr spec;
   std::shared_ptr<const void> owner;
   const int device, depth;
+  const bool delivery;  // of an asynchronous tap
+  const std::weak_ptr<RunState> around;
   const FloatState floats;
   std::vector<RunName> inside;
   TapInfo info;

@@ -175,7 +175,10 @@ std::shared_ptr<Listening> turn_on(const detail::LiveSite& hook, const Callee& f
 }
 
 void turn_off(Listening& listening, bool waits) noexcept {
-  if (const auto s = listening.at.lock()) is_over(*s, listening.number);
+  try {
+    if (const auto s = listening.at.lock()) is_over(*s, listening.number);
+  } catch (...) {  // no memory for the new list: the gate lets nobody in
+  }
   listening.gate->close(waits);
 }
 

@@ -108,7 +108,7 @@ bool TapQueue::wait_for_space(Lock& lock, RunState& run, const HostSite& site, s
         device_, limit.load(), describe(*site.spec));
   const timeline::Span span(timeline::Kind::wait, "room in the tap queue", device_, run.number);
   ++waiters_;
-  wait_at(space_, lock, &run, [&] { return fits(bytes) || run.never_waits.load(); });
+  wait_at(space_, lock, &run, [&] { return fits(bytes) || run.must_not_wait(); });
   --waiters_;
   return !run.stop.load(std::memory_order_relaxed);
 }
@@ -168,8 +168,7 @@ bool TapQueue::push(const Invocation& i) {
       ++dropped_;
       return true;
     }
-  } else if (!fits(held) && !run.never_waits.load(std::memory_order_relaxed) &&
-             !wait_for_space(lock, run, site, held)) {
+  } else if (!fits(held) && !run.must_not_wait() && !wait_for_space(lock, run, site, held)) {
     return false;
   }
   if (!running_) {
@@ -190,28 +189,30 @@ bool TapQueue::push(const Invocation& i) {
                                                  .keeps = std::move(keeps)};
   held_ += held;
   peak_ = std::max(peak_, held_);
-  if (!fetch && size <= copied_under_lock) {
-    item->fill(i.data, i.mask);
-  } else {
-    lock.unlock();
-    try {
+  try {
+    if (!fetch && size <= copied_under_lock) {
+      item->fill(i.data, i.mask);
+    } else {
+      lock.unlock();
       if (fetch) item->transfer = (*fetch)();
       if (!fetch) item->fill(i.data, i.mask);
-    } catch (...) {
-      const auto kept = std::move(item->keeps);  // goes after the lock, as what was lost
       acquire(lock);
-      release(item);
-      lock.unlock();
-      throw;
     }
-    acquire(lock);
+    append(item);
+  } catch (...) {
+    const auto kept = std::move(item->keeps);  // goes after the lock, as what was lost
+    if (!lock.owns_lock()) acquire(lock);
+    release(item);
+    lock.unlock();
+    throw;
   }
-  append(item);
   if (sleeping_) wake_.notify_one();
   return true;
 }
 
 void TapQueue::append(Item* item) {
+  Kept* own = nullptr;
+  if (item->site->spec->keep_last > 0) own = &kept_[item->site->spec.get()];  // may throw
   item->number = next_++;
   item->before = last_;
   item->owner = last_ && last_->source == item->source ? std::move(last_->owner)
@@ -219,15 +220,15 @@ void TapQueue::append(Item* item) {
   (last_ ? last_->next : first_) = item;
   last_ = item;
   linked_.store(linked_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
-  if (item->site->spec->keep_last == 0) return;
-  Kept& own = kept_[item->site->spec.get()];
-  (own.last ? own.last->next_of_place : own.first) = item;
-  own.last = item;
-  ++own.count;
+  if (!own) return;
+  (own->last ? own->last->next_of_place : own->first) = item;
+  own->last = item;
+  ++own->count;
 }
 
 /// Takes the oldest invocation of its place out of the queue; it is lost.
 void TapQueue::unlink(Item* item, Gone& gone) {
+  gone.reserve(gone.size() + 2);  // or nothing of it has happened
   if (item->owner && item->before && item->before->source == item->source)
     item->before->owner = std::move(item->owner);
   else if (item->owner)

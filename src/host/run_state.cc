@@ -205,6 +205,7 @@ void RunState::fail(Failure failure) {
   {
     std::vector<Failure> gone;  // after the lock, with what the user threw
     std::scoped_lock lock(guard_);
+    if (outcome() == Outcome::done) return;  // it was over just before, as its caller has seen
     const auto earlier = [](const Failure& a, const Failure& b) {
       return std::pair(a.invocation, a.device) < std::pair(b.invocation, b.device);
     };
@@ -463,6 +464,17 @@ void RunState::refuse_own_wait() {
   if (nesting()) Wait(*this);
 }
 
+void RunState::begins_here() {
+  if (in_delivery()) {
+    never_waits = true;
+    return;
+  }
+  const Nesting* n = nesting();
+  while (n && !n->run && n->outer) n = n->outer;
+  if (!n) return;
+  around = n->run ? n->run->handle() : static_cast<const Beginning*>(n)->around;
+}
+
 void RunState::never_wait() {
   never_waits = true;
   look_for_room();
@@ -480,6 +492,7 @@ void RunState::reset() {
   never_waits.store(false, std::memory_order_relaxed);
   started = 0;
   observer = nullptr;
+  around.reset();
   context = nullptr;
   sink = nullptr;
   deadline = Clock::time_point::max();

@@ -79,6 +79,16 @@ class RunState : public detail::StopState {
   bool outside = false;                  // of one invocation, outside of any run that outlives it:
   std::shared_ptr<void> under_way;       // let go when what that started has returned
   std::atomic<bool> never_waits{false};  // for room in a tap queue: a listener waits for this run
+  std::weak_ptr<RunState> around;        // whose function has started it
+  /// Notes what the calling thread is inside of: a run of a listener never waits, nor does one that
+  /// such a run waits for.
+  void begins_here();
+  /// Returns whether it must not wait for room in a tap queue, where a listener may wait for it.
+  bool must_not_wait() const {
+    if (never_waits.load(std::memory_order_relaxed)) return true;
+    const std::shared_ptr<const RunState> outer = around.lock();
+    return outer && outer->must_not_wait();
+  }
   /// Sets that, and has its taps go on.
   void never_wait();
 
@@ -255,6 +265,7 @@ struct Nesting {
 /// Where a thread's chain begins that works for others: it has no run, but goes on inside those.
 struct Beginning : Nesting {
   std::vector<RunName> inside;
+  std::weak_ptr<RunState> around = {};  // whose invocation it works for
 };
 extern constinit thread_local const Nesting* current_nesting;
 inline const Nesting* nesting() { return current_nesting; }

@@ -55,6 +55,11 @@ void throw_unobserved() {
     throw CallbackError(
         e.code(), fmt::format("{} (and {} more failures)", describe(failures.front()), count - 1),
         Site{}, 0, failures.front(), others, count);
+  } catch (...) {
+    throw CallbackError(
+        ErrorCode::threw,
+        fmt::format("{} (and {} more failures)", describe(failures.front()), count - 1), Site{}, 0,
+        failures.front(), others, count);
   }
 }
 

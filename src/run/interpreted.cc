@@ -73,7 +73,7 @@ void InterpretedRun::begin() {
   open();
   if (number == 0) number = Runtime::get().next_run();
   set_of_processes(sites_->of_processes);
-  if (host::in_delivery()) never_waits = true;
+  begins_here();
   if (!observer) observer = host::current_observer();
   if (observer) observed_run = observer->begin_run(sites_->text());
   if ((sites_->named || own_functions) && (!observer || observer->enters_functions())) {
@@ -172,7 +172,7 @@ void InterpretedRun::tell_parts() {
   std::scoped_lock lock(parts_guard_);
   for (const auto& part : parts_) {
     if (stop.load()) part->request(host::Outcome::cancelled);
-    if (never_waits.load()) part->never_wait();
+    if (must_not_wait()) part->never_wait();
   }
 }
 

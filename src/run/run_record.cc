@@ -113,7 +113,7 @@ void RunRecord::prepare(std::shared_ptr<const CompiledProgram> program) {
   } else {
     owner = std::move(program);
   }
-  if (host::in_delivery()) never_waits = true;
+  begins_here();
   const bool timed = host::timeline::on();
   if (timed) began_ = host::timeline::Clock::now();
   fast_path = !timed && !is_special();

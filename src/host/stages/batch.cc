@@ -42,7 +42,7 @@ struct Batch {
 
 /// Enters the function for element `e` of the batch; one that the mask leaves out gets zeros.
 bool enter_element(const Stage& stage, const Batch& batch, const Invocation& whole,
-                   std::int64_t e) noexcept {
+                   std::int64_t e) noexcept try {
   const HostSite& site = whole.site;
   detail::SmallVector<void*, HostSite::few> data(site.leaves.size());
   std::size_t mask_at = 0;
@@ -65,6 +65,8 @@ bool enter_element(const Stage& stage, const Batch& batch, const Invocation& who
   one.data = data.data();
   one.element = e;
   return stage.next->enter(one);
+} catch (...) {
+  return keep_exhausted(whole);
 }
 
 /// All elements count as one invocation. They are taken in order, and one that fails stops those

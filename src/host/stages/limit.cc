@@ -64,7 +64,14 @@ bool enter_limited(const Stage& stage, Invocation& i) noexcept try {
   static thread_local Spin spin;
   spin.until(done, limit - Clock::now());
   std::unique_lock lock(job->guard);
-  const Woken woken = wait_at(job->finished, lock, &run, done, limit);
+  Woken woken = wait_at(job->finished, lock, &run, done, limit);
+  if (woken == Woken::stopped && one_of_many >= 0) {
+    // Another element of the batch has failed. This one may be below it, and is waited for.
+    lock.unlock();
+    const bool by_batch = run.batch_failed(i.site, i.device);
+    lock.lock();
+    if (by_batch) woken = wait_at(job->finished, lock, nullptr, done, limit);
+  }
   i.count();  // others' limits pass at the same time
   if (woken == Woken::done) {
     lock.unlock();  // the job is this thread's now

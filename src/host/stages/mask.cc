@@ -6,7 +6,7 @@
 
 namespace postern::internal::host {
 
-static bool enter_if_alive(const Stage& stage, Invocation& i) noexcept {
+static bool enter_if_alive(const Stage& stage, Invocation& i) noexcept try {
   const HostSite& site = i.site;
   const std::span mask(static_cast<const bool*>(i.data[site.operands]),
                        size_of(site.spec->mask_size));
@@ -20,6 +20,8 @@ static bool enter_if_alive(const Stage& stage, Invocation& i) noexcept {
   whole.data = leaves.data();
   whole.mask = mask;
   return stage.next->enter(whole);
+} catch (...) {
+  return keep_exhausted(i);
 }
 
 const StageRow mask_stage = {
