@@ -24,6 +24,22 @@ Tensor times(const Tensor& a, const Tensor& v) { return sum(a * as_row(v), {.axe
 
 }  // namespace
 
+Tensor scale_of(const Tensor& a) {
+  if (a.size() == 0) return ones({a.dtype(), {}});
+  Tensor most = max(abs(real_of(a)));
+  if (is_complex(a.dtype())) most = maximum(most, max(abs(imag(a))));
+  DType word = DType::u32;
+  std::uint64_t exponent_bits = 0x7f800000;
+  if (most.dtype() == DType::f64) {
+    word = DType::u64;
+    exponent_bits = 0x7ff0000000000000;
+  }
+  const Tensor bits = logical_and(bitcast(most, word), convert(Tensor(exponent_bits), word));
+  const Tensor power = bitcast(bits, most.dtype());
+  const Tensor is_usual = logical_and(is_finite(most), power > 0.0f);
+  return convert(where(is_usual, power, 1.0f), a.dtype());
+}
+
 Tensors cholesky_default(const void*, TensorSpan x) {
   const Tensor a = hermitian_part(x[0]);
   const std::int64_t n = rows(a);
@@ -38,8 +54,11 @@ Tensors cholesky_default(const void*, TensorSpan x) {
         return where(column_index(n, n) == j, as_column(column), done);
       },
       zeros_like(a));
-  // A matrix that is not positive definite has no factor at all, not half of one.
-  const Tensor zero_or_nan = convert(sum(real_of(l) * 0.0f), a.dtype());
+  // A matrix that is not positive definite has no factor at all, not half of one: also where it is
+  // the last pivot that is 0.
+  const Tensor is_positive = all(real_of(diagonal_of(l)) > 0.0f);
+  const Tensor nan(std::numeric_limits<float>::quiet_NaN());
+  const Tensor zero_or_nan = convert(where(is_positive, Tensor(0.0f), nan), a.dtype());
   return {where(column_index(n, n) <= row_index(n, n), l + zero_or_nan, zero_of(a))};
 }
 
@@ -112,8 +131,9 @@ Tensors qr_default(const void* config, TensorSpan x) {
   const std::int64_t m = rows(a), n = columns(a);
   std::int64_t k = m;
   if (!config_of<linalg::Qr>(config).full) k = std::min(m, n);
-  const auto [q, r] = householder(a);
-  return {slice_axis(q, 1, 0, k), triu(slice_axis(r, 0, 0, k))};
+  const Tensor scale = scale_of(a);
+  const auto [q, r] = householder(a / scale);
+  return {slice_axis(q, 1, 0, k), triu(slice_axis(r, 0, 0, k)) * scale};
 }
 
 /// Solves a row a step: of a lower matrix from the first on, of an upper one from the last. What is

@@ -133,8 +133,9 @@ Tensors svd_default(const void* config, TensorSpan x) {
   }
   // Of a wide matrix the adjoint is tall: a^H = u s v^H makes a = v s u^H.
   const bool tall = m >= n;
-  const Tensors factors = tall_svd(tall ? a : adjoint(a), c.full);
-  const Tensor &u = factors[0], &s = factors[1], &v = factors[2];
+  const Tensor scale = scale_of(a), scaled = a / scale;
+  const Tensors factors = tall_svd(tall ? scaled : adjoint(scaled), c.full);
+  const Tensor &u = factors[0], s = factors[1] * real_of(scale), &v = factors[2];
   if (!c.vectors) return {s};
   if (tall) return {u, s, adjoint(v)};
   return {v, s, adjoint(u)};

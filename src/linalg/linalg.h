@@ -57,6 +57,10 @@ inline double epsilon(DType dtype) {
   return static_cast<double>(std::numeric_limits<float>::epsilon());
 }
 
+/// Returns the power of two of the largest element: divided by it, matrices have squares that are
+/// neither too large nor too small. 1 where there is none. A scalar of a's dtype.
+Tensor scale_of(const Tensor& a);
+
 /// Returns the diagonals of the matrices on the last two axes.
 inline Tensor diagonal_of(const Tensor& a) { return diagonal(a, 0, -2, -1); }
 /// Swaps the last two axes; and conjugates.

@@ -28,7 +28,8 @@ struct CumulativeParams {
 /// operation) and partial derivatives.
 struct Combination {
   Tensor (*combine)(const Tensor& a, const Tensor& b);
-  Reducer reducer;  // hlo null: none does it alone
+  bool in_any_order = true;  // parts combined by themselves are no larger or smaller than the whole
+  Reducer reducer;           // hlo null: none does it alone
   std::pair<Tensor, Tensor> (*partials)(const Tensor& a, const Tensor& b,
                                         const Tensor& z) = nullptr;
 };
@@ -69,18 +70,21 @@ std::pair<Tensor, Tensor> log_add_exp_partials(const Tensor& a, const Tensor& b,
   return {share(a), share(b)};
 }
 
-constexpr Combination sums{[](const Tensor& a, const Tensor& b) { return a + b; },
-                           {"add", zero_of, true}};
+constexpr Combination sums{
+    [](const Tensor& a, const Tensor& b) { return a + b; }, true, {"add", zero_of, true}};
 constexpr Combination products{[](const Tensor& a, const Tensor& b) { return a * b; },
+                               false,
                                {"multiply", one_of, true},
                                product_partials};
 constexpr Combination maxima{[](const Tensor& a, const Tensor& b) { return chosen<true>(a, b); },
+                             true,
                              {"maximum", lowest_of},
                              choice_partials};
 constexpr Combination minima{[](const Tensor& a, const Tensor& b) { return chosen<false>(a, b); },
+                             true,
                              {"minimum", highest_of},
                              choice_partials};
-constexpr Combination log_sums{log_add_exp, {nullptr, lowest_of, true}, log_add_exp_partials};
+constexpr Combination log_sums{log_add_exp, true, {nullptr, lowest_of, true}, log_add_exp_partials};
 
 // --- rules ---
 
@@ -216,8 +220,8 @@ void window_lower(Lowering& out, const Equation& e, const Reducer& reducer) {
 
 // What goes in blocks, as measured: axes of so many elements with at most so many columns.
 constexpr std::int64_t long_axis = 512, few_columns = 64;
-bool pays_in_blocks(std::int64_t rows, std::int64_t columns) {
-  return rows >= long_axis && columns <= few_columns;
+bool goes_in_blocks(const Combination& c, DType dtype, std::int64_t rows, std::int64_t columns) {
+  return (c.in_any_order || is_integer(dtype)) && rows >= long_axis && columns <= few_columns;
 }
 
 /// Combines along axis 0 of x[n, columns] in about sqrt(n) blocks:
@@ -260,7 +264,7 @@ Tensor in_steps(const Op& op, const Combination& c, const Tensor& x) {
   const Tensor front = move_axis(convert_to(x, work), p.axis, 0);
   const std::int64_t n = front.dims()[0];
   const Tensor flat = reshape(front, {n, x.size() / n});
-  const Tensor y = pays_in_blocks(n, flat.dims()[1])
+  const Tensor y = goes_in_blocks(c, work, n, flat.dims()[1])
                        ? in_blocks(op.primitive, c, flat, p.reverse)
                        : bind_cumulative(op.primitive, flat, 0, p.reverse);
   return convert_to(move_axis(reshape(y, front.dims()), 0, p.axis), x.dtype());
@@ -277,7 +281,7 @@ void cumulative_lower(Lowering& out, const Equation& e) {
   const bool by_window = c.reducer.hlo && !out.compiler().slow_windows;
   if (by_window && work == x.dtype) return window_lower(out, e, c.reducer);
   const bool fits_loop = p.axis == 0 && work == x.dtype && x.rank() == 2;
-  if (fits_loop && !pays_in_blocks(x.dims[0], x.dims[1]))
+  if (fits_loop && !goes_in_blocks(c, work, x.dims[0], x.dims[1]))
     return out.define(e, 0, loop(out, out.operand(e, 0), x, c, p.reverse));
   lower_as(out, e, [&](TensorSpan operands) {
     if (!by_window) return Tensors{in_steps({*e.primitive, e.params}, c, operands[0])};

@@ -94,6 +94,8 @@ Sum parse(std::string_view spec, TensorSpan operands) {
     const std::string_view text = left.substr(0, comma);
     const std::int64_t hidden = operands[i].rank() - letters_in(text);
     const bool has_ellipsis = text.find("...") != none;
+    check(text.find("...") == text.rfind("..."), "einsum: \"{}\" of \"{}\" has \"...\" twice", text,
+          spec);
     check(has_ellipsis ? hidden >= 0 : hidden == 0,
           "einsum: \"{}\" of \"{}\" names {}, operand {}, {}, has {}", text, spec,
           axes_text(letters_in(text)), i, to_string(operands[i].type()), operands[i].rank());

@@ -5,11 +5,13 @@
 #include <postern/random.h>
 
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 #include "ops/axes.h"
 #include "ops/elementwise.h"
 #include "ops/family.h"
+#include "ops/index.h"
 #include "ops/reduce.h"
 #include "ops/shape.h"
 
@@ -78,7 +80,11 @@ Tensor cross_entropy(const Operand& operand, const Operand& labels_operand, std:
     const Dims examples = pick(x.dims(), other_axes(x.rank(), axes));
     check(labels.dims() == examples, "cross_entropy: integer labels must be of shape {}, got {}",
           dims_to_string(examples), to_string(labels.type()));
-    const Tensor chosen = take_along_axis(logits, expand_dims(labels, axes[0]), axes[0]);
+    // No label counts from the end: a negative one is out of range too, and gives NaN.
+    const Tensor place = wide_indices("cross_entropy", labels, internal::at(x.dims(), axes[0]));
+    const Tensor none = full(place.type(), std::numeric_limits<std::int32_t>::max());
+    const Tensor known = expand_dims(where(place < 0, none, place), axes[0]);
+    const Tensor chosen = take_along_axis(logits, known, axes[0]);
     loss = logsumexp(logits, {.axes = axes}) - squeeze(chosen, axes);
   } else {
     check(is_float(labels.dtype()) && labels.dims() == x.dims(),

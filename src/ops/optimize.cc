@@ -133,8 +133,12 @@ Tensor norm_of(const Tensors& leaves) {
 void clip_to(double most, Tensors& leaves) {
   const Tensor norm = norm_of(leaves);
   const Tensor is_within = norm < most;
-  for (Tensor& leaf : leaves)
-    if (moves(leaf)) leaf = where(is_within, leaf, leaf / convert(norm, leaf.dtype()) * most);
+  for (Tensor& leaf : leaves) {
+    if (!moves(leaf)) continue;
+    const DType wide = sum_dtype(leaf.dtype());  // f16 may not hold the norm
+    const Tensor clipped = convert_to(leaf, wide) / convert(norm, wide) * most;
+    leaf = where(is_within, leaf, convert_to(clipped, leaf.dtype()));
+  }
 }
 
 void require_positive(double most) {

@@ -248,10 +248,16 @@ std::vector<Tensor> associative_scan(const CombineFunction& function, const std:
     check(t.rank() == x[0].rank() && at(t.dims(), axis) == at(x[0].dims(), axis),
           "associative_scan: {} and {} differ on axis {}", to_string(x[0].type()),
           to_string(t.type()), axis);
-  if (!backwards) return scanned(function, x, axis);
+  const CombineFunction checked = [&](const Tensors& a, const Tensors& b) {
+    Tensors y = function(a, b);
+    check(y.size() == x.size(), "associative_scan: the function must return {}, it returned {}",
+          plural(x.size(), "tensor"), y.size());
+    return y;
+  };
+  if (!backwards) return scanned(checked, x, axis);
   Tensors flipped;
   for (const Tensor& t : x) flipped.push_back(flip(t, axis));
-  Tensors y = scanned(function, flipped, axis);
+  Tensors y = scanned(checked, flipped, axis);
   for (Tensor& t : y) t = flip(t, axis);
   return y;
 }

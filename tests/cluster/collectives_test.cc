@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "cluster_test.h"
+#include "support.h"
 
 namespace postern::test {
 namespace {

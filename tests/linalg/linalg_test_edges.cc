@@ -175,5 +175,32 @@ TEST(Linalg, RefusesWhatDoesNotFit) {
       {"qr", "full form"});
 }
 
+// The squares of such elements are 0 or infinite.
+TEST(LinalgEdges, NumbersWhoseSquaresDoNotFit) {
+  natively_and_by_default([] {
+    for (const float size : {1e-30f, 1e30f}) {
+      SCOPED_TRACE(size);
+      const Tensor a = tensor<float>({1, 2, 3, 4, 5, 7}, {3, 2}) * size;
+      const auto [q, r] = linalg::qr(a);
+      EXPECT_TRUE(close(matmul(q, r) / size, a / size, 1e-5));
+      const auto [u, s, vh] = linalg::svd(a);
+      EXPECT_TRUE(close(matmul(u * s, vh) / size, a / size, 1e-5));
+      EXPECT_TRUE(close(linalg::svdvals(a) / size, linalg::svdvals(a / size), 1e-5));
+    }
+  });
+}
+
+TEST(LinalgEdges, SingularMatricesHaveNoCholeskyFactor) {
+  natively_and_by_default([] {
+    for (const Tensor& a : {ones(type<float>({2, 2})), zeros(type<float>({1, 1}))}) {
+      const Tensor both = concatenate(
+          {expand_dims(a, 0), expand_dims(eye(DType::f32, a.dims()[0], a.dims()[0]), 0)}, 0);
+      const Tensor l = linalg::cholesky(both);
+      EXPECT_TRUE(std::isnan(l.to_vector<float>()[0]));
+      EXPECT_TRUE(all(is_finite(take(l, Tensor(1)))).item<bool>()) << "the others are fine";
+    }
+  });
+}
+
 }  // namespace
 }  // namespace postern

@@ -132,6 +132,20 @@ TEST(Cumulative, PartsOfLongRowsMayOverflowByThemselves) {
   }
 }
 
+// Where there is no kernel either.
+TEST(Cumulative, ProductsOfOtherDtypesKeepTheirOrder) {
+  std::vector<float> factors(700, 100.0f);
+  factors[0] = 0;
+  const Tensor x(type<float>({700}), factors.data());
+  for (const DType dtype : {DType::bf16, DType::f16, DType::c64}) {
+    SCOPED_TRACE(to_string(dtype));
+    const Tensor y = cumprod(convert(x, dtype));
+    EXPECT_TRUE(all(equal(y, 0.0f)).item<bool>());
+  }
+  const ByDefault by_default;
+  EXPECT_TRUE(all(equal(cumprod(x), 0.0f)).item<bool>());
+}
+
 // What has become infinite or 0 on the way stays so, whatever comes behind.
 TEST(Cumulative, LongRowsThatOverflowStayInfinite) {
   std::vector<float> factors(2'000, 1.0f);

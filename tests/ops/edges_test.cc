@@ -377,6 +377,42 @@ TEST(Edges, NarrowFloatsBecomeTheNumbersThatTheyAre) {
     EXPECT_EQ(ints(convert(ends, to)), (Ints{6, -6})) << to_string(to);
 }
 
+TEST(Edges, LabelsDoNotCountFromTheEnd) {
+  const Tensor x = tensor<float>({1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3}, {4, 3});
+  for (const DType dtype : {DType::s8, DType::s32, DType::s64}) {
+    const Floats loss =
+        cross_entropy(x, convert(tensor<std::int32_t>({-1, 0, 2, 3}), dtype)).to_vector<float>();
+    EXPECT_TRUE(std::isnan(loss[0]) && std::isnan(loss[3])) << to_string(dtype);
+    EXPECT_TRUE(std::isfinite(loss[1]) && std::isfinite(loss[2])) << to_string(dtype);
+  }
+}
+
+TEST(Edges, FunctionsOfScansGiveAsManyAsTheyTake) {
+  const Tensor x = ones(type<float>({5}));
+  for (const std::size_t given : {0, 1, 3})
+    expect_error<TypeError>(
+        [&] {
+          associative_scan(
+              [&](const std::vector<Tensor>& a, const std::vector<Tensor>&) {
+                return std::vector<Tensor>(given, a[0]);
+              },
+              {x, x});
+        },
+        {"must return 2 tensors"});
+}
+
+TEST(Edges, EllipsesStandOnceInAnOperand) {
+  const Tensor x = ones(type<float>({2, 3, 4}));
+  for (const char* spec : {"......", "...i...j->ij", "....i"})
+    expect_error<TypeError>([&] { einsum(spec, {x}); }, {"einsum"});
+}
+
+TEST(Edges, NormsBeyondShortFloatsClip) {
+  const Tensor x = full(type<float>({4}), 60000.0f);
+  const auto clipped = optimize::clip_by_global_norm(std::vector{convert(x, DType::f16)}, 1.0);
+  EXPECT_NEAR(floats(clipped[0])[0], 0.5f, 1e-3f);
+}
+
 TEST(Edges, StridesOfNoneAreRefused) {
   const Tensor x = ones(type<float>({4, 4}));
   for (const ConvPadding& padding : {ConvPadding("SAME"), ConvPadding("VALID")}) {
