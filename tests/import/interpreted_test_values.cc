@@ -98,5 +98,24 @@ TEST(InterpretedValues, TuplesAreTheirElements) {
   EXPECT_EQ(y.at(1).item<std::int64_t>(), 3);
 }
 
+// Its last operand is where it is on the mesh, which the function is not given.
+TEST_F(Interpreted, ACallOnAMeshOfOneDevice) {
+  const auto add = [](const CallInfo& info, float v) {
+    return v + 10 + static_cast<float>(info.coordinates.size());
+  };
+  register_function("interpreted_test.add", add);
+  const Loaded program = load_text(
+      "func.func @main(%x: tensor<f32>) -> tensor<f32> {\n"
+      "  %at = stablehlo.constant dense<0> : tensor<ui32>\n"
+      "  %0 = stablehlo.custom_call @postern_guest(%x, %at) {api_version = 4 : i32,\n"
+      "    backend_config = {function = \"interpreted_test.add\", name = \"add\",\n"
+      "      kind = \"call\", axes = \"1 x\"}} : (tensor<f32>, tensor<ui32>) -> tensor<f32>\n"
+      "  return %0 : tensor<f32>\n}\n");
+  const auto f = [&](Tensor x) { return program(x)[0] * 2.0f; };
+  EXPECT_EQ(program(Tensor(1.0f))[0].item<float>(), 12);
+  EXPECT_EQ(jit(f)(Tensor(1.0f)).item<float>(), 24);
+  unregister_function("interpreted_test.add");
+}
+
 }  // namespace
 }  // namespace postern::test

@@ -1,5 +1,6 @@
 // Operations at their edges: the smallest and largest numbers, indices and axes that do not fit,
 // numbers that their dtypes do not hold.
+#include <postern/optimize.h>
 #include <postern/random.h>
 
 #include <cmath>
