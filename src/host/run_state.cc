@@ -465,10 +465,7 @@ void RunState::refuse_own_wait() {
 }
 
 void RunState::begins_here() {
-  if (in_delivery()) {
-    never_waits = true;
-    return;
-  }
+  never_waits = in_delivery();
   const Nesting* n = nesting();
   while (n && !n->run && n->outer) n = n->outer;
   if (!n) return;

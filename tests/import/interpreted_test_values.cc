@@ -99,7 +99,7 @@ TEST(InterpretedValues, TuplesAreTheirElements) {
 }
 
 // Its last operand is where it is on the mesh, which the function is not given.
-TEST_F(Interpreted, ACallOnAMeshOfOneDevice) {
+TEST(InterpretedValues, ACallOnAMeshOfOneDevice) {
   const auto add = [](const CallInfo& info, float v) {
     return v + 10 + static_cast<float>(info.coordinates.size());
   };
