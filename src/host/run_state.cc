@@ -465,7 +465,7 @@ void RunState::refuse_own_wait() {
 }
 
 void RunState::begins_here() {
-  never_waits = in_delivery();
+  if (in_delivery()) never_waits = true;
   const Nesting* n = nesting();
   while (n && !n->run && n->outer) n = n->outer;
   if (!n) return;
