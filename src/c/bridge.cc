@@ -29,7 +29,8 @@ struct Request {
   Firing firing;
   const detail::StopState* run;
   pn_request view{};
-  bool taken = false, claimed = false;  // by a thread that answers it
+  bool taken = false, claimed = false;                 // by a thread that answers it
+  std::map<std::uint64_t, Request*>::node_type place;  // among those that wait, while it is claimed
   // What is answered may be gone the next moment.
   enum State { open, sleeping, answered };
   std::atomic<State> state{open};
@@ -89,8 +90,13 @@ class Bridge {
     host::acquire(lock);
     refuse_ended();
     request.view = {++tags_, request.firing.view};
-    open_.emplace(request.view.tag, &request);
     waiting_.push_back(&request);
+    try {
+      open_.emplace(request.view.tag, &request);
+    } catch (...) {
+      waiting_.pop_back();
+      throw;
+    }
     signal();
     const bool wake = sleepers_ > 0, tell = std::exchange(armed_, false);
     lock.unlock();
@@ -264,13 +270,13 @@ class Bridge {
   /// lock.
   void claim(Request& request) {
     request.claimed = true;
-    open_.erase(request.view.tag);
+    request.place = open_.extract(request.view.tag);
   }
   void unclaim(Request& request) {
     const std::scoped_lock lock(guard_);
     request.claimed = false;
-    open_.emplace(request.view.tag, &request);
-    request.woken.notify_one();  // the bridge may have been closed meanwhile
+    open_.insert(std::move(request.place));  // takes no memory
+    request.woken.notify_one();              // the bridge may have been closed meanwhile
   }
   void answer(Request& request) {
     auto state = Request::open;

@@ -318,6 +318,8 @@ ERL_NIF_TERM configure(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
   int devices = 0;
   if (!enif_get_int(env, arguments[0], &devices)) return enif_make_badarg(env);
   const std::string plugin = text_of(env, arguments[1]), cache = text_of(env, arguments[2]);
+  for (const std::string& text : {plugin, cache})
+    if (is_cut_short(text)) return cut_short(env, text);
   const int code = pn_configure(devices, plugin.c_str(), cache.c_str());
   return code == PN_OK ? atoms().ok : last_error(env, code);
 }
@@ -330,12 +332,16 @@ ERL_NIF_TERM device_count(ErlNifEnv* env, int, const ERL_NIF_TERM[]) {
 
 ERL_NIF_TERM load_file(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
   pn_program* program = nullptr;
-  const int code = pn_load_file(text_of(env, arguments[0]).c_str(), &program);
+  const std::string file = text_of(env, arguments[0]);
+  if (is_cut_short(file)) return cut_short(env, file);
+  const int code = pn_load_file(file.c_str(), &program);
   return loaded(env, code, program);
 }
 
 ERL_NIF_TERM load_library(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
-  const int code = pn_load_library(text_of(env, arguments[0]).c_str());
+  const std::string file = text_of(env, arguments[0]);
+  if (is_cut_short(file)) return cut_short(env, file);
+  const int code = pn_load_library(file.c_str());
   return code == PN_OK ? atoms().ok : last_error(env, code);
 }
 

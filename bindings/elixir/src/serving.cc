@@ -182,7 +182,9 @@ ERL_NIF_TERM bridge_serve(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
   Bridge* const bridge = Resource<Bridge>::get(env, arguments[0]);
   if (!bridge || !enif_is_binary(env, arguments[1])) return enif_make_badarg(env);
   const bool replace = enif_is_identical(arguments[2], atoms().yes) != 0;
-  return answer(env, bridge->service->serve(text_of(env, arguments[1]), replace));
+  const std::string name = text_of(env, arguments[1]);
+  if (is_cut_short(name)) return cut_short(env, name);
+  return answer(env, bridge->service->serve(name, replace));
 }
 
 ERL_NIF_TERM bridge_serves(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {

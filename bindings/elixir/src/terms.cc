@@ -120,6 +120,11 @@ ERL_NIF_TERM ok(ErlNifEnv* env, ERL_NIF_TERM value) {
 ERL_NIF_TERM error(ErlNifEnv* env, int code, std::string_view text) {
   return error_term(env, code, text, atoms().none);
 }
+ERL_NIF_TERM cut_short(ErlNifEnv* env, std::string_view text) {
+  const std::string_view begin = text.substr(0, text.find('\0'));
+  return error(env, PN_INVALID_ARGUMENT,
+               "a NUL stands in a name or path, behind '" + std::string(begin) + "'");
+}
 ERL_NIF_TERM last_error(ErlNifEnv* env, int code) {
   return error_term(env, code, pn_last_error(), cause_term(env, pn_last_cause()));
 }

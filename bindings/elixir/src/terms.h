@@ -26,6 +26,9 @@ ERL_NIF_TERM text_term(ErlNifEnv* env, std::string_view text);
 ERL_NIF_TERM ok(ErlNifEnv* env, ERL_NIF_TERM value);
 /// {:error, code, text, cause}: cause is {:cause, term}, or nil.
 ERL_NIF_TERM error(ErlNifEnv* env, int code, std::string_view text);
+/// Names and paths that hold a NUL, which C would cut there; and what is said of them.
+inline bool is_cut_short(std::string_view text) { return text.find('\0') != text.npos; }
+ERL_NIF_TERM cut_short(ErlNifEnv* env, std::string_view text);
 /// What the thread's last call of the C interface said.
 ERL_NIF_TERM last_error(ErlNifEnv* env, int code);
 

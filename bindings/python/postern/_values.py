@@ -78,6 +78,12 @@ def converted(value: typing.Any, text: str) -> typing.Any:
     if (kind == 0) != (wanted == 0) and wanted == 0:
         raise TypeError(f"postern: {value!r} is of another kind than {text}")
     try:
-        return np.asarray(value, dtype)
+        made = np.asarray(value, dtype)
     except OverflowError as e:
         raise ValueError(f"postern: {value!r} does not fit into {text}: {e}") from None
+    # NumPy 1, and NumPy 2 in lists of its own numbers, makes others of those that do not fit.
+    if wanted in (1, 2) and not (
+        np.array_equal(made.astype(plain.dtype), plain) and np.array_equal(made < 0, plain < 0)
+    ):
+        raise ValueError(f"postern: {value!r} does not fit into {text}")
+    return made

@@ -177,6 +177,12 @@ bool write(const pn_array& to, nb::handle value, nb::object& found) {
                              : PyArray_FROM_OF(v, NPY_ARRAY_C_CONTIGUOUS));
   if (!found.is_valid()) throw nb::python_error();
   PyArrayObject* const a = as_array(found);
+  if (number && kind_of(v) == 1 && kind_of(to.dtype) == 1) {  // NumPy 1 makes it another number
+    const nb::object made = nb::steal(PyArray_GETITEM(a, PyArray_BYTES(a)));
+    const int same = made.is_valid() ? PyObject_RichCompareBool(made.ptr(), v, Py_EQ) : -1;
+    if (same == 0) PyErr_Format(PyExc_OverflowError, "%R does not fit into the result's dtype", v);
+    if (same != 1) throw nb::python_error();
+  }
   const bool fits = PyArray_NDIM(a) == to.rank && PyArray_EquivTypes(PyArray_DESCR(a), dtype) &&
                     PyArray_CompareLists(PyArray_DIMS(a), dims_of(to), to.rank);
   if (fits && to.bytes) std::memcpy(to.data, PyArray_DATA(a), to.bytes);

@@ -2,6 +2,7 @@
 #include "bridge.h"
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "arrays.h"
@@ -30,12 +31,34 @@ struct Bridge {
   }
 };
 
-/// A firing that waits; its memory stays until it is answered.
+/// A firing that waits; its memory stays until it is answered. One that is let go of fails: nobody
+/// else could answer it, and its run would wait for ever.
 struct Request {
+  Request(nb::object from, std::uint64_t number, nb::object told, nb::object given, nb::object in)
+      : bridge(std::move(from)),
+        tag(number),
+        info(std::move(told)),
+        attributes(std::move(given)),
+        operands(std::move(in)) {}
+  Request(Request&& other) noexcept
+      : bridge(std::move(other.bridge)),
+        tag(other.tag),
+        info(std::move(other.info)),
+        attributes(std::move(other.attributes)),
+        operands(std::move(other.operands)),
+        open(std::exchange(other.open, false)) {}
+  ~Request() {
+    if (!open || !bridge.is_valid()) return;
+    pn_bridge* const of = c();
+    const Released others_run;
+    pn_bridge_fail(of, tag, PN_CLOSED, "the request was let go of without an answer");
+  }
+
   nb::object bridge;
   std::uint64_t tag = 0;
   nb::object info, attributes, operands;
-  pn_bridge* c() const { return nb::cast<Bridge&>(bridge).handle.get(); }
+  bool open = true;
+  pn_bridge* c() const { return nb::inst_ptr<Bridge>(bridge)->handle.get(); }
 };
 
 nb::object next(nb::handle self, nb::handle timeout) {
@@ -58,7 +81,7 @@ nb::object next(nb::handle self, nb::handle timeout) {
   }
 }
 
-void reply(const Request& request, const nb::args& results) {
+void reply(Request& request, const nb::args& results) {
   std::vector<Described> described;
   described.reserve(results.size());
   std::vector<pn_array> arrays;
@@ -68,10 +91,11 @@ void reply(const Request& request, const nb::args& results) {
     const Released others_run;
     code = pn_bridge_reply(request.c(), request.tag, arrays.data(), arrays.size());
   }
+  if (code == PN_OK) request.open = false;
   check(code);
 }
 
-void fail(const Request& request, nb::object exception) {
+void fail(Request& request, nb::object exception) {
   if (!PyExceptionInstance_Check(exception.ptr())) {
     const nb::str told = nb::str("fail takes an exception, got {!r}").format(exception);
     PyErr_SetObject(PyExc_TypeError, told.ptr());
@@ -85,6 +109,7 @@ void fail(const Request& request, nb::object exception) {
     code = pn_bridge_fail_with(request.c(), request.tag, PN_THREW, PyBytes_AS_STRING(text.ptr()),
                                lent, give_back);
   }
+  if (code == PN_OK) request.open = false;
   check(code);
 }
 

@@ -91,8 +91,10 @@ PyObject* start(PyObject* function, PyObject* const* arguments, std::size_t coun
     Py_XDECREF(settled);
   }
   if (out || !PyErr_ExceptionMatches(PyExc_ValueError)) return out;
-  nb::python_error error;  // takes it
-  const nb::object found = nb::steal(PyObject_CallOneArg(failure_of, nb::str(error.value()).ptr()));
+  nb::python_error error;                                                // takes it
+  const nb::object text = nb::steal(PyObject_Str(error.value().ptr()));  // which the user may write
+  nb::object found;
+  if (text.is_valid()) found = nb::steal(PyObject_CallOneArg(failure_of, text.ptr()));
   if (!found.is_valid() || found.is_none()) {
     PyErr_Clear();
     error.restore();

@@ -2,6 +2,7 @@
 #include "interpreter.h"
 
 #include <cxxabi.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,16 +19,23 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 std::atomic<int> inside{0};
+thread_local int inside_here = 0;  // this thread's part of it
 std::atomic<bool> closed{false};
 
 /// Whether this thread may ask for the interpreter's lock; leave() follows where it may.
 bool may_enter() {
   inside.fetch_add(1);
-  if (!closed.load()) return true;
+  if (!closed.load()) {
+    ++inside_here;
+    return true;
+  }
   inside.fetch_sub(1);
   return false;
 }
-void leave() { inside.fetch_sub(1); }
+void leave() {
+  --inside_here;
+  inside.fetch_sub(1);
+}
 
 /// Keeps what the interpreter knows of a thread of the library's until the thread ends: made anew
 /// for each function it would cost more than the function.
@@ -99,6 +107,14 @@ void close_interpreter() {
   const auto end = Clock::now() + std::chrono::seconds(10);
   while (inside.load() > 0 && Clock::now() < end)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+void watch_forks() {
+  [[maybe_unused]] static const int registered =
+      pthread_atfork(hold_given_back, let_go_of_given_back, [] {
+        let_go_of_given_back();
+        inside = inside_here;
+      });
 }
 
 bool in_sub_interpreter() { return PyInterpreterState_Get() != PyInterpreterState_Main(); }

@@ -50,6 +50,8 @@ bool in_sub_interpreter();
 
 /// Looks up what `on_main_thread` asks, with the module rather than at each run.
 void import_threading();
+/// Has a process that is forked off know that none of the library's threads is in Python there.
+void watch_forks();
 
 /// Whether this thread is the one that sees signals.
 bool on_main_thread();

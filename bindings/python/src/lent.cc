@@ -74,6 +74,9 @@ void drop_given_back() {
   for (const Lent* lent : dropped) delete lent;
 }
 
+void hold_given_back() { state().guard.lock(); }
+void let_go_of_given_back() { state().guard.unlock(); }
+
 void keep_all_given_back() {
   const std::scoped_lock lock(state().guard);
   state().closed = true;

@@ -32,6 +32,9 @@ nb::object object_of(void* lent);
 std::size_t lent_count();
 /// Drops what was given back. With the interpreter's lock, and no lock of ours or the library's.
 void drop_given_back();
+/// Holds what was given back while the process forks, and lets go of it in both.
+void hold_given_back();
+void let_go_of_given_back();
 /// From now on nothing is dropped: the interpreter ends.
 void keep_all_given_back();
 

@@ -49,6 +49,7 @@ NB_MODULE(_postern, m) {
   nb::set_leak_warnings(false);      // functions are registered for as long as the process lives
   import_numpy();
   import_threading();
+  watch_forks();
   m.def("library_version", [] { return POSTERN_VERSION; });
   m.def("version", &pn_version);
   m.def("configure", &configure, nb::arg("cpu_devices"), nb::arg("plugin"), nb::arg("cache_dir"),

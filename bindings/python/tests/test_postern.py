@@ -343,6 +343,39 @@ def test_a_bridge_hands_on_failures_and_its_end(programs):
         bridge.next()
 
 
+def test_a_request_that_is_let_go_of_ends_its_run(programs):
+    postern.register("demo.log", lambda v: None)
+    with postern.Bridge() as bridge:
+        bridge.serve("demo.scale")
+        run = postern.load(programs / "calls.mlir").start(X)
+        bridge.next(10)
+        gc.collect()
+        with pytest.raises(postern.CallbackError, match="let go of without an answer"):
+            run.result(10)
+        # One that was answered has nothing more to say.
+        run = postern.load(programs / "calls.mlir").start(X)
+        bridge.next(10).reply(np.float32([1, 1, 1]))
+        gc.collect()
+        assert run.result(10)[0] == 3
+
+
+def test_integers_that_do_not_fit_are_no_others(programs):
+    from postern._values import converted
+
+    for value, text in (
+        (300, "s8[]"),
+        (-1, "u8[]"),
+        ([1, 2**31], "s32[2]"),
+        ([np.int64(2**31)], "s32[1]"),
+        (np.uint64(2**63), "s64[]"),
+        (np.int64(-1), "u64[]"),
+    ):
+        with pytest.raises(ValueError, match="does not fit"):
+            converted(value, text)
+    assert converted([np.int64(-5), 7], "s8[2]").tolist() == [-5, 7]
+    assert converted(2**64 - 1, "u64[]") == 2**64 - 1
+
+
 def test_a_request_that_cannot_be_shown_ends_its_run(monkeypatch):
     program = postern.load_text(
         """
@@ -553,6 +586,32 @@ __import__('numpy').float32([1, 2, 3]))[0][2])"
     """
     )
     assert out == "[3. 5. 7.]\n7\n[7.0, 7.0]\n7.0\n"
+
+
+def test_a_fork_ends_at_once_while_a_function_is_at_work(programs):
+    out = in_a_process(
+        f"""
+        import os, sys
+        entered, go_on = threading.Event(), threading.Event()
+        def waits(x, *, factor):
+            entered.set()
+            go_on.wait(60)
+            return x
+        postern.register("demo.scale", waits)
+        postern.register("demo.log", lambda v: None)
+        run = postern.load({str(programs / 'calls.mlir')!r}).start(np.float32([1, 2, 3]))
+        entered.wait(60)
+        begin = time.monotonic()
+        child = os.fork()
+        if child == 0:
+            sys.exit(0)
+        _, status = os.waitpid(child, 0)
+        print(status, time.monotonic() - begin < 8)
+        go_on.set()
+        run.result(60)
+    """
+    )
+    assert out == "0 True\n"
 
 
 def test_fork_before_the_first_use(programs):
