@@ -45,12 +45,13 @@ std::string csv_header(const TapInfo& info, std::span<const AnyView> leaves, std
 std::string csv_line(const TapInfo& info, std::span<const AnyView> leaves,
                      const host::MetricStep& step, double time) {
   std::string out = fmt::format("{},{:.6f},{}", step.step, time, info.device);
-  for (const AnyView& leaf : leaves.subspan(step.first)) {
+  for (std::size_t i = step.first; i < leaves.size(); ++i) {
+    const AnyView& leaf = leaves[i];
     if (leaf.rank() == 0) {
       out += "," + element_text(leaf, 0);
       continue;
     }
-    const Summary s = host::summarize_live(leaf, info.mask);
+    const Summary s = host::summarize_live(leaf, host::mask_of(info, i));
     out += fmt::format(",{},{},{}", s.min, s.mean, s.max);
   }
   return out + "\n";
@@ -97,10 +98,10 @@ std::string json_line(const TapInfo& info, std::span<const AnyView> leaves,
   std::string values;
   for (std::size_t i = step.first; i < leaves.size(); ++i) {
     std::int64_t at = 0;
-    values +=
-        (values.empty() ? "" : ",") + json_text(host::metric_name(info, i)) + ":" +
-        (leaves[i].size() > max_elements ? json_summary(host::summarize_live(leaves[i], info.mask))
-                                         : json_array(leaves[i], 0, at));
+    values += (values.empty() ? "" : ",") + json_text(host::metric_name(info, i)) + ":" +
+              (leaves[i].size() > max_elements
+                   ? json_summary(host::summarize_live(leaves[i], host::mask_of(info, i)))
+                   : json_array(leaves[i], 0, at));
   }
   return fmt::format(R"({{"step":{},"time":{:.6f},"tap":{},"device":{},"values":{{{}}}}})"
                      "\n",

@@ -57,7 +57,7 @@ Stats::Stats() : state_(std::make_shared<StatsState>()) {}
 
 void Stats::operator()(const TapInfo& info, std::span<const AnyView> leaves) const {
   for (std::size_t i = 0; i < leaves.size(); ++i) {
-    const Summary s = host::summarize_live(leaves[i], info.mask);
+    const Summary s = host::summarize_live(leaves[i], host::mask_of(info, i));
     std::scoped_lock lock(state_->guard);
     state_->see(host::entry_of(state_->entries, info, i), s, info.run);
   }
@@ -144,7 +144,7 @@ void Histogram::operator()(const TapInfo& info, std::span<const AnyView> leaves)
   std::scoped_lock lock(state_->guard);
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     HistogramState::Entry& e = host::entry_of(state_->entries, info, i);
-    state_->see(e, leaves[i], info.mask);
+    state_->see(e, leaves[i], host::mask_of(info, i));
     state_->remember(e);
   }
 }

@@ -153,7 +153,8 @@ void TensorBoard::operator()(const TapInfo& info, std::span<const AnyView> leave
   state_->write(step.step, [&] {
     std::vector<std::string> values;
     for (std::size_t i = step.first; i < leaves.size(); ++i)
-      values.push_back(value_of(state_->options, host::metric_tag(info, i), leaves[i], info.mask));
+      values.push_back(
+          value_of(state_->options, host::metric_tag(info, i), leaves[i], host::mask_of(info, i)));
     return values;
   });
 }

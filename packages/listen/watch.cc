@@ -40,7 +40,7 @@ FirstNonFinite::FirstNonFinite() : state_(std::make_shared<FiniteState>()) {}
 void FirstNonFinite::operator()(const TapInfo& info, std::span<const AnyView> leaves) const {
   const std::uint64_t firing = state_->count(info);
   for (std::size_t i = 0; i < leaves.size(); ++i) {
-    const std::int64_t at = host::non_finite_in(leaves[i], info.mask).first();
+    const std::int64_t at = host::non_finite_in(leaves[i], host::mask_of(info, i)).first();
     if (at < 0) continue;
     const auto [re, im] = host::complex_at(leaves[i].dtype(), leaves[i].data(), at);
     const std::string_view path = host::path_of(info, i);

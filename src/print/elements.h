@@ -33,6 +33,19 @@ void each_live(const AnyView& view, std::span<const bool> mask, const F& f) {
   }
 }
 
+/// Returns the mask of a leaf: empty for one that lacks an axis of the batch ("batch(0,none)"), all
+/// of which is alive whoever else is.
+inline std::span<const bool> mask_of(const TapInfo& info, std::size_t leaf) {
+  for (const std::string_view batch : info.transforms) {
+    if (!batch.starts_with("batch(")) continue;
+    std::string_view axis = batch.substr(batch.find('(') + 1);
+    for (std::size_t i = 0; i < leaf && axis.find(',') != axis.npos; ++i)
+      axis.remove_prefix(axis.find(',') + 1);
+    if (axis.starts_with("none")) return {};
+  }
+  return info.mask;
+}
+
 /// Returns whether an invocation comes from the same place as another.
 inline bool same_place(const Place& a, const Place& b) {
   return a.line == b.line && a.file == b.file;

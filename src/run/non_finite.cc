@@ -22,13 +22,13 @@ struct FiniteCheck {
 
   void operator()(const TapInfo& info, std::span<const AnyView> leaves) const {
     bool had_nan = false, had_inf = false;
-    for (const AnyView& v : leaves.subspan(results)) {
-      const host::NonFinite in = host::non_finite_in(v, info.mask);
+    for (std::size_t i = results; i < leaves.size(); ++i) {
+      const host::NonFinite in = host::non_finite_in(leaves[i], host::mask_of(info, i));
       had_nan |= in.nan >= 0;
       had_inf |= in.inf >= 0;
     }
     for (std::size_t i = 0; i < results; ++i) {
-      const host::NonFinite out = host::non_finite_in(leaves[i], info.mask);
+      const host::NonFinite out = host::non_finite_in(leaves[i], host::mask_of(info, i));
       if (out.nan >= 0 && !had_nan) fail(info, leaves, i, out.nan, "nan");
       if (out.inf >= 0 && !had_inf && !had_nan) fail(info, leaves, i, out.inf, "infinite");
     }

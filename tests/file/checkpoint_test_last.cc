@@ -39,5 +39,28 @@ TEST(Checkpoint, TheLastFiringOfARunIsKeptHoweverItEnds) {
   }
 }
 
+TEST(Checkpoint, ATapOutsideOfProgramsIsARunOfItsOwn) {
+  const TemporaryFolder folder;
+  const auto keep = listen::checkpoint(folder.path(), {.every = 5, .last = true, .keep = 0});
+  TrainingState now = start;
+  for (int i = 0; i < 8; ++i) {
+    now = {now.weights * 1.5f, now.step + 1};
+    tap({.name = "state"}, now, keep);
+  }
+  barrier();
+  EXPECT_EQ(keep.written(), 8u);
+  EXPECT_EQ(last_step_in(folder.path()), now.step.item<std::int32_t>());
+}
+
+// It may be delivered when its run has ended.
+TEST(Checkpoint, TheLastOfAnAsynchronousTapIsRefused) {
+  const TemporaryFolder folder;
+  const auto keep = listen::checkpoint(folder.path(), {.every = 5, .last = true});
+  jit([&](TrainingState s) { return tap({.name = "state", .mode = TapMode::async}, s, keep); })(
+      start)
+      .step.block_until_ready();
+  expect_error<CallbackError>([] { barrier(); }, {"synchronous taps"});
+}
+
 }  // namespace
 }  // namespace postern::test

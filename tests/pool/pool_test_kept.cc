@@ -143,6 +143,30 @@ TEST(Pool, StreamsKeepSimulatorsToo) {
   EXPECT_EQ(pool.step(actions).observations.to_vector<float>(), expected);
 }
 
+struct Endless : Streamed {
+  Stepped step(View<const float> a, View<float> o) {
+    Stepped out = Walk::step(a, o);
+    out.reward = -std::numeric_limits<double>::infinity();
+    return out;
+  }
+};
+
+TEST(Pool, RewardsThatAreNoNumbersAreKept) {
+  const TemporaryFolder folder;
+  const auto keep = listen::checkpoint(folder.path(), {.async = false});
+  const Tensor actions = full(type<float>({2, 1}), 0.5f);
+  {
+    const Pool<Endless> pool(2);
+    pool.reset();
+    pool.send(iota<std::int32_t>(2), actions);
+    jit([&](Tensor x) { return tap({.name = "state"}, x, keep); })(actions).block_until_ready();
+  }
+  const Pool<Endless> pool(2);
+  ASSERT_TRUE(resume<Tensor>(folder.path()));
+  const std::vector<float> rewards = pool.receive(2).transition.rewards.to_vector<float>();
+  EXPECT_EQ(rewards, std::vector<float>(2, -std::numeric_limits<float>::infinity()));
+}
+
 TEST(Pool, RecordingsGiveWhatItGave) {
   RecordProperty("covers", "POOL-07");
   const TemporaryFolder folder;
