@@ -95,6 +95,19 @@ int inside(bool limited) {
   return 1;
 }
 
+/// Ends inside of a call of one of several devices: the others' parts are of the same run.
+int inside_several() {
+  pn::configure({.cpu_devices = 4});
+  const auto leave = [](const pn::CallInfo& info, pn::View<const float> in, pn::View<float> out) {
+    if (info.device == 0) std::exit(7);
+    out[0] = in[0];
+  };
+  auto f = pn::jit(pn::shard_map([=](pn::Tensor x) { return pn::call({}, x.type(), leave, x); },
+                                 pn::Mesh({{"d", 4}}), {.in = {pn::P("d")}, .out = {pn::P("d")}}));
+  f(pn::iota<float>(4)).block_until_ready();
+  return 1;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -103,6 +116,7 @@ int main(int argc, char** argv) {
   if (how == "exit") std::exit(7);
   if (how == "inside") return inside(false);
   if (how == "inside limited") return inside(true);
+  if (how == "inside several") return inside_several();
   if (how == "beside") return beside();
   if (how == "stuck") {
     pn::configure({.exit_limit = 300ms});

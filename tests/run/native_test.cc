@@ -149,6 +149,25 @@ TEST(Native, WritesResultsAlsoWhereArgumentsAre) {
   }
 }
 
+// What a program may write over is a run's own; here arguments are the caller's, or kept.
+TEST(Native, WritesOverNoArgumentThatIsDonated) {
+  for (const std::size_t count : {100, 20'000}) {
+    const auto type = pn::type<float>({static_cast<std::int64_t>(count)});
+    const auto plus_one = pn::jit([](pn::Tensor x) { return x + 1.0f; }, {.donate = {0}});
+    const pn::Native f = pn::native(plus_one.lower(pn::abstract(type)));
+    Memory<float> x(count), y(count);
+    for (int turn = 0; turn < 4; ++turn) {
+      std::fill_n(x.data(), count, static_cast<float>(turn));
+      const void* in[] = {x.data()};
+      void* out[] = {y.data()};
+      f(in, out);
+      EXPECT_EQ(x[count - 1], static_cast<float>(turn));
+      EXPECT_EQ(y[0], static_cast<float>(turn + 1));
+      EXPECT_EQ(y[count - 1], static_cast<float>(turn + 1));
+    }
+  }
+}
+
 TEST(Native, BindsWhatItCaptures) {
   const pn::Tensor weights = pn::full(pn::type<float>({300, 4}), 0.5f);
   const pn::Native f =

@@ -48,6 +48,7 @@ TEST_F(DevicesEnds, CancellingStopsStartedCallsOfAll) {
   const auto f = each.program();
   auto run = f.start(counting({4}));
   ASSERT_TRUE(wait_until([&] { return each.inside == 4; }));
+  EXPECT_EQ(barrier(0ms), 1u) << "one run, however many devices it has";
   run.cancel();
   expect_error<CallbackError>([&] { run.wait(); }, {"cancelled"}, ErrorCode::cancelled);
   barrier();
