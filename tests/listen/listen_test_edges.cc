@@ -33,8 +33,8 @@ TEST(Listen, HistogramsOfNeighbouringNumbersEnd) {
 // All elements of a batch share it, those that are masked out too, and its own axis is none of the
 // batch's.
 TEST(Listen, LeavesThatABatchSharesAreAliveAsAWhole) {
-  const float nan = std::numeric_limits<float>::quiet_NaN();
-  const Tensor shared = tensor<float>({1, nan, 3, 4});
+  const float no_number = std::numeric_limits<float>::quiet_NaN();
+  const Tensor shared = tensor<float>({1, no_number, 3, 4});
   const auto stats = listen::stats();
   const auto in_batch = [&](const auto& listener) {
     return jit(vmap([&](Tensor x) {
