@@ -119,7 +119,8 @@ TEST(Cumulative, PartsOfLongRowsMayOverflowByThemselves) {
     for (std::int64_t i = 0; i < 64 * parts + 3; ++i) {
       const bool down = i / 64 % 2 == 0;
       factors.push_back(down ? 0.125f : 8.0f);
-      terms.push_back(down ? -2e306 : 2e306);
+      const double size = i < 64 ? 0x1p1017 : 0x1p1018;  // between -2^1023 and 2^1023 on the way
+      terms.push_back(down ? -size : size);
       product *= factors.back();
       sum += terms.back();
       want.push_back(product);
