@@ -222,6 +222,37 @@ TEST(TapAsync, AListenerMayRunProgramsButNotWaitForItsOwnQueue) {
   EXPECT_EQ(code, ErrorCode::reentry);
 }
 
+// However deep the programs are that it runs: through a started call, a limit, a plain call.
+TEST(TapAsync, AListenerMayRunFunctionsThatRunPrograms) {
+  for (const char* how : {"start_call", "limit", "call"}) {
+    SCOPED_TRACE(how);
+    Limit scope(1000);
+    std::atomic<float> sum = 0;
+    auto inner = jit([&](Tensor x) {
+      for (int i = 0; i < 100; ++i) x = tap(async, x + 1.0f, [&](float v) { sum += v; });
+      return x;
+    });
+    const auto runs_inner = [&](float v) { return inner(Tensor(v)).item<float>(); };
+    auto through = jit([&](Tensor x) {
+      CallOptions options;
+      if (how[0] == 'l') options.timeout = 60s;
+      return call(options, x.type(), runs_inner, x);
+    });
+    auto outer = jit([&](Tensor x) {
+      return tap(async, x, [&](float) {
+        if (how[0] == 's')
+          wait(start_call(type<float>(), runs_inner, Tensor(0.0f))).item<float>();
+        else
+          through(Tensor(0.0f)).item<float>();
+      });
+    });
+    outer(Tensor(1.0f));
+    EXPECT_EQ(barrier(30s), 0u);
+    EXPECT_EQ(barrier(30s), 0u);  // the first one waits for what was there when it began
+    EXPECT_EQ(sum, 5050);
+  }
+}
+
 TEST(TapAsync, AListenerMayWaitForARunWhoseTapsItDelivers) {
   for (const Mode mode : test::all_modes) {
     Limit scope(1000);
