@@ -179,6 +179,31 @@ TEST(Live, OffWaitsForWhoIsInsideButNotFromInside) {
   EXPECT_EQ(fired, 2);
 }
 
+// Work that a listener shares out is inside of it too, on whichever thread.
+TEST(Live, OffFromWorkThatIsSharedOut) {
+  for (const TapMode mode : {TapMode::sync, TapMode::async}) {
+    Steps steps;
+    const auto run = counting(steps, 3).start(zero);
+    ASSERT_TRUE(steps.go_to(0));
+    const LiveHook hook = only(hooks_of(run));
+    std::atomic<int> fired{0};
+    Listening itself;
+    itself = hook.turn_on(Callee([&](float) {
+                            ++fired;
+                            std::latch both(2);  // one of them is on another thread
+                            parallel_for(2, [&](std::int64_t i) {
+                              both.arrive_and_wait();
+                              if (i == 1) itself.off();
+                            });
+                          }),
+                          {.mode = mode});
+    steps.finish();
+    EXPECT_EQ(run.wait(20s), RunStatus::done);
+    EXPECT_EQ(barrier(20s), 0u);
+    EXPECT_GE(fired, 1);
+  }
+}
+
 /// Two listeners that are inside at once, and what each does to the other.
 using TurnsOff = void (*)(Listening&);
 
