@@ -190,9 +190,10 @@ TEST(Live, OffFromWorkThatIsSharedOut) {
     Listening itself;
     itself = hook.turn_on(Callee([&](float) {
                             ++fired;
-                            std::latch both(2);  // one of them is on another thread
+                            std::atomic<int> both{0};  // one is on another thread
                             parallel_for(2, [&](std::int64_t i) {
-                              both.arrive_and_wait();
+                              ++both;
+                              test::wait_until([&] { return both == 2; });
                               if (i == 1) itself.off();
                             });
                           }),
