@@ -8,6 +8,7 @@
 
 #include "mlir_text.h"
 #include "module.h"
+#include "reader.h"
 
 namespace postern::internal::imported {
 
@@ -119,9 +120,16 @@ void rename(std::string_view operation, Properties& properties) {
         for (std::size_t i = value.find(from); i != npos; i = value.find(from, i + 1))
           value.replace(i, std::string_view(from).size(), to);
     } else if (key == "window_reversal" && value.starts_with("dense<")) {
-      const bool any = value.find("true") != npos;
-      const Dims numbers = any ? Dims() : Dims(2, 0);
-      value = fmt::format("array<i1{}{}>", any ? "" : ": ", any ? "" : "false, false");
+      // "dense<true> : tensor<2xi1>", or one for each axis.
+      const std::size_t end = value.rfind(" : ");
+      std::vector<std::string> flags;
+      for (std::size_t i = value.find_first_of("tf", value.find('<')); i < end;
+           i = value.find_first_of("tf", i + 4))
+        flags.push_back(value[i] == 't' ? "true" : "false");
+      const auto axes = static_cast<std::size_t>(
+          mlir_type(MlirText::trimmed(std::string_view(value).substr(end + 3))).size());
+      if (flags.size() == 1) flags.resize(axes, flags[0]);
+      value = fmt::format("array<i1{}{}>", flags.empty() ? "" : ": ", fmt::join(flags, ", "));
     }
   }
   put_in_struct(operation, properties);

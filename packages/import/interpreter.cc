@@ -149,8 +149,11 @@ LoadedOperation described(const Module& module, const Node& node, const std::str
 bool Constants::take(const Node& node) {
   const auto known = [this](const std::string& name) { return known_.contains(name); };
   if (!node.regions.empty() || !node.symbol.empty() || node.name.starts_with("rng") ||
-      !std::ranges::all_of(node.operands, known))
+      !std::ranges::all_of(node.operands, known)) {
+    // Regions beside each other may use a name again.
+    for (const std::string& result : node.results) known_.erase(result);
     return false;
+  }
   known_.insert(node.results.begin(), node.results.end());
   return true;
 }

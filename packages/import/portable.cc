@@ -82,7 +82,7 @@ class Writer {
       const std::size_t added = found == prepared_.weights.added.end() ? 0 : found->second;
       check_body(op, vhlo_.type(vhlo_.attribute(Vhlo::find(own, "function_type")).type), added);
       if (function == entry_) return main(op, own, added);
-      if (function == "main" || !prepared_.needed.contains(function)) return;
+      if (!prepared_.needed.contains(function)) return;
       if (added) return taking_weights(op, own);
     } else if (name.starts_with("vhlo.custom_call_v")) {
       return custom_call(op, own);
@@ -117,7 +117,8 @@ class Writer {
     const std::string given = bytes_type(result);
     std::string seen;
     if (bare_name(name) == "convert") {
-      const std::size_t v = op.operands.at(0);
+      if (op.operands.empty()) refuse_damaged("a conversion has no operand");
+      const std::size_t v = op.operands[0];
       if (!given.empty() && bytes_type(v).empty())
         instead_[v] = {
             step("optimization_barrier", fmt::format("%{}", v), type_of(v).text, type_of(v).text),

@@ -33,7 +33,7 @@ class Preparation {
     const std::vector<std::string> order = callers_first(calls_);
     if (const auto refused = bodies_.refused(calls_))
       throw Error(ErrorCode::unimplemented, refused->why);
-    Prepared out{needed_functions(), take_weights(code_, vhlo_, functions_, order, entry)};
+    Prepared out{needed_functions(entry), take_weights(code_, vhlo_, functions_, order, entry)};
     barrier_ = code_.operations.size();
     code_.operations.emplace_back("vhlo.optimization_barrier_v1");
     for (const std::string& function : order) {
@@ -136,7 +136,9 @@ class Preparation {
     std::vector<Block>& blocks = op.regions[at];
     if (blocks.size() != 1 || blocks[0].operations.empty() || !blocks[0].arguments.empty())
       refuse_damaged("a branch has not one block without arguments");
+    const std::size_t before = kept.size();
     for (Operation& inner : blocks[0].operations) keep(inner, kept);
+    if (kept.size() == before) refuse_damaged("a branch does not end with what it returns");
     const Operation end = std::move(kept.back());
     kept.pop_back();
     const auto types = [&](const std::vector<std::size_t>& values) {
@@ -192,13 +194,13 @@ class Preparation {
     for (const std::size_t v : values) out.push_back(type_of(v));
     return out;
   }
-  std::set<std::string> needed_functions() const {
+  std::set<std::string> needed_functions(const std::string& entry) const {
     std::set<std::string> out;
-    if (!calls_.contains("main")) {
+    if (!calls_.contains(entry)) {
       for (const auto& [function, callees] : calls_) out.insert(function);
       return out;
     }
-    std::vector<std::string> left = {"main"};
+    std::vector<std::string> left = {entry};
     while (!left.empty()) {
       const std::string function = std::move(left.back());
       left.pop_back();
@@ -206,6 +208,11 @@ class Preparation {
       if (const auto found = calls_.find(function); found != calls_.end())
         left.insert(left.end(), found->second.begin(), found->second.end());
     }
+    if (entry != "main" && out.contains("main"))  // the entry has that name in what XLA is given
+      throw Error(ErrorCode::unimplemented,
+                  fmt::format("the entry @{} calls @main, which a portable artifact cannot; load "
+                              "the module's text",
+                              entry));
     return out;
   }
 

@@ -15,7 +15,7 @@ bool is_platform(Vhlo& vhlo, std::size_t attributes);
 std::size_t platform_number(const Exported* exported);
 
 struct Prepared {
-  std::set<std::string> needed;  // functions of @main's, all that there are if it has no @main
+  std::set<std::string> needed;  // functions that the entry calls; all where there is no entry
   Weights weights;
 };
 /// Prepares the operations of `code`. Of a branch by platform the one for this platform stays.

@@ -377,11 +377,13 @@ std::optional<Expression> Fitting::real(std::span<const std::string_view> number
     std::optional<Expression> out = whole(wholes);
     if (!out) continue;
     out->form = form;
+    // The text has all digits of an f32, also of a narrower float: the number itself must be met.
+    const std::string_view own = wide ? "f64" : "f32";
     for (const std::string_view dtype : dtypes) {
       bool same = wide == (dtype == "f64");
       for (std::size_t s = 0; s < values.size() && same; ++s)
-        same = rounded(formed(static_cast<double>(wholes[s]), form), dtype) ==
-               rounded(values[s], dtype);
+        same =
+            rounded(formed(static_cast<double>(wholes[s]), form), dtype) == rounded(values[s], own);
       out->dtype = dtype;
       if (same) return out;
     }

@@ -78,7 +78,8 @@ void write_zip(NewFile& to, const std::vector<ZipFile>& files, const ZipShort& f
   for (const ZipFile& f : files) {
     const std::uint64_t size = f.head.size() + f.data.size();
     uLong crc = crc32_z(0, reinterpret_cast<const Bytef*>(f.head.data()), f.head.size());
-    crc = crc32_z(crc, reinterpret_cast<const Bytef*>(f.data.data()), f.data.size());
+    if (!f.data.empty())  // zlib begins anew where it is given no memory
+      crc = crc32_z(crc, reinterpret_cast<const Bytef*>(f.data.data()), f.data.size());
     const bool large = size > fits.bytes, far = at > fits.bytes;
     std::vector<std::uint64_t> numbers;
     if (large) numbers = {size, size};

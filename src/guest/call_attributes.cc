@@ -144,7 +144,7 @@ void CallAttributes::require() const {
 }
 
 std::string CallAttributes::key() const {
-  std::string out = to_string(own);
+  std::string out = to_string(own) + kinds_of(own);
   for (const TextAttribute& text : text_attributes) out += '\n' + this->*text.member;
   for (const NumberAttribute& number : number_attributes)
     out += fmt::format("\n{}", this->*number.member);

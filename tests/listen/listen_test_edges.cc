@@ -19,14 +19,15 @@ TEST(Listen, HistogramsOfNeighbouringNumbersEnd) {
   const double up = std::nextafter(1.0, 2.0), down = std::nextafter(1.0, 0.0);
   for (const double sign : {1.0, -1.0}) {
     const auto histogram = listen::histogram({.bins = 8});
-    tap({.name = "h"}, tensor<double>({sign * down, sign}), histogram);
-    tap({.name = "h"}, tensor<double>({sign * up}), histogram);
+    for (const Tensor& x : {tensor<double>({sign * down, sign}), tensor<double>({sign * up})})
+      tap({.name = "h"}, x, histogram);
     EXPECT_EQ(total_of(histogram), 3u);
   }
   const auto whole = listen::histogram({.bins = 8});
   const std::int64_t large = std::int64_t{1} << 53;
-  tap({.name = "h"}, tensor<std::int64_t>({large - 1, large}), whole);
-  tap({.name = "h"}, tensor<std::int64_t>({large + 2}), whole);
+  for (const Tensor& x :
+       {tensor<std::int64_t>({large - 1, large}), tensor<std::int64_t>({large + 2})})
+    tap({.name = "h"}, x, whole);
   EXPECT_EQ(total_of(whole), 3u);
 }
 
