@@ -378,7 +378,8 @@ std::optional<Expression> Fitting::real(std::span<const std::string_view> number
     if (!out) continue;
     out->form = form;
     // The text has all digits of an f32, also of a narrower float: the number itself must be met.
-    const std::string_view own = wide ? "f64" : "f32";
+    std::string_view own = "f32";
+    if (wide) own = "f64";
     for (const std::string_view dtype : dtypes) {
       bool same = wide == (dtype == "f64");
       for (std::size_t s = 0; s < values.size() && same; ++s)
