@@ -89,6 +89,19 @@ void put_in_struct(std::string_view operation, Properties& properties) {
                                                   found->type == "conv" ? "raw " : "", parts));
 }
 
+/// Writes "dense<true> : tensor<2xi1>", or one for each axis, as an array.
+std::string with_axes(const std::string& value) {
+  const std::size_t end = value.rfind(" : ");
+  std::vector<std::string> flags;
+  for (std::size_t i = value.find_first_of("tf", value.find('<')); i < end;
+       i = value.find_first_of("tf", i + 4))
+    flags.push_back(value[i] == 't' ? "true" : "false");
+  const auto axes = static_cast<std::size_t>(
+      mlir_type(MlirText::trimmed(std::string_view(value).substr(end + 3))).size());
+  if (flags.size() == 1) flags.resize(axes, flags[0]);
+  return fmt::format("array<i1{}{}>", flags.empty() ? "" : ": ", fmt::join(flags, ", "));
+}
+
 /// Properties of some operations that StableHLO has otherwise.
 void rename(std::string_view operation, Properties& properties) {
   constexpr std::string_view versions[] = {
@@ -120,16 +133,7 @@ void rename(std::string_view operation, Properties& properties) {
         for (std::size_t i = value.find(from); i != npos; i = value.find(from, i + 1))
           value.replace(i, std::string_view(from).size(), to);
     } else if (key == "window_reversal" && value.starts_with("dense<")) {
-      // "dense<true> : tensor<2xi1>", or one for each axis.
-      const std::size_t end = value.rfind(" : ");
-      std::vector<std::string> flags;
-      for (std::size_t i = value.find_first_of("tf", value.find('<')); i < end;
-           i = value.find_first_of("tf", i + 4))
-        flags.push_back(value[i] == 't' ? "true" : "false");
-      const auto axes = static_cast<std::size_t>(
-          mlir_type(MlirText::trimmed(std::string_view(value).substr(end + 3))).size());
-      if (flags.size() == 1) flags.resize(axes, flags[0]);
-      value = fmt::format("array<i1{}{}>", flags.empty() ? "" : ": ", fmt::join(flags, ", "));
+      value = with_axes(value);
     }
   }
   put_in_struct(operation, properties);

@@ -268,14 +268,12 @@ void Vhlo::read_number(VhloAttribute& out, ByteReader& in, bool real) {
     out.kind = Kind::integer;
     out.integer = bits;
     // Its bits come without the sign's.
-    unsigned width = 64;
-    if (const std::size_t at = type.builtin.find_first_of("0123456789"); at != std::string::npos)
-      width = static_cast<unsigned>(std::stoul(type.builtin.substr(at)));
-    if (width == 0 || width > 64) refuse_damaged("a number has no type of numbers");
-    const std::uint64_t up = static_cast<std::uint64_t>(bits) << (64 - width);
-    out.integer = static_cast<std::int64_t>(up) >> (64 - width);
-    if (type.builtin.starts_with("u") || width == 1)
-      out.integer = static_cast<std::int64_t>(up >> (64 - width));
+    const std::size_t at = type.builtin.find_first_of("0123456789");
+    const auto unused = at == std::string::npos ? 0 : 64 - std::stoul(type.builtin.substr(at));
+    const std::uint64_t up = static_cast<std::uint64_t>(bits) << unused;
+    out.integer = static_cast<std::int64_t>(up) >> unused;
+    if (type.builtin.starts_with("u") || unused == 63)
+      out.integer = static_cast<std::int64_t>(up >> unused);
     std::string digits = std::to_string(out.integer);
     if (type.builtin.starts_with("u"))
       digits = std::to_string(static_cast<std::uint64_t>(out.integer));
