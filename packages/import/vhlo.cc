@@ -267,10 +267,9 @@ void Vhlo::read_number(VhloAttribute& out, ByteReader& in, bool real) {
   if (!real) {
     out.kind = Kind::integer;
     out.integer = bits;
-    // Its bits come without the sign's.
     const std::size_t at = type.builtin.find_first_of("0123456789");
     const auto unused = at == std::string::npos ? 0 : 64 - std::stoul(type.builtin.substr(at));
-    const std::uint64_t up = static_cast<std::uint64_t>(bits) << unused;
+    const std::uint64_t up = static_cast<std::uint64_t>(bits) << unused;  // come without the sign's
     out.integer = static_cast<std::int64_t>(up) >> unused;
     if (type.builtin.starts_with("u") || unused == 63)
       out.integer = static_cast<std::int64_t>(up >> unused);
