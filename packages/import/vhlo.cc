@@ -274,8 +274,7 @@ void Vhlo::read_number(VhloAttribute& out, ByteReader& in, bool real) {
     if (type.builtin.starts_with("u") || unused == 63)
       out.integer = static_cast<std::int64_t>(up >> unused);
     std::string digits = std::to_string(out.integer);
-    if (type.builtin.starts_with("u"))
-      digits = std::to_string(static_cast<std::uint64_t>(out.integer));
+    if (type.builtin.starts_with("u")) digits = std::to_string(up >> unused);
     out.text = fmt::format("#vhlo.integer_v1<{} : {}>", digits, type.builtin);
     return;
   }
