@@ -89,7 +89,14 @@ Tensors written(const detail::LoadedProgram& program, std::span<const Tensor> ar
     const bool given = i < arguments.size();
     taken.push_back(given ? arguments[i] : program.weights.at(i - arguments.size()));
   }
-  return program.function(taken);
+  Tensors results = program.function(taken);
+  check(results.size() == program.outputs.size(), "the program makes {}, it says {}",
+        plural(results.size(), "result"), program.outputs.size());
+  for (std::size_t i = 0; i < results.size(); ++i)  // of open sizes no more than the dtype is known
+    check(results[i].dtype() == program.outputs[i].dtype,
+          "the saved program says that its results are {}, its text makes others",
+          to_string(program.outputs));
+  return results;
 }
 
 /// Whether the program's operations can be differentiated: tried once, in a trace of its own.

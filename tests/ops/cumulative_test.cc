@@ -110,6 +110,8 @@ TEST(Cumulative, LongRowsAreCombinedInTheirOrder) {
 
 // Nor may a part of a row, combined by itself, that no part of the whole row's way is as large as.
 TEST(Cumulative, PartsOfLongRowsMayOverflowByThemselves) {
+  if (test::skipped_in_stages("sums in order are the kernel's, and kernels are custom calls"))
+    return;
   for (const std::int64_t parts : {4, 8, 1'000}) {  // of 64 elements
     SCOPED_TRACE(parts);
     std::vector<float> factors, want;
