@@ -57,6 +57,12 @@ void require_fit(const detail::LoadedProgram& program, std::span<const Tensor> a
           type_text(arguments[i]));
 }
 
+/// Throws TypeError unless the text makes what the file says.
+void require_makes(const std::vector<Type>& said, bool makes) {
+  check(makes, "the saved program says that its results are {}, its text makes others",
+        to_string(said));
+}
+
 /// Whether the program is over several devices or processes: it is no part of another one then.
 bool runs_alone(const detail::LoadedProgram& program) {
   return program.module->partitioned() || !program.module->global_inputs.empty();
@@ -90,12 +96,9 @@ Tensors written(const detail::LoadedProgram& program, std::span<const Tensor> ar
     taken.push_back(given ? arguments[i] : program.weights.at(i - arguments.size()));
   }
   Tensors results = program.function(taken);
-  check(results.size() == program.outputs.size(), "the program makes {}, it says {}",
-        plural(results.size(), "result"), program.outputs.size());
-  for (std::size_t i = 0; i < results.size(); ++i)  // of open sizes no more than the dtype is known
-    check(results[i].dtype() == program.outputs[i].dtype,
-          "the saved program says that its results are {}, its text makes others",
-          to_string(program.outputs));
+  // Of open sizes no more than the dtypes are known.
+  const auto same = [](const Tensor& t, const Type& said) { return t.dtype() == said.dtype; };
+  require_makes(program.outputs, std::ranges::equal(results, program.outputs, same));
   return results;
 }
 
@@ -197,10 +200,9 @@ void require_results(const detail::LoadedProgram& program, const pjrt::Executabl
     dims.push_back(t.dims);
     dtypes.push_back(t.dtype);
   }
-  check(made.output_dtypes() == dtypes &&
-            (program.module->partitioned() || made.output_dims() == dims),
-        "the saved program says that its results are {}, its text makes others",
-        to_string(program.module->results));
+  require_makes(program.module->results,
+                made.output_dtypes() == dtypes &&
+                    (program.module->partitioned() || made.output_dims() == dims));
 }
 
 /// The program as XLA has compiled it, once, for the device that it names.

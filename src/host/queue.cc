@@ -98,8 +98,7 @@ bool TapQueue::fits(std::size_t bytes) const {
   return held_ == 0 || held_ + bytes <= limit.load(std::memory_order_relaxed);
 }
 
-/// Waits until the block fits, or a listener waits for the run, which then must not wait and goes
-/// over the limit. Returns false when the run is stopped.
+/// Waits until the block fits, or a listener waits for the run. False: the run is stopped.
 bool TapQueue::wait_for_space(Lock& lock, RunState& run, const HostSite& site, std::size_t bytes) {
   if (!std::exchange(told_full_, true))
     log(LogLevel::warning,
@@ -128,9 +127,9 @@ void TapQueue::look_for_room() {
 /// Taps that keep only their last invocations never wait: older ones of the same place go first.
 /// False when this one has to go.
 bool TapQueue::make_room_among_own(const HostSite& site, std::size_t bytes, Gone& gone) {
-  for (auto own = kept_.find(site.spec.get()); own != kept_.end();
-       own = kept_.find(site.spec.get())) {
-    if (own->second.count < site.spec->keep_last && fits(bytes)) break;
+  const auto own = kept_.find(site.spec.get());
+  while (own != kept_.end() && own->second.count > 0 &&
+         (own->second.count >= site.spec->keep_last || !fits(bytes))) {
     unlink(own->second.first, gone);
     site.spec->counts->dropped.fetch_add(1, std::memory_order_relaxed);
     ++dropped_;
@@ -228,13 +227,17 @@ void TapQueue::append(Item* item) {
 
 /// Takes the oldest invocation of its place out of the queue; it is lost.
 void TapQueue::unlink(Item* item, Gone& gone) {
-  gone.reserve(gone.size() + 2);  // or nothing of it has happened
-  if (item->owner && item->before && item->before->source == item->source)
+  const bool hands_on = item->owner && item->before && item->before->source == item->source;
+  if (item->keeps || (item->owner && !hands_on)) gone.reserve(gone.size() + 2);  // may throw
+  if (hands_on)
     item->before->owner = std::move(item->owner);
   else if (item->owner)
     gone.push_back(std::move(item->owner));
   if (item->keeps) gone.push_back(std::move(*item->keeps));
-  forget_kept(*item);
+  Kept& own = kept_.find(item->site->spec.get())->second;  // stays: the one that drops it follows
+  own.first = item->next_of_place;
+  if (!own.first) own.last = nullptr;
+  --own.count;
   (item->before ? item->before->next : first_) = item->next;
   (item->next ? item->next->before : last_) = item->before;
   linked_.store(linked_.load(std::memory_order_relaxed) - 1, std::memory_order_release);
@@ -256,10 +259,9 @@ bool TapQueue::wait_for_items(Lock& lock) {
   any_.until(yielding([&] { return linked_.load(std::memory_order_acquire) > 0; }));
   lock.lock();
   sleeping_ = true;
+  const std::chrono::milliseconds idle(idle_ms);
   bool got = false;
-  do
-    got =
-        wake_.wait_for(lock, std::chrono::milliseconds(idle_ms), [&] { return first_ != nullptr; });
+  do got = wake_.wait_for(lock, idle, [&] { return first_ != nullptr; });
   while (!got && held_ > 0);  // a program copies into its block: it has seen that there is a thread
   sleeping_ = false;
   return got;
@@ -310,8 +312,8 @@ TapQueue::Item* TapQueue::take(std::size_t most) {
   return hands;
 }
 
-/// Takes an invocation that leaves the queue off its place's list of those that newer ones may
-/// drop. The oldest leave first: it is the first of that list.
+/// Takes an invocation that is delivered off its place's list of those that newer ones may drop.
+/// The oldest are taken first: it is the first of that list.
 void TapQueue::forget_kept(const Item& item) {
   if (item.site->spec->keep_last == 0) return;
   const auto own = kept_.find(item.site->spec.get());
