@@ -205,7 +205,8 @@ void RunState::fail(Failure failure) {
   {
     std::vector<Failure> gone;  // after the lock, with what the user threw
     std::scoped_lock lock(guard_);
-    if (outcome() == Outcome::done) return;  // it was over just before, as its caller has seen
+    // It was over just before, as its caller has seen.
+    if (outcome() == Outcome::done || outcome() == Outcome::cancelled) return;
     const auto earlier = [](const Failure& a, const Failure& b) {
       return std::pair(a.invocation, a.device) < std::pair(b.invocation, b.device);
     };
@@ -233,7 +234,7 @@ void RunState::fail(Failure failure) {
         failures_.pop_back();
       }
     }
-    // A failure outranks an earlier wish to stop.
+    // A failure outranks a host function's earlier wish to stop.
     outcome_.store(Outcome::failed, std::memory_order_release);
     request_stop();
     failing.request_stop();

@@ -20,6 +20,38 @@ TEST(Ends, ARunThatEndedWellIsNotLate) {
   EXPECT_EQ(run.take_unobserved(), nullptr);
 }
 
+// A function that hears of it may throw before whoever cancels has told the waiters.
+TEST(Ends, WhatIsThrownOnceTheRunIsCancelledIsNotItsFailure) {
+  RunState run;
+  run.open();
+  run.request(Outcome::cancelled);
+  run.fail_late();
+  EXPECT_EQ(run.outcome(), Outcome::cancelled);
+  EXPECT_EQ(error_of<CallbackError>([&] { run.rethrow(); })->code(), ErrorCode::cancelled);
+  run.close();
+}
+
+TEST(Ends, FunctionsThatThrowAtOnceWhenTheirRunIsCancelled) {
+  std::atomic<bool> entered = false;
+  const auto f = jit([&](Tensor x) {
+    const auto throws = [&](const CallInfo& info, float) -> float {
+      entered = true;
+      while (!info.stop.stop_requested()) {
+      }
+      throw std::runtime_error("it was ended");
+    };
+    return call({.name = "throws"}, x.type(), throws, x);
+  });
+  for (int i = 0; i < 300; ++i) {
+    entered = false;
+    auto run = f.start(Tensor(1.0f));
+    ASSERT_TRUE(wait_until([&] { return entered.load(); }));
+    run.cancel();
+    expect_error<CallbackError>([&] { run.wait(); }, {"cancelled"}, ErrorCode::cancelled);
+  }
+  EXPECT_NO_THROW(barrier());
+}
+
 TEST(Ends, BarrierTellsOfFailuresOfEveryType) {
   for (const bool error_first : {true, false}) {
     const auto plain = std::make_exception_ptr(std::runtime_error("plain"));
