@@ -75,21 +75,43 @@ Bound::Bound(const Erased& f, const TorchTensors&, const TorchTensors& memory,
 }
 
 void Bound::bind() {
-  for (std::size_t i = 0; i < f_.parameters.size(); ++i) {
-    const at::Tensor& p = f_.parameters[i].tensor;
-    before_.push_back(p.variable_data());
-    wanted_graph_.push_back(p.requires_grad());
-    p.set_data(memory_[i]);
-    if (at::GradMode::is_enabled() && differentiable(p)) p.requires_grad_(true);
+  const std::size_t count = f_.parameters.size();
+  before_.reserve(count);
+  wanted_graph_.reserve(count);
+  versions_.reserve(count);
+  try {
+    for (std::size_t i = 0; i < count; ++i) {
+      const at::Tensor& p = f_.parameters[i].tensor;
+      at::Tensor own = p.variable_data();
+      wanted_graph_.push_back(p.requires_grad());
+      versions_.push_back(p._version());
+      before_.push_back(std::move(own));
+      p.set_data(memory_[i]);
+      if (at::GradMode::is_enabled() && differentiable(p)) p.requires_grad_(true);
+    }
+  } catch (...) {  // of a module half of which is the program's memory nothing may be left
+    restore();
+    throw;
   }
 }
 
-Bound::~Bound() {
+void Bound::restore() noexcept {
   for (std::size_t i = 0; i < before_.size(); ++i) {
     const at::Tensor& p = f_.parameters[i].tensor;
     p.requires_grad_(wanted_graph_[i]);
     p.set_data(before_[i]);
   }
+}
+
+Bound::~Bound() { restore(); }
+
+void Bound::check_unchanged() const {
+  for (std::size_t i = 0; i < versions_.size(); ++i)
+    if (f_.parameters[i].tensor._version() != versions_[i])
+      throw Error(ErrorCode::failed_precondition,
+                  "the module has written to its parameter '" + f_.parameters[i].name +
+                      "', which is the program's memory; what it updates must be a buffer, or be "
+                      "written outside of the call");
 }
 
 }  // namespace postern::torch

@@ -23,14 +23,18 @@ class Bound {
   ~Bound();
   Bound(const Bound&) = delete;
   const TorchTensors& memory() const { return memory_; }
+  /// Throws when the function has written to a parameter.
+  void check_unchanged() const;
 
  private:
   void lock(const StopToken& stop);
   void bind();
+  void restore() noexcept;
 
   const Erased& f_;
   TorchTensors memory_, before_;
   std::vector<bool> wanted_graph_;
+  std::vector<std::int64_t> versions_;
   std::vector<std::unique_lock<std::recursive_timed_mutex>> locks_;
 };
 

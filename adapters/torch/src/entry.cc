@@ -52,8 +52,19 @@ Sizes leading(std::span<const std::int64_t> dims, const Type& declared) {
   return {dims.begin(), dims.end() - static_cast<std::ptrdiff_t>(declared.dims.size())};
 }
 
-std::int64_t ticket_of(const AnyView& view) {
-  return view.size() ? *reinterpret_cast<const std::int64_t*>(view.data()) : 0;
+Versions versions_of(const TorchTensors& tensors) {
+  Versions versions;
+  for (const at::Tensor& t : tensors) versions.push_back(t._version());
+  return versions;
+}
+
+void check_unchanged(const TorchTensors& operands, const Versions& before) {
+  const Versions now = versions_of(operands);
+  const auto written = std::mismatch(now.begin(), now.end(), before.begin()).first - now.begin();
+  if (static_cast<std::size_t>(written) < now.size())
+    throw Error(ErrorCode::failed_precondition,
+                "the torch function has written to operand " + std::to_string(written) +
+                    ", which is the program's memory; it must clone() it first");
 }
 
 Operands::Operands(Views views, const std::vector<Type>& declared, const Sizes& batch, bool flat) {
@@ -82,11 +93,7 @@ std::vector<c10::Storage> Operands::storages() const {
 }
 
 void Operands::check_unchanged() const {
-  for (std::size_t i = 0; i < memory_.size(); ++i)
-    if (memory_[i]._version() != 0)
-      throw Error(ErrorCode::failed_precondition,
-                  "the torch function has written to operand " + std::to_string(i) +
-                      ", which is the program's memory; it must clone() it first");
+  torch::check_unchanged(memory_, Versions(memory_.size()));
 }
 
 void Operands::release() {
@@ -128,12 +135,18 @@ Sizes Entry::batch_of_first(std::size_t count) const {
   return all_ones(sizes) && !all_ones(batch) ? Sizes() : sizes;
 }
 
+std::int64_t Entry::ticket() const {
+  const AnyView& tickets = operands[in.size()];
+  return site.kept->own({reinterpret_cast<const std::int64_t*>(tickets.data()),
+                         static_cast<std::size_t>(tickets.size())});
+}
+
 Sizes Entry::levels_at_one_point() const {
-  const AnyView& ticket = operands[in.size()];
+  const auto has = operands[in.size()].dims();
   Sizes levels;
-  if (Kept::drew(ticket_of(ticket)))
+  if (Kept::drew(ticket()))
     for (std::size_t i = 0; i < batch.size(); ++i)
-      if (ticket.dims()[i] < batch[i]) levels.push_back(static_cast<std::int64_t>(i));
+      if (has[i] < batch[i]) levels.push_back(static_cast<std::int64_t>(i));
   return levels;
 }
 

@@ -17,7 +17,11 @@ std::int64_t count_of(const Sizes& sizes);
 bool all_ones(const Sizes& sizes);
 /// The extents before the declared ones.
 Sizes leading(std::span<const std::int64_t> dims, const Type& declared);
-std::int64_t ticket_of(const AnyView& view);
+/// How often each has been written to.
+using Versions = std::vector<std::int64_t>;
+Versions versions_of(const TorchTensors& tensors);
+/// Throws where a function has written to an operand since.
+void check_unchanged(const TorchTensors& operands, const Versions& before);
 
 /// Operands as tensors over the program's memory, and what became of that memory.
 class Operands {
@@ -30,7 +34,6 @@ class Operands {
 
   std::vector<c10::Storage> storages() const;
 
-  /// Throws when the function has written to one.
   void check_unchanged() const;
 
   /// What somebody has kept becomes memory of its own.
@@ -58,6 +61,9 @@ struct Entry {
   /// The levels for whose elements the function was called once, as for many directions at one
   /// point; none where that makes no difference: it drew no random numbers. Of a derivative.
   Sizes levels_at_one_point() const;
+
+  /// Of a derivative.
+  std::int64_t ticket() const;
 
   Sizes result_dims(std::size_t i) const;
 

@@ -3,6 +3,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 
+#include <algorithm>
 #include <atomic>
 #include <utility>
 
@@ -20,6 +21,7 @@ at::CPUGeneratorImpl& generator() {
 std::recursive_timed_mutex drawing;
 std::atomic<int> drawings{0};
 std::atomic<std::uint64_t> begun{0};
+std::atomic<std::int64_t> calls{0};
 thread_local Drawing* innermost = nullptr;
 
 }  // namespace
@@ -66,6 +68,14 @@ void set_random_state(const RandomState& state) {
   to.set_engine(state.engine);
   to.set_next_float_normal_sample(state.next_float);
   to.set_next_double_normal_sample(state.next_double);
+}
+
+Kept::Kept(std::size_t most) : most_(most), number_(++calls), next_(number_ << serial_bits) {}
+
+std::int64_t Kept::own(std::span<const std::int64_t> tickets) const {
+  const auto mine = [&](std::int64_t t) { return t >> serial_bits == number_; };
+  const auto found = std::find_if(tickets.begin(), tickets.end(), mine);
+  return found == tickets.end() ? 0 : *found;
 }
 
 std::int64_t Kept::add(Graph graph, const std::optional<Began>& began) {

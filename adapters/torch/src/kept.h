@@ -6,6 +6,7 @@
 #include <chrono>
 #include <map>
 #include <mutex>
+#include <span>
 
 #include "derive.h"
 
@@ -43,10 +44,12 @@ class Drawing {
 /// Back to the state from which this thread's run went on, if it is alone.
 void rewind_random_state(const RandomState& state);
 
-/// Where the random numbers of a run began. Not `sure`: others may have drawn in between.
+/// Where the random numbers of a run began. Not `sure`: others may have drawn in between. `size`:
+/// of the run's batch.
 struct Began {
   RandomState state;
   bool sure;
+  std::int64_t size = 1;
 };
 
 /// What a call leaves for its derivative. The operands' memory is the program's and may move, so a
@@ -59,12 +62,15 @@ struct Graph {
   std::vector<std::int64_t> batch;
 };
 
-/// Of one call in the source.
+/// Of one call in the source, which its tickets tell: under a batched condition the elements of one
+/// operand have tickets of several.
 class Kept {
  public:
   /// Whether the function drew random numbers.
   static bool drew(std::int64_t ticket) { return ticket % 2 != 0; }
-  explicit Kept(std::size_t most) : most_(most) {}
+  explicit Kept(std::size_t most);
+  /// The first ticket of this call; 0 where there is none, as no element's derivative is wanted.
+  std::int64_t own(std::span<const std::int64_t> tickets) const;
 
   std::int64_t add(Graph graph, const std::optional<Began>& began);
   /// The graph, for this caller alone; none when it is no longer kept, or in use.
@@ -76,9 +82,12 @@ class Kept {
   std::optional<Began> began(std::int64_t ticket) const;
 
  private:
+  static constexpr int serial_bits = 40;
+
   const std::size_t most_;
+  const std::int64_t number_;
   mutable std::mutex mutex_;
-  std::int64_t next_ = 2;
+  std::int64_t next_;
   std::map<std::int64_t, Graph> graphs_;  // not yet used
   std::map<std::int64_t, Began> random_;
   std::int64_t last_ = 0;

@@ -84,6 +84,18 @@ TorchTensors taken_all(const Leaves& leaves) {
   return tensors;
 }
 
+/// The results of a program that was run on these arguments, which are the torch tensors' memory.
+/// It may give back what it was given, and torch may write to results.
+TorchTensors taken_apart(const Leaves& results, const TorchTensors& arguments) {
+  TorchTensors y = taken_all(results);
+  for (at::Tensor& t : y)
+    if (std::any_of(arguments.begin(), arguments.end(), [&](const at::Tensor& a) {
+          return t.numel() > 0 && t.data_ptr() == a.data_ptr();
+        }))
+      t = t.clone();
+  return y;
+}
+
 class Traced : public Program {
  public:
   explicit Traced(LeavesFunction f) : f_(std::move(f)), jitted_(jit(Waited{f_})) {}
@@ -93,14 +105,7 @@ class Traced : public Program {
     const Leaves x = lent_all(arguments);
     const auto [results, end] = jitted_(x);
     for (const Tensor& t : end) t.block_until_ready();
-    TorchTensors y = taken_all(results);
-    // A program may give back what it was given, and torch may write to results.
-    for (at::Tensor& t : y)
-      if (std::any_of(arguments.begin(), arguments.end(), [&](const at::Tensor& a) {
-            return t.numel() > 0 && t.data_ptr() == a.data_ptr();
-          }))
-        t = t.clone();
-    return y;
+    return taken_apart(results, arguments);
   }
   ProgramPtr pull(std::size_t arguments) const override { return made(pulls_, arguments, pull_of); }
   ProgramPtr push(std::size_t arguments) const override {
@@ -189,7 +194,8 @@ class FromFile : public Program {
     std::string has;
     if (order_ < orders_->size())
       for (const Loaded& program : (*orders_)[order_]) {
-        if (fit(program.inputs(), arguments)) return taken_all(run(program, lent_all(arguments)));
+        if (fit(program.inputs(), arguments))
+          return taken_apart(run(program, lent_all(arguments)), arguments);
         has += (has.empty() ? "" : ", ") + to_string(std::span(program.inputs()));
       }
     const Types types = types_of(arguments);

@@ -57,8 +57,8 @@ class FirstHand {
     if (draws != Draws::no) drawing_->lock(limit, stop);
     began_ = random_state();
   }
-  /// None where it drew none.
-  std::optional<Began> ended() {
+  /// None where it drew none. `size`: of its batch.
+  std::optional<Began> ended(std::int64_t size = 1) {
     if (!began_) return {};
     const bool drew = !(random_state() == *began_), sure = drawing_->alone();
     Draws known = drew ? Draws::no : Draws::unknown;
@@ -66,7 +66,7 @@ class FirstHand {
       learned_.draws = Draws::yes;
     else
       learned_.draws.compare_exchange_strong(known, drew ? Draws::unknown : Draws::no);
-    return drew ? std::optional(Began{*began_, sure}) : std::nullopt;
+    return drew ? std::optional(Began{*began_, sure, size}) : std::nullopt;
   }
 
  private:
@@ -99,6 +99,7 @@ void run_plain(const Entry& e, const StopToken& stop) {
         e.write_all(f.run({first, operands.tensors.end()}));
     }
     run.ended();
+    bound.check_unchanged();
   }
   operands.check_unchanged();
   operands.release();
@@ -117,15 +118,16 @@ void run_keeping(const Entry& e, const StopToken& stop) {
   Graph graph;
   std::optional<Began> began;
   {
-    Bound bound(site.erased(), operands.tensors, stop);
+    const Bound bound(site.erased(), operands.tensors, stop);
     evaluation.prepare(operands.tensors);
     FirstHand run(*site.learned, true, stop);
     const TorchTensors y = evaluation.function(operands.tensors);
-    began = run.ended();
+    began = run.ended(count_of(e.batch));
     const c10::AutoGradMode no_graph(false);
     e.write_all(y);
     graph = {operands.tensors, operands.storages(), bound.memory(), chosen(y, site.movable.out),
              e.batch};
+    bound.check_unchanged();
   }
   operands.check_unchanged();
   write_ticket(ticket, site.kept->add(std::move(graph), began));
@@ -135,9 +137,17 @@ void run_keeping(const Entry& e, const StopToken& stop) {
 /// Torch's random numbers as they were when the function was called, for this run alone.
 class Replayed {
  public:
-  Replayed(const Kept& kept, std::int64_t ticket, const StopToken& stop)
+  /// `size`: of the batch. Throws where the function drew its numbers for another one.
+  Replayed(const Kept& kept, std::int64_t ticket, std::int64_t size, const StopToken& stop)
       : began_(kept.began(ticket)) {
     if (!began_) return;
+    if (began_->size != size)
+      throw Error(ErrorCode::failed_precondition,
+                  "the function drew random numbers for a batch of " +
+                      std::to_string(began_->size) + ", and its derivative is asked for at " +
+                      std::to_string(size) +
+                      " points, as where only the condition that it is called under has a batch; "
+                      "give it an operand for each");
     if (!drawing_.emplace().lock(std::chrono::minutes(1), stop))
       throw Error(ErrorCode::unavailable,
                   "another torch function that draws random numbers has been running for a minute, "
@@ -246,7 +256,7 @@ class Runs {
 
 void run_derivative(const Entry& e, const Path& path, const StopToken& stop) {
   const Site& site = e.site;
-  const std::int64_t ticket = ticket_of(e.operands[e.in.size()]);
+  const std::int64_t ticket = e.ticket();
   const Runs runs(e);
   Operands operands(e.operands, e.in, e.batch, e.flat && runs.one());
   const Evaluation evaluation(site.erased(), site.movable, path, *site.learned, runs.vmap_size());
@@ -256,10 +266,11 @@ void run_derivative(const Entry& e, const Path& path, const StopToken& stop) {
     for (at::Tensor& t : x)  // torch's forward mode wants primals and tangents alike
       if (t.is_view()) t = t.clone(at::MemoryFormat::Contiguous);
     const Bound bound(site.erased(), x, stop);
-    const Replayed replayed(*site.kept, ticket, stop);
+    const Replayed replayed(*site.kept, ticket, count_of(e.batch) / runs.size(), stop);
     evaluation.prepare(x);
     results.push_back(evaluation(x));
     replayed.check();
+    bound.check_unchanged();
   }
   e.write_all(runs.results(results));
   results.clear();
@@ -272,7 +283,7 @@ void run_derivative(const Entry& e, const Path& path, const StopToken& stop) {
 void run_pull(const Entry& e, const StopToken& stop) {
   const Site& site = e.site;
   const std::size_t n = site.in.size();
-  const std::int64_t ticket = ticket_of(e.operands[e.in.size()]);
+  const std::int64_t ticket = e.ticket();
   const Sizes batch = e.batch_of_first(n);
   const bool each = batch.empty() && !e.batch.empty();
   if (!each && !e.levels_at_one_point().empty()) return run_derivative(e, {Step::pull}, stop);
@@ -286,8 +297,12 @@ void run_pull(const Entry& e, const StopToken& stop) {
     point_at(*graph, e.operands);
     {
       const Bound bound(site.erased(), graph->inputs, graph->bound, stop);
+      const Versions before = versions_of(graph->inputs);
       write_pulled(e, graph->results, chosen(graph->inputs, site.movable.in), ct.tensors, each);
+      bound.check_unchanged();
+      check_unchanged(graph->inputs, before);
     }
+    ct.check_unchanged();
     site.kept->give_back(ticket, std::move(*graph));
     return ct.release();
   }
@@ -299,13 +314,15 @@ void run_pull(const Entry& e, const StopToken& stop) {
   const Evaluation evaluation(site.erased(), site.movable, {}, *site.learned, size);
   {
     const Bound bound(site.erased(), x.tensors, stop);
-    const Replayed replayed(*site.kept, ticket, stop);
+    const Replayed replayed(*site.kept, ticket, count_of(full), stop);
     evaluation.prepare(x.tensors);
     const TorchTensors y = chosen(evaluation.function(x.tensors), site.movable.out);
     replayed.check();
     write_pulled(e, y, chosen(x.tensors, site.movable.in), ct.tensors, each);
+    bound.check_unchanged();
   }
   x.check_unchanged();
+  ct.check_unchanged();
   x.release();
   ct.release();
 }

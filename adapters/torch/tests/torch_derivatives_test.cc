@@ -212,6 +212,36 @@ TEST(TorchDerivatives, OfRandomFunctionsAreForManyDirectionsThoseOfWhatWasDrawn)
   }
 }
 
+TEST(TorchDerivatives, UnderABatchedConditionAreThoseOfTheCallThatWasTaken) {
+  torch::manual_seed(5);
+  const auto f = [](pn::Tensor draws, pn::Tensor x) {
+    const auto drawn = [](Tensor t) { return at::dropout(t, 0.5, true); };
+    const auto thrice = [](Tensor t) { return t * 3; };
+    return pn::cond(
+        draws, [&](pn::Tensor v) { return pn::torch::call(v.type(), drawn, v); },
+        [&](pn::Tensor v) { return pn::torch::call(v.type(), thrice, v); }, x);
+  };
+  const auto pull = [f](pn::Tensor draws, pn::Tensor x) {
+    const auto [y, back] = pn::vjp([&](pn::Tensor v) { return f(draws, v); }, x);
+    return std::pair{y, std::get<0>(back(pn::ones(y.type())))};
+  };
+  const pn::Tensor draws = pn::iota(pn::type<int>({16}), 0) % 2 == 1;
+  const auto each = pn::jit(pn::vmap(pull));
+  for (int i = 0; i < 3; ++i) {
+    const auto [y, dy] = each(draws, pn::ones(pn::type<double>({16, 8})));
+    expect_close(y, dy);  // 0, 2 or 3
+  }
+  // One point for the whole batch: what was drawn once is not drawn for each.
+  const auto shared = pn::jit(pn::vmap(pull, {.in_axes = {0, pn::unmapped}}));
+  try {
+    const auto [y, dy] = shared(draws, pn::ones(pn::type<double>({8})));
+    expect_close(y, dy);
+  } catch (const pn::CallbackError& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("drew random numbers for a batch of 1,"), std::string::npos) << text;
+  }
+}
+
 TEST(TorchDerivatives, OfBatchesOfRandomFunctionsAreThoseOfWhatWasDrawn) {
   torch::manual_seed(5);
   for (const auto& method : methods) {

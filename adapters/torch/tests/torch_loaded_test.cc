@@ -41,6 +41,23 @@ TEST(TorchLoaded, HasTheDerivativesThatAreGiven) {
   EXPECT_THROW(bare(doubles({4})), pn::TypeError);
 }
 
+TEST(TorchLoaded, ResultsAreNotTheArgumentsMemory) {
+  const auto same = [](pn::Tensor x) {
+    return std::pair{x, pn::call(x.type(), pn::Named{"torch_loaded.id"}, x)};
+  };
+  pn::register_function("torch_loaded.id", [](std::span<const pn::AnyView> in,
+                                              std::span<const pn::AnyMutableView> out) {
+    std::memcpy(out[0].data(), in[0].data(), in[0].byte_size());
+  });
+  const auto m =
+      pn::torch::module(loaded(pn::jit(same).lower(pn::abstract(pn::type<double>({64})))));
+  const Tensor x = doubles({64});
+  for (const Tensor& y : m.run({x})) {
+    EXPECT_NE(y.data_ptr(), x.data_ptr());
+    EXPECT_TRUE(y.equal(x));
+  }
+}
+
 /// What jax.jit(f).lower(x).as_text() writes.
 std::string from_jax(const std::string& arguments, const std::string& results,
                      const std::string& body) {

@@ -165,6 +165,47 @@ TEST(TorchParameters, OfModulesThatShareSomeAreOfOneCallAtATime) {
   EXPECT_FALSE(b->met);
 }
 
+/// Writes to its parameter, as some write to what ought to be a buffer.
+struct Counting : torch::nn::Module {
+  Counting() { seen = register_parameter("seen", at::zeros({2})); }
+  Tensor forward(Tensor x) {
+    const Tensor y = x * seen;
+    if (!writes) return y;
+    const at::NoGradGuard no_graph;
+    seen.add_(1);
+    return y;
+  }
+  Tensor seen;
+  bool writes = true;
+};
+
+TEST(TorchParameters, AreNotWrittenTo) {
+  using Map = std::map<std::string, pn::Tensor>;
+  const auto module = std::make_shared<Counting>();
+  const auto parameters = pn::torch::parameters(module);
+  const auto fn = pn::torch::with_parameters(module);
+  const auto f = [&](const Map& p, pn::Tensor x) { return pn::torch::call(x.type(), fn, p, x); };
+  const auto g = [&](const Map& p, pn::Tensor x) {
+    return pn::grad([&](const Map& q) { return pn::sum(f(q, x)); })(p).at("seen");
+  };
+  const pn::Tensor x = pn::ones(pn::type<float>({2}));
+  const auto expect_refused = [&](auto run) {
+    try {
+      pn::jit(run)(parameters, x).block_until_ready();
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const pn::CallbackError& error) {
+      const std::string text = error.what();
+      EXPECT_NE(text.find("has written to its parameter 'seen'"), std::string::npos) << text;
+    }
+  };
+  expect_refused(f);
+  expect_refused(g);
+  EXPECT_TRUE(module->seen.requires_grad());
+  EXPECT_EQ(module->seen.sum().item<float>(), 0);  // its own memory is back, and as it was
+  module->writes = false;
+  EXPECT_EQ(pn::jit(g)(parameters, x).to_vector<float>(), (std::vector<float>{1, 1}));
+}
+
 TEST(TorchParameters, AreBatchedOneByOne) {
   torch::manual_seed(8);
   const auto net = std::make_shared<Net>();
