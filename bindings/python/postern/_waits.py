@@ -6,7 +6,6 @@ import atexit
 import os
 import sys
 import threading
-import typing
 
 from . import _errors, _postern
 
@@ -34,44 +33,52 @@ def _barrier_aside(limit: int) -> bool:
     """On a thread of its own: a wait in Python, unlike one in C, is ended by Ctrl-C.
     (Many short barriers would each wait for what was started since the last.)
     """
-    ended = threading.Event()
-    outcome: _Outcome = []
-
-    def wait() -> None:
+    wait, aside = _Wait(limit), True
+    try:
         try:
-            outcome.append(_postern.barrier(limit))
-        except Exception as e:
-            outcome.append(e)
-        ended.set()
-
-    try:
-        threading.Thread(target=wait, daemon=True, name="postern.barrier").start()
-    except RuntimeError:  # the interpreter ends: since Python 3.12 nobody starts a thread then
-        return _postern.barrier(limit)
-    try:
-        ended.wait()
+            wait.start()
+        except RuntimeError:  # the interpreter ends: since Python 3.12 nobody starts a thread then
+            aside = False
+        if aside:
+            wait.ended.wait()
     except BaseException:
-        _missed.append((ended, outcome))
+        _missed.append(wait)
         raise
-    return _told(outcome)
+    return wait.told() if aside else _postern.barrier(limit)
 
 
-def _told(outcome: _Outcome) -> bool:
-    if isinstance(outcome[0], Exception):
-        raise outcome[0]
-    return outcome[0]
+class _Wait(threading.Thread):
+    def __init__(self, limit: int) -> None:
+        super().__init__(daemon=True, name="postern.barrier")
+        self.limit = limit
+        self.begun = False
+        self.ended = threading.Event()
+        self.outcome: bool | Exception = False
+
+    def run(self) -> None:
+        self.begun = True
+        try:
+            self.outcome = _postern.barrier(self.limit)
+        except Exception as e:
+            self.outcome = e
+        self.ended.set()
+
+    def told(self) -> bool:
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return self.outcome
 
 
-_Outcome = typing.List[typing.Union[bool, Exception]]
-_missed: list[tuple[threading.Event, _Outcome]] = []  # waits that Ctrl-C took the waiter from
+_missed: list[_Wait] = []  # those that Ctrl-C took the waiter from
 
 
 def _raise_missed() -> None:
     """The failures that these have seen. What they wait for has ended."""
-    while _missed:
-        ended, outcome = _missed.pop()
-        ended.wait()
-        _told(outcome)
+    begun = [wait for wait in _missed if wait.begun]  # Ctrl-C may have come before a thread did
+    for wait in begun:
+        wait.ended.wait()
+        _missed.remove(wait)
+        wait.told()
 
 
 _forked = False
@@ -88,8 +95,10 @@ os.register_at_fork(after_in_child=_note_fork)
 @atexit.register
 def _drain() -> None:
     # Functions cannot be entered once the interpreter is gone, nor their exceptions be shown.
+    limit = 10.0
     try:
-        if not barrier(10):
+        if not barrier(limit):
+            limit = 1.0
             print(
                 "postern: the process ends with runs or taps that have not ended after 10 s",
                 file=sys.stderr,
@@ -99,4 +108,4 @@ def _drain() -> None:
         if not (_forked and e.code == _errors.FAILED_PRECONDITION):
             print(f"postern: a failure that nobody waited for: {e}", file=sys.stderr)
     finally:
-        _postern.close_interpreter()
+        _postern.close_interpreter(limit)

@@ -131,10 +131,11 @@ void bind_request(nb::module_& m) {
           "operands", [](const Request& r) { return r.operands; },
           nb::sig("def operands(self) -> list[numpy.typing.NDArray[typing.Any]]"))
       .def(
-          "reply", &reply, nb::sig("def reply(self, *results: typing.Any) -> None"),
+          "reply", &reply, nb::call_guard<Inside>(),
+          nb::sig("def reply(self, *results: typing.Any) -> None"),
           "Answers with arrays, which are copied. Raises Error (BAD_RESULT) when they do not fit;\n"
           "the request is then still open.")
-      .def("fail", &fail, nb::arg("exception"),
+      .def("fail", &fail, nb::arg("exception"), nb::call_guard<Inside>(),
            nb::sig("def fail(self, exception: BaseException) -> None"),
            "Answers with a failure: the run ends with this exception as the cause.")
       .def_prop_ro(
@@ -162,7 +163,7 @@ void bind_bridge(nb::module_& m) {
           nb::sig("def serve(self, name: str, replace: bool = False) -> None"),
           "Makes the bridge the function of that name. Raises Error when it is taken, unless\n"
           "`replace`.")
-      .def("next", &next, nb::arg("timeout") = nb::none(),
+      .def("next", &next, nb::arg("timeout") = nb::none(), nb::call_guard<Inside>(),
            nb::sig("def next(self, timeout: float | None = None) -> Request | None"),
            "The oldest request that nobody has taken, or None when none came within `timeout`\n"
            "seconds. Raises CallbackError once closed.")

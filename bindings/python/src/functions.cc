@@ -316,7 +316,7 @@ void bind_functions(nb::module_& m) {
       nb::sig("def guard(context: typing.Any, trace: typing.Any) -> tuple[typing.Any, typing.Any]"),
       "While a function runs that JAX waits for `context`'s trace is `trace`; gives the former.");
   m.def("register", &register_function, nb::arg("name").none(), nb::arg("function").none(),
-        nb::arg("replace"), nb::arg("info"));
+        nb::arg("replace"), nb::arg("info"), nb::call_guard<Inside>());
   m.def(
       "unregister", [](nb::handle name) { check(pn_unregister(text_of(name).c_str())); },
       nb::arg("name").none());

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <string_view>
 #include <thread>
+#include <utility>
 
 #include "lent.h"
 
@@ -54,9 +55,13 @@ thread_local KnownThread this_thread;
 /// The thread on which the interpreter ends.
 std::thread::id ending_thread;
 
+/// Nobody waits for this thread any more.
 [[noreturn]] void stay() {
+  inside.fetch_sub(std::exchange(inside_here, 0));
   while (true) pause();
 }
+
+bool ends_here() { return std::this_thread::get_id() == ending_thread; }
 
 PyObject* main_thread = nullptr;  // of threading
 
@@ -80,14 +85,26 @@ Entered::~Entered() {
   leave();
 }
 
+Inside::Inside() : entered_(may_enter()) {
+  if (entered_ || ends_here()) return;
+  PyEval_SaveThread();
+  stay();
+}
+
+Inside::~Inside() {
+  if (entered_) leave();
+}
+
+Released::Released(For what)
+    : counts_(what == For::wait && inside_here > 0), state_(PyEval_SaveThread()) {
+  if (counts_) leave();
+}
+
 Released::~Released() {
-  if (may_enter()) {
-    PyEval_RestoreThread(state_);
-    leave();
-  } else {
-    if (std::this_thread::get_id() != ending_thread) stay();
-    PyEval_RestoreThread(state_);
-  }
+  const bool enters = may_enter();
+  if (!enters && !ends_here()) stay();
+  PyEval_RestoreThread(state_);
+  if (enters && !counts_) leave();
 }
 
 PyObject* call_python(PyObject* function, PyObject* const* arguments, std::size_t count,
@@ -99,13 +116,13 @@ PyObject* call_python(PyObject* function, PyObject* const* arguments, std::size_
   }
 }
 
-void close_interpreter() {
+void close_interpreter(double seconds) {
   ending_thread = std::this_thread::get_id();
   closed = true;
   keep_all_given_back();
   const Released others_run;
-  const auto end = Clock::now() + std::chrono::seconds(10);
-  while (inside.load() > 0 && Clock::now() < end)
+  const auto end = Clock::now() + std::chrono::duration<double>(seconds);
+  while (inside.load() > inside_here && Clock::now() < end)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 

@@ -3,6 +3,7 @@
 #include <nanobind/nanobind.h>
 #include <postern/c.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -24,16 +25,32 @@ class Entered {
   PyGILState_STATE state_{};
 };
 
+/// Around a function that Python calls (nb::call_guard): the interpreter does not end before it
+/// returns, and once it ends such a thread stays where it is. CPython would end it as it takes the
+/// lock, by an exception that C++ frames do not let through.
+class Inside {
+ public:
+  Inside();
+  ~Inside();
+  Inside(const Inside&) = delete;
+
+ private:
+  bool entered_;
+};
+
 /// Lets other threads of Python run while it lives. A thread that would come back once the
-/// interpreter ends stays where it is: CPython would end it, by an exception that C++ frames do not
-/// let through.
+/// interpreter ends stays where it is.
 class Released {
  public:
-  Released() : state_(PyEval_SaveThread()) {}
+  /// The interpreter's end waits for `work`, as XLA crashes where the process goes beneath it, but
+  /// not for a `wait`.
+  enum class For : std::uint8_t { work, wait };
+  explicit Released(For what = For::work);
   ~Released();
   Released(const Released&) = delete;
 
  private:
+  const bool counts_;
   PyThreadState* state_;
 };
 
@@ -42,8 +59,8 @@ class Released {
 PyObject* call_python(PyObject* function, PyObject* const* arguments, std::size_t count,
                       PyObject* names);
 
-/// From now on nobody enters. Waits, at most some seconds, for those who are inside.
-void close_interpreter();
+/// From now on nobody enters. Waits, at most so many seconds, for those who are inside.
+void close_interpreter(double seconds);
 
 /// Whether this is not the interpreter that the process began with.
 bool in_sub_interpreter();
@@ -88,7 +105,7 @@ int waited(Wait wait, std::int64_t limit) {
   while (true) {
     int code = PN_OK;
     {
-      const Released others_run;
+      const Released others_run(Released::For::wait);
       code = wait(slices.next());
     }
     if (code != PN_EMPTY) return code;

@@ -33,7 +33,7 @@ void configure(int cpu_devices, nb::handle plugin, nb::handle cache_dir,
 bool barrier(std::int64_t limit) {
   int code = PN_OK;
   {
-    const Released others_run;
+    const Released others_run(Released::For::wait);
     code = pn_barrier(limit);
   }
   if (code == PN_EMPTY) return false;
@@ -54,10 +54,10 @@ NB_MODULE(_postern, m) {
   m.def("version", &pn_version);
   m.def("configure", &configure, nb::arg("cpu_devices"), nb::arg("plugin"), nb::arg("cache_dir"),
         nb::arg("tap_queue_bytes"));
-  m.def("barrier", &barrier, nb::arg("nanoseconds"));
+  m.def("barrier", &barrier, nb::arg("nanoseconds"), nb::call_guard<Inside>());
   m.def("nanoseconds", &nanoseconds, nb::arg("seconds").none(),
         nb::sig("def nanoseconds(seconds: float | None) -> int"));
-  m.def("close_interpreter", &close_interpreter);
+  m.def("close_interpreter", &close_interpreter, nb::arg("seconds"));
   m.def("lent_count", [] {
     drop_given_back();
     return lent_count();

@@ -296,19 +296,20 @@ void bind_native(nb::module_& m) {
             new (self) Native(native_of(program, derivative, bound, types));
           },
           nb::arg("program"), nb::arg("derivative"), nb::arg("bound"), nb::arg("types"),
+          nb::call_guard<Inside>(),
           nb::sig("def __init__(self, program: Program, derivative: int, "
                   "bound: list[typing.Any], types: list[str]) -> None"))
       .def_ro("inputs", &Native::inputs)
       .def_ro("outputs", &Native::outputs)
-      .def("call", &call_native, nb::arg("arguments"), nb::arg("out"),
+      .def("call", &call_native, nb::arg("arguments"), nb::arg("out"), nb::call_guard<Inside>(),
            nb::sig("def call(self, arguments: list[typing.Any], out: list[typing.Any]) -> None"));
   bind_handle(type);
 }
 
 void bind_loading(nb::module_& m) {
-  m.def("load", &load, nb::arg("path"), nb::arg("entry") = "",
+  m.def("load", &load, nb::arg("path"), nb::arg("entry") = "", nb::call_guard<Inside>(),
         nb::sig("def load(path: typing.Any, entry: str = \"\") -> Program"));
-  m.def("load_text", &load_text, nb::arg("text").none(),
+  m.def("load_text", &load_text, nb::arg("text").none(), nb::call_guard<Inside>(),
         nb::sig("def load_text(text: typing.Any) -> Program"));
 }
 
@@ -337,6 +338,7 @@ void bind_runs_with_options(nb::module_& m, nb::class_<Program>& type) {
         return start(program, Arguments(program, arguments, named), options);
       },
       nb::arg("program"), nb::arg("arguments"), nb::arg("named"), nb::arg("options"),
+      nb::call_guard<Inside>(),
       nb::sig("def start_with(program: Program, arguments: tuple[typing.Any, ...], "
               "named: dict[str, typing.Any], options: tuple[typing.Any, ...]) -> Run"));
   m.def(
@@ -348,7 +350,7 @@ void bind_runs_with_options(nb::module_& m, nb::class_<Program>& type) {
         return arrays ? arrays_of(made, program.results) : program.results(made);
       },
       nb::arg("program"), nb::arg("arguments"), nb::arg("named"), nb::arg("options"),
-      nb::arg("arrays"),
+      nb::arg("arrays"), nb::call_guard<Inside>(),
       nb::sig("def run_with(program: Program, arguments: tuple[typing.Any, ...], "
               "named: dict[str, typing.Any], options: tuple[typing.Any, ...], "
               "arrays: bool) -> typing.Any"));
@@ -366,11 +368,11 @@ void refuse_making(nb::class_<T>& type, const char* made_by) {
 void bind_run(nb::module_& m) {
   nb::class_<Run> type(m, "Run", "A run under way, which Program.start makes; it can be awaited.");
   refuse_making(type, "postern: a Run is made by Program.start");
-  type.def("wait", &wait_for, nb::arg("timeout") = nb::none(),
+  type.def("wait", &wait_for, nb::arg("timeout") = nb::none(), nb::call_guard<Inside>(),
            nb::sig("def wait(self, timeout: float | None = None) -> bool"),
            "Whether the run has ended within so many seconds. Raises how it failed. Any number of\n"
            "threads may wait.")
-      .def("result", &result_of, nb::arg("timeout") = nb::none(),
+      .def("result", &result_of, nb::arg("timeout") = nb::none(), nb::call_guard<Inside>(),
            nb::sig("def result(self, timeout: float | None = None) -> "
                    "postern._values.Results[numpy.typing.NDArray[typing.Any]]"),
            "The results, when they are there. Raises TimeoutError when they are not in time; the\n"
@@ -408,6 +410,7 @@ void bind_programs(nb::module_& m) {
           [](const Program& self, const nb::args& arguments, const nb::kwargs& named) {
             return arrays_of(run_tensors(self, arguments, named), self.results);
           },
+          nb::call_guard<Inside>(),
           nb::sig("def __call__(self, *arguments: typing.Any, **named: typing.Any) -> "
                   "postern._values.Results[numpy.typing.NDArray[typing.Any]]"),
           "Runs, waits, and gives the results as a list of read-only arrays over the library's\n"
@@ -418,6 +421,7 @@ void bind_programs(nb::module_& m) {
           [](const Program& self, const nb::args& arguments, const nb::kwargs& named) {
             return self.results(run_tensors(self, arguments, named));
           },
+          nb::call_guard<Inside>(),
           nb::sig("def run(self, *arguments: typing.Any, **named: typing.Any) -> "
                   "postern._values.Results[Tensor]"),
           "The same with the results as tensors: for other programs, and for DLPack.")
@@ -427,6 +431,7 @@ void bind_programs(nb::module_& m) {
             RunOptions none;
             return start(self, Arguments(self, arguments, named), none);
           },
+          nb::call_guard<Inside>(),
           nb::sig("def start(self, *arguments: typing.Any, **named: typing.Any) -> Run"),
           "Starts a run on a thread of the library. NumPy's arrays of 4096 bytes and more, and\n"
           "others that have __dlpack__, may be used in place: nobody may write to them until the\n"

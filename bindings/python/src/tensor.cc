@@ -205,13 +205,14 @@ void bind_tensor(nb::module_& m) {
                                        .c_str());
             new (self) Tensor(make_tensor(values[0]));
           },
-          nb::sig("def __init__(self, value: typing.Any) -> None"))
+          nb::call_guard<Inside>(), nb::sig("def __init__(self, value: typing.Any) -> None"))
       .def("__array__", &array_of, nb::arg("dtype") = nb::none(), nb::arg("copy") = nb::none(),
+           nb::call_guard<Inside>(),
            nb::sig("def __array__(self, dtype: typing.Any = None, copy: bool | None = None) -> "
                    "numpy.typing.NDArray[typing.Any]"))
       .def("__dlpack__", &dlpack_of, nb::kw_only(), nb::arg("stream") = nb::none(),
            nb::arg("max_version") = nb::none(), nb::arg("dl_device") = nb::none(),
-           nb::arg("copy") = nb::none(),
+           nb::arg("copy") = nb::none(), nb::call_guard<Inside>(),
            nb::sig("def __dlpack__(self, *, stream: int | None = None, "
                    "max_version: tuple[int, int] | None = None, "
                    "dl_device: tuple[int, int] | None = None, "
@@ -223,7 +224,7 @@ void bind_tensor(nb::module_& m) {
   bind_handle(type);
   // The last: what stands below it in the stub would take `numpy` for it.
   type.def(
-      "numpy", [](nb::handle self) { return numpy_of(self); },
+      "numpy", [](nb::handle self) { return numpy_of(self); }, nb::call_guard<Inside>(),
       nb::sig("def numpy(self) -> numpy.typing.NDArray[typing.Any]"),
       "The elements as a read-only array, which keeps the tensor alive. Waits for them.");
 }

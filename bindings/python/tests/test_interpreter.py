@@ -76,6 +76,28 @@ def test_threads_that_run_programs_while_the_interpreter_ends(programs):
         assert (code, out) == (0, "leaving\n"), err
 
 
+def test_threads_whose_programs_are_being_compiled_as_the_interpreter_ends(programs):
+    """XLA's compiler crashes where the process's statics go beneath it."""
+    endings = each_ended(
+        programs,
+        *[
+            f"""
+            postern.register("demo.scale", lambda x, factor: np.float32(factor) * x)
+            def runs():
+                while True:
+                    np.asarray(program(x)[0])
+            for _ in range(4):
+                threading.Thread(target=runs, daemon=True).start()
+            time.sleep({pause})
+            print("leaving", flush=True)
+        """
+            for pause in (0, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15)
+        ],
+    )
+    for code, out, err, _ in endings:
+        assert (code, out) == (0, "leaving\n"), err
+
+
 def test_sub_interpreters_are_refused():
     code = textwrap.dedent(
         """
