@@ -31,6 +31,7 @@ const pjrt::Executable& CompiledText::make(int form) {
   const pjrt::CompileOptions of_main{.portable = form_of_main() != first_device};
   const bool other = options.portable != of_main.portable;
   const host::timeline::Compiling compiling(host::timeline::module_name(text_));
+  const Compilation here;
   // The main form comes first; the others take over what was compiled for it, where that can be
   // serialized, or what it was loaded from.
   if (const pjrt::Executable& main = executables_[form_of_main()]) try {
@@ -39,7 +40,6 @@ const pjrt::Executable& CompiledText::make(int form) {
       log(LogLevel::info, "a program is loaded or compiled again: {}", e.what());
     }
   if (!made) made = compile_or_load(*backend_, number, text_, options, other ? &of_main : nullptr);
-  drain_before_what_is_new();
   return made;
 }
 

@@ -11,9 +11,12 @@
 #include <cstdlib>
 #include <exception>
 #include <optional>
+#include <thread>
 
 #include "core/fork.h"
 #include "core/log.h"
+#include "core/mutex.h"
+#include "core/never_destroyed.h"
 #include "host/background.h"
 #include "host/limit.h"
 #include "host/queue.h"
@@ -90,6 +93,22 @@ void settle() {
   }
 }
 
+/// Threads that are in XLA's compiler.
+struct Compiler {
+  Mutex guard;
+  Condition left;
+  int inside = 0;
+  std::optional<std::thread::id> closed_by;  // by who ends the process
+};
+
+/// Lets no other thread in from now on. False where one does not leave in time.
+bool close_compiler() {
+  auto& compiler = never_destroyed<Compiler>();
+  std::unique_lock lock(compiler.guard);
+  compiler.closed_by = std::this_thread::get_id();
+  return compiler.left.wait_for(lock, exit_limit, [&] { return compiler.inside == 0; });
+}
+
 void leave(int code, void*) {
   // A function that does not return may hold it.
   if (::ftrylockfile(stdout) == 0) ::fflush_unlocked(stdout);
@@ -99,6 +118,9 @@ void leave(int code, void*) {
 void drain() {
   if (forked() || drained.exchange(true)) return;  // what is under way is the other process's
   settle();
+  const bool idle = close_compiler();
+  settle();  // the runs of what was compiled
+  runs_left = runs_left || !idle;
   host::print_unobserved();
   host::timeline::write_for_environment();
   // What is under way would go on among statics that are gone, XLA's and the user's. A handler that
@@ -132,6 +154,25 @@ void drain_at_exit(std::chrono::milliseconds limit) {
     if (earlier_handler) earlier_handler();
     std::abort();
   });
+}
+
+Compilation::Compilation() {
+  auto& compiler = never_destroyed<Compiler>();
+  std::unique_lock lock(compiler.guard);
+  const auto& by = compiler.closed_by;
+  if (by && *by != std::this_thread::get_id()) {
+    compiler.left.wait_for(lock, exit_limit, [] { return false; });
+    throw Error(ErrorCode::failed_precondition,
+                "the process ends, so nothing can be compiled any more");
+  }
+  ++compiler.inside;
+}
+
+Compilation::~Compilation() {
+  drain_before_what_is_new();
+  auto& compiler = never_destroyed<Compiler>();
+  const std::scoped_lock lock(compiler.guard);
+  if (--compiler.inside == 0) compiler.left.notify_all();
 }
 
 void drain_before_what_is_new() { std::atexit(drain); }

@@ -90,14 +90,12 @@ std::vector<bool> left_to_xla(const Module& module) {
 pjrt::Executable compiled(const std::string& text, const LaneGroup& group,
                           const std::vector<bool>& free_results) {
   const host::timeline::Compiling compiling(host::timeline::module_name(text));
+  const Compilation here;
   pjrt::CompileOptions options{.num_partitions = static_cast<int>(group.lanes.size()),
                                .use_spmd = true,
                                .free_results = free_results};
   for (const Lane* lane : group.lanes) options.device_ids.push_back(lane->handle.id());
-  pjrt::Executable out =
-      compile_or_load(*group.lanes[0]->backend, size_of(group.client), text, options);
-  drain_before_what_is_new();
-  return out;
+  return compile_or_load(*group.lanes[0]->backend, size_of(group.client), text, options);
 }
 
 }  // namespace

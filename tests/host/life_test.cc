@@ -375,6 +375,15 @@ TEST(Life, WhatIsInFlightBehindTheLimitIsLeftAlone) {
   EXPECT_TRUE(has(ended.err, "1 runs still in flight after 300 ms")) << ended.err;
 }
 
+TEST(Life, LeavingMainWhileOthersCompile) {
+  RecordProperty("covers", "LIFE-03");
+  for (int milliseconds = 100; milliseconds < 1000; milliseconds += 90) {
+    const auto ended = run_program("life_exit", {"compiling", std::to_string(milliseconds)});
+    EXPECT_EQ(ended.code, 7) << ended.err;
+    EXPECT_EQ(ended.err, "");
+  }
+}
+
 TEST(Life, FailuresThatNobodySawArePrintedAtTheEnd) {
   RecordProperty("covers", "ERR-03");
   auto ended = run_program("life_exit", {"unseen"});

@@ -108,6 +108,21 @@ int inside_several() {
   return 1;
 }
 
+/// Other threads compile, and run what they have compiled, while main returns.
+void compile_beside() {
+  for (int t = 0; t < 2; ++t)
+    std::thread([t] {
+      for (int i = 0;; ++i) {
+        const auto f = pn::jit([=](pn::Tensor x) {
+          for (int k = 0; k < 12; ++k)
+            x = pn::sin(x * (1.0f + 1000.0f * t + i)) + pn::sum(pn::exp(x));
+          return x;
+        });
+        f(pn::ones(pn::type<float>({16}))).block_until_ready();
+      }
+    }).detach();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -118,6 +133,10 @@ int main(int argc, char** argv) {
   if (how == "inside limited") return inside(true);
   if (how == "inside several") return inside_several();
   if (how == "beside") return beside();
+  if (how == "compiling") {
+    compile_beside();
+    std::this_thread::sleep_for(std::chrono::milliseconds(std::atoi(argv[2])));
+  }
   if (how == "stuck") {
     pn::configure({.exit_limit = 300ms});
     auto f = pn::jit([](pn::Tensor x) {
