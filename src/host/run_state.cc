@@ -205,8 +205,7 @@ void RunState::fail(Failure failure) {
   {
     std::vector<Failure> gone;  // after the lock, with what the user threw
     std::scoped_lock lock(guard_);
-    // It was over just before, as its caller has seen.
-    if (outcome() == Outcome::done || outcome() == Outcome::cancelled) return;
+    if (outcome() == Outcome::done || outcome() == Outcome::cancelled) return;  // it is over
     const auto earlier = [](const Failure& a, const Failure& b) {
       return std::pair(a.invocation, a.device) < std::pair(b.invocation, b.device);
     };

