@@ -27,7 +27,7 @@
 namespace postern::internal::host {
 
 std::string too_late(const SiteSpec& spec, bool by_deadline) {
-  if (by_deadline) return "the run's deadline passed";
+  if (by_deadline) return RunState::late;
   return fmt::format("no result within the limit of {:g} ms",
                      std::chrono::duration<double, std::milli>(spec.timeout).count());
 }
@@ -115,25 +115,28 @@ void PendingCalls::start(const Invocation& i) {
 void PendingCalls::enqueue(const Lock& lock, std::shared_ptr<Job> job) {
   const SiteSpec& spec = *job->spec;
   const bool element = job->info.element >= 0 && spec.vmap == VmapMethod::sequential;
-  std::shared_ptr<Job> before;
-  if (spec.effect == Effect::ordered || element) {
-    if (spec.effect != Effect::ordered) job->order.site = job->site;
-    job->order.device = job->site->one_order() ? -1 : job->device;
-    job->keeps_order = true;
-    std::shared_ptr<Job>& last = last_[job->order];
-    // The elements of one batch follow each other, but not those of the batch before.
-    if (last && !last->done && !last->abandoned &&
-        (spec.effect == Effect::ordered || last->info.element < job->info.element))
-      before = last;
-    last = job;
-  }
   job->at = jobs_.insert(jobs_.end(), job);
-  if (before) {
-    job->before = before.get();
-    before->next = std::move(job);
-    return;
-  }
   try {
+    if (spec.effect == Effect::ordered || element) {
+      if (spec.effect != Effect::ordered) job->order.site = job->site;
+      job->order.device = job->site->one_order() ? -1 : job->device;
+      job->keeps_order = true;
+      std::shared_ptr<Job>& last = last_[job->order];
+      // The elements of one batch follow each other, but not those of the batch before.
+      const bool follows =
+          last && (spec.effect == Effect::ordered || last->info.element < job->info.element);
+      if (follows && last->abandoned) {  // it may still be inside
+        job->request_stop();
+        job->left_out_by = last;
+      } else {
+        const std::shared_ptr<Job> before = std::exchange(last, job);
+        if (follows && !before->done) {
+          job->before = before.get();
+          before->next = std::move(job);
+          return;
+        }
+      }
+    }
     launch(lock, job);
   } catch (...) {
     forget_job(lock, *job);
@@ -248,12 +251,14 @@ void PendingCalls::work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job
   }
 }
 
-/// Forgets a job: nobody enters behind it any more. The caller has a reference to it, whose `at` is
-/// of no use from here on.
+/// Forgets a job: nobody enters behind it any more, nor beside one of a run that is late. The
+/// caller has a reference to it, whose `at` is of no use from here on.
 void PendingCalls::forget_job(const Lock&, const Job& job) {
-  if (job.keeps_order) {
-    const auto last = last_.find(job.order);
-    if (last != last_.end() && last->second.get() == &job) last_.erase(last);
+  const bool is_late = run_ && job.abandoned && job.begun;
+  const auto last = job.keeps_order && !is_late ? last_.find(job.order) : last_.end();
+  if (last != last_.end() && last->second.get() == &job) {
+    last->second = job.left_out_by;
+    if (!last->second) last_.erase(last);
   }
   jobs_.erase(job.at);
 }

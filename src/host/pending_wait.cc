@@ -151,6 +151,7 @@ void PendingCalls::fail_late(RunState& run, const Job& job) noexcept {
 void PendingCalls::finish(RunState& run) noexcept {
   std::unordered_map<std::uint64_t, Handle> handles;  // go after the lock, with what they own
   std::vector<std::shared_ptr<Job>> failed, late;
+  decltype(last_) last;
   Lock lock(guard_);
   changed_.wait_until(lock, run.deadline, [&] { return jobs_.empty(); });
   while (!jobs_.empty()) {
@@ -162,7 +163,7 @@ void PendingCalls::finish(RunState& run) noexcept {
   limits_.notify_one();  // there is nothing to watch any more
   handles.swap(handles_);
   failed.swap(failed_);
-  last_.clear();
+  last.swap(last_);
   used_.clear();
   lock.unlock();
   for (const auto& job : late) fail_late(run, *job);

@@ -24,9 +24,10 @@ RunEnds& run_ends() { return never_destroyed<RunEnds>(); }
 
 void when_run_ends(std::uint64_t run, std::function<void(bool)> f) {
   RunEnds& ends = run_ends();
+  decltype(ends.waiting)::node_type gone;  // after the lock
   std::scoped_lock lock(ends.guard);
   constexpr std::size_t most = 1000;  // the runs of a guest do not say when they end
-  if (ends.waiting.size() >= most) ends.waiting.erase(ends.waiting.begin());
+  if (ends.waiting.size() >= most) gone = ends.waiting.extract(ends.waiting.begin());
   ends.waiting.emplace(run, std::move(f));
   ends.any = true;
 }

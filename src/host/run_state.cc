@@ -154,8 +154,6 @@ void RunState::expect(std::span<const int> devices) {
   progress_ = {many_.get(), size};
 }
 
-static constexpr std::string_view late = "the run's deadline passed";
-
 void RunState::fail(ErrorCode code, const HostSite& site, int on_device, std::exception_ptr cause,
                     const std::string& what, std::int64_t element) {
   const std::uint64_t invocation =
@@ -205,7 +203,7 @@ void RunState::fail(Failure failure) {
   {
     std::vector<Failure> gone;  // after the lock, with what the user threw
     std::scoped_lock lock(guard_);
-    if (outcome() == Outcome::done || outcome() == Outcome::cancelled) return;  // it is over
+    if (outcome() == Outcome::cancelled || (over_ && outcome() != Outcome::failed)) return;
     const auto earlier = [](const Failure& a, const Failure& b) {
       return std::pair(a.invocation, a.device) < std::pair(b.invocation, b.device);
     };
@@ -275,7 +273,7 @@ void RunState::tell_processes() const noexcept {
     const Outcome how = outcome();
     std::string why =
         how == Outcome::stopped ? "a host function ended it early" : "it was cancelled";
-    if (how == Outcome::failed) why = first_text();
+    if (how == Outcome::failed) why = first(&Failure::text);
     ends_early(why);
   } catch (...) {
     ends_early({});
@@ -306,15 +304,9 @@ RunState::~RunState() {
   if (job_run_.load()) ends_early("it was given up before it began");
 }
 
-std::string RunState::first_text() const {
+std::string RunState::first(std::string Failure::*part) const {
   std::scoped_lock lock(guard_);
-  return failures_.empty() ? std::string() : failures_.front().text;
-}
-
-std::string RunState::first_failure() const {
-  std::scoped_lock lock(guard_);
-  if (failures_.empty()) return std::string();
-  return failures_.front().what;
+  return failures_.empty() ? std::string() : failures_.front().*part;
 }
 
 const RunState::Progress* RunState::in_progress() const {
@@ -391,7 +383,7 @@ void RunState::ask_to_stop(Outcome reason) {
 }
 
 bool RunState::close() {
-  if (!part_of) run_has_ended(number, !stop.load());
+  if (!part_of) run_has_ended(number, !stop.load() && !broken.load());
   // Who ended it may not have come to that yet, and knows why.
   if (job_run_.load() && outcome() != Outcome::running) tell_processes();
   if (const std::uint64_t over = job_run_.exchange(0))
@@ -399,6 +391,7 @@ bool RunState::close() {
   std::scoped_lock lock(guard_);
   Outcome running = Outcome::running;
   outcome_.compare_exchange_strong(running, Outcome::done);
+  over_ = true;
   open_.store(false, std::memory_order_relaxed);
   closed_.notify_all();
   for (Progress& p : progress_) p.site.store(nullptr, std::memory_order_relaxed);
@@ -487,6 +480,8 @@ std::exception_ptr RunState::take_unobserved() {
 void RunState::reset() {
   outcome_.store(Outcome::running, std::memory_order_relaxed);
   never_waits.store(false, std::memory_order_relaxed);
+  broken.store(false, std::memory_order_relaxed);
+  over_ = false;
   started = 0;
   observer = nullptr;
   around.reset();

@@ -139,6 +139,7 @@ class RunState : public detail::StopState {
             const std::string& what, std::int64_t element = -1);
   /// Returns whether an element of such a batch has failed.
   bool batch_failed(const HostSite& site, int device) const;
+  static constexpr const char* late = "the run's deadline passed";
   /// Fails it because the deadline passed, blamed on the call in progress if there is one.
   void fail_late();
   detail::StopState failing;  // is stopped when it fails
@@ -149,6 +150,7 @@ class RunState : public detail::StopState {
   /// Closes it, since the run is over: done if nothing stopped it. Its sites may go. True when no
   /// undelivered invocation looks at it any more.
   bool close();
+  std::atomic<bool> broken{false};  // it ends badly, though not by its own functions
   /// Opens it: nothing can keep it from beginning any more, and close() follows.
   void open() { open_.store(true, std::memory_order_relaxed); }
   /// Waits until the run, if it has begun, is over: then it is in no function any more but those
@@ -157,7 +159,7 @@ class RunState : public detail::StopState {
   Outcome outcome() const { return outcome_.load(std::memory_order_acquire); }
   bool failed() const { return outcome() == Outcome::failed; }
   /// Returns what its first failure said, without where; "" when there is none.
-  std::string first_failure() const;
+  std::string first_failure() const { return first(&Failure::what); }
 
   /// Throws the failure (CallbackError, TimeoutError), or that the run was cancelled or stopped;
   /// the error counts as seen.
@@ -226,7 +228,7 @@ class RunState : public detail::StopState {
     }
   };
   void fail(Failure failure);
-  std::string first_text() const;
+  std::string first(std::string Failure::*part) const;
   void tell_processes() const noexcept;
   void fail_at_site(ErrorCode code, const std::string& what);
   void let_others_come(int device_now, std::uint64_t invocation) noexcept;
@@ -247,7 +249,7 @@ class RunState : public detail::StopState {
   Site stopped_at_;
   std::vector<Failure> failures_;  // the first ones
   std::size_t count_ = 0;
-  bool seen_ = false;
+  bool seen_ = false, over_ = false;
   std::atomic<bool> open_{false};
   Condition closed_;
 };

@@ -114,10 +114,12 @@ Tensors InterpretedRun::interpret(const std::function<Tensors()>& body) {
   std::optional<host::timeline::Span> span;
   if (program) span.emplace(host::timeline::Kind::execute, program->name, default_device(), number);
   const Uncancelled here;  // as while a compiled program runs: the thread ends behind the run
+  broken = true;           // until all went well
   try {
     Tensors results = body();
     if (stop.load()) rethrow();
     if (const std::uint64_t over = job_run()) clusters::Cluster::get().ended_well(over);
+    broken = false;
     return results;
   } catch (const std::exception& e) {
     ends_early(e.what());

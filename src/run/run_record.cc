@@ -191,7 +191,10 @@ void RunRecord::leave_early() noexcept {
 
 void RunRecord::completed(void* user, const pjrt::Failure* failure) noexcept {
   auto* record = static_cast<RunRecord*>(user);
-  if (failure) record->stop_calls();
+  if (failure) {
+    record->broken = true;
+    record->stop_calls();
+  }
   if (record->waits_.fetch_sub(1) != 1) return;
   if (record->has_calls_under_way())
     wait_for_calls(record->self_);
@@ -240,6 +243,7 @@ void RunRecord::Left::leave() const {
 }
 
 RunRecord::Owner RunRecord::release() noexcept {
+  broken = true;
   stop_calls();
   Left left = end();
   left.leave();

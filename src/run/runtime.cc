@@ -228,6 +228,9 @@ LaneGroup Runtime::take_any(const std::vector<int>& devices, bool calls) {
   for (int waits = 0;; ++waits) {
     bool stuck = false;
     if (try_take_main(main.lanes, as, stuck)) return main;
+    // Where many pass, one after another, there may never be a moment without any.
+    const auto passed = [](const Lane* lane) { return lane->dispatching.load() > 0; };
+    stuck = stuck || (waits >= most_waits && std::ranges::any_of(main.lanes, passed));
     // The lanes may be those of the run that is calling: a nested run never waits for them.
     const bool may_add = nested || waits >= most_waits;
     if (nested || stuck) {

@@ -114,8 +114,10 @@ class Runtime {
   }
   /// Does that at its end.
   struct Passed {
-    Lane& lane;
+    explicit Passed(Lane& its) : lane(its) {}
     ~Passed() { done_dispatching(lane); }
+    Passed(const Passed&) = delete;
+    Lane& lane;
   };
 
  private:

@@ -226,7 +226,12 @@ RunStatus wait_run(StartedRun& run, std::optional<std::chrono::nanoseconds> limi
     // when it can.
     lock.unlock();
     run.record->fail_late();
-    let_go(run);
+    if (run.record->outcome() == Outcome::done)  // its functions are over, its results are late
+      act_elsewhere(run, run.end(RunStatus::failed,
+                                 std::make_exception_ptr(TimeoutError(
+                                     ErrorCode::timeout, RunState::late, {}, 0, nullptr))));
+    else
+      let_go(run);
     lock.lock();
   }
   if (!run.done) return RunStatus::running;

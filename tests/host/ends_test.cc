@@ -1,14 +1,18 @@
 // How runs end, and who is told: parts of the runtime by themselves.
 #include <postern/error.h>
 
+#include <future>
+
 #include "host/run_state.h"
 #include "host/unobserved.h"
+#include "run/start.h"
 #include "support.h"
 
 namespace postern::test {
 namespace {
 
 using namespace internal::host;
+using internal::Tensors;
 
 // Its deadline may pass just behind its end.
 TEST(Ends, ARunThatEndedWellIsNotLate) {
@@ -18,6 +22,32 @@ TEST(Ends, ARunThatEndedWellIsNotLate) {
   run.fail_late();
   EXPECT_EQ(run.outcome(), Outcome::done);
   EXPECT_EQ(run.take_unobserved(), nullptr);
+}
+
+TEST(Ends, ARunThatWasStoppedDoesNotFailBehindItsEnd) {
+  RunState run;
+  run.open();
+  run.request(Outcome::stopped);
+  run.close();
+  run.fail_late();
+  EXPECT_EQ(run.outcome(), Outcome::stopped);
+}
+
+// The thread of a run may be held up between the end of its functions and its own.
+TEST(Ends, ResultsThatAreNotThereByTheDeadlineAreLate) {
+  const auto state = std::make_shared<RunState>();
+  std::promise<void> go_on;
+  const auto body = [state, &go_on] {
+    state->open();
+    state->close();
+    go_on.get_future().wait();
+    return Tensors();
+  };
+  const auto run = detail::start_run(state, body, {.deadline = 50ms}, {});
+  expect_error<TimeoutError>([&] { detail::wait_run(*run, {}); }, {"the run's deadline passed"},
+                             ErrorCode::timeout);
+  go_on.set_value();
+  barrier();
 }
 
 // A function that hears of it may throw before whoever cancels has told the waiters.

@@ -68,23 +68,29 @@ TEST(Listen, ProgressBehindEveryEndsWithTheRun) {
 }
 
 TEST(Listen, ProgressOfARunThatFailsIsWhereItFailed) {
-  std::ostringstream out;
-  auto bar = listen::progress(100, {.stream = &out, .per_second = at_every_step});
-  auto f = jit([&](Tensor x) {
-    return fori_loop(
-        0, 100,
-        [&](Tensor i, Tensor v) {
-          tap({.every = 10}, i, bar);
-          tap(i, [](int step) {
-            if (step == 95) throw std::runtime_error("ended");
-          });
-          return v + 1.0f;
+  for (const Mode mode : {Mode::automatic, Mode::staged}) {
+    std::ostringstream out;
+    auto bar = listen::progress(100, {.stream = &out, .per_second = at_every_step});
+    auto f = jit(
+        [&](Tensor x) {
+          x = fori_loop(
+              0, 100,
+              [&](Tensor i, Tensor v) {
+                tap({.every = 10}, i, bar);
+                tap(i, [](int step) {
+                  if (step == 95) throw std::runtime_error("ended");
+                });
+                return v + 1.0f;
+              },
+              x);
+          return call(
+              x.type(), [](float v) { return v; }, x);
         },
-        x);
-  });
-  EXPECT_THROW(f(0.0f).block_until_ready(), CallbackError);
-  barrier();
-  EXPECT_FALSE(has(out.str(), "100/100")) << out.str();
+        {.mode = mode});
+    EXPECT_THROW(f(0.0f).block_until_ready(), CallbackError);
+    barrier();
+    EXPECT_FALSE(has(out.str(), "100/100")) << out.str();
+  }
 }
 
 TEST(Listen, ProgressCountsFiringsAndBeginsAnew) {

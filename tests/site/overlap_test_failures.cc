@@ -224,6 +224,48 @@ TEST(Overlap, NothingEntersBehindALateOne) {
   }
 }
 
+TEST(Overlap, NothingThatIsStartedLaterEntersBesideALateOne) {
+  RecordProperty("covers", "OVERLAP-04 OVERLAP-06");
+  Door door;
+  std::atomic<int> entered = 0;
+  std::atomic<bool> returned = false, told = false;
+  auto f = jit([&](Tensor x) {
+    const auto late = [&](const CallInfo& info, float v) {
+      ++entered;
+      while (!info.stop.stop_requested()) std::this_thread::yield();
+      told = true;
+      door.pass();
+      returned = true;
+      return v;
+    };
+    const auto behind = [&](float v) {
+      ++entered;
+      return v;
+    };
+    static_cast<void>(start_call({.name = "late", .effect = Effect::ordered, .timeout = 20ms},
+                                 x.type(), late, x));
+    x = call(
+        {.effect = Effect::ordered}, x.type(),
+        [&](float v) {
+          EXPECT_TRUE(wait_until([&] { return told.load(); }));
+          return v;
+        },
+        x);
+    const CallOptions ordered{.name = "behind", .effect = Effect::ordered};
+    static_cast<void>(start_call(ordered, x.type(), behind, x));
+    return wait(start_call(ordered, x.type(), behind, x));
+  });
+  expect_error<TimeoutError>(
+      [&] {
+        f(1.0f).item<float>();
+        barrier();
+      },
+      {"late", "the limit of 20 ms"}, ErrorCode::timeout);
+  EXPECT_EQ(entered.load(), 1);
+  door.open();
+  EXPECT_TRUE(wait_until([&] { return returned.load(); }));
+}
+
 TEST(Overlap, BadWaitsAreRefusedWhileTracing) {
   RecordProperty("covers", "OVERLAP-09");
   const auto begin = [](const Tensor& x) {
