@@ -16,6 +16,6 @@ function(process_test name count)
     return()
   endif()
   add_test(NAME ${name} COMMAND ${MPIRUN} -n ${count} ${ARGN})
-  set_tests_properties(${name} PROPERTIES TIMEOUT 300 PROCESSORS 2
+  set_tests_properties(${name} PROPERTIES TIMEOUT 900 PROCESSORS 2
                                           ENVIRONMENT "${process_environment}")
 endfunction()

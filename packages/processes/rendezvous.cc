@@ -124,7 +124,7 @@ void Rendezvous::disagree(const Peer& with) {
   const std::string mine = said(subject_, number_);
   std::string theirs;
   bool sent = false;
-  const auto limit = Clock::now() + 2s;
+  const auto limit = Clock::now() + 5s;
   until([&] {
     if (!sent) sent = send(with, mine.data(), mine.size(), Kind::text) >= 0;
     const Link::Piece piece = with.link->front();

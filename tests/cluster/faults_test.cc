@@ -70,7 +70,7 @@ class Faults : public testing::Test {
     ++count_;
     sum_ += last - begin;
     longest_ = std::max(longest_, last - begin);
-    EXPECT_LT(last - begin, 5);  // 0.1 on a machine that has nothing else to do
+    EXPECT_LT(last - begin, 20);  // 0.1 on a machine that has nothing else to do
   }
 
  private:
@@ -337,8 +337,8 @@ TEST_F(Faults, Deadlines) {
   for (int i = 0; i < times(); ++i)
     expect_all_fail(
         [&] {
-          auto run = f.start_with({.deadline = rank() == 1 ? 250ms : 60s}, Tensor(1.0f));
-          if (rank() == 1) happened = now() + 0.25;
+          auto run = f.start_with({.deadline = rank() == 1 ? 2s : 60s}, Tensor(1.0f));
+          if (rank() == 1) happened = now() + 2;
           run.wait();
         },
         1, fmt::format("deadline passed while it waited for process {}", size() == 2 ? "0" : ""));

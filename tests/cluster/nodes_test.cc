@@ -14,7 +14,7 @@ using clusters::Store;
 /// The first of these tests: process 0 answers from when its store is first asked for.
 TEST(Nodes, ALateAnswerIsOfItsQuestion) {
   if (size() < 2) GTEST_SKIP() << "needs several processes";
-  if (rank() == 0) std::this_thread::sleep_for(1s);
+  if (rank() == 0) std::this_thread::sleep_for(4s);
   Store::answer_limit() = 300ms;
   bool was_late = false;
   if (rank() != 0) try {

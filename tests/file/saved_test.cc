@@ -185,7 +185,7 @@ TEST_F(Saved, RunsWithADeadlineAndItsOwnFunctions) {
                       while (!info.stop.stop_requested()) std::this_thread::sleep_for(1ms);
                     },
                     {.replace = true});
-  expect_error<TimeoutError>([&] { g.run({x}, {.deadline = 50ms}); }, {"scale", "deadline"},
+  expect_error<TimeoutError>([&] { g.run({x}, {.deadline = 1s}); }, {"scale", "deadline"},
                              ErrorCode::timeout);
   EXPECT_NO_THROW(barrier());
   expect_error<TypeError>([&] { g.run({}, own); }, {"takes 1 arguments"});

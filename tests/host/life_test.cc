@@ -267,15 +267,17 @@ TEST(Life, ALateFunctionKeepsWhatItNeeds) {
 TEST(Life, RegisteredFunctionsGoWithTheLastRun) {
   RecordProperty("covers", "LIFE-07");
   const Live live;
-  std::atomic<bool> go = true;
+  std::atomic<bool> go = true, entered = false;
   auto f = jit([](Tensor x) { return call(x.type(), Named{"life_test.held"}, x); });
-  register_function("life_test.held", [c = live.capture(), &go](float v) {
+  register_function("life_test.held", [c = live.capture(), &go, &entered](float v) {
+    entered = true;
     wait_until([&] { return go.load(); });
     return v + 1;
   });
   EXPECT_EQ(f(Tensor(1.0f)).item<float>(), 2);
-  go = false;
+  go = entered = false;
   auto run = f.start(Tensor(2.0f));
+  EXPECT_TRUE(wait_until([&] { return entered.load(); }));
   EXPECT_EQ(run.wait(30ms), RunStatus::running);
   EXPECT_TRUE(unregister_function("life_test.held"));
   EXPECT_GT(live.now(), 0);

@@ -50,7 +50,7 @@ TEST(Time, ACallOverItsLimitFailsTheRun) {
     const auto start = Clock::now();
     expect_error<TimeoutError>([&] { f(Tensor(1.0f)).item<float>(); },
                                {"fetch", "time_test.cc:", "100 ms"}, ErrorCode::timeout);
-    EXPECT_LT(seconds_since(start), 5);
+    EXPECT_LT(seconds_since(start), 20);
   }
   const auto at_once = error_of<TimeoutError>([&] {
     call({.name = "fetch", .timeout = 30ms}, type<float>(), [wait = gate.waiter()] {
@@ -204,16 +204,16 @@ TEST(Time, ARunHasADeadline) {
     return x;
   });
   const auto start = Clock::now();
-  auto run = f.start_with({.deadline = 250ms}, Tensor(1.0f));
+  auto run = f.start_with({.deadline = 1050ms}, Tensor(1.0f));
   const auto e = error_of<TimeoutError>([&] { run.wait(); });
-  EXPECT_LT(seconds_since(start), 1.8);
-  EXPECT_LE(entered, 3);
+  EXPECT_LT(seconds_since(start), 20);
+  EXPECT_LE(entered, 11);
   ASSERT_TRUE(e);
   EXPECT_TRUE(has(e->what(), "step") && has(e->what(), "deadline")) << e->what();
   EXPECT_EQ(run.status(), RunStatus::failed);
   EXPECT_TRUE(error_of<TimeoutError>([&] { run.result(); }));
   barrier();
-  EXPECT_LE(entered, 4) << "nothing begins after the deadline";
+  EXPECT_LE(entered, 12) << "nothing begins after the deadline";
   EXPECT_EQ(f.start_with({.deadline = 60s}, Tensor(1.0f)).result().item<float>(), 1);
 }
 
@@ -230,9 +230,9 @@ TEST(Time, ADeadlineReleasesWhoWaitsForABlockedFunction) {
         x);
   });
   const auto start = Clock::now();
-  auto run = f.start_with({.deadline = 100ms}, Tensor(1.0f));
+  auto run = f.start_with({.deadline = 1s}, Tensor(1.0f));
   expect_error<TimeoutError>([&] { run.wait(); }, {"stuck", "deadline"}, ErrorCode::timeout);
-  EXPECT_LT(seconds_since(start), 5);
+  EXPECT_LT(seconds_since(start), 20);
 }
 
 TEST(Time, CancelReleasesWhoWaits) {
@@ -257,7 +257,7 @@ TEST(Time, CancelReleasesWhoWaits) {
   });
   const auto start = Clock::now();
   expect_error<CallbackError>([&] { run.wait(); }, {"cancelled"}, ErrorCode::cancelled);
-  EXPECT_LT(seconds_since(start), 5);
+  EXPECT_LT(seconds_since(start), 20);
   EXPECT_EQ(run.status(), RunStatus::cancelled);
   expect_error<CallbackError>([&] { run.result(); }, {"cancelled"}, ErrorCode::cancelled);
   // The device is of use although the function still blocks.
@@ -338,14 +338,14 @@ TEST(Time, TheFunctionSeesThatItShouldStop) {
   auto run = cancelled.start(Tensor(1.0f));
   EXPECT_TRUE(test::wait_until([&] { return entered.load(); }));
   run.cancel();
-  EXPECT_TRUE(test::wait_until([&] { return left == 1; }, 5s));
+  EXPECT_TRUE(test::wait_until([&] { return left == 1; }));
   testing::internal::CaptureStderr();
   auto limited = jit([&](Tensor x) { return call({.timeout = 30ms}, x.type(), polling, x); });
   EXPECT_TRUE(error_of<TimeoutError>([&] { limited(Tensor(1.0f)).item<float>(); }));
-  EXPECT_TRUE(test::wait_until([&] { return left == 2; }, 5s));
-  EXPECT_TRUE(error_of<TimeoutError>(
-      [&] { cancelled.start_with({.deadline = 30ms}, Tensor(1.0f)).wait(); }));
-  EXPECT_TRUE(test::wait_until([&] { return left == 3; }, 5s));
+  EXPECT_TRUE(test::wait_until([&] { return left == 2; }));
+  EXPECT_TRUE(
+      error_of<TimeoutError>([&] { cancelled.start_with({.deadline = 1s}, Tensor(1.0f)).wait(); }));
+  EXPECT_TRUE(test::wait_until([&] { return left == 3; }));
   std::this_thread::sleep_for(20ms);
   testing::internal::GetCapturedStderr();
   EXPECT_EQ(jit([](Tensor x) {
@@ -402,7 +402,7 @@ TEST(Time, BarrierHasALimit) {
   const auto start = Clock::now();
   EXPECT_EQ(barrier(50ms), 2u);
   EXPECT_GE(seconds_since(start), 0.045);
-  EXPECT_LT(seconds_since(start), 5);
+  EXPECT_LT(seconds_since(start), 20);
   EXPECT_EQ(barrier(0ms), 2u);
   gate.open();
   EXPECT_EQ(barrier(30s), 0u);
@@ -441,7 +441,7 @@ TEST(Time, ASignalEndsALongWait) {
           if (interrupted) run.cancel();
       },
       {"cancelled"}, ErrorCode::cancelled);
-  EXPECT_LT(seconds_since(start), 5);
+  EXPECT_LT(seconds_since(start), 20);
   std::signal(SIGINT, SIG_DFL);
 }
 

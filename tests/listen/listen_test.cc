@@ -404,7 +404,7 @@ TEST(Listen, TheTimelineIsOneThatChromeReads) {
     return call(
         {.name = "slow", .effect = Effect::unordered}, x.type(),
         [](float v) {
-          std::this_thread::sleep_for(std::chrono::milliseconds(30));
+          std::this_thread::sleep_for(std::chrono::milliseconds(500));
           return v;
         },
         x);

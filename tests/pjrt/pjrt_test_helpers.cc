@@ -53,7 +53,7 @@ XLA_FFI_Error* refuse(XLA_FFI_CallFrame* frame) {
 
 XLA_FFI_Error* sleep(XLA_FFI_CallFrame* frame) {
   if (answer_metadata(frame)) return nullptr;
-  std::this_thread::sleep_for(200ms);
+  std::this_thread::sleep_for(1s);
   return nullptr;
 }
 

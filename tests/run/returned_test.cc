@@ -213,11 +213,15 @@ TEST(Returned, ProgramsWithoutFunctionsOfTheUsersGoOn) {
     const auto f = jit(program);
     const Tensor w = matrix(300) * 1e-3f;
     f(w).block_until_ready();
-    const auto begin = std::chrono::steady_clock::now();
-    const Tensor y = f(w);
-    const double returned = test::seconds_since(begin);
-    y.block_until_ready();
-    EXPECT_LT(returned, test::seconds_since(begin) / 2) << name;
+    bool goes_on = false;
+    for (int i = 0; i < 5 && !goes_on; ++i) {  // a busy machine may keep the core from us
+      const auto begin = std::chrono::steady_clock::now();
+      const Tensor y = f(w);
+      const double returned = test::seconds_since(begin);
+      y.block_until_ready();
+      goes_on = returned < test::seconds_since(begin) / 2;
+    }
+    EXPECT_TRUE(goes_on) << name;
   }
 }
 
