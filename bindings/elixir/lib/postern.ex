@@ -80,12 +80,28 @@ defmodule Postern do
 
     with :ok <- may_wait(program, options, timeout),
          {:ok, run} <- start(program, arguments, options) do
-      with :late <- awaited(run, timeout) do
-        cancel(run)
-        wait(run, :infinity)
-        late("the run was cancelled: #{timeout} ms were given, which have passed")
-      end
+      or_abandon(run, fn -> awaited_or_cancelled(run, timeout) end)
     end
+  end
+
+  defp awaited_or_cancelled(run, timeout) do
+    with :late <- awaited(run, timeout) do
+      cancel(run)
+      wait(run, :infinity)
+      late("the run was cancelled: #{timeout} ms were given, which have passed")
+    end
+  end
+
+  @doc false
+  # Where who prints raises nobody knows the run any more: it ends, and leaves no messages behind.
+  def or_abandon(run, wait_for_it) do
+    wait_for_it.()
+  catch
+    kind, reason ->
+      cancel(run)
+      quiet = %{run | print: fn _ -> :ok end}
+      with :wait <- taken(quiet), do: wait(quiet, :infinity)
+      :erlang.raise(kind, reason, __STACKTRACE__)
   end
 
   defp may_wait(program, options, timeout) do
@@ -323,14 +339,16 @@ defmodule Postern do
   def cancel(%Run{handle: handle}), do: Error.from_nif(Nif.cancel(handle))
 
   defp awaited(run, timeout) do
-    case Nif.result(run.handle, run.shards) do
-      :wait ->
-        may_wait = if timeout == :infinity, do: Reentry.check(run.calls, run.own), else: :ok
-        with :ok <- may_wait, do: wait(run, until(timeout))
-
-      result ->
-        ended(run, result)
+    with :wait <- taken(run) do
+      may_wait = if timeout == :infinity, do: Reentry.check(run.calls, run.own), else: :ok
+      with :ok <- may_wait, do: wait(run, until(timeout))
     end
+  end
+
+  # :wait while it goes on.
+  defp taken(run) do
+    with result when result != :wait <- Nif.result(run.handle, run.shards),
+         do: ended(run, result)
   end
 
   # :late when the time passes.

@@ -76,6 +76,20 @@ defmodule Postern.WaitTest do
     assert :ok = Postern.barrier()
   end
 
+  test "a run whose print raises is over with that" do
+    raises = fn _ -> raise "no paper" end
+
+    for options <- [[], [timeout: 600_000]] do
+      assert_raise RuntimeError, "no paper", fn ->
+        Postern.run(program("prints_often"), [@x], [print: raises] ++ options)
+      end
+    end
+
+    # Else it would print until the barrier.
+    assert :ok = Postern.barrier()
+    refute_received _
+  end
+
   test "barriers occupy no scheduler" do
     test = self()
     serve!("demo.scale", spawn_link(fn -> forward(test) end))
