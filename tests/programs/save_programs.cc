@@ -94,6 +94,18 @@ void save_hooks(const std::filesystem::path& folder, const pn::Tensor& x) {
         },
         v);
   });
+  // Prints behind a hook for which it waits, beside one for which it does not.
+  saved("hooks_print", [=](Tensor v) {
+    return pn::fori_loop(
+        0, 3,
+        [=](Tensor, Tensor w) {
+          pn::hook("seen", w, {.mode = pn::TapMode::async, .live = true});
+          const Tensor told = shown("told", w + 1.0f);
+          pn::print("told {}", pn::sum(told));
+          return told;
+        },
+        v);
+  });
 }
 
 }  // namespace

@@ -291,6 +291,28 @@ defmodule Postern.HooksTest do
       refute_received {:postern_ready, _}
     end
 
+    test "whose print raises leaves nothing behind that waits for it" do
+      test = self()
+      raises = [print: fn _ -> raise "no paper" end]
+
+      stream = fn ->
+        stream = Postern.stream(["seen", "told"], program("hooks_print"), [@x], raises)
+        assert_raise RuntimeError, "no paper", fn -> Enum.to_list(stream) end
+      end
+
+      stream.()
+      # What asynchronous taps had still to show has failed: the first barrier says so.
+      Postern.barrier()
+      assert :ok = Postern.barrier()
+      refute_received _
+
+      # A function that has such a stream is still what a program waits for.
+      inside = fn [x] -> stream.() && send(test, {:inside, Postern.barrier()}) && x end
+      Postern.run!(program("called"), [@x], functions: %{"demo.scale" => inside})
+      assert_received {:inside, {:error, %Error{code: :reentry}}}
+      Postern.barrier()
+    end
+
     test "inside of an asynchronous tap does not wait for the queue that waits for it" do
       test = self()
       hooks = program("hooks_async")

@@ -86,7 +86,7 @@ defmodule Postern.Events do
   defp answered(%{shown: nil} = events), do: events
 
   defp answered(%{shown: request} = events) do
-    Reentry.leave()
+    Reentry.leave(request.handle)
     Request.reply(request, :filled)
     %{events | shown: nil}
   end
@@ -121,12 +121,16 @@ defmodule Postern.Events do
 
   defp tell(%{ended: ended} = events), do: {[ended], %{events | ended: :told}}
 
-  defp stop(%{bridge: bridge, ref: ref, run: run, ended: ended} = events) do
-    if run && !ended, do: Postern.cancel(run) && Postern.await(run)
-
+  # Where who prints raises, these are the events as they were before: what was shown may have been
+  # answered since, and who prints may raise once more.
+  defp stop(%{run: run, ended: ended} = events) do
+    if run && !ended do
+      Postern.or_abandon(run, fn -> Postern.cancel(run) && Postern.await(run) end)
+    end
+  after
     answered(events)
-    Reentry.serves_no_more(bridge)
-    close(bridge, ref)
+    Reentry.serves_no_more(events.bridge)
+    close(events.bridge, events.ref)
   end
 
   defp close(bridge, ref) do

@@ -11,7 +11,7 @@ defmodule Postern.Reentry do
 
   @doc "Around a function of ours that answers a request, for which a program or a queue waits."
   def enter(handle), do: Process.put(@inside, [handle | inside()])
-  def leave, do: Process.put(@inside, tl(inside()))
+  def leave(handle), do: Process.put(@inside, List.delete(inside(), handle))
 
   @doc "Whether a queue of asynchronous taps waits for this process."
   def in_delivery?, do: Enum.any?(inside(), &asynchronous?/1)

@@ -248,7 +248,7 @@ defmodule Postern.Server do
   catch
     kind, reason -> {:caught, kind, reason, __STACKTRACE__}
   after
-    Reentry.leave()
+    Reentry.leave(request.handle)
   end
 
   # With what is to be settled, if anything is.
