@@ -309,6 +309,20 @@ defmodule Postern.NxCallsTest do
     assert [{:error, %Error{code: :threw}}] = Enum.to_list(Postern.Defn.stream(failing, [1], []))
   end
 
+  test "a stream calls the hooks that it does not show, and has no time of its own" do
+    me = self()
+    hooks = [hooks: %{other: &send(me, {:other, Nx.to_number(&1)})}]
+    stream = Postern.Defn.stream(&both_shown/1, [Nx.tensor(1)], [:one], hooks)
+    assert [{:one, _}, {:ok, _}] = Enum.to_list(stream)
+    assert_received {:other, 2}
+
+    assert_raise ArgumentError, ~r/no option :timeout.*deadline/, fn ->
+      Postern.Defn.stream(&both_shown/1, [Nx.tensor(1)], [:one], timeout: 1000)
+    end
+  end
+
+  defn(both_shown(x), do: io_call(io_call(x, :one) + 1, :other))
+
   defn while_shown(x) do
     while x, x < 3 do
       io_call(x + 1, :step)

@@ -187,10 +187,19 @@ defmodule Postern.Defn do
   @doc """
   The hooks of these names in one run, as a stream of `{name, value}`; its last element is how the
   run ended, `{:ok, result}` or `{:error, error}`. The program waits in each until the stream is
-  asked for the next; who stops before cancels the run.
+  asked for the next; who stops before cancels the run. Options as for `jit`, but for `:timeout`:
+  the program's time is also that of who takes of the stream. Of `:hooks`, those that are not
+  streamed are called.
   """
   def stream(fun, arguments, names, options \\ []) do
-    options = Keyword.put(options, :hooks, Map.new(names, &{&1, &1}))
+    if Keyword.get(options, :timeout, :infinity) != :infinity do
+      raise ArgumentError,
+            "Postern.Defn.stream has no option :timeout, since its program waits for who takes " <>
+              "of it: deadline: limits the run"
+    end
+
+    hooks = Map.merge(Keyword.get(options, :hooks, %{}), Map.new(names, &{&1, &1}))
+    options = Keyword.put(options, :hooks, hooks)
 
     {compiled, tensors} =
       Nx.Defn.jit(fun, [compiler: __MODULE__.Streamer] ++ options) |> traced(arguments)
