@@ -361,12 +361,60 @@ defmodule Postern.NxCallsTest do
 
     assert_received :traced
     refute_received :traced
+    # As when the system has started anew.
+    Postern.Defn.Cache.clear()
+    assert Nx.to_list(Nx.Defn.jit(traced, cache: path).(@x)) == [2.0, 4.0, 6.0]
+    refute_received :traced
+    Postern.Defn.Cache.clear()
     File.write!(path, "damaged")
     assert Nx.to_list(Nx.Defn.jit(traced, cache: path).(@x)) == [2.0, 4.0, 6.0]
     assert_received :traced
   end
 
   def by(x, options), do: Nx.multiply(x, options[:by])
+
+  defmodule Kept do
+    defstruct []
+  end
+
+  test "a program in a file is another one where a block was overridden", %{tmp_dir: folder} do
+    me = self()
+    doubled = fn x -> Nx.block(%Kept{}, [x], x, fn _, x -> Nx.multiply(x, 2) end) end
+    traced = fn x -> send(me, :traced) && doubled.(x) end
+    run = Nx.Defn.jit(traced, cache: Path.join(folder, "block.postern"))
+
+    again = fn ->
+      Postern.Defn.Cache.clear()
+      Nx.to_list(run.(@x))
+    end
+
+    assert Nx.to_list(run.(@x)) == [2.0, 4.0, 6.0]
+    assert_received :traced
+
+    for by <- [3, 4] do
+      Postern.override_block(Kept, defn: fn _, x -> Nx.multiply(x, by) end)
+      assert Nx.to_list(run.(@x)) == [1.0 * by, 2.0 * by, 3.0 * by]
+      assert_received :traced
+      assert again.() == [1.0 * by, 2.0 * by, 3.0 * by]
+      refute_received :traced
+    end
+
+    # The file has the program of the last override.
+    Postern.restore_block(Kept)
+    assert again.() == [2.0, 4.0, 6.0]
+    assert_received :traced
+  after
+    Postern.restore_block(Kept)
+  end
+
+  test "a program in a file is compiled once while the system goes on", %{tmp_dir: folder} do
+    path = Path.join(folder, "once.postern")
+    run = Nx.Defn.jit(&Nx.add(&1, 1), cache: path)
+    assert Nx.to_list(run.(@x)) == [2.0, 3.0, 4.0]
+    File.rm!(path)
+    assert Nx.to_list(run.(@x)) == [2.0, 3.0, 4.0]
+    refute File.exists?(path)
+  end
 
   test "stages of a graph run one by one" do
     graph = fn x, y -> x |> Nx.negate() |> Nx.sin() |> Nx.cos() |> Nx.add(y) end

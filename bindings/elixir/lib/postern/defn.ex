@@ -313,15 +313,16 @@ defmodule Postern.Defn do
     make = fn -> lowered(vars, fun, options) end
 
     case Keyword.get(options, :cache, true) do
-      true ->
-        Cache.fetch({key, of, Blocks.all()}, fn -> load(make.(), key) end)
-
-      false ->
-        load(make.(), key)
-
-      path ->
-        load(Disk.fetch(path, {Disk.identity(key), of}, options[:debug], make), key)
+      true -> Cache.fetch({key, of, Blocks.all()}, fn -> load(make.(), key) end)
+      false -> load(make.(), key)
+      path -> kept(path, {key, of, Blocks.all()}, options[:debug], make)
     end
+  end
+
+  # In a file for the system's next start, and in memory until then.
+  defp kept(path, {key, _, _} = of, debug, make) do
+    read = fn -> load(Disk.fetch(path, Disk.identity(of), debug, make), key) end
+    Cache.fetch({path, of}, read, fn -> Disk.found(path, debug) end)
   end
 
   # What of the arguments is no tensor.

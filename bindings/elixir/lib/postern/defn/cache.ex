@@ -8,10 +8,13 @@ defmodule Postern.Defn.Cache do
     :ets.new(:postern_defn_ages, [:named_table, :public, :ordered_set])
   end
 
-  @doc "What is there, or what `make` gives. Two that come at once may both make it."
-  def fetch(key, make) do
+  @doc """
+  What is there, behind `found`, or what `make` gives. Two that come at once may both make it.
+  """
+  def fetch(key, make, found \\ fn -> :ok end) do
     case :ets.lookup(__MODULE__, key) do
       [{_, compiled}] ->
+        found.()
         compiled
 
       [] ->

@@ -11,7 +11,7 @@ defmodule Postern.Defn.Disk do
 
     case read(path, key) do
       {:ok, made} ->
-        debug && Logger.debug("Postern disk cache found at #{inspect(path)}")
+        found(path, debug)
         made
 
       why ->
@@ -21,6 +21,10 @@ defmodule Postern.Defn.Disk do
         made
     end
   end
+
+  @doc "Tells of it, also where the program is in memory still."
+  def found(path, debug),
+    do: debug && Logger.debug("Postern disk cache found at #{inspect(path)}")
 
   defp read(path, key) do
     with {:ok, @head <> blob} <- File.read(path) do
@@ -37,10 +41,11 @@ defmodule Postern.Defn.Disk do
     ArgumentError -> :other
   end
 
-  # Whole or not at all, also where others write.
+  # Whole or not at all, also where others write: in this system, or in others.
   defp write(path, key, made) do
     File.mkdir_p!(Path.dirname(path))
-    partial = "#{path}.#{:erlang.unique_integer([:positive])}.partial"
+    mine = "#{System.pid()}.#{System.os_time()}.#{:erlang.unique_integer([:positive])}"
+    partial = "#{path}.#{mine}.partial"
     File.write!(partial, [@head, :erlang.term_to_binary({key, made})])
     File.rename!(partial, path)
   end
@@ -55,15 +60,26 @@ defmodule Postern.Defn.Disk do
     )
   end
 
-  @doc "What a function is: another version of its module is another one."
-  def identity(fun) do
+  @doc """
+  A term with what each of its functions is in the function's place: another version of its module
+  is another one. Maps are lists, whose order is the same whenever the system starts.
+  """
+  def identity(fun) when is_function(fun) do
     info = Function.info(fun)
 
     case info[:type] do
       :external -> {info[:module], info[:name], info[:arity], md5(info[:module])}
-      :local -> {info[:module], info[:new_uniq], info[:new_index], info[:env]}
+      :local -> {info[:module], info[:new_uniq], info[:new_index], identity(info[:env])}
     end
   end
+
+  def identity(map) when is_map(map), do: map |> Map.to_list() |> identity() |> Enum.sort()
+  def identity([first | rest]), do: [identity(first) | identity(rest)]
+
+  def identity(tuple) when is_tuple(tuple),
+    do: tuple |> Tuple.to_list() |> identity() |> List.to_tuple()
+
+  def identity(other), do: other
 
   defp md5(module) do
     if Code.ensure_loaded?(module), do: module.module_info(:md5)
