@@ -2,11 +2,13 @@
 #include "programs.h"
 
 #include <atomic>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -21,13 +23,15 @@ namespace postern_beam {
 
 namespace {
 
-/// Of a type's text, as f32[512,1024].
-std::size_t elements_of(const char* type) {
+/// Of a type's text, as f32[512,1024]; none where a size is open, as in f32[-1,3].
+std::optional<std::size_t> elements_of(const char* type) {
   std::size_t count = 1;
   const char* at = std::strchr(type, '[');
-  while (at && (*at == '[' || *at == ',')) {
+  while (at && (*at == '[' || *at == ',') && at[1] != ']') {
     char* end = nullptr;
-    count *= std::strtoull(at + 1, &end, 10);
+    const auto size = std::strtoll(at + 1, &end, 10);
+    if (size < 0) return {};
+    count *= static_cast<std::size_t>(size);
     at = end;
   }
   return count;
@@ -35,11 +39,18 @@ std::size_t elements_of(const char* type) {
 
 struct Program {
   pn_program* handle;
+  bool open = false;               // in some size: the first start of each compiles it
   std::size_t result_bytes = 0;    // at most, but for c128
   std::atomic<bool> ready{false};  // the first start compiles it
   explicit Program(pn_program* p) : handle(p) {
-    for (std::size_t i = 0; i < pn_program_outputs(p); ++i)
-      result_bytes += sizeof(double) * elements_of(pn_program_output(p, i));
+    for (std::size_t i = 0; i < pn_program_inputs(p); ++i)
+      open |= !elements_of(pn_program_input(p, i));
+    for (std::size_t i = 0; i < pn_program_outputs(p); ++i) {
+      const auto elements = elements_of(pn_program_output(p, i));
+      open |= !elements;
+      result_bytes += sizeof(double) * elements.value_or(0);
+    }
+    if (open) result_bytes = SIZE_MAX;
   }
   ~Program() { pn_program_free(handle); }
   Program(const Program&) = delete;
@@ -268,7 +279,9 @@ ERL_NIF_TERM start_now(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
     return last_error(env, code);
   }
   given.started();
-  program->ready = true;
+  // On several devices it is another executable.
+  const bool sharded = bytes_of(env, arguments[1]) == SIZE_MAX;
+  if (!program->open && !sharded) program->ready = true;
   Started run(started, pn_started_free);
   listener->watch(env, run);
   return ok(env,

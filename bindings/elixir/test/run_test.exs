@@ -83,26 +83,63 @@ defmodule Postern.RunTest do
     assert sums == for(i <- 1..200, do: 2.0 * i + 1)
   end
 
-  test "no scheduler compiles, or copies what is large" do
+  test "a program whose sizes are open takes every size" do
+    open = program("open")
+    assert open.inputs == [{:f32, {-1, 3}}]
+    assert open.outputs == [{:f32, {3}}, {:f32, {-1, 3}}]
+
+    for n <- [2, 3] do
+      rows = for i <- 1..n, do: [i, i, i]
+      assert {:ok, [mean, sums]} = Postern.run(open, [rows])
+      assert first(mean) == (n + 1) / 2
+      assert List.last(Tensor.to_list(sums)) == List.duplicate(n * (n + 1) / 2, 3)
+    end
+  end
+
+  # The native functions that a run of it was in on dirty schedulers.
+  defp dirty_in(program, x) do
     test = self()
 
-    ran = fn program, x ->
-      pid =
-        spawn_link(fn ->
-          receive do: (:go -> send(test, {:ran, Postern.run(program, [x])}))
-          Process.sleep(:infinity)
-        end)
+    pid =
+      spawn_link(fn ->
+        receive do: (:go -> send(test, {:ran, Postern.run(program, [x])}))
+        Process.sleep(:infinity)
+      end)
 
-      dirty(pid, fn -> send(pid, :go) && assert_receive {:ran, _}, 60_000 end)
+    Enum.sort(dirty(pid, fn -> send(pid, :go) && assert_receive {:ran, _}, 60_000 end))
+  end
+
+  test "no scheduler compiles, or copies what is large" do
+    plain = program("plain")
+    assert dirty_in(plain, [1, 2]) == [:start]
+    assert dirty_in(plain, [1, 2, 3]) == [:start]
+    assert dirty_in(plain, [1, 2, 3]) == []
+    large = program("large")
+    x = Tensor.from_binary(:binary.copy(<<1.0::float-32-native>>, 512 * 1024), :f32, {512, 1024})
+    assert dirty_in(large, x) == [:result, :start]
+  end
+
+  test "no scheduler compiles for another size, or for several devices at first" do
+    {:ok, unnamed} =
+      Postern.load_text("""
+      func.func @main(%x: tensor<?x?xf32>) -> tensor<?x?xf32> {
+        %0 = stablehlo.add %x, %x : tensor<?x?xf32>
+        return %0 : tensor<?x?xf32>
+      }
+      """)
+
+    assert unnamed.inputs == [{:f32, {-1, -1}}]
+
+    for program <- [program("open"), unnamed], n <- [2, 2, 3] do
+      assert dirty_in(program, for(_ <- 1..n, do: [1, 2, 3])) == [:result, :start]
     end
 
     plain = program("plain")
-    assert ran.(plain, [1, 2]) == [:start]
-    assert ran.(plain, [1, 2, 3]) == [:start]
-    assert ran.(plain, [1, 2, 3]) == []
-    large = program("large")
-    x = Tensor.from_binary(:binary.copy(<<1.0::float-32-native>>, 512 * 1024), :f32, {512, 1024})
-    assert Enum.sort(ran.(large, x)) == [:result, :start]
+    parts = for _ <- 1..2, do: Tensor.new([1, 2, 3], :f32)
+    copies = %Postern.Shards{mesh: {2}, cuts: [[]], parts: parts}
+    assert :start in dirty_in(plain, copies)
+    assert dirty_in(plain, [1, 2, 3]) == [:start]
+    assert dirty_in(plain, [1, 2, 3]) == []
   end
 
   test "a run is started, awaited with a limit, and only by its owner" do

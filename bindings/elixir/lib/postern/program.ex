@@ -1,7 +1,8 @@
 defmodule Postern.Program do
   @moduledoc """
   A program that was loaded: the types of what it takes and gives as `{type, shape}`, and the names
-  of the functions that it calls and of its hooks.
+  of the functions that it calls and of its hooks. A size that is open, so that the program takes
+  any, is -1.
   """
   alias Postern.{Error, Nif, Shards, Tensor}
 

@@ -95,7 +95,7 @@ defmodule Postern.Tensor do
   def copy(%__MODULE__{data: data} = tensor), do: %{tensor | data: :binary.copy(data)}
 
   @doc false
-  # "f32[2,3]"
+  # "f32[2,3]"; "f32[-1,3]" where a size is open.
   def parse_type(text) do
     [name, dims] = String.split(String.trim_trailing(text, "]"), "[")
     dims = for dim <- String.split(dims, ",", trim: true), do: String.to_integer(dim)
