@@ -319,7 +319,7 @@ defmodule Postern do
   """
   @spec barrier(timeout) :: :ok | {:error, Error.t()}
   def barrier(timeout \\ :infinity) do
-    limit_ns = if timeout == :infinity, do: -1, else: timeout * 1_000_000
+    limit_ns = if timeout == :infinity, do: -1, else: max(timeout, 0) * 1_000_000
     ref = make_ref()
 
     with :ok <- Reentry.check_barrier(), :ok <- Nif.barrier(limit_ns, ref) do

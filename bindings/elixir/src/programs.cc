@@ -312,17 +312,47 @@ ERL_NIF_TERM result_now(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
   return ok(env, enif_make_list_from_array(env, out.data(), static_cast<unsigned>(out.size())));
 }
 
+/// Failures that barriers have taken for processes which had ended meanwhile: the next one's.
+class Untold {
+ public:
+  /// What such a barrier gave, with the environment that it is in.
+  void keep(ErlNifEnv* env, ERL_NIF_TERM how) {
+    const std::scoped_lock lock(guard_);
+    kept_.emplace_back(env, how);
+  }
+  /// The first of them, or that all is well.
+  ERL_NIF_TERM take(ErlNifEnv* env) {
+    const std::scoped_lock lock(guard_);
+    if (kept_.empty()) return atoms().ok;
+    const auto [own, how] = kept_.front();
+    kept_.pop_front();
+    const ERL_NIF_TERM out = enif_make_copy(env, how);
+    enif_free_env(own);
+    return out;
+  }
+
+ private:
+  std::mutex guard_;
+  std::deque<std::pair<ErlNifEnv*, ERL_NIF_TERM>> kept_;
+};
+Untold& untold() {
+  static Untold* const one = new Untold;  // barriers may go on after the statics have ended
+  return *one;
+}
+
 /// On a thread of its own: a barrier may take as long as a program, and as many may be waited for
-/// as there are processes.
+/// as there are processes. It can't be called off: who waits for it no more still has a thread.
 void tell_barrier(std::int64_t limit_ns, ErlNifPid who, ErlNifEnv* env, ERL_NIF_TERM reference) {
   const int code = pn_barrier(limit_ns);
-  ERL_NIF_TERM how = atoms().ok;
-  if (code == PN_EMPTY)
-    how = atoms().wait;
-  else if (code != PN_OK)
-    how = last_error(env, code);
-  enif_send(nullptr, &who, env, enif_make_tuple3(env, atoms().barrier, reference, how));
-  enif_free_env(env);
+  const bool failed = code != PN_OK && code != PN_EMPTY;
+  ERL_NIF_TERM how = atoms().wait;
+  if (code != PN_EMPTY) how = failed ? last_error(env, code) : untold().take(env);
+  const ERL_NIF_TERM message = enif_make_tuple3(env, atoms().barrier, reference, how);
+  const bool told = enif_send(nullptr, &who, env, message) != 0;
+  if (!told && enif_is_tuple(env, how))
+    untold().keep(env, how);
+  else
+    enif_free_env(env);
 }
 
 }  // namespace

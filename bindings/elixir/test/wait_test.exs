@@ -95,7 +95,9 @@ defmodule Postern.WaitTest do
     serve!("demo.scale", spawn_link(fn -> forward(test) end))
     {:ok, run} = Postern.start(program("called"), [@x])
     assert_receive {:postern_call, request}, 5000
-    assert {:error, %Error{code: :timeout}} = Postern.barrier(20)
+    for limit <- [20, 0, -1],
+        do: assert({:error, %Error{code: :timeout}} = Postern.barrier(limit))
+
     waiting = for _ <- 1..40, do: Task.async(fn -> Postern.barrier() end)
     # On a dirty scheduler, of which there are ten.
     assert {:ok, _} = Task.yield(Task.async(fn -> File.read!(__ENV__.file) end), 5000)
@@ -103,6 +105,34 @@ defmodule Postern.WaitTest do
     assert :ok = Postern.reply(request, @x)
     assert {:ok, [_]} = Postern.await(run)
     assert Enum.all?(Task.await_many(waiting), &(&1 == :ok))
+  end
+
+  test "a failure is not told to a barrier whose process has ended" do
+    test = self()
+    serve!("demo.scale", spawn_link(fn -> forward(test) end))
+    ref = start_alone(program("called"))
+    assert_receive {:postern_call, request}, 5000
+    waiting = for _ <- 1..4, do: spawn(fn -> Postern.barrier() end)
+    at = {:current_function, {Postern, :barrier, 1}}
+    for pid <- waiting, do: eventually(fn -> Process.info(pid, :current_function) == at end)
+
+    for pid <- waiting do
+      monitor = Process.monitor(pid)
+      Process.exit(pid, :kill)
+      assert_receive {:DOWN, ^monitor, _, _, _}
+    end
+
+    :erlang.garbage_collect()
+    assert :ok = Postern.fail(request, :shut)
+    assert_receive {:postern_ended, ^ref}, 5000
+    eventually(fn -> match?({:error, %Error{code: :threw}}, Postern.barrier()) end)
+    assert :ok = Postern.barrier()
+  end
+
+  # A run that no term knows.
+  defp start_alone(program) do
+    {:ok, run} = Postern.start(program, [@x])
+    run.ref
   end
 
   test "events as a stream, at the pace of who takes them" do
