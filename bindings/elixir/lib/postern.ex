@@ -235,11 +235,19 @@ defmodule Postern do
     known = [:processes, :timeout, :operands, :replace, :owner]
     Options.refuse_others(options, known, "Postern.serve")
     {answering, options} = Keyword.split(options, [:processes, :timeout])
+    limited!(answering[:timeout])
     shown = if is_pid(fun_or_pid), do: :copied, else: :shared
     options = Keyword.merge([owner: self(), names: List.wrap(names), operands: shown], options)
     argument = answers(fun_or_pid, answering[:processes], answering[:timeout])
 
     Serving.start(argument, options)
+  end
+
+  defp limited!(timeout) when timeout in [nil, :infinity], do: :ok
+  defp limited!(timeout) when is_integer(timeout) and timeout >= 0, do: :ok
+
+  defp limited!(timeout) do
+    raise ArgumentError, "timeout is in whole milliseconds, or :infinity, got #{inspect(timeout)}"
   end
 
   defp answers(pid, nil, timeout) when is_pid(pid) and node(pid) == node(),
@@ -256,11 +264,23 @@ defmodule Postern do
             "with a pid or :each"
   end
 
-  @doc "Ends a server: runs that wait for it fail with `:closed`. Harmless when it has ended."
+  @doc """
+  Ends a server: runs that wait for it fail with `:closed`. Harmless when it has ended. A function
+  that it is in has five seconds to return, then its process is killed.
+  """
   def unserve(server) do
-    GenServer.stop(server)
+    GenServer.stop(server, :normal, 5_000)
   catch
+    :exit, {:timeout, _} -> kill(GenServer.whereis(server))
     :exit, _ -> :ok
+  end
+
+  defp kill(nil), do: :ok
+
+  defp kill(server) do
+    monitor = Process.monitor(server)
+    Process.exit(server, :kill)
+    receive do: ({:DOWN, ^monitor, _, _, _} -> :ok)
   end
 
   @doc """

@@ -210,6 +210,45 @@ defmodule Postern.ServeTest do
     assert {:error, %Error{code: :closed}} = Task.await(waiting)
   end
 
+  test "a server whose function does not return is ended all the same" do
+    test = self()
+    free = program("called")
+    server = serve!("demo.scale", fn _ -> send(test, :in) && Process.sleep(:infinity) end)
+    task = Task.async(fn -> Postern.run(free, [@x]) end)
+    assert_receive :in, 5000
+    assert :ok = Postern.unserve(server)
+    refute Process.alive?(server)
+    assert {:error, %Error{code: :closed}} = Task.await(task, 60_000)
+    assert :ok = Postern.unserve(server)
+  end
+
+  test "a limit is in whole milliseconds" do
+    for timeout <- [-1, 1.5, "1", :never], pid_or_fun <- [self(), fn [x] -> x end] do
+      options = if is_pid(pid_or_fun), do: [], else: [processes: :each]
+
+      assert_raise ArgumentError, ~r/timeout is in whole milliseconds/, fn ->
+        Postern.serve("demo.scale", pid_or_fun, [timeout: timeout] ++ options)
+      end
+    end
+
+    serve!("demo.scale", scale(1.0), processes: :each, timeout: :infinity)
+    assert {:ok, [_]} = Postern.run(program("called"), [@x])
+  end
+
+  test "a server that ends before a process has its request leaves none behind" do
+    others = Process.list()
+    request = %Postern.Request{handle: make_ref(), operands: []}
+
+    # With such a limit it ends in between.
+    {server, monitor} =
+      spawn_monitor(fn ->
+        Postern.Serving.handle_call([], request, {:each, fn [x] -> x end, -1, %{}})
+      end)
+
+    assert_receive {:DOWN, ^monitor, :process, ^server, {_, _}}, 5000
+    eventually(fn -> Process.list() -- others == [] end)
+  end
+
   test "limits of the call and of the server" do
     # The call's own: 50 ms.
     server = serve!("demo.scale", fn _ -> Process.sleep(300) && @x end)

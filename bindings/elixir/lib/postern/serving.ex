@@ -46,7 +46,8 @@ defmodule Postern.Serving do
   end
 
   def handle_call(_operands, request, {:each, fun, timeout, workers}) do
-    {worker, monitor} = spawn_monitor(fn -> receive do: (request -> work(fun, request)) end)
+    server = self()
+    {worker, monitor} = spawn_monitor(fn -> work_for(server, fun) end)
     timer = limit(request, timeout, monitor)
     send(worker, %{request | timer: timer})
     Nif.request_assign(request.handle, worker)
@@ -105,6 +106,20 @@ defmodule Postern.Serving do
 
   defp enter(fun, operands, _request) when is_function(fun, 1), do: fun.(operands)
   defp enter(fun, operands, request) when is_function(fun, 2), do: fun.(operands, request)
+
+  # The request comes behind its timer. A server that ends before it is sent leaves nobody waiting.
+  defp work_for(server, fun) do
+    monitor = Process.monitor(server)
+
+    receive do
+      %Request{} = request ->
+        Process.demonitor(monitor, [:flush])
+        work(fun, request)
+
+      {:DOWN, ^monitor, :process, _, _} ->
+        :ok
+    end
+  end
 
   defp work(fun, request) do
     finish(fun, request)
