@@ -95,6 +95,7 @@ defmodule Postern.WaitTest do
     serve!("demo.scale", spawn_link(fn -> forward(test) end))
     {:ok, run} = Postern.start(program("called"), [@x])
     assert_receive {:postern_call, request}, 5000
+
     for limit <- [20, 0, -1],
         do: assert({:error, %Error{code: :timeout}} = Postern.barrier(limit))
 
