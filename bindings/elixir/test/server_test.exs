@@ -102,7 +102,7 @@ defmodule Postern.ServerTest do
     version.(7.0)
     assert :ok = :sys.change_code(server, Postern.Server, "1", 100)
     :sys.resume(server)
-    assert Task.await(waiting) == 7.0, "what waited meanwhile is answered by the new code"
+    assert Task.await(waiting, 60_000) == 7.0, "what waited meanwhile is answered by the new code"
     send(server, {:calls, self()})
     assert_receive {:calls, 10_102}
     :code.purge(module)
@@ -128,11 +128,11 @@ defmodule Postern.ServerTest do
     assert_received {[:postern, :server, :start], _, %{server: ^server, names: ["demo.scale"]}}
     called = program("called")
     assert answer(called, [1, 2, 3]) == 0
-    assert_receive {[:postern, :call, :stop], %{duration: duration}, %{server: ^server}}, 5000
+    assert_receive {[:postern, :call, :stop], %{duration: duration}, %{server: ^server}}
     assert duration > 0
     assert {:error, :not_found} = Postern.Telemetry.detach("bad")
     assert {:error, _} = Postern.run(called, [[0, 0, 0]])
-    assert_receive {[:postern, :call, :exception], _, %{kind: :exit, reason: :zeros}}, 5000
+    assert_receive {[:postern, :call, :exception], _, %{kind: :exit, reason: :zeros}}
     assert :ok = Postern.Telemetry.detach("tell")
     assert answer(called, [1, 2, 3]) == 1
     refute_received {[:postern, _, _], _, _}
@@ -154,7 +154,7 @@ defmodule Postern.ServerTest do
     serve = fn answers, options ->
       {:ok, server} = Postern.serve("demo.scale", answers, options)
       result = Postern.run(called, [x])
-      told = assert_receive {_, _, %{server: ^server, names: ["demo.scale"]}}, 5000
+      told = assert_receive {_, _, %{server: ^server, names: ["demo.scale"]}}
       refute_receive {_, _, %{server: ^server}}, 50
       Postern.unserve(server)
       {result, told}
@@ -223,7 +223,7 @@ defmodule Postern.ServerTest do
       paths = Enum.flat_map(paths, &["-pa", &1])
       {out, code} = System.cmd("elixir", paths ++ ["-e", script], stderr_to_stdout: true)
       assert code == 7, out
-      assert System.monotonic_time(:millisecond) - began < 30_000
+      assert System.monotonic_time(:millisecond) - began < 120_000
       if stop =~ "exit_now", do: assert(out =~ "code: :closed")
     end
   end
@@ -248,16 +248,17 @@ defmodule Postern.ServerTest do
     for _ <- 1..10, do: round.()
 
     # What the allocators keep they have taken in the first half.
-    [start, middle, stop] =
-      for n <- [0, div(rounds, 2), div(rounds, 2)] do
+    [start, middle, later, stop] =
+      for n <- [0, div(rounds, 2), div(rounds, 2), div(rounds, 2)] do
         for _ <- 1..n//1, do: round.()
         memory()
       end
 
-    text = "bytes of the VM, KiB of the process: #{inspect([start, middle, stop])}"
-    assert elem(stop, 0) - elem(middle, 0) < 1_000_000, text
+    text = "bytes of the VM, KiB of the process: #{inspect([start, middle, later, stop])}"
+    grown = fn i -> min(elem(stop, i) - elem(later, i), elem(later, i) - elem(middle, i)) end
+    assert grown.(0) < 1_000_000, text
     # An operand that leaked would be 1 MiB each time.
-    assert elem(stop, 1) - elem(middle, 1) < 4_000, text
+    assert grown.(1) < 4_000, text
     for s <- [server, log], do: Postern.unserve(s)
 
     eventually(fn ->

@@ -13,7 +13,12 @@ if stages do
   IO.puts("elixir, a thousand calls at once #{without} each stage waits on a thread")
 end
 
-ExUnit.start(capture_log: true, exclude: if(stages, do: [:no_stages], else: []))
+ExUnit.start(
+  capture_log: true,
+  assert_receive_timeout: 60_000,
+  timeout: 600_000,
+  exclude: if(stages, do: [:no_stages], else: [])
+)
 
 ExUnit.after_suite(fn _ ->
   File.rm_rf!(folder)
@@ -31,7 +36,7 @@ defmodule Postern.Case do
     end
   end
 
-  def eventually(condition, left \\ 500) do
+  def eventually(condition, left \\ 3000) do
     cond do
       condition.() -> :ok
       left == 0 -> ExUnit.Assertions.flunk("it did not become true")

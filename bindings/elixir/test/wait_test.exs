@@ -94,7 +94,7 @@ defmodule Postern.WaitTest do
     test = self()
     serve!("demo.scale", spawn_link(fn -> forward(test) end))
     {:ok, run} = Postern.start(program("called"), [@x])
-    assert_receive {:postern_call, request}, 5000
+    assert_receive {:postern_call, request}
 
     for limit <- [20, 0, -1],
         do: assert({:error, %Error{code: :timeout}} = Postern.barrier(limit))
@@ -112,7 +112,7 @@ defmodule Postern.WaitTest do
     test = self()
     serve!("demo.scale", spawn_link(fn -> forward(test) end))
     ref = start_alone(program("called"))
-    assert_receive {:postern_call, request}, 5000
+    assert_receive {:postern_call, request}
     waiting = for _ <- 1..4, do: spawn(fn -> Postern.barrier() end)
     at = {:current_function, {Postern, :barrier, 1}}
     for pid <- waiting, do: eventually(fn -> Process.info(pid, :current_function) == at end)
@@ -125,7 +125,7 @@ defmodule Postern.WaitTest do
 
     :erlang.garbage_collect()
     assert :ok = Postern.fail(request, :shut)
-    assert_receive {:postern_ended, ^ref}, 5000
+    assert_receive {:postern_ended, ^ref}
     eventually(fn -> match?({:error, %Error{code: :threw}}, Postern.barrier()) end)
     assert :ok = Postern.barrier()
   end
@@ -183,7 +183,7 @@ defmodule Postern.WaitTest do
     test = self()
     serve!("demo.pair", spawn_link(fn -> forward(test) end))
     {:ok, other} = Postern.start(program("while_taps"), [@x], device: 1)
-    assert_receive {:postern_call, _}, 5000
+    assert_receive {:postern_call, _}
     taps = Enum.to_list(Postern.stream("demo.log", program("two_taps"), [@x]))
     assert [%{site: "a"}, %{site: "b"}, {:ok, [_]}] = taps
     assert {:error, %Error{code: :timeout}} = Postern.await(other, 0)
