@@ -115,7 +115,7 @@ void compile_beside() {
       for (int i = 0;; ++i) {
         const auto f = pn::jit([=](pn::Tensor x) {
           for (int k = 0; k < 12; ++k)
-            x = pn::sin(x * (1.0f + 1000.0f * t + i)) + pn::sum(pn::exp(x));
+            x = pn::sin(x * static_cast<float>(1000 * t + i)) + pn::sum(pn::exp(x));
           return x;
         });
         f(pn::ones(pn::type<float>({16}))).block_until_ready();
