@@ -101,11 +101,12 @@ struct Compiler {
   std::optional<std::thread::id> closed_by;  // by who ends the process
 };
 
-/// Lets no other thread in from now on. False where one does not leave in time.
-bool close_compiler() {
+/// Waits until nobody is in there, and lets no other thread in from then on if it `closes`. False
+/// where one does not leave in time.
+bool leave_compiler(bool closes) {
   auto& compiler = never_destroyed<Compiler>();
   std::unique_lock lock(compiler.guard);
-  compiler.closed_by = std::this_thread::get_id();
+  if (closes) compiler.closed_by = std::this_thread::get_id();
   return compiler.left.wait_for(lock, exit_limit, [&] { return compiler.inside == 0; });
 }
 
@@ -118,7 +119,7 @@ void leave(int code, void*) {
 void drain() {
   if (forked() || drained.exchange(true)) return;  // what is under way is the other process's
   settle();
-  const bool idle = close_compiler();
+  const bool idle = leave_compiler(true);
   settle();  // the runs of what was compiled
   runs_left = runs_left || !idle;
   host::print_unobserved();
@@ -132,7 +133,11 @@ void drain() {
 // also those that XLA makes late in a run that is under way: where the main thread leaves, nothing
 // else need be in time.
 struct EndOfMain {
-  ~EndOfMain() { settle(); }
+  ~EndOfMain() {
+    settle();
+    leave_compiler(false);  // its first use makes statics that go before `drain`
+    settle();
+  }
 };
 [[maybe_unused]] const bool watches_main = [] {
   const bool on_main = ::getpid() == ::gettid();

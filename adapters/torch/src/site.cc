@@ -285,7 +285,9 @@ void run_pull(const Entry& e, const StopToken& stop) {
   const std::size_t n = site.in.size();
   const std::int64_t ticket = e.ticket();
   const Sizes batch = e.batch_of_first(n);
-  const bool each = batch.empty() && !e.batch.empty();
+  // With numbers drawn for each element of the batch x has it too.
+  const bool drew_for_each = Kept::drew(ticket) && e.levels_at_one_point().empty();
+  const bool each = batch.empty() && !e.batch.empty() && !drew_for_each;
   if (!each && !e.levels_at_one_point().empty()) return run_derivative(e, {Step::pull}, stop);
   const Sizes full = each ? Sizes() : e.batch;
   // Of x without a batch: as if there were no axes of 1.

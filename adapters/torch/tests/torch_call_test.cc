@@ -236,42 +236,6 @@ TEST(TorchCall, RefusesWritesToOperands) {
   EXPECT_TRUE(has(text, "has written to operand 0")) << text;
 }
 
-/// Its derivative writes to the cotangent, or to what it has kept of x.
-template <int argument>
-struct Writes : torch::autograd::Function<Writes<argument>> {
-  static Tensor forward(torch::autograd::AutogradContext* context, Tensor x) {
-    context->save_for_backward({x});
-    return x * 2;
-  }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 torch::autograd::variable_list ct) {
-    if constexpr (argument == 0)
-      context->get_saved_variables()[0].mul_(2);
-    else
-      ct[0].mul_(2);
-    return {ct[0].clone()};
-  }
-};
-
-TEST(TorchCall, RefusesWritesOfDerivatives) {
-  const auto expect_refused = [](const pn::torch::Function& f, std::size_t kept) {
-    const auto g = pn::jit([=](pn::Tensor x, pn::Tensor ct) {
-      const auto call = [=](pn::Tensor v) {
-        return pn::torch::call({.kept = kept}, v.type(), f, v);
-      };
-      return std::get<0>(pn::vjp(call, x).second(ct));
-    });
-    const pn::Tensor x = pn::tensor<float>({1, 2});
-    const std::string text =
-        text_of<pn::CallbackError>([&] { g(x, x + 1.0f).block_until_ready(); });
-    EXPECT_TRUE(has(text, "has written to operand 0")) << text;
-  };
-  for (const std::size_t kept : {std::size_t{256}, std::size_t{0}}) {
-    expect_refused([](Tensor t) { return Writes<0>::apply(t); }, kept);
-    expect_refused([](Tensor t) { return Writes<1>::apply(t); }, kept);
-  }
-}
-
 TEST(TorchCall, GivesWhatIsKeptMemoryOfItsOwn) {
   std::vector<Tensor> kept;
   const auto f = pn::jit([&](pn::Tensor x) {

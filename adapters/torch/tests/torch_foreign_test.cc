@@ -290,4 +290,43 @@ TEST(TorchForeign, LoadedProgramsAreDifferentiatedByTheirDerivatives) {
   EXPECT_THROW(tangent(pn::grad(summed(theirs))), pn::CallbackError);  // it wants a third one
 }
 
+/// Its derivative writes to the cotangent, or to what it has kept of x.
+template <int argument>
+struct Writes : Function<Writes<argument>> {
+  static Tensor forward(AutogradContext* context, Tensor x) {
+    context->save_for_backward({x});
+    return x * 2;
+  }
+  static variable_list backward(AutogradContext* context, variable_list ct) {
+    if constexpr (argument == 0)
+      context->get_saved_variables()[0].mul_(2);
+    else
+      ct[0].mul_(2);
+    return {ct[0].clone()};
+  }
+};
+
+TEST(TorchForeign, DerivativesThatWriteToTheirOperandsAreRefused) {
+  const auto expect_refused = [](const pn::torch::Function& f, std::size_t kept) {
+    const auto g = pn::jit([=](pn::Tensor x, pn::Tensor ct) {
+      const auto call = [=](pn::Tensor v) {
+        return pn::torch::call({.kept = kept}, v.type(), f, v);
+      };
+      return std::get<0>(pn::vjp(call, x).second(ct));
+    });
+    const pn::Tensor x = pn::tensor<float>({1, 2});
+    try {
+      g(x, x + 1.0f).block_until_ready();
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const pn::CallbackError& error) {
+      const std::string text = error.what();
+      EXPECT_NE(text.find("has written to operand 0"), std::string::npos) << text;
+    }
+  };
+  for (const std::size_t kept : {std::size_t{256}, std::size_t{0}}) {
+    expect_refused([](Tensor t) { return Writes<0>::apply(t); }, kept);
+    expect_refused([](Tensor t) { return Writes<1>::apply(t); }, kept);
+  }
+}
+
 }  // namespace

@@ -391,21 +391,8 @@ void bind_run(nb::module_& m) {
   bind_handle(type);
 }
 
-}  // namespace
-
-void bind_programs(nb::module_& m) {
-  bind_run(m);
-  nb::class_<Program> type(m, "Program",
-                           "A loaded program. `inputs` and `outputs` are types such as\n"
-                           "\"f32[2,3]\", `input_names` and `output_names` what the file calls\n"
-                           "them, `functions` the names that it calls.");
-  refuse_making(type, "postern: a Program is made by postern.load");
-  type.def_ro("inputs", &Program::inputs)
-      .def_ro("outputs", &Program::outputs)
-      .def_ro("functions", &Program::functions)
-      .def_ro("input_names", &Program::input_names)
-      .def_ro("output_names", &Program::output_names)
-      .def(
+void bind_calling(nb::class_<Program>& type) {
+  type.def(
           "__call__",
           [](const Program& self, const nb::args& arguments, const nb::kwargs& named) {
             return arrays_of(run_tensors(self, arguments, named), self.results);
@@ -435,12 +422,29 @@ void bind_programs(nb::module_& m) {
           nb::sig("def start(self, *arguments: typing.Any, **named: typing.Any) -> Run"),
           "Starts a run on a thread of the library. NumPy's arrays of 4096 bytes and more, and\n"
           "others that have __dlpack__, may be used in place: nobody may write to them until the\n"
-          "run has ended; give `x.copy()` otherwise.")
-      .def("__repr__", [](const Program& p) {
-        const nb::str comma(", ");
-        return nb::str("Program(({}) -> ({}), calls {})")
-            .format(comma.attr("join")(p.inputs), comma.attr("join")(p.outputs), p.functions);
-      });
+          "run has ended; give `x.copy()` otherwise.");
+}
+
+}  // namespace
+
+void bind_programs(nb::module_& m) {
+  bind_run(m);
+  nb::class_<Program> type(m, "Program",
+                           "A loaded program. `inputs` and `outputs` are types such as\n"
+                           "\"f32[2,3]\", `input_names` and `output_names` what the file calls\n"
+                           "them, `functions` the names that it calls.");
+  refuse_making(type, "postern: a Program is made by postern.load");
+  type.def_ro("inputs", &Program::inputs)
+      .def_ro("outputs", &Program::outputs)
+      .def_ro("functions", &Program::functions)
+      .def_ro("input_names", &Program::input_names)
+      .def_ro("output_names", &Program::output_names);
+  bind_calling(type);
+  type.def("__repr__", [](const Program& p) {
+    const nb::str comma(", ");
+    return nb::str("Program(({}) -> ({}), calls {})")
+        .format(comma.attr("join")(p.inputs), comma.attr("join")(p.outputs), p.functions);
+  });
   bind_handle(type);
   bind_native(m);
   bind_runs_with_options(m, type);
