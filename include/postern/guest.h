@@ -68,7 +68,8 @@ POSTERN_API uint64_t pn_guest_calls(void);
 /* A call that fails ends its program with an error whose text ends in "[postern failure NUMBER]".
  * Returns that failure's code, and makes its text and cause the thread's last error; of failures
  * that 16 have followed the cause is gone. PN_NOT_FOUND for a number that was never given, or that
- * 256 have followed. */
+ * 256 have followed. For 0 it is the oldest failure of a program's run that nobody has asked about:
+ * XLA may tell nobody of it where a later program of the same thread succeeds. */
 POSTERN_API int pn_guest_failure(uint64_t number);
 
 #ifdef __cplusplus

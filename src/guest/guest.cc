@@ -195,10 +195,17 @@ void run(XLA_FFI_CallFrame* frame, CallSite& place, const Home& home) {
     run_call(frame, place, device, home);
 }
 
+struct Failure {
+  std::uint64_t number;
+  std::exception_ptr error;
+  std::int64_t run;
+  bool told;  // this one, or another of the run
+};
+
 struct Failures {
   Mutex guard;
   std::random_device numbers;
-  std::deque<std::pair<std::uint64_t, std::exception_ptr>> last;
+  std::deque<Failure> last;  // the newest at the end
 
   /// What no text that a user wrote has in it by chance, and 19 digits can write.
   std::uint64_t next() { return (std::uint64_t{numbers()} << 31) | (numbers() >> 1); }
@@ -224,18 +231,20 @@ XLA_FFI_Error* told(const XLA_FFI_CallFrame* frame, const std::string& what, std
 
 /// Keeps a failure, and of the last ones their causes; XLA's error has its number.
 XLA_FFI_Error* keep(const XLA_FFI_CallFrame* frame, std::exception_ptr error) {
-  note_failed(pjrt::run_id(frame));
+  const std::int64_t run = pjrt::run_id(frame);
+  note_failed(run);
   const std::string what = host::describe(error);
   std::exception_ptr gone;  // after the lock: its end may be anything
   std::unique_lock lock(failures().guard);
-  auto& last = failures().last;  // the newest at the end
-  const auto same = std::ranges::find_if(last, [&](const auto& f) { return f.second == error; });
-  if (same != last.end()) return told(frame, what, same->first);  // by the device that entered it
+  auto& last = failures().last;
+  const auto same = std::ranges::find(last, error, &Failure::error);
+  if (same != last.end()) return told(frame, what, same->number);  // by the device that entered it
   const std::uint64_t number = failures().next();
-  last.emplace_back(number, std::move(error));
+  const bool is_told = std::ranges::any_of(last, [&](auto& f) { return f.run == run && f.told; });
+  last.push_back({number, std::move(error), run, is_told});
   if (last.size() > failures_kept) last.pop_front();
   if (last.size() > causes_kept) {
-    std::exception_ptr& old = last[last.size() - 1 - causes_kept].second;
+    std::exception_ptr& old = last[last.size() - 1 - causes_kept].error;
     gone = std::exchange(old, without_cause(old));
   }
   lock.unlock();
@@ -334,9 +343,12 @@ std::uint64_t calls_made() { return made_here; }
 
 std::exception_ptr failure(std::uint64_t number) {
   const std::scoped_lock lock(failures().guard);
-  for (const auto& [known, error] : failures().last)
-    if (known == number) return error;
-  return nullptr;
+  auto& last = failures().last;
+  const auto found = std::ranges::find_if(
+      last, [&](const Failure& f) { return f.number == number || (number == 0 && !f.told); });
+  if (found == last.end()) return nullptr;
+  for (Failure& f : last) f.told |= f.run == found->run;
+  return found->error;
 }
 
 }  // namespace postern::internal::guest

@@ -73,7 +73,8 @@ std::uint64_t calls_made();
 
 /// Returns the failure of that number; null when it is too long ago: the last 256 are kept, and of
 /// these the last 16 with their causes, which hold whatever an exception's frames do. A failure's
-/// number stands in the text of XLA's error: "[postern failure 7]".
+/// number stands in the text of XLA's error: "[postern failure 7]". 0: the oldest of a run of which
+/// no failure has been asked for.
 std::exception_ptr failure(std::uint64_t number);
 
 }  // namespace postern::internal::guest
