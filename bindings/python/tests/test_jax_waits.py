@@ -395,3 +395,132 @@ def test_failures_of_asynchronous_taps_are_jaxs_errors_too():
         assert isinstance(caught.value, postern.CallbackError)
         assert isinstance(caught.value.__cause__, ZeroDivisionError)
     assert pj.barrier()
+
+
+SLOW = """
+import jax, jax.numpy as jnp, sys, threading, time
+x = jnp.ones((256, 256))
+
+def slow(x):  # runs on a thread of XLA's
+    return jax.lax.fori_loop(0, 100, lambda _, c: c @ c / 256, x)[0, 0]
+"""
+
+
+def test_a_failure_before_a_program_that_succeeds_is_raised():
+    told = run(
+        SLOW
+        + """
+import postern, postern.jax as pj
+
+def write(v):
+    if v == 0:
+        raise OSError("disk full")
+
+log = jax.jit(lambda x, step: (pj.tap(slow(x) * step, write), x)[1])
+for _ in range(2):
+    for steps in ((1, 0, 1), (0, 1, 0, 1)):
+        for step in steps:
+            log(x, step)
+        for _ in range(2):
+            try:
+                print(pj.barrier())
+            except postern.CallbackError as e:
+                print(type(e.__cause__).__name__)
+try:
+    log(x, 0).block_until_ready()
+except postern.CallbackError:
+    print("seen")
+log(x, 1)
+print(pj.barrier())
+"""
+    )
+    assert told == ["OSError", "True"] * 4 + ["seen", "True"]
+
+
+@pytest.mark.parametrize("by", ["pj.tap", "jax.debug.callback"])
+@pytest.mark.parametrize("seen", [False, True])
+def test_a_failure_that_nobody_waited_for_is_told_at_the_end(by, seen):
+    told = run(
+        SLOW
+        + f"""
+import numpy as np, postern.jax as pj
+sys.stderr = sys.stdout
+
+def fails(v):
+    raise LookupError("of the function")
+
+def show(x):  # over two devices also JAX's own runs on threads of XLA's
+    pj.tap(slow(x), fails) if {by!r} == "pj.tap" else jax.debug.callback(fails, slow(x))
+    return x * 2
+
+mesh, spec = jax.sharding.Mesh(np.array(jax.devices()), ("x",)), jax.sharding.PartitionSpec("x")
+out = jax.jit(jax.shard_map(show, mesh=mesh, in_specs=spec, out_specs=spec))(jnp.ones((512, 256)))
+if {seen}:
+    try:
+        out.block_until_ready()
+    except jax.errors.JaxRuntimeError:
+        print("seen")
+""",
+        JAX_NUM_CPU_DEVICES="2",
+    )
+    unseen = by != "pj.tap" or not seen  # JAX's own are raised by each wait
+    lines = [line for line in told if line.startswith("postern: a failure that nobody waited for")]
+    assert len(lines) == unseen and told.count("seen") == seen, told
+    assert any("LookupError: of the function" in line for line in told) == unseen
+
+
+class Token:
+    """In place of a program's."""
+
+    def __init__(self, waited):
+        self.waited = waited
+
+    def block_until_ready(self):
+        self.waited(self)
+
+
+def test_a_barrier_waits_for_threads_that_have_ended():
+    begun, waited = [], []
+
+    def begin():
+        begun.append(Token(waited.append))
+        pj._compat.dispatch.runtime_tokens.set_output_runtime_token("a device", begun[-1])
+
+    for _ in range(20):  # some have another one's ident
+        thread = threading.Thread(target=begin)
+        thread.start()
+        thread.join()
+    assert pj.barrier() and waited == begun and len(begun) == 20
+
+
+def test_ctrl_c_in_a_barrier_loses_no_failure():
+    begun, missed, interrupted = pj._compat._begun, pj._compat._missed, []
+
+    def interrupts(token):
+        if not interrupted:
+            interrupted.append(token)
+            raise KeyboardInterrupt
+
+    begun[-1, "a device"] = Token(interrupts)
+    missed.append(LookupError("of a program"))
+    with pytest.raises(KeyboardInterrupt):
+        pj.barrier()
+    with pytest.raises(LookupError, match="of a program"):
+        pj.barrier()
+    assert pj.barrier() and (-1, "a device") not in begun
+
+
+def test_ctrl_c_beside_a_registration(monkeypatch):
+    register, interrupted = postern._postern.register, []
+
+    def interrupts(*arguments):
+        if not interrupted:
+            interrupted.append(arguments)
+            raise KeyboardInterrupt
+        return register(*arguments)
+
+    monkeypatch.setattr(postern._postern, "register", interrupts)
+    f = jax.jit(lambda x: pj.call(lambda v: v + 1, F32, x))
+    with pytest.raises(KeyboardInterrupt):
+        f(1.0)
+    assert f(1.0) == 2

@@ -22,6 +22,7 @@ import builtins
 import contextlib
 import contextvars
 import functools
+import sys
 import typing
 import weakref
 
@@ -440,10 +441,17 @@ def _set(hooks: dict[str, typing.Callable[..., typing.Any]]) -> typing.Iterator[
 @atexit.register
 def _finish() -> None:
     # The package's own end, which comes next, knows of no programs of JAX's;
-    # JAX raises what this raises in its turn.
-    if not _waits._forked:
-        with contextlib.suppress(Exception):
-            _compat.barrier()
+    # of failures that are told here JAX knows no more.
+    told: set[str] = set()
+    while not _waits._forked:
+        try:
+            _failures.barrier()
+            return
+        except Exception as e:
+            if str(e) in told:  # JAX's own, which it raises in its turn
+                return
+            told.add(str(e))
+            builtins.print(f"postern: a failure that nobody waited for: {e}", file=sys.stderr)
 
 
 def barrier(timeout: float | None = None) -> bool:
@@ -454,7 +462,7 @@ def barrier(timeout: float | None = None) -> bool:
     and ReentryError inside of a function.
     """
     refuse_inside("barrier")
-    _compat.barrier()
+    _failures.barrier()
     try:
         return _waits.barrier(timeout)
     except CallbackError as e:

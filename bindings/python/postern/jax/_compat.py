@@ -9,6 +9,7 @@ import functools
 import gc
 import importlib
 import inspect
+import itertools
 import threading
 import typing
 
@@ -116,6 +117,18 @@ def before_exported(
     mlir.register_lowering(export.call_exported_p, lower)
 
 
+_numbers = itertools.count()
+
+
+class _Here(threading.local):
+    """The thread's own number, unlike an ident, which another one has after it."""
+
+    def __init__(self) -> None:
+        self.number = next(_numbers)
+
+
+_here = _Here()
+
 # By thread and device or effect: the last program's token.
 _begun: dict[tuple[int, typing.Any], typing.Any] = {}
 
@@ -123,7 +136,7 @@ _begun: dict[tuple[int, typing.Any], typing.Any] = {}
 def _noted(set_token: typing.Callable[..., None]) -> typing.Callable[..., None]:
     def noted(tokens: typing.Any, key: typing.Any, token: typing.Any) -> None:
         set_token(tokens, key, token)
-        _begun[threading.get_ident(), key] = token
+        _begun[_here.number, key] = token
 
     return noted
 
@@ -132,7 +145,7 @@ for _name in ("set_output_runtime_token", "set_token_result"):
     setattr(dispatch.RuntimeTokenSet, _name, _noted(getattr(dispatch.RuntimeTokenSet, _name)))
 
 
-_missed: list[Exception] = []  # failures of ordered programs that nobody has seen
+_missed: list[BaseException] = []  # failures that nobody has seen
 
 
 def _fresh(get_token: typing.Callable[..., typing.Any]) -> typing.Callable[..., typing.Any]:
@@ -144,9 +157,8 @@ def _fresh(get_token: typing.Callable[..., typing.Any]) -> typing.Callable[..., 
             try:
                 kept.block_until_ready()
             except Exception as e:
+                _miss(e)
                 _forget(kept)
-                if not getattr(e, "told_before", False):
-                    _missed.append(e)
         return get_token(tokens, effect, devices)
 
     return fresh
@@ -155,24 +167,34 @@ def _fresh(get_token: typing.Callable[..., typing.Any]) -> typing.Callable[..., 
 dispatch.RuntimeTokenSet.get_token_input = _fresh(dispatch.RuntimeTokenSet.get_token_input)
 
 
-def barrier() -> None:
+def barrier(untold: typing.Iterable[BaseException]) -> None:
     """jax.effects_barrier, which waits for what its own thread has begun, for all threads.
-    Each failure is raised once.
+    Raises one failure that nobody has seen: of these, or, once they have ended, of `untold`.
     """
-    failed: Exception | None = _missed.pop(0) if _missed else None
     for key, token in list(_begun.items()):
         try:
             token.block_until_ready()
         except Exception as e:
-            if failed is not None and str(failed) != str(e):
-                continue  # the next barrier's
-            failed = failed or e
+            _miss(e)
             _forget(token)
         if _begun.get(key) is token:
             _begun.pop(key, None)
-    if failed is not None:
-        raise failed
-    _effects_barrier()
+    for failure in untold:
+        _miss(failure)
+    try:
+        missed = _missed.pop(0)
+    except IndexError:  # none, or another thread's barrier raises it
+        _effects_barrier()
+    else:
+        raise missed
+
+
+def _miss(failure: BaseException) -> None:
+    """Keeps it for a barrier, which Ctrl-C may end before it has raised it. Of several devices one
+    is enough.
+    """
+    if not getattr(failure, "told_before", False) and str(failure) not in map(str, _missed):
+        _missed.append(failure)
 
 
 def _forget(token: typing.Any) -> None:

@@ -38,6 +38,24 @@ def _raised(cls: type, *args: typing.Any) -> BaseException:
     return found or RuntimeError.__new__(cls, *args)
 
 
+def barrier() -> None:
+    """Waits for the programs that any thread has begun. Each failure is raised once."""
+    _compat.barrier(_untold())
+
+
+def _untold() -> typing.Iterator[BaseException]:
+    """Failures that no token has: a later program of the same thread, which XLA lets succeed after
+    one that failed, has taken its place.
+    """
+    while True:
+        try:
+            _postern.guest_failure(0)
+        except Error as e:
+            if e.code == NOT_FOUND:
+                return
+            yield as_jax_error(e)
+
+
 def as_jax_error(error: Error) -> BaseException:
     """The same error as one that `except JaxRuntimeError` finds too."""
     made = _made(type(error), error.code, str(error))
