@@ -89,8 +89,9 @@ class Registered(Function):
         if for_export not in self._names:
             count = next(_counts.setdefault(self._base, itertools.count()))
             name = f"{self._base}.{count}" + (f"#{uuid.uuid4().hex}" if for_export else "")
-            if self._names.setdefault(for_export, name) is name:  # no other thread came first
-                _postern.register(name, self._function, False, self._info)
+            _postern.register(name, self._function, False, self._info)
+            if self._names.setdefault(for_export, name) is not name:  # another thread came first
+                _functions.unregister(name)
         return self._names[for_export]
 
     def derived(self, transforms: tuple[str, ...], given: list[bool]) -> Function:
