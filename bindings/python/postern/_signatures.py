@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
+import threading
 import typing
 
 from . import _postern
@@ -56,8 +58,29 @@ for _kind, _signature in {
 
 
 async def _result(run: _postern.Run) -> typing.Any:
+    """Waits on a thread of its own. An executor has few, and the loop's end waits for them."""
+    loop = asyncio.get_running_loop()
+    ended = loop.create_future()
+
+    def tell(settle: typing.Callable[[typing.Any], None], outcome: typing.Any) -> None:
+        def settled() -> None:
+            if not ended.done():  # cancelled
+                settle(outcome)
+
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(settled)
+
+    def wait() -> None:
+        try:
+            made = run.result()
+        except BaseException as e:
+            tell(ended.set_exception, e)
+        else:
+            tell(ended.set_result, made)
+
+    threading.Thread(target=wait, daemon=True, name="postern.await").start()
     try:
-        return await asyncio.get_running_loop().run_in_executor(None, run.result)
+        return await ended
     except asyncio.CancelledError:
         run.cancel()
         raise

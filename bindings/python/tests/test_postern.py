@@ -729,6 +729,53 @@ def test_a_failure_after_ctrl_c_is_raised_by_the_next_barrier(programs):
     assert out == "interrupted\nValueError\nTrue\n"
 
 
+def test_a_run_that_is_awaited_does_not_keep_the_process(programs):
+    out = in_a_process(
+        f"""
+        import asyncio, atexit
+        go_on = threading.Event()
+        atexit.register(go_on.set)
+        postern.register("demo.scale", lambda x, factor: go_on.wait(600) and x)
+        postern.register("demo.log", lambda v: None)
+        run = postern.load({str(programs / 'calls.mlir')!r}).start(np.float32([1, 2, 3]))
+
+        async def waits():
+            await run
+
+        loop = asyncio.new_event_loop()
+        task = loop.create_task(waits())
+        loop.run_until_complete(asyncio.sleep(0))
+        print("leaving")
+    """
+    )
+    assert out == "leaving\n"
+
+
+def test_runs_are_awaited_beside_a_bridge_that_has_the_executor(programs):
+    out = in_a_process(
+        f"""
+        import asyncio, concurrent.futures
+        postern.register("demo.log", lambda v: None)
+        program = postern.load({str(programs / 'calls.mlir')!r})
+
+        async def serves():
+            executor = concurrent.futures.ThreadPoolExecutor(1)
+            asyncio.get_running_loop().set_default_executor(executor)
+            bridge = postern.Bridge()
+            bridge.serve("demo.scale")
+            async def answers():
+                for _ in range(3):
+                    request = await asyncio.to_thread(bridge.next)
+                    request.reply(request.operands[0])
+            runs = [program.start(np.float32([1, 2, 3])) for _ in range(3)]
+            return await asyncio.gather(*runs, answers())
+
+        print(len(asyncio.run(serves())))
+    """
+    )
+    assert out == "4\n"
+
+
 def test_runs_that_wait_for_each_other_are_refused(programs):
     out = in_a_process(
         f"""
