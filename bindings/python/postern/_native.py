@@ -104,7 +104,8 @@ def native(
             raise ValueError(f"postern: the program has no argument {key!r}")
         plain = hasattr(value, "dtype") or isinstance(value, _postern.Tensor)
         tensor = value if plain else _values.converted(value, loaded.inputs[at])
-        values[at] = _postern.Tensor(tensor)
+        # A tensor may be over the array's memory, to which the caller may write.
+        values[at] = _postern.Tensor(np.array(tensor) if isinstance(tensor, np.ndarray) else tensor)
     if types is not None and len(types) != len(values):
         raise ValueError(f"postern: types has {len(types)}, the program takes {len(values)}")
     number = _DERIVATIVES.index(derivative)
