@@ -169,13 +169,14 @@ nb::object result_of(Run& run, nb::handle timeout) {
   raise_error(PN_TIMEOUT, told.c_str());
 }
 
-/// On a thread of the library, so that this one sees Ctrl-C, which ends the run.
+/// On a thread of the library, so that this one sees Ctrl-C. What a signal's handler raises ends
+/// the run; one that has failed by itself has ended.
 nb::list run_watched(const Program& program, const Arguments& arguments, RunOptions& options) {
   const Run run = start(program, arguments, options);
   try {
     return nb::list(ended(run.handle.get(), run.outputs, -1));
-  } catch (const nb::python_error& e) {
-    if (e.matches(PyExc_KeyboardInterrupt)) pn_started_cancel(run.handle.get());
+  } catch (const nb::python_error&) {
+    pn_started_cancel(run.handle.get());
     throw;
   }
 }

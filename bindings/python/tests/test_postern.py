@@ -729,6 +729,48 @@ def test_a_failure_after_ctrl_c_is_raised_by_the_next_barrier(programs):
     assert out == "interrupted\nValueError\nTrue\n"
 
 
+COUNTS = """
+func.func @main(%x: tensor<i32>) -> tensor<i32> {
+  %0 = stablehlo.while(%i = %x) : tensor<i32>
+    cond {
+      %true = stablehlo.constant dense<true> : tensor<i1>
+      stablehlo.return %true : tensor<i1>
+    } do {
+      %next = stablehlo.custom_call @postern_guest(%i) {api_version = 4 : i32,
+        has_side_effect = true, backend_config = {function = "py.counts", kind = "call"}}
+        : (tensor<i32>) -> tensor<i32>
+      stablehlo.return %next : tensor<i32>
+    }
+  return %0 : tensor<i32>
+}
+"""
+
+
+def test_what_a_signals_handler_raises_ends_the_run():
+    out = in_a_process(
+        f"""
+        import os, signal
+        def alarm(*_):
+            raise RuntimeError("alarm")
+        signal.signal(signal.SIGALRM, alarm)
+        def counts(i):
+            if i == 3:
+                os.kill(os.getpid(), signal.SIGALRM)
+            return i + 1
+        postern.register("py.counts", counts)
+        try:
+            postern.load_text({COUNTS!r})(np.int32(0))
+        except RuntimeError as e:
+            print(e)
+        try:
+            print(postern.barrier(20))
+        except postern.Error as e:  # how the run has ended
+            print(True)
+    """
+    )
+    assert out == "alarm\nTrue\n"
+
+
 def test_a_run_that_is_awaited_does_not_keep_the_process(programs):
     out = in_a_process(
         f"""
