@@ -41,10 +41,12 @@ def _barrier_aside(limit: int) -> bool:
             aside = False
         if aside:
             wait.ended.wait()
-    except BaseException:
-        _missed.append(wait)
+            return wait.told()
+    except BaseException as e:
+        if e is not wait.outcome:  # but what a signal's handler raises
+            _missed.append(wait)
         raise
-    return wait.told() if aside else _postern.barrier(limit)
+    return _postern.barrier(limit)
 
 
 class _Wait(threading.Thread):
@@ -77,8 +79,22 @@ def _raise_missed() -> None:
     begun = [wait for wait in _missed if wait.begun]  # Ctrl-C may have come before a thread did
     for wait in begun:
         wait.ended.wait()
+        try:
+            if _taken(wait):
+                wait.told()
+        except BaseException as e:
+            if e is not wait.outcome and wait not in _missed:  # Ctrl-C again
+                _missed.append(wait)
+            raise
+
+
+def _taken(wait: _Wait) -> bool:
+    """Whether it is this thread's barrier that tells it."""
+    try:
         _missed.remove(wait)
-        wait.told()
+    except ValueError:
+        return False
+    return True
 
 
 _forked = False

@@ -771,6 +771,57 @@ def test_what_a_signals_handler_raises_ends_the_run():
     assert out == "alarm\nTrue\n"
 
 
+class Ended(postern._waits._Wait):
+    """One that Ctrl-C took the waiter from, and that has seen a failure."""
+
+    def __init__(self):
+        super().__init__(-1)
+        self.begun, self.outcome = True, LookupError("late")
+        self.ended.set()
+
+
+def test_two_barriers_after_ctrl_c_raise_one_failure():
+    wait, both, seen = Ended(), threading.Barrier(2, timeout=60), []
+    wait.ended.wait = both.wait
+    postern._waits._missed.append(wait)
+
+    def waits():
+        try:
+            seen.append(repr(postern.barrier()))
+        except Exception as e:
+            seen.append(repr(e))
+
+    threads = [threading.Thread(target=waits) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(seen) == ["LookupError('late')", "True"]
+
+
+def test_ctrl_c_just_before_a_failure_is_raised(monkeypatch):
+    told, interrupted = postern._waits._Wait.told, []
+
+    def tells(wait):
+        if wait not in interrupted:
+            interrupted.append(wait)
+            raise KeyboardInterrupt
+        return told(wait)
+
+    monkeypatch.setattr(postern._waits._Wait, "told", tells)
+    with pytest.raises(KeyboardInterrupt):
+        postern._waits._barrier_aside(-1)
+    interrupted[0].outcome = LookupError("aside")
+    postern._waits._missed.append(Ended())
+    with pytest.raises(LookupError, match="aside"):
+        postern.barrier()
+    with pytest.raises(KeyboardInterrupt):
+        postern.barrier()
+    with pytest.raises(LookupError, match="late"):
+        postern.barrier()
+    assert postern.barrier() and not postern._waits._missed
+
+
 def test_a_run_that_is_awaited_does_not_keep_the_process(programs):
     out = in_a_process(
         f"""
