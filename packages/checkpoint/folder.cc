@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -349,6 +350,12 @@ FolderLock::FolderLock(const fs::path& folder) {
       ErrorCode::failed_precondition, folder,
       fmt::format("another process ({}) writes checkpoints there; give each a folder of its own",
                   std::atoi(holder)));
+}
+
+bool FolderLock::stands(const fs::path& folder) const {
+  struct stat locked = {}, there = {};
+  return ::fstat(handle_, &locked) == 0 && ::stat((folder / "lock").c_str(), &there) == 0 &&
+         locked.st_dev == there.st_dev && locked.st_ino == there.st_ino;
 }
 
 FolderLock::~FolderLock() {

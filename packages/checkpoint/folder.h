@@ -126,6 +126,8 @@ class FolderLock {
   explicit FolderLock(const std::filesystem::path& folder);
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;
+  /// Returns whether the folder is the one that was locked, and not one that was made after it.
+  bool stands(const std::filesystem::path& folder) const;
 
  private:
   int handle_;

@@ -115,10 +115,15 @@ std::optional<bool> Journal::give_past(host::ObservedInvocation& i) {
   const auto loaded = [&] { return !loading_; };
   if (host::wait_at(loaded_, lock, &i.stop(), loaded, i.deadline()) != host::Woken::done)
     return false;
-  if (at < newest_states_) return true;
-  newest_states_ = at + 1;
-  for (const auto& [name, bytes] : past.states) states_[name] = bytes;
-  load(lock, past.states);
+  host::SavedStates newer;
+  for (auto& [name, bytes] : past.states) {
+    std::size_t& newest = newest_states_[name];
+    if (at < newest) continue;
+    newest = at + 1;
+    states_[name] = bytes;
+    newer.emplace_back(name, std::move(bytes));
+  }
+  if (!newer.empty()) load(lock, newer);
   return true;
 }
 

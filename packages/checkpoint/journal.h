@@ -96,9 +96,9 @@ class Journal final : public Recording {
   bool begun_ = false, resumed_ = false;
   std::map<Key, std::uint64_t> calls_;  // that have given something, by the process or the file
   std::deque<JournalCall> past_;
-  std::map<Key, std::deque<std::size_t>> next_;  // of past_
-  std::size_t newest_states_ = 0;                // past_ before this one are not newer
-  bool loading_ = false;                         // states
+  std::map<Key, std::deque<std::size_t>> next_;       // of past_
+  std::map<std::string, std::size_t> newest_states_;  // past_ before it have no newer one
+  bool loading_ = false;                              // states
   StopCondition loaded_;
   std::atomic<std::uint64_t> saves_{0};
   std::uint64_t newest_save_ = 0;

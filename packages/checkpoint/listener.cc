@@ -69,7 +69,12 @@ std::optional<std::uint64_t> CheckpointState::wanted(const TapInfo& info,
                                                      const host::PartShown& shown) {
   std::scoped_lock lock(guard);
   if (shown.job_run != 0 && shown.job_run != run) {
-    if (run != 0 && clusters::has_failed(run)) {
+    bool failed = false;  // also one in which this process did not come here
+    constexpr std::uint64_t most = 64;
+    for (auto r = std::max(run, shown.job_run - std::min(shown.job_run, most));
+         run != 0 && r < shown.job_run; ++r)
+      failed = failed || clusters::has_failed(r);
+    if (failed) {
       firings.clear();
       gathered.clear();
       seen = 0;

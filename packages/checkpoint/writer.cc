@@ -38,7 +38,7 @@ void CheckpointWriter::open() {
 }
 
 void CheckpointWriter::open_folder() {
-  if (lock_ && !host::is_there(folder_)) lock_.reset();  // somebody took it away
+  if (lock_ && !lock_->stands(folder_)) lock_.reset();  // somebody took the folder away
   if (lock_) return;
   lock_.emplace(folder_);
   sweep(folder_);

@@ -5,15 +5,26 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 
 #include "spi.h"
 #include "summary.h"
 
 namespace postern::internal::host {
 
+std::int64_t step_of(const AnyView& leaf) {
+  if (leaf.dtype() != DType::s64 && leaf.dtype() != DType::u64)
+    return static_cast<std::int64_t>(real_at(leaf.dtype(), leaf.data(), 0));
+  std::int64_t step = 0;
+  std::memcpy(&step, leaf.data(), sizeof step);
+  check(leaf.dtype() == DType::s64 || step >= 0, "a step is to be below 2^63, got {}",
+        static_cast<std::uint64_t>(step));
+  return step;
+}
+
 MetricStep MetricSteps::next(const TapInfo& info, std::span<const AnyView> leaves) {
   if (leaves.size() > 1 && leaves[0].rank() == 0 && is_integer(leaves[0].dtype()))
-    return {static_cast<std::int64_t>(real_at(leaves[0].dtype(), leaves[0].data(), 0)), 1};
+    return {step_of(leaves[0]), 1};
   const std::string key =
       fmt::format("{}\n{}:{}\n{}\n{}", info.name, info.place.file, info.place.line, info.device,
                   postern::to_string(info.transforms));

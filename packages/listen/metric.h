@@ -28,6 +28,9 @@ class MetricSteps {
   std::map<std::string, std::int64_t> firings_;
 };
 
+/// Returns an integer, which need not fit a double. Throws TypeError from 2^63 on.
+std::int64_t step_of(const AnyView& leaf);
+
 /// Throws TypeError where a file's name is no format of a step.
 void check_step_format(const char* who, const std::string& file);
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iostream>
 
+#include "metric.h"
 #include "shown.h"
 #include "spi.h"
 #include "summary.h"
@@ -146,9 +147,7 @@ void Progress::operator()(const TapInfo& info, std::span<const AnyView> leaves) 
   if (info.device != s.device) return;  // it counts the same steps
   const bool counted = !leaves.empty() && leaves[0].rank() == 0 && is_integer(leaves[0].dtype());
   const std::int64_t before = s.done;
-  s.done =
-      counted ? static_cast<std::int64_t>(host::real_at(leaves[0].dtype(), leaves[0].data(), 0)) + 1
-              : before % s.total + 1;
+  s.done = (counted ? host::step_of(leaves[0]) : before % s.total) + 1;
   const auto now = ProgressState::Clock::now();
   if (s.done <= before) s.start = now;  // another loop began
   const std::int64_t stride = s.done - before;

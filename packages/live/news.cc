@@ -148,8 +148,9 @@ Json images_json(NewsMark& mark) {
   host::each_image([&](host::EntryOf of, const host::Pictured& p) {
     const NewsMark::Entry entry{of.listener, of.entry};
     std::uint64_t& seen = mark.images[entry];
-    if (std::exchange(seen, p.firings) != p.firings && fresh.size() < most_images)
-      fresh.emplace_back(entry, p);
+    if (seen == p.firings || fresh.size() == most_images) return;  // then the next time
+    seen = p.firings;
+    fresh.emplace_back(entry, p);
   });
   if (!fresh.empty()) mark.image = now;
   Json out = Json::array();

@@ -166,6 +166,7 @@ void Server::work() {
       wait();
     } catch (const std::exception& e) {  // no memory: whom it was for has to come again
       clients_.clear();
+      switches_.keep_only({});
       log(LogLevel::warning, "serve: all pages were disconnected: {}", e.what());
       std::this_thread::sleep_for(100ms);
     }

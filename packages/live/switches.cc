@@ -41,10 +41,14 @@ constexpr std::pair<const char*, std::int64_t LiveOptions::*> numbers[] = {
     {"until", &LiveOptions::until},
     {"keep_last", &LiveOptions::keep_last}};
 
-/// With `out` for what the request does not say. The mode follows from the numbers.
+/// With `out` for what the request does not say. The mode follows from how many are kept.
 LiveOptions options_asked(const Json& asked, LiveOptions out) {
+  const bool kept = out.keep_last != 0;
   for (const auto& [name, member] : numbers) out.*member = number(asked, name, out.*member);
-  if (out.keep_last != 0) out.mode = TapMode::async;
+  if (out.keep_last != 0)
+    out.mode = TapMode::async;
+  else if (kept)
+    out.mode = TapMode::sync;
   return out;
 }
 
@@ -258,12 +262,12 @@ Switches::Answer Switches::act(const std::string& client, std::string_view text)
   } else if (asked.contains("change")) {
     check_names(asked, with_options({"change"}));
     if (const auto& on = find(id(asked, "change")).listening)
-      host::change(*on, options_asked(asked, {}));
+      host::change(*on, options_asked(asked, host::options_of(*on)));
   } else {
     check_names(asked, with_options({"own"}));
     const auto hook = host::live_hook(id(asked, "own"));
     if (!hook) return refused(404, "there is no such hook any more");
-    hook->change(options_asked(asked, {}));
+    hook->change(options_asked(asked, host::own_settings(*hook).value_or(LiveOptions())));
   }
   return {200, answer.dump()};
 } catch (const Json::exception&) {

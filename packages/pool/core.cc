@@ -103,7 +103,7 @@ class Core::Stepping {
  public:
   Stepping(Core& pool, const detail::StopState* run, bool forget) : pool_(pool) {
     std::unique_lock lock(pool.guard_);
-    if (forget) pool.waiting_.clear();
+    if (forget) pool.forget_waiting();
     pool.wait(lock, run, [&] { return pool.saving_ == 0 && (!forget || pool.in_hand_ == 0); });
     pool.refuse_closed();
     if (pool.stepping_)
@@ -131,7 +131,10 @@ class Core::Stepping {
 };
 
 void Core::step_one(Batch& batch, std::int64_t e) noexcept {
-  if (batch.out.info.stop.stop_requested()) return;
+  if (batch.out.info.stop.stop_requested()) {
+    batch.left_out = true;
+    return;
+  }
   if (!batch.actions) elements_[size_of(e)].begins = true;
   Stepped stepped;
   if (auto error =
@@ -169,6 +172,7 @@ void Core::step_all(Batch& batch) {
   }
   last_work_ = Clock::duration(spent);
   if (batch.failed) fail(batch.lowest, batch.failure, batch.failed);
+  if (batch.left_out) batch.out.info.end_run();  // else a recording would take it for a whole call
 }
 
 void Core::step(const std::byte* actions, const Results& out) {
@@ -199,6 +203,13 @@ std::int64_t Core::under_way() const {
   return static_cast<std::int64_t>(waiting_.size() + ready_.size()) + in_hand_;
 }
 
+/// Those that no thread has begun. Who waits for them looks again.
+void Core::forget_waiting() {
+  for (const std::int32_t e : waiting_) elements_[size_of(e)].where = Where::resting;
+  waiting_.clear();
+  changed_.notify_all();
+}
+
 void Core::forget_sent() {
   waiting_.clear();
   ready_.clear();
@@ -209,7 +220,8 @@ void Core::forget_sent() {
 }
 
 void Core::employ() {
-  while (workers_ < deal_.threads() && size_of(workers_) < waiting_.size() && saving_ == 0) {
+  while (workers_ < deal_.threads() && size_of(workers_ - in_hand_) < waiting_.size() &&
+         saving_ == 0) {
     ++workers_;
     try {
       host::run_on_host_thread([self = shared_from_this()] { self->work(); });
@@ -301,7 +313,7 @@ void Core::close() noexcept {
   kept_.reset();
   std::unique_lock lock(guard_);
   closed_ = true;
-  waiting_.clear();
+  forget_waiting();
   if (inside == this) return;
   changed_.wait(lock, [&] { return in_hand_ == 0 && !stepping_; });
 }

@@ -5,6 +5,7 @@
 #pragma once
 #include <postern/pool.h>
 
+#include <atomic>
 #include <deque>
 #include <optional>
 
@@ -58,6 +59,7 @@ class Core : public std::enable_shared_from_this<Core> {
     std::int64_t lowest;
     std::size_t failed = 0;
     std::exception_ptr failure = {};
+    std::atomic<bool> left_out{false};  // some, since the run is to stop
   };
   class Stepping;
   class Saving;
@@ -75,6 +77,7 @@ class Core : public std::enable_shared_from_this<Core> {
   void step_all(Batch& batch);
   void step_one(Batch& batch, std::int64_t e) noexcept;
   void put(const Results& out, std::int64_t at, const Stepped& stepped) const;
+  void forget_waiting();
   [[noreturn]] void fail(std::int64_t e, const std::exception_ptr& error, std::size_t count) const;
 
   Saved read(std::istream& in, std::vector<std::string>& simulators) const;

@@ -36,6 +36,7 @@ POSTERN_API std::shared_ptr<Listening> turn_on(const detail::LiveSite& site, con
 /// Turns it off. `waits`: for those that are inside.
 POSTERN_API void turn_off(Listening& listening, bool waits) noexcept;
 POSTERN_API void change(Listening& listening, const LiveOptions& options);
+POSTERN_API LiveOptions options_of(const Listening& listening);
 /// Returns whether it may be shown something more.
 POSTERN_API bool is_on(const Listening& listening);
 

@@ -124,12 +124,14 @@ std::shared_ptr<const ListenerSite> changed_own(const HostSite& site) {
   return now;
 }
 
-void is_over(Switch& s, std::uint64_t number) {
+void is_over(Switch& s, std::uint64_t number, const ListenerSite* seen) {
   std::shared_ptr<Listening> gone;  // both go after the lock: what they own is the user's
   std::shared_ptr<const Switch::Sites> before;
   std::scoped_lock lock(s.guard);
   const auto found = std::ranges::find(s.listeners, number, &Listening::number);
   if (found == s.listeners.end()) return;
+  if (seen && std::ranges::find(*s.sites, seen, [](auto& l) { return l.get(); }) == s.sites->end())
+    return;  // it was changed meanwhile, and counts anew
   gone = std::move(*found);
   s.listeners.erase(found);
   before = s.sites;
@@ -170,7 +172,12 @@ std::shared_ptr<Listening> turn_on(const detail::LiveSite& hook, const Callee& f
                 fmt::format("hook '{}' has {} listeners, which is the most", hook.name,
                             s.listeners.size()));
   s.listeners.push_back(out);
-  rebuild(s);
+  try {
+    rebuild(s);
+  } catch (...) {  // nobody could turn it off
+    s.listeners.pop_back();
+    throw;
+  }
   return out;
 }
 
@@ -189,6 +196,13 @@ void change(Listening& listening, const LiveOptions& options) {
   std::scoped_lock lock(s->guard);
   listening.options = options;
   rebuild(*s, listening.number);
+}
+
+LiveOptions options_of(const Listening& listening) {
+  const auto s = listening.at.lock();
+  if (!s) return {};
+  std::scoped_lock lock(s->guard);
+  return listening.options;
 }
 
 bool is_on(const Listening& listening) {
@@ -258,10 +272,7 @@ void Listening::change(const LiveOptions& options, Place place) const {
 bool Listening::is_on() const { return state_ && host::is_on(*state_); }
 
 LiveOptions Listening::options() const {
-  const auto s = state_ ? state_->at.lock() : nullptr;
-  if (!s) return {};
-  std::scoped_lock lock(s->guard);
-  return state_->options;
+  return state_ ? host::options_of(*state_) : LiveOptions();
 }
 
 const std::string& LiveHook::name() const { return site_->name; }

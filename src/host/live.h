@@ -26,7 +26,7 @@ std::shared_ptr<const Switch::Sites> sites_at(const Switch& s);
 /// Returns the program's own listener when its settings were changed, else null.
 std::shared_ptr<const ListenerSite> changed_own(const HostSite& site);
 /// Notes that a listener has been shown all that it wants.
-void is_over(Switch& s, std::uint64_t number);
+void is_over(Switch& s, std::uint64_t number, const ListenerSite* seen = nullptr);
 
 /// Adds those of a program that is ready to run.
 void add_live_hooks(const std::string& program, std::span<const SitePtr> sites);

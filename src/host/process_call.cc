@@ -51,6 +51,7 @@ Collective collective_from(const Attributes& a) {
   }
   for (const std::int64_t axis : c.along) {
     check(axis >= 0 && axis < std::ssize(c.grid), "a grid of processes has no axis {}", axis);
+    check(std::ranges::count(c.along, axis) == 1, "a grid of processes has axis {} once", axis);
     met *= c.grid[size_of(axis)];
   }
   check(root >= 0 && root < met, "the root of a collective over processes is out of range");

@@ -111,6 +111,31 @@ TEST_F(Journal, RegisteredStatesFollow) {
   EXPECT_EQ(world, 11);
 }
 
+TEST_F(Journal, ACallThatWasCancelledIsEnteredAgain) {
+  std::atomic<bool> waits{true}, inside{false};
+  const auto f = jit([&](Tensor x) {
+    const auto waiting = [&](const CallInfo& info, float v) {
+      if (!waits) return v + 1;
+      inside = true;
+      wait_until([&] { return info.stop.stop_requested(); });
+      throw std::runtime_error("stopped");
+    };
+    return call({.name = "waiting"}, x.type(), waiting, x);
+  });
+  {
+    const Taping recording = record(file, {.resumable = true});
+    auto run = f.start(Tensor(1.0f));
+    ASSERT_TRUE(wait_until([&] { return inside.load(); }));
+    run.cancel();
+    expect_error<CallbackError>([&] { run.wait(); }, {}, ErrorCode::cancelled);
+    barrier();
+  }
+  waits = false;
+  const Taping recording = record(file, {.resumable = true});
+  EXPECT_FALSE(resume<Tensor>(kept, recording));
+  EXPECT_EQ(f(Tensor(1.0f)).item<float>(), 2);
+}
+
 TEST_F(Journal, WhatSavesAndLoadsStatesMayRunPrograms) {
   const auto adds = jit([](Tensor x) { return host_plus_one(x) * 2.0f; });
   int saved = 0, loaded = 0;

@@ -132,11 +132,11 @@ TEST(SavedTargets, AStepThatNoMemoryIsForIsRefusedAtOnce) {
 
 /// A collective over the one process that there is.
 Tensor collective(const std::string& operation, const std::string& in, const std::string& out,
-                  const std::string& more = R"("axis":{"int64":0},"other":{"int64":0})") {
+                  const std::string& more = R"("axis":{"int64":0},"other":{"int64":0})",
+                  const std::string& grid = R"("grid":{"int64s":[1]},"along":{"int64s":[0]})") {
   const std::string attributes = fmt::format(
-      R"({{"operation":{{"string":"{}"}},{},"grid":{{"int64s":[1]}},"along":{{"int64s":[0]}},)"
-      R"("pairs":{{"int64s":[]}},"root":{{"int64":0}}}})",
-      operation, more);
+      R"({{"operation":{{"string":"{}"}},{},{},"pairs":{{"int64s":[]}},"root":{{"int64":0}}}})",
+      operation, more, grid);
   const auto mlir = [](const std::string& t) {
     const std::string dims = t.substr(4, t.size() - 5);
     return "tensor<" + dims + (dims.empty() ? "" : "x") + t.substr(0, 3) + ">";
@@ -169,6 +169,12 @@ TEST(SavedTargets, ACollectiveHasTheTypesThatItReadsAndWrites) {
           {"has no axis"}, ErrorCode::invalid_argument);
   expect_error<Error>([] { collective("nothing", "f32[4]", "f32[4]"); }, {"no collective"},
                       ErrorCode::invalid_argument);
+  // An axis twice would be more processes than there is memory for.
+  const std::string twice = R"("grid":{"int64s":[1048576]},"along":{"int64s":[0,0]})";
+  for (const char* operation : {"pass", "sum"})
+    expect_error<Error>(
+        [&] { collective(operation, "f32[4]", "f32[4]", of_one_device(operation), twice); },
+        {"has axis 0 once"}, ErrorCode::invalid_argument);
 }
 
 TEST(SavedTargets, ASiteThatThereIsNotIsNotEntered) {

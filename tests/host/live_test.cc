@@ -453,5 +453,28 @@ TEST(Live, ErrorsSayWhatIsWrong) {
   EXPECT_EQ(hook("outside", zero, {.live = true}).item<float>(), 0) << "nothing to switch";
 }
 
+TEST(Live, AListenerThatIsChangedWhileItsLastInvocationIsInsideStays) {
+  const auto f = jit([](Tensor x) { return hook("value", x, {.live = true}); });
+  f(zero).block_until_ready();
+  std::atomic<int> entered = 0;
+  std::atomic<bool> go_on = false;
+  const auto run = f.start(zero);
+  run.wait();
+  const LiveHook hook = only(hooks_of(run));
+  const auto listener = [&](float) {
+    ++entered;
+    EXPECT_TRUE(test::wait_until([&] { return go_on.load(); }));
+  };
+  const Listening on = hook.turn_on(Callee(listener), {.until = 1});
+  const auto inside = f.start(zero);
+  ASSERT_TRUE(test::wait_until([&] { return entered == 1; }));
+  on.change({.until = 0});
+  go_on = true;
+  inside.wait();
+  f(zero).block_until_ready();
+  EXPECT_EQ(entered, 2);
+  EXPECT_TRUE(on.is_on());
+}
+
 }  // namespace
 }  // namespace postern

@@ -240,6 +240,16 @@ TEST(Metrics, TheProgramGoesOnWhereTheUserSaysSo) {
   EXPECT_EQ(steps.recorded(), 1u);
 }
 
+TEST(Metrics, StepsNeedNotFitADouble) {
+  const TemporaryFolder folder;
+  constexpr std::int64_t first = (std::int64_t{1} << 53) + 1;
+  for (const std::int64_t step : {first, first + 1})
+    tap({.name = "many"}, std::pair{Tensor(step), Tensor(1.0f)},
+        listen::record(folder.path() + "/{step}.npz"));
+  EXPECT_TRUE(fs::exists(fmt::format("{}/{}.npz", folder.path(), first)));
+  EXPECT_TRUE(fs::exists(fmt::format("{}/{}.npz", folder.path(), first + 1)));
+}
+
 TEST(Metrics, WrongOptionsAreRefused) {
   const TemporaryFolder folder;
   expect_error<TypeError>([&] { listen::tensorboard(folder.path(), {.bins = 0}); }, {"bins", "0"});

@@ -109,7 +109,12 @@ TEST(Switches, TurnsOnChangesAndTurnsOff) {
   ASSERT_TRUE(stream.wait_for([](Stream& s) { return s.lines.size() >= 3; }));
   EXPECT_EQ(stream.lines.back()["text"], "value = 13");
   ASSERT_TRUE(stream.wait_for([](Stream& s) { return s.hook("value")["listeners"].size() == 1; }));
+  EXPECT_EQ(page.ask({{"change", on["number"]}, {"until", 1000}})["status"], 200);
   EXPECT_EQ(page.ask({{"change", on["number"]}, {"every", 5}, {"keep_last", 100}})["status"], 200);
+  ASSERT_TRUE(stream.wait_for([](Stream& s) {
+    const Json& now = s.hook("value")["listeners"][0];
+    return now.value("every", 0) == 5 && now.value("until", 0) == 1000;  // which was not mentioned
+  }));
   ASSERT_TRUE(stream.wait_for([](Stream& s) {
     const Json l = s.hook("value")["listeners"][0];
     return l["every"] == 5 && l["keep_last"] == 100 && l["async"] == true;

@@ -198,5 +198,40 @@ TEST(Pool, RecordingsGiveWhatItGave) {
   EXPECT_EQ(entered, then);
 }
 
+TEST(Pool, AStepThatWasCancelledIsNotAWholeOneInARecording) {
+  const TemporaryFolder folder;
+  const std::string file = folder.path() + "/pool.rec", kept = folder.path() + "/none";
+  std::atomic<bool> held{true}, entered{false};
+  const auto pool = counters(4,
+                             [&](std::int64_t e, std::int32_t action) {
+                               if (e == 1 && action == 3) {
+                                 entered = true;
+                                 wait_until([&] { return !held; });
+                               }
+                               return Stepped{.reward = static_cast<double>(action)};
+                             },
+                             {.threads = 1, .kept = false});
+  const auto f = jit([&](Tensor x) {
+    pool.reset();
+    const Tensor first = pool.step(x).rewards;
+    return std::pair{first, pool.step(x + 1).rewards};
+  });
+  const Tensor x = tensor<std::int32_t>({2, 2, 2, 2});
+  {
+    const Taping recording = record(file, {.resumable = true});
+    auto run = f.start(x);
+    ASSERT_TRUE(wait_until([&] { return entered.load(); }));
+    run.cancel();
+    held = false;
+    expect_error<CallbackError>([&] { run.wait(); }, {}, ErrorCode::cancelled);
+    barrier();
+  }
+  const Taping recording = record(file, {.resumable = true});
+  EXPECT_FALSE(resume<Tensor>(kept, recording));
+  const auto [first, second] = f(x);
+  EXPECT_EQ(first.to_vector<float>(), (std::vector<float>{2, 2, 2, 2}));
+  EXPECT_EQ(second.to_vector<float>(), (std::vector<float>{3, 3, 3, 3}));
+}
+
 }  // namespace
 }  // namespace postern::test

@@ -153,5 +153,30 @@ TEST(Pool, WhoWaitsForOneThatIsSlowIsWokenByTheRunsEnd) {
   EXPECT_EQ(of(pool.receive(2).elements), (Ints{0, 1}));
 }
 
+TEST(Pool, WhatIsSentLaterDoesNotWaitBehindABusyThread) {
+  std::atomic<bool> held{true}, entered{false};
+  const auto pool = counters(2,
+                             [&](std::int64_t e, std::int32_t) {
+                               if (e == 0) {
+                                 entered = true;
+                                 wait_until([&] { return !held; });
+                               }
+                               return Stepped{};
+                             },
+                             {.threads = 2, .kept = false});
+  pool.reset();
+  const auto send = jit([&](Tensor elements) {
+    pool.send(elements, elements);
+    return elements;
+  });
+  const auto receive = jit([&](Tensor x) { return std::pair{pool.receive(1).elements, x}; });
+  send(ints({0})).block_until_ready();
+  ASSERT_TRUE(wait_until([&] { return entered.load(); }));
+  send(ints({1})).block_until_ready();
+  EXPECT_EQ(of(receive(Tensor(0)).first), (Ints{1}));
+  held = false;
+  EXPECT_EQ(of(receive(Tensor(0)).first), (Ints{0}));
+}
+
 }  // namespace
 }  // namespace postern::test

@@ -227,6 +227,7 @@ const char* join() {
   }
   if (level < MPI_THREAD_MULTIPLE)
     return "MPI must be begun with MPI_THREAD_MULTIPLE, for programs run on several threads";
+  if (communicator != MPI_COMM_NULL) return "this process has failed to join before";
   if (const int code = MPI_Comm_dup(MPI_COMM_WORLD, &communicator)) return text_of(code);
   MPI_Comm_set_errhandler(communicator, MPI_ERRORS_RETURN);
   int key = MPI_KEYVAL_INVALID;

@@ -25,7 +25,7 @@ static bool enter_listeners(const Stage& stage, Invocation& i) noexcept {
   for (const auto& listener : *sites) {
     if (listener->is_spent()) continue;
     const bool goes_on = enter_listener(i, listener);
-    if (listener->is_spent()) is_over(hook, listener->number);
+    if (listener->is_spent()) is_over(hook, listener->number, listener.get());
     if (goes_on) continue;
     for (const auto& other : *sites)
       if (listener->ends_run_there && other->ends_run_there) is_over(hook, other->number);

@@ -70,6 +70,7 @@ bool ObservedInvocation::end() {
 }
 
 std::optional<std::string> ObservedInvocation::failure() const {
+  if (invocation_.run.outcome() == Outcome::cancelled) return "the run was cancelled";
   if (!invocation_.run.failed()) return {};
   return invocation_.run.first_failure();
 }
