@@ -65,7 +65,7 @@ def attach(*arguments, **more):
         [os.environ["POSTERN_COMMAND"], "attach", *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         **more,
     )
 

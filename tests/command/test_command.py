@@ -37,7 +37,7 @@ def postern(*arguments, code=0, env=None, **more):
         [os.environ["POSTERN_COMMAND"], *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         env={**os.environ, **(env or {})},
         **more,
     )
@@ -767,7 +767,7 @@ def test_output_that_does_not_arrive_is_an_error(programs, arguments):
                 stdout=out,
                 stderr=subprocess.PIPE,
                 text=True,
-                timeout=60,
+                timeout=300,
                 preexec_fn=None if out else lambda: os.close(1),
             )
             assert done.returncode == 3, (why, done)
@@ -793,7 +793,7 @@ def test_what_is_opened_does_not_become_stdout(programs, tmp_path):
             tmp_path / "r",
         ],
         preexec_fn=lambda: [os.close(i) for i in (0, 1, 2)],
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 3 and b"f32[3]" not in (tmp_path / "r").read_bytes()[:16]
 
@@ -840,15 +840,15 @@ def test_a_process_of_a_tap_that_does_not_end_is_ended(programs, tmp_path, plain
             "--function",
             f"demo.log={'exec ' if plain else ''}{sys.executable} '{script}' '{script}.pid'",
             "--set",
-            "deadline=3",
+            "deadline=12",
             code=1,
         )
         assert (
             "closed its input" in told
             if plain and "0" in code
-            else "not delivered within the deadline of 3 s" in told
+            else "not delivered within the deadline of 12 s" in told
         )
-        assert time.monotonic() - start < 40
+        assert time.monotonic() - start < 100
         assert gone(int(pathlib.Path(f"{script}.pid").read_text()))
 
     codes = ["", "os.close(0)", "os.close(1)", "os.close(0), os.close(1)"]

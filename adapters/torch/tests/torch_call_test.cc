@@ -314,7 +314,7 @@ TEST(TorchCall, KeepsATimeLimit) {
     return pn::torch::call(
         {.timeout = std::chrono::milliseconds(30)}, x.type(),
         [](Tensor t) {
-          std::this_thread::sleep_for(std::chrono::milliseconds(200));
+          std::this_thread::sleep_for(std::chrono::milliseconds(2000));
           return t;
         },
         x);

@@ -19,7 +19,7 @@ void meet(pn::View<const float> x, pn::View<float> y) {
   const int here = ++now;
   for (int known = most; here > known && !most.compare_exchange_weak(known, here);) {
   }
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
   --now;
   y[0] = 2 * x[0];
 }

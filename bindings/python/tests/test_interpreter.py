@@ -14,7 +14,7 @@ START = """
 """
 
 
-def ended(programs, code, limit=60):
+def ended(programs, code, limit=600):
     """How a process with this code ends: its output, and after how many seconds."""
     code = textwrap.dedent(START).format(program=str(programs / "calls.mlir")) + textwrap.dedent(
         code
@@ -37,16 +37,16 @@ def test_what_does_not_end_is_left_behind(programs):
         programs,
         """
         postern.register("demo.scale", lambda x, factor: \
-[time.sleep(0.001) for _ in range(60000)] and x)
+[time.sleep(0.001) for _ in range(600000)] and x)
         run = program.start(x)
         time.sleep(0.1)
         print("leaving", flush=True)
     """,
         """
-        postern.register("demo.scale", lambda x, factor: time.sleep(60) or x)
+        postern.register("demo.scale", lambda x, factor: time.sleep(600) or x)
         run, bridge = program.start(x), postern.Bridge()
         for wait in (run.wait, bridge.next, postern.barrier, \
-lambda: run.wait(50), lambda: postern.barrier(50)):
+lambda: run.wait(500), lambda: postern.barrier(500)):
             threading.Thread(target=wait, daemon=True).start()
         time.sleep(0.2)
         print("leaving", flush=True)
@@ -54,7 +54,7 @@ lambda: run.wait(50), lambda: postern.barrier(50)):
     )
     for code, out, err, seconds in (endless, waiting):
         assert (code, out) == (0, "leaving\n"), err
-        assert seconds < 30
+        assert seconds < 200
     assert "have not ended after 10 s" in endless[2]
 
 
@@ -112,7 +112,7 @@ def test_sub_interpreters_are_refused():
             print(e)
     """
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     # From Python 3.12 on Python itself refuses, in its own words.
     assert "ImportError" in done.stdout
@@ -121,7 +121,7 @@ def test_sub_interpreters_are_refused():
 
 def test_free_threaded_interpreters_are_refused():
     code = "import sysconfig; sysconfig.get_config_vars()['Py_GIL_DISABLED'] = 1\nimport postern"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert (
         done.returncode == 1 and "ImportError: postern: this Python is free-threaded" in done.stderr
     )

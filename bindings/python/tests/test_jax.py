@@ -168,7 +168,7 @@ def test_an_exception_arrives_as_it_was_thrown():
 def test_errors_can_be_pickled_and_copied():
     for function, kind in (
         (lambda v: 1 / 0, postern.CallbackError),
-        (lambda v: time.sleep(0.2) or v, postern.TimeoutError),
+        (lambda v: time.sleep(2) or v, postern.TimeoutError),
     ):
         with pytest.raises(kind) as caught:
             pj.call(function, F32, 1.0, timeout=0.1).block_until_ready()
@@ -287,12 +287,12 @@ def test_other_errors_of_jax_stay_what_they_are():
 
 
 def test_a_late_function_ends_its_program():
-    f = jax.jit(lambda x: pj.call(lambda v: time.sleep(0.5) or v, like(x), x, timeout=0.02))
+    f = jax.jit(lambda x: pj.call(lambda v: time.sleep(2) or v, like(x), x, timeout=0.02))
     with pytest.raises(postern.TimeoutError, match="no result within the limit of 20 ms"):
         f(1.0).block_until_ready()
     with pytest.raises(postern.TimeoutError):
         # less than is counted
-        pj.call(lambda v: time.sleep(0.1) or v, F32, 1.0, timeout=1e-10).block_until_ready()
+        pj.call(lambda v: time.sleep(2) or v, F32, 1.0, timeout=1e-10).block_until_ready()
 
 
 def test_control_flow():

@@ -82,7 +82,7 @@ def test_what_a_print_raises_is_told_and_harms_nothing(programs):
 def test_a_deadline_ends_the_run(programs):
     late = postern.load(programs / "calls.mlir").with_options(
         deadline=0.05,
-        functions={"demo.scale": lambda x, factor: time.sleep(0.4) or x, "demo.log": print},
+        functions={"demo.scale": lambda x, factor: time.sleep(2) or x, "demo.log": print},
     )
     for runs in (late, late.run, lambda x: late.start(x).result(10)):
         with pytest.raises(postern.TimeoutError):
@@ -163,7 +163,7 @@ def test_what_a_run_had_goes_with_it(programs):
     with pytest.raises(postern.Error):  # C takes nothing of a run that does not start
         program(np.zeros(7, np.float32))
     del hears, program
-    for _ in range(50):
+    for _ in range(2000):
         gc.collect()
         postern._postern.lent_count()
         if gone() is None:
