@@ -94,7 +94,10 @@ class JoinedCluster final : public Cluster {
   /// Notes that who has the lane has waited for this process for a while; -1: it does not wait.
   void waits(int lane, int peer) {
     waiting_[static_cast<std::size_t>(lane)].store(peer, std::memory_order_relaxed);
+    looks_.fetch_add(1, std::memory_order_release);
   }
+  /// Returns how often who waits has looked whether somebody came.
+  std::uint32_t looks() const { return looks_.load(std::memory_order_acquire); }
   bool waits_for(int peer) const;
   /// Returns whether that process has said that it leaves.
   bool has_left(int peer);
@@ -132,6 +135,7 @@ class JoinedCluster final : public Cluster {
   std::vector<std::uint64_t> heard_;  // of notices in the machine's memory, by process there
   std::set<int> gone_;                // processes that have said that they leave
   std::array<std::atomic<int>, most_lanes> waiting_;
+  std::atomic<std::uint32_t> looks_{0};
   std::array<Lane, most_lanes> lanes_;
   std::string dead_;   // why no run can go on any more
   bool left_ = false;  // the cluster

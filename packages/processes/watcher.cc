@@ -70,6 +70,7 @@ struct Seen {
   };
   std::vector<int> dead;
   std::map<int, Peer> peers;
+  std::uint32_t looks = 0;
 };
 
 /// mpirun ends the job when a process dies; where it does not, runs must still end.
@@ -88,12 +89,14 @@ void look_for_the_dead(std::vector<int>& known) {
 }
 
 /// Nobody comes any more who has left, as its seat or a message says. What was sent before that may
-/// still be on its way.
-void look_for_the_gone(std::map<int, Seen::Peer>& peers) {
+/// still be on its way, or be there while who waits has no core to see it.
+void look_for_the_gone(Seen& seen) {
   constexpr int enough = 8;
+  const std::uint32_t before = std::exchange(seen.looks, watched->looks());
+  if (before == seen.looks) return;
   for (int rank = 0; rank < watched->size(); ++rank) {
     const Seat* const seat = watched->machine().seat(rank);
-    Seen::Peer& peer = peers[rank];
+    Seen::Peer& peer = seen.peers[rank];
     const bool is_here = seat ? seat->process.load() != 0 : !watched->has_left(rank);
     peer.was_here = peer.was_here || is_here || !seat;
     const bool in_vain = peer.was_here && !is_here && watched->waits_for(rank);
@@ -123,7 +126,7 @@ void watch_others() {
     note_site();
     if (round % 16 == 0) {
       look_for_the_dead(seen.dead);
-      look_for_the_gone(seen.peers);
+      look_for_the_gone(seen);
     }
     if (const char* const error = watched->transport()->ended()) watched->end_all(error);
   }
