@@ -170,15 +170,21 @@ nb::object result_of(Run& run, nb::handle timeout) {
 }
 
 /// On a thread of the library, so that this one sees Ctrl-C. What a signal's handler raises ends
-/// the run; one that has failed by itself has ended.
+/// the run.
 nb::list run_watched(const Program& program, const Arguments& arguments, RunOptions& options) {
   const Run run = start(program, arguments, options);
+  pn_started* const started = run.handle.get();
+  Results results(run.outputs);
+  int code = PN_OK;
   try {
-    return nb::list(ended(run.handle.get(), run.outputs, -1));
+    code = waited(
+        [&](std::int64_t slice) { return pn_started_wait(started, slice, results.data()); }, -1);
   } catch (const nb::python_error&) {
-    pn_started_cancel(run.handle.get());
+    pn_started_cancel(started);
     throw;
   }
+  check(code);
+  return results.tensors();
 }
 
 nb::list run_tensors(const Program& program, const nb::tuple& values, const nb::dict& named) {
