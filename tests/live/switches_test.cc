@@ -112,8 +112,8 @@ TEST(Switches, TurnsOnChangesAndTurnsOff) {
   EXPECT_EQ(page.ask({{"change", on["number"]}, {"until", 1000}})["status"], 200);
   EXPECT_EQ(page.ask({{"change", on["number"]}, {"every", 5}, {"keep_last", 100}})["status"], 200);
   ASSERT_TRUE(stream.wait_for([](Stream& s) {
-    const Json& now = s.hook("value")["listeners"][0];
-    return now.value("every", 0) == 5 && now.value("until", 0) == 1000;  // which was not mentioned
+    const Json now = s.hook("value")["listeners"][0];
+    return now["every"] == 5 && now["until"] == 1000;  // which was not mentioned
   }));
   ASSERT_TRUE(stream.wait_for([](Stream& s) {
     const Json l = s.hook("value")["listeners"][0];
