@@ -144,23 +144,31 @@ Json histograms_json(NewsMark& mark) {
 Json images_json(NewsMark& mark) {
   const auto now = Clock::now();
   if (now - mark.image < std::chrono::seconds(1)) return {};
-  std::vector<std::pair<NewsMark::Entry, host::Pictured>> fresh;  // made when nobody waits
+  struct Fresh {
+    std::uint64_t seen;
+    NewsMark::Entry entry;
+    host::Pictured p;
+  };
+  std::vector<Fresh> fresh;  // made when nobody waits
   host::each_image([&](host::EntryOf of, const host::Pictured& p) {
     const NewsMark::Entry entry{of.listener, of.entry};
-    std::uint64_t& seen = mark.images[entry];
-    if (seen == p.firings || fresh.size() == most_images) return;  // then the next time
-    seen = p.firings;
-    fresh.emplace_back(entry, p);
+    if (const std::uint64_t seen = mark.images[entry]; seen != p.firings)
+      fresh.push_back({seen, entry, p});
   });
+  // Those that were not sent for long, or never, come first.
+  std::ranges::stable_sort(fresh, {}, &Fresh::seen);
+  if (fresh.size() > most_images) fresh.erase(fresh.begin() + most_images, fresh.end());
   if (!fresh.empty()) mark.image = now;
   Json out = Json::array();
-  for (const auto& [entry, p] : fresh)
+  for (const auto& [seen, entry, p] : fresh) {
+    mark.images[entry] = p.firings;
     out.push_back({{"id", id_of(entry)},
                    {"name", p.name},
                    {"path", p.path},
                    {"place", to_string(p.place)},
                    {"firings", p.firings},
                    {"urls", host::image_urls(*p.last)}});
+  }
   return out;
 }
 

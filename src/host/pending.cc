@@ -125,9 +125,12 @@ void PendingCalls::enqueue(const Lock& lock, std::shared_ptr<Job> job) {
       // The elements of one batch follow each other, but not those of the batch before.
       const bool follows =
           last && (spec.effect == Effect::ordered || last->info.element < job->info.element);
-      if (follows && last->abandoned) {  // it may still be inside
+      std::shared_ptr<Job> late;  // which may still be inside
+      if (follows) late = last->left_out_by;
+      if (follows && last->abandoned) late = last;
+      if (late) {
         job->request_stop();
-        job->left_out_by = last;
+        job->left_out_by = late;
       } else {
         const std::shared_ptr<Job> before = std::exchange(last, job);
         if (follows && !before->done) {

@@ -107,7 +107,8 @@ bool leave_compiler(bool closes) {
   auto& compiler = never_destroyed<Compiler>();
   std::unique_lock lock(compiler.guard);
   if (closes) compiler.closed_by = std::this_thread::get_id();
-  return compiler.left.wait_for(lock, exit_limit, [&] { return compiler.inside == 0; });
+  return compiler.left.wait_until(lock, host::after(exit_limit),
+                                  [&] { return compiler.inside == 0; });
 }
 
 void leave(int code, void*) {
@@ -135,6 +136,7 @@ void drain() {
 struct EndOfMain {
   ~EndOfMain() {
     settle();
+    if (forked()) return;
     leave_compiler(false);  // its first use makes statics that go before `drain`
     settle();
   }
@@ -166,7 +168,7 @@ Compilation::Compilation() {
   std::unique_lock lock(compiler.guard);
   const auto& by = compiler.closed_by;
   if (by && *by != std::this_thread::get_id()) {
-    compiler.left.wait_for(lock, exit_limit, [] { return false; });
+    compiler.left.wait_until(lock, host::after(exit_limit), [] { return false; });
     throw Error(ErrorCode::failed_precondition,
                 "the process ends, so nothing can be compiled any more");
   }

@@ -121,6 +121,8 @@ void act_elsewhere(const StartedRun& run, const std::function<void()>& act) {
 
 /// Who waits goes on with the run's failure; the run itself ends when it can.
 void let_go(StartedRun& run) {
+  if (run.record->outcome() == Outcome::stopped)
+    return act_elsewhere(run, run.end(RunStatus::stopped));
   try {
     run.record->rethrow();
   } catch (...) {

@@ -84,7 +84,7 @@ void Bound::bind() {
       const at::Tensor& p = f_.parameters[i].tensor;
       at::Tensor own = p.variable_data();
       wanted_graph_.push_back(p.requires_grad());
-      versions_.push_back(p._version());
+      versions_.push_back(p.is_inference() ? -1 : p._version());  // which counts nothing
       before_.push_back(std::move(own));
       p.set_data(memory_[i]);
       if (at::GradMode::is_enabled() && differentiable(p)) p.requires_grad_(true);
@@ -107,7 +107,7 @@ Bound::~Bound() { restore(); }
 
 void Bound::check_unchanged() const {
   for (std::size_t i = 0; i < versions_.size(); ++i)
-    if (f_.parameters[i].tensor._version() != versions_[i])
+    if (versions_[i] >= 0 && f_.parameters[i].tensor._version() != versions_[i])
       throw Error(ErrorCode::failed_precondition,
                   "the module has written to its parameter '" + f_.parameters[i].name +
                       "', which is the program's memory; what it updates must be a buffer, or be "

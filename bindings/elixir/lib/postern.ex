@@ -279,6 +279,7 @@ defmodule Postern do
 
   defp kill(server) do
     monitor = Process.monitor(server)
+    Process.unlink(server)
     Process.exit(server, :kill)
     receive do: ({:DOWN, ^monitor, _, _, _} -> :ok)
   end

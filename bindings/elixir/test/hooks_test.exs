@@ -285,7 +285,8 @@ defmodule Postern.HooksTest do
       end
 
       # No wait of a fixed time is among what each takes.
-      assert Enum.min(for _ <- 1..20, do: elem(:timer.tc(stream), 0)) < 200_000
+      times = for _ <- 1..20, do: elem(:timer.tc(stream), 0)
+      assert Enum.min(times) < 200_000 and Enum.max(times) < 4_500_000
       Postern.cancel(other)
       refute_received {:postern_ready, _}
     end

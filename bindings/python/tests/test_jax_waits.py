@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 import weakref
 
 import jax
@@ -491,6 +492,22 @@ def test_a_barrier_waits_for_threads_that_have_ended():
         thread.start()
         thread.join()
     assert pj.barrier() and waited == begun and len(begun) == 20
+
+
+def test_programs_of_threads_that_have_ended_are_not_kept_for_ever(monkeypatch):
+    compat = pj._compat
+    monkeypatch.setattr(compat._Retiring, "limit", 10)
+    f = jax.jit(lambda x: (pj.tap(x, lambda v: None), x)[1])
+    for _ in range(40):
+        thread = threading.Thread(target=f, args=(1.0,))
+        thread.start()
+        thread.join()
+    end = time.monotonic() + 60
+    while len(compat._begun) > 30 and time.monotonic() < end:
+        time.sleep(0.01)
+    assert len(compat._begun) <= 30
+    pj.barrier()
+    assert not compat._begun
 
 
 def test_ctrl_c_in_a_barrier_loses_no_failure():

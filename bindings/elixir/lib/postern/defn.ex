@@ -321,8 +321,9 @@ defmodule Postern.Defn do
 
   # In a file for the system's next start, and in memory until then.
   defp kept(path, {key, _, _} = of, debug, make) do
-    read = fn -> load(Disk.fetch(path, Disk.identity(of), debug, make), key) end
-    Cache.fetch({path, of}, read, fn -> Disk.found(path, debug) end)
+    id = Disk.identity(of)
+    read = fn -> load(Disk.fetch(path, id, debug, make), key) end
+    Cache.fetch({path, id}, read, fn -> Disk.found(path, debug) end)
   end
 
   # What of the arguments is no tensor.

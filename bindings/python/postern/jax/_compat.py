@@ -118,13 +118,23 @@ def before_exported(
 
 
 _numbers = itertools.count()
+_living: set[int] = set()
+
+
+class _Number:
+    """A thread's own, unlike an ident, which another one has after it."""
+
+    def __init__(self) -> None:
+        self.value = next(_numbers)
+        _living.add(self.value)
+
+    def __del__(self, living: set[int] = _living) -> None:
+        living.discard(self.value)
 
 
 class _Here(threading.local):
-    """The thread's own number, unlike an ident, which another one has after it."""
-
     def __init__(self) -> None:
-        self.number = next(_numbers)
+        self.number = _Number()
 
 
 _here = _Here()
@@ -136,9 +146,40 @@ _begun: dict[tuple[int, typing.Any], typing.Any] = {}
 def _noted(set_token: typing.Callable[..., None]) -> typing.Callable[..., None]:
     def noted(tokens: typing.Any, key: typing.Any, token: typing.Any) -> None:
         set_token(tokens, key, token)
-        _begun[_here.number, key] = token
+        _begun[_here.number.value, key] = token
+        if len(_begun) > _Retiring.limit and _Retiring.alone.acquire(blocking=False):
+            try:
+                threading.Thread(target=_retire, daemon=True, name="postern.retire").start()
+            except RuntimeError:  # there is no thread, or the interpreter ends
+                _Retiring.alone.release()
 
     return noted
+
+
+class _Retiring:
+    limit = 1000
+    alone = threading.Lock()
+
+
+def _retire() -> None:
+    """Waits for the programs of threads that have ended, so that their tokens need not be kept."""
+    try:
+        for key, token in list(_begun.items()):
+            if key[0] not in _living:
+                _wait_for(key, token)
+        _Retiring.limit = 1000 + 2 * len(_begun)
+    finally:
+        _Retiring.alone.release()
+
+
+def _wait_for(key: tuple[int, typing.Any], token: typing.Any) -> None:
+    try:
+        token.block_until_ready()
+    except Exception as e:
+        _miss(e)
+        _forget(token)
+    if _begun.get(key) is token:
+        _begun.pop(key, None)
 
 
 for _name in ("set_output_runtime_token", "set_token_result"):
@@ -172,13 +213,7 @@ def barrier(untold: typing.Iterable[BaseException]) -> None:
     Raises one failure that nobody has seen: of these, or, once they have ended, of `untold`.
     """
     for key, token in list(_begun.items()):
-        try:
-            token.block_until_ready()
-        except Exception as e:
-            _miss(e)
-            _forget(token)
-        if _begun.get(key) is token:
-            _begun.pop(key, None)
+        _wait_for(key, token)
     for failure in untold:
         _miss(failure)
     try:
