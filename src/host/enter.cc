@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <ranges>
 
 #include "cluster/cluster.h"
 #include "core/check.h"
@@ -168,7 +167,8 @@ void check_stage_options(const Attributes& options) {
 void make_stages(HostSite& site, std::span<const StageRow* const> rows) {
   auto chain = std::make_shared<const Stage>(Stage{function_stage, 0, {}, {}});
   bool any_asked = false, leaves_are_seen = false;
-  for (const StageRow* const row : rows | std::views::reverse) {
+  for (auto at = rows.rbegin(); at != rows.rend(); ++at) {
+    const StageRow* const row = *at;
     const std::int64_t number = option_of(site.spec->options, *row);
     const bool asked = row->applies ? row->applies(site) : number > 0;
     if (!asked && !row->of_runs) continue;

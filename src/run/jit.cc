@@ -8,9 +8,9 @@
 // blocks were decided by overrides that have changed since fits nothing any more.
 #include <postern/jit.h>
 #include <postern/shard.h>
+#include <algorithm>
 
 #include <ostream>
-#include <ranges>
 
 #include "block/overrides.h"
 #include "core/enum.h"
@@ -98,8 +98,8 @@ class JitCore {
       for (const Tensor* t : leaves) e->shardings.push_back(postern::sharding_of(*t));
     e->arguments_on = e->shardings;
     const auto ends = key.argument_ends();
-    const auto leaves_of = [&](std::size_t argument) {
-      return std::views::iota(argument == 0 ? 0 : ends[argument - 1], ends[argument]);
+    const auto first_leaf = [&](std::size_t argument) {
+      return argument == 0 ? 0 : ends[argument - 1];
     };
     const auto& in_shardings = options->in_shardings;
     if (!in_shardings.empty()) {
@@ -108,14 +108,15 @@ class JitCore {
             ends.size());
       e->arguments_on.resize(leaves.size());
       for (std::size_t argument = 0; argument < ends.size(); ++argument)
-        for (const std::size_t leaf : leaves_of(argument))
+        for (std::size_t leaf = first_leaf(argument); leaf < ends[argument]; ++leaf)
           e->arguments_on[leaf] = in_shardings[argument];
     }
     for (const int argument : options->donate) {
       check(argument >= 0 && size_of(argument) < ends.size(),
             "jit: donate names argument {}, the function has {}", argument, ends.size());
       e->donated.resize(e->types.size(), false);
-      for (const std::size_t leaf : leaves_of(size_of(argument))) e->donated[leaf] = true;
+      const auto at = size_of(argument);
+      for (std::size_t leaf = first_leaf(at); leaf < ends[at]; ++leaf) e->donated[leaf] = true;
     }
     return e;
   }
