@@ -145,7 +145,7 @@ class SharedWaits {
     for (const Equation& e : program.equations) {
       const std::size_t input = awaited(program, e);
       // A second wait for one call in a branch stays, and is an error when it runs.
-      const bool shared = input < x.size() && axes[input] < 0 && !site_of(e)->masked &&
+      const bool shared = input < x.size() && axes[input] < 0 && !site_of(e)->batch.masked &&
                           handles.insert(e.operands[0]).second;
       const auto earlier = given_.find(input);
       if (shared && earlier != given_.end() && gives(program, e, earlier->second)) {

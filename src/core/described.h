@@ -44,6 +44,8 @@ struct Field {
   bool (*condition)(const S&);  // for files to have it; null: they always do
 
   constexpr Field when(bool (*holds)(const S&)) const { return {name, member, say, holds}; }
+  /// Returns the member of a struct.
+  constexpr auto& of(auto& value) const { return value.*member; }
   /// Returns whether a file has it of this struct.
   bool kept_of(const S& value) const { return kept && (!condition || condition(value)); }
 };
@@ -56,6 +58,25 @@ template <class S, class M>
 constexpr Field<S, M, false> transient(const char* name, M S::*member, Say say = Say::never) {
   return {name, member, say, nullptr};
 }
+
+/// One field of a struct that is a member of S.
+template <class S, class Part, class F>
+struct InnerField : F {
+  Part S::*part;
+  constexpr auto& of(auto& value) const { return F::of(value.*part); }
+  bool kept_of(const S& value) const { return F::kept_of(value.*part); }
+};
+/// Describes a member whose own fields stand for it, as if they were S's: in texts, keys and files.
+template <class S, class Part>
+struct FieldsOf {
+  Part S::*part;
+};
+template <class S, class Part>
+constexpr FieldsOf<S, Part> fields_of(Part S::*part) {
+  return {part};
+}
+template <class S, class Part>
+InnerField(auto f, Part S::*part) -> InnerField<S, Part, decltype(f)>;
 
 /// The words for the values of an enum: `all`, one for each, in their order.
 template <class E>
@@ -85,33 +106,25 @@ constexpr const char* word_of(E v) {
   return words_of<E>()[static_cast<std::size_t>(v)];
 }
 
+template <class S, class Part, class F>
+void for_each_field_of(Part S::*part, F&& f);
+
 /// Calls f(field) for each field of S.
 template <class S, class F>
 void for_each_field(F&& f) {
   static_assert(std::tuple_size_v<decltype(Described<S>::fields)> == detail::field_count<S, 64>(),
                 "Described<S> must list every member of S");
-  std::apply([&](const auto&... each) { (f(each), ...); }, Described<S>::fields);
+  const auto tell = [&](const auto& each) {
+    if constexpr (requires { each.part; })
+      for_each_field_of<S>(each.part, f);
+    else
+      f(each);
+  };
+  std::apply([&](const auto&... each) { (tell(each), ...); }, Described<S>::fields);
 }
-
-/// Returns the place of the field of S that has this name; behind the last one when there is none.
-template <class S>
-consteval std::size_t field_named(std::string_view name) {
-  constexpr auto names =
-      std::apply([](const auto&... each) { return std::array{std::string_view(each.name)...}; },
-                 Described<S>::fields);
-  return static_cast<std::size_t>(std::ranges::find(names, name) - names.begin());
-}
-/// Calls f(field, other) for each field of S, with the field of T that has its name. Does not
-/// compile when T has none.
-template <class S, class T, class F>
-void for_each_field_of_both(F&& f) {
-  constexpr const auto& fields = Described<S>::fields;
-  [&]<std::size_t... i>(std::index_sequence<i...>) {
-    (f(std::get<i>(fields),
-       std::get<field_named<T>(std::get<i>(fields).name)>(Described<T>::fields)),
-     ...);
-  }
-  (std::make_index_sequence<std::tuple_size_v<decltype(Described<S>::fields)>>());
+template <class S, class Part, class F>
+void for_each_field_of(Part S::*part, F&& f) {
+  for_each_field<Part>([&](const auto& inner) { f(InnerField{inner, part}); });
 }
 
 // --- fields as text ---
@@ -155,7 +168,7 @@ std::string text_of(const std::vector<S>& list) {
     Separator colon(":");
     for_each_field<S>([&](const auto& f) {
       out += colon();
-      out += text_of(each.*f.member);
+      out += text_of(f.of(each));
     });
   }
   return fmt::format("[{}]", out);
@@ -185,11 +198,11 @@ void tell_fields(const S& value, FieldSink& sink) {
   if (!sink.wants_text()) return;
   static const S plain{};
   for_each_field<S>([&](const auto& f) {
-    const auto& v = value.*f.member;
+    const auto& v = f.of(value);
     if constexpr (requires { text_of(v); }) {
       const std::string text = text_of(v);
       const bool shown =
-          f.say == Say::always || (f.say == Say::changed && text != text_of(plain.*f.member));
+          f.say == Say::always || (f.say == Say::changed && text != text_of(f.of(plain)));
       if (shown) sink.text(f.name, text);
       if constexpr (requires { key_of(v); })
         sink.hidden(f.name, key_of(v));

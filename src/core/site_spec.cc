@@ -82,15 +82,16 @@ void check_signature(const SiteSpec& site, const detail::HostFunction& f) {
   check(takes.size() == wanted, "{}: the function takes {}, the {} gives {} {}{}", who,
         plural(takes.size(), "parameter"), text_of(site.kind),
         plural(site.operands.size(), "operand"), to_string(site.operands), to_fill);
-  if (!site.transforms.empty())
-    batched = fmt::format(" (seen after {})", postern::to_string(site.transforms));
+  if (!site.tap.transforms.empty())
+    batched = fmt::format(" (seen after {})", postern::to_string(site.tap.transforms));
   for (std::size_t i = 0; i < takes.size(); ++i) {
     const Parameter& p = takes[i];
     if (p.kind == Kind::all_operands || p.kind == Kind::all_results) continue;
     const bool is_operand = i < for_operands;
     const std::size_t leaf = is_operand ? i : i - for_operands;
     const Type& type = is_operand ? site.operands[leaf] : made[leaf];
-    const std::vector<std::string>& paths = is_operand ? site.operand_paths : site.result_paths;
+    const std::vector<std::string>& paths =
+        is_operand ? site.trees.operand_paths : site.trees.result_paths;
     std::string path;
     if (leaf < paths.size()) path = paths[leaf];
     const bool writes = p.kind == Kind::mutable_view || p.kind == Kind::any_mutable_view;
@@ -118,8 +119,8 @@ const std::shared_ptr<const detail::HostFunction>& disabled() {
 }
 
 ParamsPtr params_of_own(SiteSpec site) {
-  if (site.has_counts()) site.counts = std::make_shared<SiteCounts>();
-  if (site.live) site.live = std::make_shared<Switch>();
+  if (site.tap.are_counted()) site.tap.counts = std::make_shared<SiteCounts>();
+  if (site.tap.live) site.tap.live = std::make_shared<Switch>();
   return make_params(SiteParams{std::make_shared<const SiteSpec>(std::move(site))});
 }
 

@@ -33,6 +33,51 @@ struct SiteCounts {
   std::atomic<std::int64_t> last{0};  // when one was shown, on a steady clock in ns; 0: never
 };
 
+/// The containers in which the user gave and gets the leaves, and the path of each leaf there.
+struct SiteTrees {
+  std::string operand_structure, result_structure;
+  std::vector<std::string> operand_paths, result_paths;
+};
+
+/// Where a site's operands lie. In shard_map they are parts on a mesh.
+struct SiteShard {
+  std::shared_ptr<const Mesh> mesh;
+  std::optional<Sharding> partitioned;  // where the site asked to be cut
+  // How the first operand is a part on the mesh, where that is known, and of what.
+  std::optional<P> spec;
+  Dims global_dims;
+  // The same on a mesh of processes, of which `mesh` has this one's devices.
+  std::optional<Sharding> over_processes;
+  Dims process_dims;
+};
+
+/// What vmap has made of a site. With `levels`, an operand or result of the equation has the axes
+/// of its levels in front, outermost first.
+struct SiteBatch {
+  std::vector<BatchLevel> levels;
+  bool masked = false;  // the equation's last operand is pred, one for each element of the batch:
+                        // which are alive
+  std::int64_t mask_size = 0;
+};
+
+/// What only taps, hooks and prints ask for.
+struct SiteTap {
+  Transforms transforms;
+  bool async = false, derivatives = false, recomputed = false;
+  int process = -1;                    // where it is shown; -1: everywhere
+  std::int64_t every = 1;              // invocations 0, every, 2 * every, ... reach the function
+  std::int64_t until = 0;              // so many of those, 0: all
+  std::int64_t keep_last = 0;          // async: undelivered invocations that are kept, 0: all
+  Attributes options;                  // by name: what stages of their own are asked for
+  std::shared_ptr<SiteCounts> counts;  // where are_counted()
+  std::shared_ptr<Switch> live;        // of a live hook; without a listener of its own its function
+                                       // is disabled()
+
+  bool are_counted() const {
+    return every != 1 || until != 0 || keep_last != 0 || !options.items().empty();
+  }
+};
+
 struct SiteSpec {
   /// What it is to the user; texts and files have its word. All but calls are taps. An operation is
   /// watched by non_finite.
@@ -47,45 +92,22 @@ struct SiteSpec {
       function;  // null: `named` is looked up when a run starts
   Named named;
 
-  // What one invocation sees. With `levels`, an operand or result of the equation has the axes of
-  // its levels in front, outermost first.
+  // What one invocation sees.
   std::vector<Type> operands;
-  std::vector<Type> results;
-  std::vector<Type> later;  // of Role::start: the function's results, for who waits
-  std::string operand_structure, result_structure;
-  std::vector<std::string> operand_paths, result_paths;
+  std::vector<Type> results;  // none of a tap: they are its operands, unchanged
+  std::vector<Type> later;    // of Role::start: the function's results, for who waits
+  SiteTrees trees;
 
   Effect effect = Effect::pure;
   std::chrono::nanoseconds timeout{0}, warn_after{0};
   VmapMethod vmap = VmapMethod::sequential;
   int device = -1;
   Memory memory = Memory::host;
-  bool one_order = false;               // over all devices
-  std::shared_ptr<const Mesh> mesh;     // in shard_map: what the operands are parts on
-  std::optional<Sharding> partitioned;  // where the site asked to be cut
-  // How the first operand is a part on the mesh, where that is known, and of what.
-  std::optional<P> shard_spec;
-  Dims global_dims;
-  // The same on a mesh of processes, of which `mesh` has this one's devices.
-  std::optional<Sharding> process_sharding;
-  Dims process_dims;
+  bool one_order = false;  // over all devices
 
-  std::vector<BatchLevel> levels;
-  bool masked = false;  // the equation's last operand is pred, one for each element of the batch:
-                        // which are alive
-  std::int64_t mask_size = 0;
-
-  // Taps only: results are the operands, unchanged.
-  Transforms transforms;
-  bool async = false, derivatives = false, recomputed = false;
-  int process = -1;                    // where it is shown; -1: everywhere
-  std::int64_t every = 1;              // invocations 0, every, 2 * every, ... reach the function
-  std::int64_t until = 0;              // so many of those, 0: all
-  std::int64_t keep_last = 0;          // async: undelivered invocations that are kept, 0: all
-  Attributes options;                  // of taps, by name: what stages of their own are asked for
-  std::shared_ptr<SiteCounts> counts;  // where has_counts()
-  std::shared_ptr<Switch> live;        // of a live hook; without a listener of its own its function
-                                       // is disabled()
+  SiteShard shard;
+  SiteBatch batch;
+  SiteTap tap;
 
   bool from_file = false;  // so the program's text may not be what the site says
 
@@ -94,9 +116,6 @@ struct SiteSpec {
   const std::vector<Type>& made() const {
     if (role == Role::start) return later;
     return results;
-  }
-  bool has_counts() const {
-    return every != 1 || until != 0 || keep_last != 0 || !options.items().empty();
   }
 };
 
@@ -128,6 +147,42 @@ struct Described<BatchLevel> {
 };
 
 template <>
+struct Described<SiteTrees> {
+  using S = SiteTrees;
+  static constexpr auto fields =
+      std::tuple(field("operand_structure", &S::operand_structure, Say::never),
+                 field("operand_paths", &S::operand_paths, Say::never),
+                 field("result_structure", &S::result_structure),
+                 field("result_paths", &S::result_paths, Say::never));
+};
+template <>
+struct Described<SiteShard> {
+  using S = SiteShard;
+  static constexpr auto fields =
+      std::tuple(field("mesh", &S::mesh), field("partitioned", &S::partitioned),
+                 field("cut", &S::spec), field("whole", &S::global_dims),
+                 field("over", &S::over_processes), field("over_whole", &S::process_dims));
+};
+template <>
+struct Described<SiteBatch> {
+  using S = SiteBatch;
+  static constexpr auto fields =
+      std::tuple(field("levels", &S::levels), field("masked", &S::masked),
+                 field("mask_size", &S::mask_size, Say::never));
+};
+template <>
+struct Described<SiteTap> {
+  using S = SiteTap;
+  static constexpr auto fields = std::tuple(
+      field("transforms", &S::transforms), field("async", &S::async),
+      field("derivatives", &S::derivatives), field("recomputed", &S::recomputed),
+      field("process", &S::process), field("every", &S::every), field("until", &S::until),
+      field("keep_last", &S::keep_last),
+      field("options", &S::options).when([](const S& s) { return !s.options.items().empty(); }),
+      transient("counts", &S::counts),
+      field("live", &S::live).when([](const S& s) { return s.live != nullptr; }));
+};
+template <>
 struct Described<SiteSpec> {
   using S = SiteSpec;
   static constexpr auto fields = std::tuple(
@@ -135,27 +190,14 @@ struct Described<SiteSpec> {
       field("role", &S::role), field("later", &S::later),             // of calls that overlap
       field("effect", &S::effect, Say::always),                       // order and elimination
       field("place", &S::place, Say::never),                          // errors name it
-      field("operands", &S::operands, Say::never),
-      field("operand_structure", &S::operand_structure, Say::never),  // containers
-      field("operand_paths", &S::operand_paths, Say::never), field("results", &S::results),
-      field("result_structure", &S::result_structure),
-      field("result_paths", &S::result_paths, Say::never), field("function", &S::named),  // by name
-      transient("fn", &S::function),  // or as it is
+      field("operands", &S::operands, Say::never), field("results", &S::results),
+      fields_of(&S::trees), field("function", &S::named),  // by name
+      transient("fn", &S::function),                       // or as it is
       field("timeout", &S::timeout), field("warn_after", &S::warn_after),
-      field("vmap", &S::vmap),      // what vmap makes of it
-      field("levels", &S::levels),  // and has made
-      field("masked", &S::masked), field("mask_size", &S::mask_size, Say::never),
-      field("transforms", &S::transforms), field("async", &S::async),
-      field("derivatives", &S::derivatives), field("recomputed", &S::recomputed),
-      field("process", &S::process), field("every", &S::every), field("until", &S::until),
-      field("keep_last", &S::keep_last),
-      field("options", &S::options).when([](const S& s) { return !s.options.items().empty(); }),
-      transient("counts", &S::counts),
-      field("live", &S::live).when([](const S& s) { return s.live != nullptr; }),
-      field("mesh", &S::mesh), field("memory", &S::memory), field("one_order", &S::one_order),
-      field("partitioned", &S::partitioned), field("cut", &S::shard_spec),
-      field("whole", &S::global_dims), field("over", &S::process_sharding),
-      field("over_whole", &S::process_dims), field("device", &S::device),
+      field("vmap", &S::vmap),  // what vmap makes of it
+      fields_of(&S::batch),     // and has made
+      fields_of(&S::tap), field("memory", &S::memory), field("one_order", &S::one_order),
+      fields_of(&S::shard), field("device", &S::device),
       transient("from_file", &S::from_file));  // the loader says so
 };
 

@@ -68,7 +68,7 @@ bool saved_by(const RecomputeOptions& options, const Program& program, const Equ
 ParamsPtr marked(const Equation& e) {
   if (const SiteSpec* const site = site_of(e); site && site->is_tap()) {
     SiteSpec s = *site;
-    s.recomputed = true;
+    s.tap.recomputed = true;
     return params_of_own(std::move(s));
   }
   if (effect_of(e) == Effect::pure) return e.params;

@@ -149,7 +149,7 @@ Json written_fields(const S&... values) {
   const auto write = [&]<class One>(const One& value) {
     for_each_field<One>([&](const auto& f) {
       if constexpr (std::decay_t<decltype(f)>::kept)
-        if (f.kept_of(value)) out[f.name] = written(value.*f.member);
+        if (f.kept_of(value)) out[f.name] = written(f.of(value));
     });
   };
   (write(values), ...);
@@ -164,7 +164,7 @@ void read_fields(const Json& json, const char* what, S&... values) {
   const auto read_one = [&]<class One>(One& value) {
     for_each_field<One>([&](const auto& f) {
       if constexpr (std::decay_t<decltype(f)>::kept)
-        if (json.contains(f.name)) read(json.at(f.name), value.*f.member);
+        if (json.contains(f.name)) read(json.at(f.name), f.of(value));
     });
     for_each_field<One>([&](const auto& f) {  // which belong depends on the others
       if (!f.kept_of(value)) return;

@@ -27,7 +27,7 @@ std::shared_ptr<SiteSpec> guest_site(const ImportedCall& call) {
   attributes.require();
   std::shared_ptr<SiteSpec> s = guest::spec_of(attributes, call.operands, call.results);
   if (attributes.on_mesh())
-    s->mesh = std::make_shared<const Mesh>(attributes.mesh_axes(), std::vector{0});
+    s->shard.mesh = std::make_shared<const Mesh>(attributes.mesh_axes(), std::vector{0});
   return s;
 }
 
@@ -38,8 +38,8 @@ std::shared_ptr<SiteSpec> plain_site(ImportedCall& call) {
   s->named = {std::move(call.target), std::move(call.attributes)};
   s->operands = std::move(call.operands);
   s->results = std::move(call.results);
-  s->operand_paths.resize(s->operands.size());
-  s->result_paths.resize(s->results.size());
+  s->trees.operand_paths.resize(s->operands.size());
+  s->trees.result_paths.resize(s->results.size());
   return s;
 }
 
@@ -49,7 +49,7 @@ SitePtr site_of(ImportedCall call) {
   const std::shared_ptr<SiteSpec> s =
       call.target == guest::target ? guest_site(call) : plain_site(call);
   const std::vector<char> leaves(s->results.size(), '*');
-  s->result_structure = fmt::format("({})", fmt::join(leaves, ","));
+  s->trees.result_structure = fmt::format("({})", fmt::join(leaves, ","));
   s->effect = Effect::pure;
   if (call.side_effect) s->effect = Effect::unordered;
   if (call.ordered) s->effect = Effect::ordered;
@@ -91,8 +91,8 @@ std::vector<Tensor> at_site_of(const SiteSpec& site, std::span<const Tensor> ope
                             host::describe(site)));
   // A call of postern.jax on a mesh has its position there as a last operand, which its site does
   // not count (guest::spec_of). The program runs on one device, so there is but one.
-  const std::size_t own = site.operands.size() + std::size_t{site.masked};
-  if (site.mesh) operands = operands.first(std::min(operands.size(), own));
+  const std::size_t own = site.operands.size() + std::size_t{site.batch.masked};
+  if (site.shard.mesh) operands = operands.first(std::min(operands.size(), own));
   return at_site(site, operands);
 }
 

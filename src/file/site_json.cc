@@ -24,8 +24,8 @@ namespace {
 /// Throws TypeError unless a batch fits its operands and its arrays' sizes can be counted.
 void check_sizes(const SiteSpec& s) {
   std::int64_t elements = 1;
-  for (const BatchLevel& level : s.levels) {
-    check(level.size >= 0 && level.mapped.size() == s.operands.size() + s.masked,
+  for (const BatchLevel& level : s.batch.levels) {
+    check(level.size >= 0 && level.mapped.size() == s.operands.size() + s.batch.masked,
           "a batch level does not fit its operands");
     check(!__builtin_mul_overflow(elements, std::max<std::int64_t>(level.size, 1), &elements),
           "a batch has too many elements");
@@ -56,35 +56,34 @@ void check_role(const SiteSpec& s) {
 
 /// Throws TypeError for fields that are not of one kind of site, or out of range.
 void check_kind(const SiteSpec& s) {
-  check(s.every > 0 && s.until >= 0 && s.keep_last >= 0 && s.mask_size >= 0,
+  check(s.tap.every > 0 && s.tap.until >= 0 && s.tap.keep_last >= 0 && s.batch.mask_size >= 0,
         "a site's counts are out of range");
-  check(s.is_tap() || !s.async, "a call cannot be asynchronous");
+  check(s.is_tap() || !s.tap.async, "a call cannot be asynchronous");
   check(!s.is_tap() || s.results.empty(), "a tap has no results of its own");
   check(!s.one_order || s.effect == Effect::ordered, "a site has one order and is not ordered");
   check(s.memory != Memory::device_recorded || (!s.is_tap() && s.effect == Effect::pure),
         "a site's work is recorded and it is no pure call");
-  check(s.is_tap() || s.options.items().empty(), "a call has options of a tap");
+  check(s.is_tap() || s.tap.options.items().empty(), "a call has options of a tap");
 }
 
 /// Throws TypeError unless what the operands are parts of lies on the site's own mesh.
-void check_parts(const SiteSpec& s) {
-  check(!s.partitioned ||
-            (s.process_sharding && s.process_sharding->mesh() == s.partitioned->mesh()) ||
+void check_parts(const SiteShard& s) {
+  check(!s.partitioned || (s.over_processes && s.over_processes->mesh() == s.partitioned->mesh()) ||
             (s.mesh && *s.mesh == s.partitioned->mesh()),
         "a site's parts are not on its mesh");
-  if (!s.shard_spec) return;
+  if (!s.spec) return;
   check(s.mesh != nullptr, "a site's parts are not on its mesh");
-  const Sharding part(*s.mesh, *s.shard_spec);
+  const Sharding part(*s.mesh, *s.spec);
   for (std::int64_t i = 0; i < s.mesh->size(); ++i) index_ranges(part, s.global_dims, i);
 }
 
 /// Throws TypeError unless the operand can lie over processes as is told: nothing else looks at it.
-void check_over(const SiteSpec& s) {
-  if (!s.process_sharding) return;
-  const Mesh& mesh = s.process_sharding->mesh();
+void check_over(const SiteShard& s) {
+  if (!s.over_processes) return;
+  const Mesh& mesh = s.over_processes->mesh();
   check(spans_processes(mesh) && (!s.mesh || s.mesh->size() <= mesh.size()),
         "a site lies over no processes");
-  s.process_sharding->part_type(make_type(DType::u8, s.process_dims));
+  s.over_processes->part_type(make_type(DType::u8, s.process_dims));
 }
 
 }  // namespace
@@ -161,13 +160,13 @@ SiteSpec site_from(const Json& from) {
   }
   SiteSpec s;
   read_fields(json, "a site", s);
-  check(!s.live || s.kind == SiteSpec::Kind::hook, "a site is live and no hook");
-  check(!s.named.name.empty() || !print.is_null() || !s.enters() || s.live,
+  check(!s.tap.live || s.kind == SiteSpec::Kind::hook, "a site is live and no hook");
+  check(!s.named.name.empty() || !print.is_null() || !s.enters() || s.tap.live,
         "a site names no function");
   check_role(s);
   check_kind(s);
-  host::check_stage_options(s.options);
-  if (s.has_counts()) s.counts = std::make_shared<SiteCounts>();
+  host::check_stage_options(s.tap.options);
+  if (s.tap.are_counted()) s.tap.counts = std::make_shared<SiteCounts>();
   s.from_file = true;
   check_sizes(s);
   s.function = host::residual_function(s.named.name);
@@ -176,15 +175,15 @@ SiteSpec site_from(const Json& from) {
     s.function = host::process_function(s.named.attributes);
     host::check_process_site(s);
   }
-  if (s.live && s.named.name.empty()) s.function = disabled();
+  if (s.tap.live && s.named.name.empty()) s.function = disabled();
   if (!print.is_null()) {
     check(s.is_tap() && s.named.name.empty(), "a site is a print and not a tap");
     s.function = print_from(print, s.operands);
   }
-  check_parts(s);
-  check(s.process >= -1, "a site is shown on no process");
-  if (s.process >= 0) clusters::Cluster::get();
-  check_over(s);
+  check_parts(s.shard);
+  check(s.tap.process >= -1, "a site is shown on no process");
+  if (s.tap.process >= 0) clusters::Cluster::get();
+  check_over(s.shard);
   return s;
 }
 

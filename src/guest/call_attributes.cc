@@ -182,21 +182,21 @@ std::shared_ptr<SiteSpec> spec_of(const CallAttributes& attributes, std::vector<
   spec->name = attributes.name.empty() ? attributes.function : attributes.name;
   spec->place = {kept_name(attributes.file), "", static_cast<std::uint32_t>(attributes.line)};
   spec->named = {attributes.function, attributes.own};
-  spec->levels = levels_of(attributes.levels, operands.size());
-  strip_levels(spec->levels, operands, results);
+  spec->batch.levels = levels_of(attributes.levels, operands.size());
+  strip_levels(spec->batch.levels, operands, results);
   spec->operands = std::move(operands);
   spec->results = std::move(results);
-  spec->operand_paths = parts_of(attributes.paths, '\n');
-  spec->operand_paths.resize(spec->operands.size());
-  spec->result_paths.resize(spec->results.size());
-  spec->transforms = parts_of(attributes.transforms, ',');
-  spec->derivatives = !spec->transforms.empty();
+  spec->trees.operand_paths = parts_of(attributes.paths, '\n');
+  spec->trees.operand_paths.resize(spec->operands.size());
+  spec->trees.result_paths.resize(spec->results.size());
+  spec->tap.transforms = parts_of(attributes.transforms, ',');
+  spec->tap.derivatives = !spec->tap.transforms.empty();
   spec->vmap = attributes.parallel ? VmapMethod::parallel : VmapMethod::sequential;
   spec->effect = Effect::unordered;
   spec->timeout = std::chrono::nanoseconds(attributes.timeout);
-  spec->async = attributes.kind == "async";
-  spec->every = attributes.every;
-  if (spec->has_counts()) spec->counts = std::make_shared<SiteCounts>();
+  spec->tap.async = attributes.kind == "async";
+  spec->tap.every = attributes.every;
+  if (spec->tap.are_counted()) spec->tap.counts = std::make_shared<SiteCounts>();
   return spec;
 }
 

@@ -135,7 +135,7 @@ std::unique_ptr<GuestRun> make_run(const XLA_FFI_CallFrame* frame, CallSite& pla
                                        const Home& home) {
   const HostSite& site = *run.site;
   run.belong_to(static_cast<std::uint64_t>(pjrt::run_id(frame)));
-  if (site.spec->async && run.tap_source().end.load(std::memory_order_relaxed)) {
+  if (site.spec->tap.async && run.tap_source().end.load(std::memory_order_relaxed)) {
     run.request(host::Outcome::stopped);  // by an earlier invocation's listener
     return false;
   }

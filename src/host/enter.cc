@@ -21,9 +21,9 @@ TapInfo Invocation::info(detail::StopState* stop) const {
   const HostSite::Position& position = site.position(device);
   return {{spec.name, device, spec.place, run.number, StopToken(stop), run.context, run.sink,
            element, stop, position.coordinates, position.part, stream, clusters::rank_now()},
-          spec.transforms,
-          spec.operand_paths,
-          spec.recomputed,
+          spec.tap.transforms,
+          spec.trees.operand_paths,
+          spec.tap.recomputed,
           mask};
 }
 
@@ -169,7 +169,7 @@ void make_stages(HostSite& site, std::span<const StageRow* const> rows) {
   bool any_asked = false, leaves_are_seen = false;
   for (auto at = rows.rbegin(); at != rows.rend(); ++at) {
     const StageRow* const row = *at;
-    const std::int64_t number = option_of(site.spec->options, *row);
+    const std::int64_t number = option_of(site.spec->tap.options, *row);
     const bool asked = row->applies ? row->applies(site) : number > 0;
     if (!asked && !row->of_runs) continue;
     auto prepared = row->prepare ? row->prepare(site) : nullptr;
@@ -179,7 +179,7 @@ void make_stages(HostSite& site, std::span<const StageRow* const> rows) {
   }
   site.stages = std::move(chain);
   site.direct = !any_asked;
-  site.fetched = site.spec->async && !leaves_are_seen;
+  site.fetched = site.spec->tap.async && !leaves_are_seen;
 }
 
 bool enter_site(Invocation i) noexcept {

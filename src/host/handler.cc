@@ -41,7 +41,8 @@ bool fits(const Buffers& operands, const Buffers& results, const HostSite& site)
   if (operands.size() < site.inputs || results.size() < site.results) return false;
   for (std::size_t i = 0; i < site.operands; ++i)
     if (!is(operands[i], site.leaves[i].dtype, site.buffer_bytes[i])) return false;
-  if (site.spec->masked && !is(operands[site.operands], DType::pred, size_of(site.spec->mask_size)))
+  if (site.spec->batch.masked &&
+      !is(operands[site.operands], DType::pred, size_of(site.spec->batch.mask_size)))
     return false;
   for (std::size_t i = 0; i < site.results; ++i)
     if (!is(results[i], site.leaves[site.operands + i].dtype, site.buffer_bytes[site.operands + i]))

@@ -30,17 +30,18 @@ void enter_and_make_booleans(void* plain, const detail::Firing& f) {
 /// Returns what the device at that position of the site's mesh is told of itself. A partitioned tap
 /// shows equal parts once: by the first device that has one.
 HostSite::Position position_on_mesh(const HostSite& site, std::int64_t number) {
-  const SiteSpec& spec = *site.spec;
+  const SiteShard& shard = site.spec->shard;
   const auto device = size_of(number);
-  HostSite::Position out{spec.mesh->coordinates(spec.mesh->devices()[device]),
+  HostSite::Position out{shard.mesh->coordinates(shard.mesh->devices()[device]),
                          site.part_over_processes(device)};
-  if (spec.shard_spec && !spec.process_sharding)
-    out.part = index_ranges(Sharding(*spec.mesh, *spec.shard_spec), spec.global_dims, number);
+  if (shard.spec && !shard.over_processes)
+    out.part = index_ranges(Sharding(*shard.mesh, *shard.spec), shard.global_dims, number);
   const auto is_shown_before = [&] {
     const auto same = std::ranges::find(site.positions, out.part, &HostSite::Position::part);
     return same != site.positions.end();
   };
-  out.repeats = site.here.repeats || (spec.partitioned && spec.is_tap() && is_shown_before());
+  out.repeats =
+      site.here.repeats || (shard.partitioned && site.spec->is_tap() && is_shown_before());
   return out;
 }
 
@@ -62,15 +63,15 @@ void add_leaves(const std::vector<Type>& types, std::vector<detail::LeafLayout>&
 // serve() has given it a function. Throws only for lack of memory.
 HostSite::HostSite(SitePtr s, std::shared_ptr<const detail::HostFunction> fn)
     : spec(std::move(s)),
-      declared{&spec->named.attributes, &spec->result_structure, &spec->result_paths},
+      declared{&spec->named.attributes, &spec->trees.result_structure, &spec->trees.result_paths},
       function(std::move(fn)) {
   operands = spec->operands.size();
   results = spec->results.size();
-  here.repeats = spec->process >= 0 && spec->process != clusters::rank_now();
+  here.repeats = spec->tap.process >= 0 && spec->tap.process != clusters::rank_now();
   here.part = part_over_processes(0);
-  for (std::int64_t i = 0; spec->mesh && i < spec->mesh->size(); ++i)
+  for (std::int64_t i = 0; spec->shard.mesh && i < spec->shard.mesh->size(); ++i)
     positions.push_back(position_on_mesh(*this, i));
-  inputs = operands + spec->masked;
+  inputs = operands + spec->batch.masked;
   buffers = inputs + results;
   add_leaves(spec->operands, leaves, leaf_bytes);
   add_leaves(spec->results, leaves, leaf_bytes);
@@ -83,7 +84,7 @@ HostSite::HostSite(SitePtr s, std::shared_ptr<const detail::HostFunction> fn)
     called_bytes = leaf_bytes;
   }
   buffer_bytes = leaf_bytes;
-  for (const BatchLevel& level : spec->levels)
+  for (const BatchLevel& level : spec->batch.levels)
     for (std::size_t i = 0; i < leaves.size(); ++i)
       if (i >= operands || level.mapped[i]) buffer_bytes[i] *= size_of(level.size);
   unchecked = spec->from_file;
@@ -105,14 +106,14 @@ void HostSite::serve(std::shared_ptr<const detail::HostFunction> found) {
   }
   is_ours = is_of_residuals(*function) || is_of_processes(*function);
   const bool has_own_listener = function != disabled();
-  enabled = spec->live && !has_own_listener ? &spec->live->on : nullptr;
+  enabled = spec->tap.live && !has_own_listener ? &spec->tap.live->on : nullptr;
   wants_info = function->wants_call_info || function->wants_tap_info;
   fast_path = direct && !wants_info && !unchecked && buffers <= few;
 }
 
 std::size_t HostSite::position_of(int device) const {
   if (positions.size() < 2) return 0;  // a mesh of one device: whichever that is now
-  const std::vector<int>& devices = spec->mesh->devices();
+  const std::vector<int>& devices = spec->shard.mesh->devices();
   return size_of(std::ranges::find(devices, device) - devices.begin());
 }
 
@@ -123,13 +124,15 @@ const HostSite::Position& HostSite::position(int device) const {
 
 /// Returns which part of the whole a device of this process has; nothing where that is not known.
 std::vector<IndexRange> HostSite::part_over_processes(std::size_t device) const {
-  if (!spec->process_sharding) return {};
+  const SiteShard& shard = spec->shard;
+  if (!shard.over_processes) return {};
+  const Mesh& mesh = shard.over_processes->mesh();
   std::int64_t processes = 1;
-  for (const MeshAxis& a : spec->process_sharding->mesh().axes())
+  for (const MeshAxis& a : mesh.axes())
     if (a.of_processes) processes *= a.size;
   if (processes != clusters::size_now()) return {};  // the program was made by others
-  return index_ranges(*spec->process_sharding, spec->process_dims,
-                      position_on(spec->process_sharding->mesh(), device, clusters::rank_now()));
+  return index_ranges(*shard.over_processes, shard.process_dims,
+                      position_on(mesh, device, clusters::rank_now()));
 }
 
 }  // namespace postern::internal::host

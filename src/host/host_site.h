@@ -34,7 +34,7 @@ struct HostSite {
   /// does that has no such site concerns nobody but who waits for its results.
   bool enters_at_once() const {
     const bool disabled = enabled && !enabled->load(std::memory_order_relaxed);
-    return !spec->async && !is_ours && !disabled;
+    return !spec->tap.async && !is_ours && !disabled;
   }
 
   SitePtr spec;

@@ -64,8 +64,8 @@ std::shared_ptr<const detail::HostFunction> behind(
 /// Returns the site with other settings, and counted anew.
 SitePtr with_options(const SiteSpec& spec, const LiveOptions& options) {
   auto out = std::make_shared<SiteSpec>(spec);
-  set_options(*out, options);
-  out->counts = std::make_shared<SiteCounts>();
+  set_options(out->tap, options);
+  out->tap.counts = std::make_shared<SiteCounts>();
   return out;
 }
 
@@ -97,8 +97,8 @@ ListenerSite::ListenerSite(SitePtr of, std::shared_ptr<const detail::HostFunctio
 }
 
 bool ListenerSite::is_spent() const {
-  const std::uint64_t shown = spec->counts->shown.load(std::memory_order_relaxed);
-  return spec->until != 0 && shown >= static_cast<std::uint64_t>(spec->until);
+  const std::uint64_t shown = spec->tap.counts->shown.load(std::memory_order_relaxed);
+  return spec->tap.until != 0 && shown >= static_cast<std::uint64_t>(spec->tap.until);
 }
 
 std::shared_ptr<const Switch::Sites> sites_at(const Switch& s) {
@@ -108,7 +108,7 @@ std::shared_ptr<const Switch::Sites> sites_at(const Switch& s) {
 }
 
 std::shared_ptr<const ListenerSite> changed_own(const HostSite& site) {
-  Switch& s = *site.spec->live;
+  Switch& s = *site.spec->tap.live;
   std::shared_ptr<const ListenerSite> own;
   {
     std::scoped_lock lock(s.guard);
@@ -155,17 +155,17 @@ std::shared_ptr<Listening> turn_on(const detail::LiveSite& hook, const Callee& f
   auto out = std::make_shared<Listening>();
   out->number = ++count;
   out->what = std::move(what);
-  out->at = spec->live;
+  out->at = spec->tap.live;
   auto alone = std::make_shared<SiteSpec>(*spec);
-  alone->live = nullptr;
-  alone->options = {};  // which are the program's own listener's
+  alone->tap.live = nullptr;
+  alone->tap.options = {};  // which are the program's own listener's
   alone->function = nullptr;
   alone->named = fn.named();
   out->spec = std::move(alone);
   out->gate = std::make_shared<Gate>();
   out->function = behind(out->gate, std::move(function));
   out->options = options;
-  Switch& s = *spec->live;
+  Switch& s = *spec->tap.live;
   std::scoped_lock lock(s.guard);
   if (s.listeners.size() >= most_listeners)
     throw Error(ErrorCode::resource_exhausted,
@@ -225,18 +225,19 @@ Known& known() { return never_destroyed<Known>(); }
 
 void add_live_hooks(const std::string& program, std::span<const SitePtr> sites) {
   for (const SitePtr& s : sites) {
-    if (!s->live) continue;
+    if (!s->tap.live) continue;
     Known& k = known();
     std::scoped_lock lock(k.guard);
     std::erase_if(k.sites, [](const auto& site) { return site->spec.expired(); });
-    const auto known_as = std::ranges::find(k.sites, s->live->number, &detail::LiveSite::number);
+    const auto known_as =
+        std::ranges::find(k.sites, s->tap.live->number, &detail::LiveSite::number);
     if (known_as != k.sites.end()) {  // as a part's, which is compiled before its whole is known
       if ((*known_as)->program != "stage") continue;
       k.sites.erase(known_as);
     }
-    k.sites.push_back(std::make_shared<const detail::LiveSite>(
-        detail::LiveSite{program, s, s->live, s->live->number, s->name, s->operands,
-                         s->operand_paths, s->place, s->transforms, s->function != disabled()}));
+    k.sites.push_back(std::make_shared<const detail::LiveSite>(detail::LiveSite{
+        program, s, s->tap.live, s->tap.live->number, s->name, s->operands, s->trees.operand_paths,
+        s->place, s->tap.transforms, s->function != disabled()}));
     ++changes;
   }
 }
@@ -311,10 +312,10 @@ void LiveHook::change(const LiveOptions& options, Place place) const {
     throw Error(ErrorCode::failed_precondition,
                 fmt::format("hook '{}': the program has no listener of its own there", name()));
   auto alone = std::make_shared<SiteSpec>(*host::with_options(*spec, options));
-  alone->live = nullptr;
+  alone->tap.live = nullptr;
   auto now = std::make_shared<const host::ListenerSite>(std::move(alone), spec->function, 0);
-  const std::scoped_lock lock(spec->live->guard);
-  spec->live->own.swap(now);  // the one before goes after the lock, with its function
+  const std::scoped_lock lock(spec->tap.live->guard);
+  spec->tap.live->own.swap(now);  // the one before goes after the lock, with its function
   ++host::changes;
 }
 
@@ -332,8 +333,8 @@ std::vector<ListenerNow> listeners_of(const LiveHook& hook) {
 std::optional<LiveOptions> own_settings(const LiveHook& hook) {
   const auto spec = hook.internal()->spec.lock();
   if (!spec || !hook.has_own()) return {};
-  std::scoped_lock lock(spec->live->guard);
-  return options_of(spec->live->own ? *spec->live->own->spec : *spec);
+  std::scoped_lock lock(spec->tap.live->guard);
+  return options_of((spec->tap.live->own ? *spec->tap.live->own->spec : *spec).tap);
 }
 
 }  // namespace internal::host

@@ -64,12 +64,12 @@ void find_givers(PartShown& out, const Sharding& sharding, std::int64_t position
 
 PartShown spread_of(const char* who, const SiteSpec* site, int device,
                     std::vector<std::pair<std::string, Type>> leaves) {
-  const bool over_processes = site && site->process_sharding;
-  const bool in_shard_map = site && site->mesh && site->mesh->size() != 1;
+  const bool over_processes = site && site->shard.over_processes;
+  const bool in_shard_map = site && site->shard.mesh && site->shard.mesh->size() != 1;
   if (!over_processes && !in_shard_map) return whole(std::move(leaves));
-  const Mesh& mesh = over_processes ? site->process_sharding->mesh() : *site->mesh;
-  const bool first_is_known = over_processes || site->shard_spec;
-  if (!first_is_known || (!site->partitioned && leaves.size() > 1))
+  const Mesh& mesh = over_processes ? site->shard.over_processes->mesh() : *site->shard.mesh;
+  const bool first_is_known = over_processes || site->shard.spec;
+  if (!first_is_known || (!site->shard.partitioned && leaves.size() > 1))
     throw Error(ErrorCode::failed_precondition,
                 fmt::format("{}: in shard_map the place of a device's parts in the whole is known "
                             "of a tap's first leaf at most; tap outside of it, or each leaf alone "
@@ -81,7 +81,7 @@ PartShown spread_of(const char* who, const SiteSpec* site, int device,
                 fmt::format("{}: the program lies over {}, and the cluster has {} processes", who,
                             to_string(mesh), clusters::size_now()));
   const Sharding sharding(mesh,
-                          over_processes ? site->process_sharding->spec() : *site->shard_spec);
+                          over_processes ? site->shard.over_processes->spec() : *site->shard.spec);
   const std::vector<std::int64_t> here = positions_here(mesh);
   const auto found = std::ranges::find(mesh.devices(), device);
   const bool is_named = found != mesh.devices().end();  // else each process has one device
@@ -100,7 +100,7 @@ PartShown part_shown(const char* who, int device,
   const Nesting* const here = nesting();
   const SiteSpec* const site = here && here->site ? here->site->spec.get() : nullptr;
   PartShown out = spread_of(who, site, device, std::move(leaves));
-  out.on_several = site && site->process_sharding && clusters::size_now() > 1;
+  out.on_several = site && site->shard.over_processes && clusters::size_now() > 1;
   if (out.on_several && here->run) out.job_run = here->run->job_run();
   return out;
 }

@@ -129,9 +129,9 @@ void TapQueue::look_for_room() {
 bool TapQueue::make_room_among_own(const HostSite& site, std::size_t bytes, Gone& gone) {
   const auto own = kept_.find(site.spec.get());
   while (own != kept_.end() && own->second.count > 0 &&
-         (own->second.count >= site.spec->keep_last || !fits(bytes))) {
+         (own->second.count >= site.spec->tap.keep_last || !fits(bytes))) {
     unlink(own->second.first, gone);
-    site.spec->counts->dropped.fetch_add(1, std::memory_order_relaxed);
+    site.spec->tap.counts->dropped.fetch_add(1, std::memory_order_relaxed);
     ++dropped_;
   }
   return fits(bytes);
@@ -161,9 +161,9 @@ bool TapQueue::push(const Invocation& i) {
   Gone gone;
   Lock lock(guard_, std::defer_lock);
   acquire(lock);
-  if (site.spec->keep_last > 0) {
+  if (site.spec->tap.keep_last > 0) {
     if (!make_room_among_own(site, held, gone)) {
-      site.spec->counts->dropped.fetch_add(1, std::memory_order_relaxed);
+      site.spec->tap.counts->dropped.fetch_add(1, std::memory_order_relaxed);
       ++dropped_;
       return true;
     }
@@ -211,7 +211,7 @@ bool TapQueue::push(const Invocation& i) {
 
 void TapQueue::append(Item* item) {
   Kept* own = nullptr;
-  if (item->site->spec->keep_last > 0) own = &kept_[item->site->spec.get()];  // may throw
+  if (item->site->spec->tap.keep_last > 0) own = &kept_[item->site->spec.get()];  // may throw
   item->number = next_++;
   item->before = last_;
   item->owner = last_ && last_->source == item->source ? std::move(last_->owner)
@@ -315,7 +315,7 @@ TapQueue::Item* TapQueue::take(std::size_t most) {
 /// Takes an invocation that is delivered off its place's list of those that newer ones may drop.
 /// The oldest are taken first: it is the first of that list.
 void TapQueue::forget_kept(const Item& item) {
-  if (item.site->spec->keep_last == 0) return;
+  if (item.site->spec->tap.keep_last == 0) return;
   const auto own = kept_.find(item.site->spec.get());
   own->second.first = item.next_of_place;
   if (--own->second.count == 0) kept_.erase(own);
@@ -400,11 +400,11 @@ void TapQueue::deliver(Item& item) noexcept {
         {spec.name, item.device, spec.place, source.number, StopToken(&source), source.context,
          source.sink, item.element, &source, site.position(item.device).coordinates,
          site.position(item.device).part, nullptr, clusters::rank_now()},
-        spec.transforms,
-        spec.operand_paths,
-        spec.recomputed,
-        {reinterpret_cast<const bool*>(mask), item.masked ? size_of(spec.mask_size) : 0},
-        spec.counts ? spec.counts->dropped.load(std::memory_order_relaxed) : 0};
+        spec.tap.transforms,
+        spec.trees.operand_paths,
+        spec.tap.recomputed,
+        {reinterpret_cast<const bool*>(mask), item.masked ? size_of(spec.batch.mask_size) : 0},
+        spec.tap.counts ? spec.tap.counts->dropped.load(std::memory_order_relaxed) : 0};
     const detail::Firing firing{site.leaves.data(), data, site.operands, 0, &info, &site.declared};
     if (enter_function(site, firing, error, code)) {
       if (!source.end.load(std::memory_order_relaxed)) [[likely]]

@@ -161,7 +161,7 @@ static void require_calls(const ProgramModule& module, const Backend& backend) {
   const char* remedy = "run it with Mode::staged";
   if (module.partitioned())
     remedy = "one over several devices cannot be cut into stages";
-  else if (site.mesh || (site.function && host::is_of_processes(*site.function)))
+  else if (site.shard.mesh || (site.function && host::is_of_processes(*site.function)))
     remedy = "a shard_map cannot be cut into stages";
   throw Error(
       ErrorCode::unimplemented,

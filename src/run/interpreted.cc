@@ -33,7 +33,7 @@ constinit thread_local InterpretedRun* this_run = nullptr;
 
 void add(InterpretedSites& to, const SitePtr& site) {
   if (!to.index.emplace(site.get(), to.list.size()).second) return;
-  if (site->derivatives) check_signature(*site);  // as where it is lowered
+  if (site->tap.derivatives) check_signature(*site);  // as where it is lowered
   to.list.emplace_back(site, site->function);
   to.named |= !site->function && site->enters();
 }

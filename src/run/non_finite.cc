@@ -94,7 +94,7 @@ void add_check(Program& program, const Equation& e) {
   s.name = called ? called->name : e.primitive->name;
   s.place = e.place;
   s.function = detail::erase(FiniteCheck{results});
-  s.operand_paths.resize(s.operands.size());
+  s.trees.operand_paths.resize(s.operands.size());
   s.effect = Effect::ordered;
   tap.params = make_params(SiteParams{std::make_shared<const SiteSpec>(std::move(s))});
   tap.results = static_cast<int>(tap.operands.size());

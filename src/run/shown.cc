@@ -21,7 +21,8 @@ void collect_effects(const Program& program, bool in_loop, std::vector<EffectInf
     if (e.primitive->site) {
       const SiteSpec& s = *e.primitive->site(e.params.get());
       if (s.effect != Effect::pure)
-        out.push_back({word_of(s.kind), {s.name, s.place}, s.effect, in_loop || !s.levels.empty()});
+        out.push_back(
+            {word_of(s.kind), {s.name, s.place}, s.effect, in_loop || !s.batch.levels.empty()});
     }
     if (!e.params) continue;
     for (const ProgramPtr& p : programs_of(*e.params))

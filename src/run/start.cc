@@ -180,7 +180,7 @@ std::shared_ptr<StartedRun> start_run(std::shared_ptr<RunState> state,
   run->record = std::move(state);
   run->deadline = run->record->deadline = host::deadline_of(options);
   for (const SitePtr& site : sites)
-    if (site->live) run->live_hooks.push_back(site->live->number);
+    if (site->tap.live) run->live_hooks.push_back(site->tap.live->number);
   run->record->context = options.context;
   run->record->sink = options.sink;
   run->record->observer = host::current_observer();

@@ -60,14 +60,15 @@ std::string name_of(const Equation& e) {
 /// A site in the body of a shard_map over processes: its mesh is that of this process, and how its
 /// operand lies over all processes is kept beside that.
 ParamsPtr site_on_process(SiteSpec site, const Split& split) {
-  if (site.mesh && site.shard_spec && spans_processes(*site.mesh)) {
-    site.process_sharding = Sharding(*site.mesh, *site.shard_spec);
-    site.process_dims = site.global_dims;
+  SiteShard& s = site.shard;
+  if (s.mesh && s.spec && spans_processes(*s.mesh)) {
+    s.over_processes = Sharding(*s.mesh, *s.spec);
+    s.process_dims = s.global_dims;
   }
-  site.mesh = split.here ? std::make_shared<const Mesh>(*split.here) : nullptr;
-  if (!site.process_sharding) site.partitioned = std::nullopt;
-  site.shard_spec = std::nullopt;
-  site.global_dims = {};
+  s.mesh = split.here ? std::make_shared<const Mesh>(*split.here) : nullptr;
+  if (!s.over_processes) s.partitioned = std::nullopt;
+  s.spec = std::nullopt;
+  s.global_dims = {};
   return make_params(SiteParams{std::make_shared<const SiteSpec>(std::move(site))});
 }
 

@@ -103,18 +103,18 @@ class ShardingPropagation {
 
   Partitions of_site(Equation& e, const Types& in, const Partitions& operands) const {
     SiteSpec site = *as<SiteParams>(*e.params).site;
-    const bool without_mesh = !site.mesh;  // written into the body of a shard_map that was there
-    if (without_mesh) site.mesh = std::make_shared<const Mesh>(mesh_);
-    const bool tells =
-        !site.shard_spec && !operands.empty() && operands[0] && operands[0]->is_cut();
+    SiteShard& s = site.shard;
+    const bool without_mesh = !s.mesh;  // written into the body of a shard_map that was there
+    if (without_mesh) s.mesh = std::make_shared<const Mesh>(mesh_);
+    const bool tells = !s.spec && !operands.empty() && operands[0] && operands[0]->is_cut();
     if (tells) {
       const Partition& cut = *operands[0];
       Dims dims(cut.outer, 1);
       dims.insert(dims.end(), in[0].dims.begin(), in[0].dims.end());
       for (std::size_t i = 0; i < dims.size(); ++i)
         for (const std::string& name : cut.axes[i]) dims[i] *= mesh_.size(name);
-      site.shard_spec = P(cut.axes);
-      site.global_dims = std::move(dims);
+      s.spec = P(cut.axes);
+      s.global_dims = std::move(dims);
     }
     if (without_mesh || tells)
       e.params = make_params(SiteParams{std::make_shared<const SiteSpec>(site)});

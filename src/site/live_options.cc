@@ -19,23 +19,19 @@ void check_options(const char* word, const std::string& name, const LiveOptions&
         listeners);
 }
 
-/// Assigns one option: a site has a bool for the mode.
-template <class To, class From>
-static void assign(To& to, const From& from) {
-  to = static_cast<To>(from);
+void set_options(SiteTap& site, const LiveOptions& options) {
+  const auto& [mode, every, until, keep_last] = options;  // all of them
+  site.async = mode == TapMode::async;
+  site.every = every;
+  site.until = until;
+  site.keep_last = keep_last;
 }
 
-void set_options(SiteSpec& site, const LiveOptions& options) {
-  for_each_field_of_both<LiveOptions, SiteSpec>([&](const auto& option, const auto& kept) {
-    assign(site.*kept.member, options.*option.member);
-  });
-}
-
-LiveOptions options_of(const SiteSpec& site) {
-  LiveOptions out;
-  for_each_field_of_both<LiveOptions, SiteSpec>(
-      [&](const auto& option, const auto& kept) { assign(out.*option.member, site.*kept.member); });
-  return out;
+LiveOptions options_of(const SiteTap& site) {
+  return {.mode = site.async ? TapMode::async : TapMode::sync,
+          .every = site.every,
+          .until = site.until,
+          .keep_last = site.keep_last};
 }
 
 }  // namespace postern::internal

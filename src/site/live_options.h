@@ -6,22 +6,13 @@
 
 namespace postern::internal {
 
-/// The names are those of the fields of a site that keep them, and of requests over HTTP.
-template <>
-struct Described<LiveOptions> {
-  using O = LiveOptions;
-  static constexpr auto fields =
-      std::tuple(field("async", &O::mode), field("every", &O::every), field("until", &O::until),
-                 field("keep_last", &O::keep_last));
-};
-
 /// Throws TypeError for values out of range, in the name of what is to be shown: "hook 'loss':
 /// every must be positive, got 0". `listeners`: the word for those that keep_last may concern.
 void check_options(const char* word, const std::string& name, const LiveOptions& options,
                    const char* listeners);
 
 /// Has a site show what passes so; and how it does.
-void set_options(SiteSpec& site, const LiveOptions& options);
-LiveOptions options_of(const SiteSpec& site);
+void set_options(SiteTap& site, const LiveOptions& options);
+LiveOptions options_of(const SiteTap& site);
 
 }  // namespace postern::internal

@@ -26,8 +26,7 @@ constexpr const char* room_name = "room";
 void set_options(Attributes& attributes, const ResidualOptions& o) {
   const ResidualOptions usual;
   for_each_field<ResidualOptions>([&](const auto& option) {
-    if (o.*option.member != usual.*option.member)
-      attributes.set(std::string(option.name), o.*option.member);
+    if (option.of(o) != option.of(usual)) attributes.set(std::string(option.name), option.of(o));
   });
 }
 
@@ -60,8 +59,8 @@ Tensors operands_of(const StepsOfCall& steps, std::span<const Tensor> handles) {
 ResidualOptions residual_options(const Attributes& attributes) {
   ResidualOptions o;
   for_each_field<ResidualOptions>([&](const auto& option) {
-    using T = std::remove_cvref_t<decltype(o.*option.member)>;
-    if (attributes.has(option.name)) o.*option.member = attributes.get<T>(option.name);
+    using T = std::remove_cvref_t<decltype(option.of(o))>;
+    if (attributes.has(option.name)) option.of(o) = attributes.get<T>(option.name);
   });
   return o;
 }
@@ -97,8 +96,8 @@ void check_residual_site(const SiteSpec& s) {
   };
   const bool frees = s.named.name == residual_free, writes = s.named.name == residual_write;
   const std::int64_t room = room_for_steps(s.named.attributes);
-  require(!s.is_tap() && s.role == SiteSpec::Role::whole && s.levels.empty());
-  require(!s.masked && !s.async);
+  require(!s.is_tap() && s.role == SiteSpec::Role::whole && s.batch.levels.empty());
+  require(!s.batch.masked && !s.tap.async);
   require(room >= 1 && (!frees || (room == 1 && s.results.empty())));
   const std::size_t first = room == 1 ? 1 : 2;  // handle
   require(s.operands.size() >= first);

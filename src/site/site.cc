@@ -29,12 +29,12 @@ Effect site_effect(const Params* params) {
 
 Types site_type(const Params* params, TypeSpan operands) {
   const SiteSpec& s = spec_of(params);
-  check(operands.size() == s.operands.size() + s.masked, "{}: {} operands, the site has {}", s.name,
-        operands.size(), s.operands.size() + s.masked);
+  check(operands.size() == s.operands.size() + s.batch.masked, "{}: {} operands, the site has {}",
+        s.name, operands.size(), s.operands.size() + s.batch.masked);
   for (std::size_t i = 0; i < s.operands.size(); ++i) {
     Type type = s.operands[i];
-    for (std::size_t l = s.levels.size(); l-- > 0;)
-      if (s.levels[l].mapped[i]) type.dims.insert(type.dims.begin(), s.levels[l].size);
+    for (std::size_t l = s.batch.levels.size(); l-- > 0;)
+      if (s.batch.levels[l].mapped[i]) type.dims.insert(type.dims.begin(), s.batch.levels[l].size);
     check(operands[i].dtype == type.dtype && operands[i].dims == type.dims,
           "{}: operand {} must be {}, got {}", s.name, i, to_string(type), to_string(operands[i]));
   }
@@ -44,7 +44,7 @@ Types site_type(const Params* params, TypeSpan operands) {
     return out;
   }
   Dims batch;  // sizes of levels, outermost first: a result has all of them
-  for (const BatchLevel& level : s.levels) batch.push_back(level.size);
+  for (const BatchLevel& level : s.batch.levels) batch.push_back(level.size);
   for (Type type : s.results) {
     type.dims.insert(type.dims.begin(), batch.begin(), batch.end());
     out.push_back(std::move(type));
@@ -77,24 +77,24 @@ Batched batch_whole(SiteSpec s, Tensors x, std::span<const int> axes, std::int64
   }
   for (auto* list : {&s.results, &s.later})
     for (Type& t : *list) t.dims.insert(t.dims.begin(), size);
-  if (s.shard_spec && n > 0 && (axes[0] >= 0 || !s.is_tap())) {
-    auto parts = s.shard_spec->parts();
+  if (s.shard.spec && n > 0 && (axes[0] >= 0 || !s.is_tap())) {
+    auto parts = s.shard.spec->parts();
     parts.insert(parts.begin(), std::vector<std::string>());
-    s.shard_spec = P(std::move(parts));
-    s.global_dims.insert(s.global_dims.begin(),
-                         axes[0] >= 0 || s.vmap != VmapMethod::expand_dims ? size : 1);
+    s.shard.spec = P(std::move(parts));
+    s.shard.global_dims.insert(s.shard.global_dims.begin(),
+                               axes[0] >= 0 || s.vmap != VmapMethod::expand_dims ? size : 1);
   }
-  if (s.masked && (mask.has_value() || axes[n] >= 0)) {  // elements of both batches, alive in both
+  if (s.batch.masked && (mask.has_value() || axes[n] >= 0)) {  // alive in both batches
     x[n] = batch_front(x[n], axes[n], size);
     if (mask.has_value()) x[n] = logical_and(x[n], broadcast_in_dim(mask, x[n].dims(), {0}));
-    s.mask_size = x[n].size();
+    s.batch.mask_size = x[n].size();
   } else if (mask.has_value()) {
-    s.masked = true;
-    s.mask_size = mask.size();
+    s.batch.masked = true;
+    s.batch.mask_size = mask.size();
     x.push_back(mask);
   }
   const bool is_tap = s.is_tap();
-  if (is_tap) s.transforms.push_back(record_of_batch(axes.first(n)));
+  if (is_tap) s.tap.transforms.push_back(record_of_batch(axes.first(n)));
   Tensors y = at_site(std::move(s), x);
   std::vector<int> out(y.size(), 0);
   for (std::size_t i = 0; i < y.size() && is_tap; ++i)
@@ -112,20 +112,20 @@ Batched batch_elements(SiteSpec s, Tensors x, std::span<const int> axes, std::in
     x[i] = batch_front(x[i], axes[i], size, false);
   }
   if (mask.has_value()) {
-    if (s.masked) {  // alive in both
+    if (s.batch.masked) {  // alive in both
       Tensor inner = x.back();
       if (!level.mapped.back()) inner = batch_front(inner, -1, size);
       x.back() = logical_and(inner, broadcast_in_dim(mask, inner.dims(), {0}));
       level.mapped.back() = true;
     } else {
-      s.masked = true;
+      s.batch.masked = true;
       x.push_back(mask);
       level.mapped.push_back(true);
-      for (BatchLevel& inner : s.levels) inner.mapped.push_back(false);
+      for (BatchLevel& inner : s.batch.levels) inner.mapped.push_back(false);
     }
   }
-  if (s.masked) s.mask_size = x.back().size();
-  s.levels.insert(s.levels.begin(), std::move(level));
+  if (s.batch.masked) s.batch.mask_size = x.back().size();
+  s.batch.levels.insert(s.batch.levels.begin(), std::move(level));
   Tensors y = at_site(std::move(s), x);
   return {y, std::vector<int>(y.size(), 0)};
 }
@@ -133,7 +133,7 @@ Batched batch_elements(SiteSpec s, Tensors x, std::span<const int> axes, std::in
 /// Whether a tap shows tangents or cotangents. A zero one may not be mapped where its value is, and
 /// is shown for each element all the same.
 bool shows_derivatives(const SiteSpec& s) {
-  return s.derivatives && std::ranges::find(s.transforms, "jvp") != s.transforms.end();
+  return s.tap.derivatives && std::ranges::find(s.tap.transforms, "jvp") != s.tap.transforms.end();
 }
 
 /// Has a tap that shows derivatives see whole batches. `given`: where operands have the axis, or
@@ -141,7 +141,8 @@ bool shows_derivatives(const SiteSpec& s) {
 Batched batch_derivatives(const SiteSpec& s, Tensors x, std::span<const int> given,
                           std::int64_t size, const Tensor& mask) {
   std::vector<int> axes(given.begin(), given.end());
-  const bool cotangents = std::ranges::find(s.transforms, "transpose") != s.transforms.end();
+  const bool cotangents =
+      std::ranges::find(s.tap.transforms, "transpose") != s.tap.transforms.end();
   const std::size_t half = s.operands.size() / 2;
   for (std::size_t i = 0; i < s.operands.size(); ++i) {
     // What stands for the tangent of an integer has its value's shape.
@@ -260,7 +261,7 @@ void check_gathered(const Lowering& out, const Equation& e, const SiteSpec& s) {
 void site_lower(Lowering& out, const Equation& e) {
   const SiteSpec& s = spec_of(e.params.get());
   check_gathered(out, e, s);
-  if (s.derivatives) check_signature(s);  // what it shows has changed since it was written
+  if (s.tap.derivatives) check_signature(s);  // what it shows has changed since it was written
   const bool ordered = site_effect(e.params.get()) == Effect::ordered, tap = s.is_tap();
   std::vector<Port> in, results;
   std::vector<Alias> aliases;
@@ -334,13 +335,13 @@ namespace {
 
 /// The site in a shard_map of its own.
 Tensors at_parts(const SiteSpec& site, std::span<const Tensor> operands) {
-  const Sharding& sharding = *site.partitioned;
+  const Sharding& sharding = *site.shard.partitioned;
   auto on_each = [&](std::span<const Tensor> parts) {
     SiteSpec one = site;
     one.operands = types_of(parts);
     for (Type& t : one.results) t = sharding.part_type(t);
-    one.shard_spec = sharding.spec();
-    one.global_dims = operands.empty() ? Dims() : operands[0].dims();
+    one.shard.spec = sharding.spec();
+    one.shard.global_dims = operands.empty() ? Dims() : operands[0].dims();
     return at_site(std::move(one), parts);
   };
   const std::size_t results = site.is_tap() ? operands.size() : site.results.size();
@@ -352,11 +353,11 @@ Tensors at_parts(const SiteSpec& site, std::span<const Tensor> operands) {
 }  // namespace
 
 Tensors at_site(SiteSpec site, std::span<const Tensor> operands) {
-  if (site.partitioned && !current_mesh()) return at_parts(site, operands);
+  if (site.shard.partitioned && !current_mesh()) return at_parts(site, operands);
   check_signature(site);
-  if (const Mesh* mesh = current_mesh(); mesh && !site.mesh) {
-    site.mesh = std::make_shared<const Mesh>(*mesh);
-    check(site.device < 0 && (!site.partitioned || site.partitioned->mesh() == *mesh),
+  if (const Mesh* mesh = current_mesh(); mesh && !site.shard.mesh) {
+    site.shard.mesh = std::make_shared<const Mesh>(*mesh);
+    check(site.device < 0 && (!site.shard.partitioned || site.shard.partitioned->mesh() == *mesh),
           "{} '{}': inside shard_map each device calls for itself; the options device and "
           "partitioned have no meaning there",
           word_of(site.kind), site.name);
@@ -399,14 +400,14 @@ SiteSpec call_site(const CallOptions& options, const std::vector<Type>& out,
   s.named = fn.named();
   for (const Tensor& t : operands) s.operands.push_back({t.dtype(), t.dims()});
   for (const Type& t : out) s.results.push_back({t.dtype, t.dims});
-  s.result_structure = structure;
-  s.result_paths = paths;
+  s.trees.result_structure = structure;
+  s.trees.result_paths = paths;
   s.effect = options.effect;
   s.timeout = options.timeout;
   s.warn_after = options.warn_after;
   s.vmap = options.vmap;
   s.device = options.device;
-  s.partitioned = options.partitioned;
+  s.shard.partitioned = options.partitioned;
   s.memory = options.memory;
   s.one_order = options.one_order;
   return s;

@@ -23,8 +23,8 @@ Tensors bind_site(SiteSpec s, std::span<const Tensor> x) {
 SiteSpec part(const SiteSpec& s, std::size_t first, std::size_t last) {
   SiteSpec out = s;
   out.operands = between(s.operands, first, last);
-  if (s.operand_paths.size() == s.operands.size())
-    out.operand_paths = between(s.operand_paths, first, last);
+  if (s.trees.operand_paths.size() == s.operands.size())
+    out.trees.operand_paths = between(s.trees.operand_paths, first, last);
   return out;
 }
 
@@ -33,15 +33,16 @@ SiteSpec part(const SiteSpec& s, std::size_t first, std::size_t last) {
 Jvp show_tangents(const SiteSpec& s, std::span<const Tensor> x, std::span<const Tensor> dx) {
   const std::size_t n = s.operands.size();
   SiteSpec both = s;
-  both.transforms.push_back("jvp");
+  both.tap.transforms.push_back("jvp");
   Tensors operands = head(x, n);
   for (std::size_t i = 0; i < n; ++i) {
     const bool moves = is_differentiable(x[i].dtype());
     operands.push_back(moves ? or_zeros_of(dx[i], x[i].type()) : no_tangent(x[i].type()));
     both.operands.push_back({operands.back().dtype(), operands.back().dims()});
-    if (s.operand_paths.size() == n) both.operand_paths.push_back(s.operand_paths[i]);
+    if (s.trees.operand_paths.size() == n)
+      both.trees.operand_paths.push_back(s.trees.operand_paths[i]);
   }
-  if (s.masked) operands.push_back(x[n]);
+  if (s.batch.masked) operands.push_back(x[n]);
   const Tensors shown = bind_site(std::move(both), operands);
   Tensors dy(n);
   for (std::size_t i = 0; i < n; ++i)
@@ -60,7 +61,7 @@ Jvp site_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx
   const SiteSpec& s = *op.as<SiteParams>().site;
   const std::size_t n = s.operands.size();
   const bool moves = std::ranges::any_of(dx.first(n), has_value);
-  if (s.is_tap() && s.derivatives && moves) return show_tangents(s, x, dx);
+  if (s.is_tap() && s.tap.derivatives && moves) return show_tangents(s, x, dx);
   if (s.is_tap()) return {bind_n(op.primitive, op.params, x), head(dx, n)};
   const bool gives_numbers =
       std::ranges::any_of(s.made(), [](const Type& t) { return is_differentiable(t.dtype); });
@@ -85,13 +86,13 @@ Primitive::SplitResult site_split(const Op& op, std::span<const Tensor> x,
   out.params = op.params;
   out.known.resize(s.is_tap() ? n : s.results.size());
   std::size_t first = 0;  // operand of what comes later
-  const bool shows_tangents =
-      s.is_tap() && s.derivatives && !s.transforms.empty() && s.transforms.back() == "jvp";
+  const bool shows_tangents = s.is_tap() && s.tap.derivatives && !s.tap.transforms.empty() &&
+                              s.tap.transforms.back() == "jvp";
   if (shows_tangents && std::ranges::all_of(x.first(half), has_value)) {
     SiteSpec values = part(s, 0, half);
-    values.transforms.pop_back();
+    values.tap.transforms.pop_back();
     Tensors operands = head(x, half);
-    if (s.masked) operands.push_back(x[n]);
+    if (s.batch.masked) operands.push_back(x[n]);
     const Tensors shown = bind_site(std::move(values), operands);
     std::ranges::copy(shown, out.known.begin());
     out.params = params_of_own(part(s, half, n));
@@ -118,7 +119,7 @@ Tensors site_transpose(const Op& op, std::span<const Tensor> ct, std::span<const
                 "linear_call");
   const std::size_t n = s.operands.size();
   SiteSpec back = s;
-  back.transforms.push_back("transpose");
+  back.tap.transforms.push_back("transpose");
   Tensors operands(x.begin(), x.end());
   for (std::size_t i = 0; i < n; ++i)
     if (!x[i].has_value()) operands[i] = or_zeros_of(ct[i], types[i]);

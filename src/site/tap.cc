@@ -36,19 +36,19 @@ Tensors tap_as(SiteSpec::Kind kind, const TapOptions& options, const Shown& valu
   s.kind = kind;
   s.name = options.name;
   s.place = place;
-  if (options.live) s.live = std::make_shared<Switch>();
+  if (options.live) s.tap.live = std::make_shared<Switch>();
   s.function = fn ? fn->function() : disabled();
   if (fn) s.named = fn->named();
   for (const Tensor& t : sent.leaves) s.operands.push_back({t.dtype(), t.dims()});
-  s.operand_structure = sent.structure;
-  s.operand_paths = sent.paths;
+  s.trees.operand_structure = sent.structure;
+  s.trees.operand_paths = sent.paths;
   s.effect = options.ordered ? Effect::ordered : Effect::unordered;
-  set_options(s, shown);
-  if (options.interval.count() > 0) s.options.set("interval", options.interval.count());
-  s.derivatives = options.derivatives;
-  s.process = options.process;
-  if (s.process >= 0) clusters::Cluster::get();  // which says which process this is
-  s.partitioned = options.partitioned;
+  set_options(s.tap, shown);
+  if (options.interval.count() > 0) s.tap.options.set("interval", options.interval.count());
+  s.tap.derivatives = options.derivatives;
+  s.tap.process = options.process;
+  if (s.tap.process >= 0) clusters::Cluster::get();  // which says which process this is
+  s.shard.partitioned = options.partitioned;
   s.one_order = options.one_order;
   Tensors passed = at_site(std::move(s), sent.leaves);
   if (mapped) return value.leaves;

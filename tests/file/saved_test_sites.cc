@@ -23,10 +23,10 @@ SiteSpec a_call() {
   s.named.attributes.set("factor", 2.5);
   s.operands = {make_type(DType::f32, {4})};
   s.results = {make_type(DType::s8, {2, 3}), make_type(DType::f64, {})};
-  s.operand_structure = "*";
-  s.result_structure = "(*,*,)";
-  s.operand_paths = {".x"};
-  s.result_paths = {".a", ".b, c"};
+  s.trees.operand_structure = "*";
+  s.trees.result_structure = "(*,*,)";
+  s.trees.operand_paths = {".x"};
+  s.trees.result_paths = {".a", ".b, c"};
   s.effect = Effect::ordered;
   s.timeout = std::chrono::nanoseconds(123'456'789);
   s.warn_after = std::chrono::seconds(3);
@@ -34,9 +34,9 @@ SiteSpec a_call() {
   s.device = 3;
   s.memory = Memory::device;
   s.one_order = true;
-  s.levels = {{5, {true, false}}, {2, {false, true}}};
-  s.masked = true;
-  s.mask_size = 10;
+  s.batch.levels = {{5, {true, false}}, {2, {false, true}}};
+  s.batch.masked = true;
+  s.batch.mask_size = 10;
   return s;
 }
 
@@ -58,21 +58,21 @@ SiteSpec a_tap() {
   s.name = "a hook";
   s.named = {"some.listener", {}};
   s.operands = {make_type(DType::f32, {2, 3})};
-  s.mesh = std::make_shared<const Mesh>(mesh);
-  s.partitioned = Sharding(mesh, P("x"));
-  s.shard_spec = P("x");
-  s.global_dims = {4, 3};
-  s.process_sharding =
+  s.shard.mesh = std::make_shared<const Mesh>(mesh);
+  s.shard.partitioned = Sharding(mesh, P("x"));
+  s.shard.spec = P("x");
+  s.shard.global_dims = {4, 3};
+  s.shard.over_processes =
       Sharding(Mesh({{"host", processes(2)}, {"x", 2}}), P(AxisNames{"host", "x"}));
-  s.process_dims = {8, 3};
-  s.process = 1;
-  s.transforms = {"vmap", "jvp"};
-  s.async = s.derivatives = s.recomputed = true;
-  s.every = 3;
-  s.until = 17;
-  s.keep_last = 5;
-  s.options.set("interval", std::int64_t{1'000'000});
-  s.live = std::make_shared<Switch>();
+  s.shard.process_dims = {8, 3};
+  s.tap.process = 1;
+  s.tap.transforms = {"vmap", "jvp"};
+  s.tap.async = s.tap.derivatives = s.tap.recomputed = true;
+  s.tap.every = 3;
+  s.tap.until = 17;
+  s.tap.keep_last = 5;
+  s.tap.options.set("interval", std::int64_t{1'000'000});
+  s.tap.live = std::make_shared<Switch>();
   return s;
 }
 
@@ -88,11 +88,11 @@ TEST(SavedSites, EveryFieldOfASiteComesBack) {
   for (const SiteSpec& site : {a_call(), a_start(), a_tap()}) {
     const SiteSpec back = file::site_from(file::to_json(site)), plain;
     for_each_kept<SiteSpec>([&](const auto& f) {
-      EXPECT_EQ(file::written(back.*f.member), file::written(site.*f.member)) << f.name;
-      if (file::written(site.*f.member) != file::written(plain.*f.member)) changed.insert(f.name);
+      EXPECT_EQ(file::written(f.of(back)), file::written(f.of(site))) << f.name;
+      if (file::written(f.of(site)) != file::written(f.of(plain))) changed.insert(f.name);
     });
     EXPECT_TRUE(back.from_file);
-    EXPECT_EQ(back.has_counts(), back.counts != nullptr);
+    EXPECT_EQ(back.tap.are_counted(), back.tap.counts != nullptr);
     EXPECT_EQ(file::to_json(back), file::to_json(site));
   }
   for_each_kept<SiteSpec>([&](const auto& f) {
@@ -153,9 +153,9 @@ TEST(SavedSites, SitesThatDifferInAnyFieldHaveOtherKeys) {
   const SiteSpec plain;
   for (const SiteSpec& site : {a_call(), a_start(), a_tap()}) {
     for_each_kept<SiteSpec>([&](const auto& f) {
-      if (file::written(site.*f.member) == file::written(plain.*f.member)) return;
+      if (file::written(f.of(site)) == file::written(f.of(plain))) return;
       SiteSpec one;
-      one.*f.member = site.*f.member;
+      f.of(one) = f.of(site);
       EXPECT_NE(key(one), key(plain)) << f.name;
     });
   }

@@ -75,13 +75,13 @@ class Firing {
  private:
   void ready() {
     if (site_) return;
-    if (spec_.is_tap()) spec_.counts = std::make_shared<SiteCounts>();
+    if (spec_.is_tap()) spec_.tap.counts = std::make_shared<SiteCounts>();
     site_ =
         std::make_unique<host::HostSite>(std::make_shared<const SiteSpec>(spec_), spec_.function);
     for (std::size_t i = 0; i < site_->buffers; ++i) {
-      const std::size_t leaf = i < site_->operands ? i : i - spec_.masked;
+      const std::size_t leaf = i < site_->operands ? i : i - spec_.batch.masked;
       memory_.emplace_back(std::max<std::size_t>(
-          spec_.masked && i == site_->operands ? 1 : site_->buffer_bytes[leaf], 64));
+          spec_.batch.masked && i == site_->operands ? 1 : site_->buffer_bytes[leaf], 64));
       buffers_.push_back(memory_.back().data());
     }
   }
@@ -215,7 +215,7 @@ Firing tap_of(Callee fn, Type type, TapMode mode) {
   Firing f({std::move(type)}, {}, std::move(fn));
   f.spec().kind = SiteSpec::Kind::tap;
   f.spec().effect = Effect::ordered;
-  f.spec().async = mode == TapMode::async;
+  f.spec().tap.async = mode == TapMode::async;
   return f;
 }
 
@@ -259,7 +259,7 @@ TEST_F(Cuda, ASynchronousTapCopiesNothingBack) {
 TEST_F(Cuda, OnlyTheFiringsThatAreWantedAreCopied) {
   std::atomic<int> seen = 0;
   Firing f = tap_of([&](View<const float>) { ++seen; }, type<float>({4}), TapMode::async);
-  f.spec().every = 10;
+  f.spec().tap.every = 10;
   for (int i = 0; i < 30; ++i) ASSERT_TRUE(f.fire());
   host::tap_queue(device).wait({});
   EXPECT_EQ(seen, 3);
@@ -273,8 +273,8 @@ TEST_F(Cuda, LostFiringsGiveTheirMemoryBack) {
         while (!go) std::this_thread::sleep_for(1ms);
       },
       type<float>({1000}), TapMode::async);
-  f.spec().keep_last = 2;
-  f.spec().counts = std::make_shared<SiteCounts>();
+  f.spec().tap.keep_last = 2;
+  f.spec().tap.counts = std::make_shared<SiteCounts>();
   for (int i = 0; i < 50; ++i) ASSERT_TRUE(f.fire());
   fake.run(&some_stream);
   const std::size_t pinned = fake.pinned();

@@ -338,9 +338,9 @@ TEST(TapAsync, AListenerIsToldItsElement) {
   auto spec = std::make_shared<SiteSpec>();
   spec->kind = SiteSpec::Kind::tap;
   spec->operands = {type<float>()};
-  spec->operand_paths = {""};
-  spec->levels = {{3, {true}}};
-  spec->async = true;
+  spec->trees.operand_paths = {""};
+  spec->batch.levels = {{3, {true}}};
+  spec->tap.async = true;
   const host::HostSite site(spec, listener.function());
   host::RunState run;
   float values[] = {1, 2, 3};

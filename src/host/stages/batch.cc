@@ -20,19 +20,19 @@ struct Batch {
 
   /// A leaf that lacks a level stands still along it: its stride is 0.
   explicit Batch(const HostSite& site)
-      : strides(site.spec->levels.size(), std::vector<std::size_t>(site.leaves.size(), 0)),
-        mask_strides(site.spec->levels.size(), 0) {
+      : strides(site.spec->batch.levels.size(), std::vector<std::size_t>(site.leaves.size(), 0)),
+        mask_strides(site.spec->batch.levels.size(), 0) {
     std::vector<std::size_t> step = site.leaf_bytes;
     std::size_t mask_step = 1;
     for (std::size_t l = strides.size(); l-- > 0;) {
-      const BatchLevel& level = site.spec->levels[l];
+      const BatchLevel& level = site.spec->batch.levels[l];
       elements *= level.size;
       for (std::size_t i = 0; i < step.size(); ++i) {
         if (i < site.operands && !level.mapped[i]) continue;
         strides[l][i] = step[i];
         step[i] *= size_of(level.size);
       }
-      if (site.spec->masked && level.mapped[site.operands]) {
+      if (site.spec->batch.masked && level.mapped[site.operands]) {
         mask_strides[l] = mask_step;
         mask_step *= size_of(level.size);
       }
@@ -47,16 +47,16 @@ bool enter_element(const Stage& stage, const Batch& batch, const Invocation& who
   detail::SmallVector<void*, HostSite::few> data(site.leaves.size());
   std::size_t mask_at = 0;
   for (std::size_t i = 0; i < site.leaves.size(); ++i)
-    data[i] = whole.data[i < site.operands ? i : i + site.spec->masked];  // behind the mask
+    data[i] = whole.data[i < site.operands ? i : i + site.spec->batch.masked];  // behind the mask
   std::int64_t rest = e;
   for (std::size_t l = batch.strides.size(); l-- > 0;) {
-    const auto index = size_of(rest % site.spec->levels[l].size);
-    rest /= site.spec->levels[l].size;
+    const auto index = size_of(rest % site.spec->batch.levels[l].size);
+    rest /= site.spec->batch.levels[l].size;
     for (std::size_t i = 0; i < site.leaves.size(); ++i)
       data[i] = static_cast<std::byte*>(data[i]) + index * batch.strides[l][i];
     mask_at += index * batch.mask_strides[l];
   }
-  if (site.spec->masked && !static_cast<const bool*>(whole.data[site.operands])[mask_at]) {
+  if (site.spec->batch.masked && !static_cast<const bool*>(whole.data[site.operands])[mask_at]) {
     for (std::size_t i = site.operands; i < site.leaves.size(); ++i)
       std::memset(data[i], 0, site.leaf_bytes[i]);
     return true;
@@ -102,11 +102,12 @@ bool enter_elements(const Stage& stage, Invocation& i) noexcept {
 
 }  // namespace
 
-const StageRow batch_stage = {.applies = [](const HostSite& s) { return !s.spec->levels.empty(); },
-                              .enter = enter_elements,
-                              .prepare = [](const HostSite& s) -> std::shared_ptr<const void> {
-                                return std::make_shared<const Batch>(s);
-                              },
-                              .sees_leaves = true};
+const StageRow batch_stage = {
+    .applies = [](const HostSite& s) { return !s.spec->batch.levels.empty(); },
+    .enter = enter_elements,
+    .prepare = [](const HostSite& s) -> std::shared_ptr<const void> {
+      return std::make_shared<const Batch>(s);
+    },
+    .sees_leaves = true};
 
 }  // namespace postern::internal::host

@@ -10,19 +10,19 @@ static std::int64_t number_of(std::atomic<std::uint64_t>& counted) {
 
 static bool enter_every(const Stage& stage, Invocation& i) noexcept {
   const SiteSpec& spec = *i.site.spec;
-  const bool goes_on = number_of(spec.counts->firings) % spec.every == 0;
+  const bool goes_on = number_of(spec.tap.counts->firings) % spec.tap.every == 0;
   return goes_on ? stage.next->enter(i) : true;
 }
 
 static bool enter_until(const Stage& stage, Invocation& i) noexcept {
   const SiteSpec& spec = *i.site.spec;
-  const bool goes_on = number_of(spec.counts->shown) < spec.until;
+  const bool goes_on = number_of(spec.tap.counts->shown) < spec.tap.until;
   return goes_on ? stage.next->enter(i) : true;
 }
 
-const StageRow every_stage = {.applies = [](const HostSite& s) { return s.spec->every != 1; },
+const StageRow every_stage = {.applies = [](const HostSite& s) { return s.spec->tap.every != 1; },
                               .enter = enter_every};
-const StageRow until_stage = {.applies = [](const HostSite& s) { return s.spec->until != 0; },
+const StageRow until_stage = {.applies = [](const HostSite& s) { return s.spec->tap.until != 0; },
                               .enter = enter_until};
 
 }  // namespace postern::internal::host

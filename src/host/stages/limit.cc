@@ -23,7 +23,7 @@ bool has_deadline(const RunState& run) { return run.deadline != Clock::time_poin
 /// Whether the function has a limit that is not its own affair.
 bool is_limited(const Invocation& i) {
   const SiteSpec& spec = *i.site.spec;
-  if (i.site.is_ours || i.on_device || spec.async || spec.role != SiteSpec::Role::whole)
+  if (i.site.is_ours || i.on_device || spec.tap.async || spec.role != SiteSpec::Role::whole)
     return false;
   return spec.timeout.count() > 0 || has_deadline(i.run);
 }
@@ -108,7 +108,7 @@ bool enter_before_deadline(const Stage& stage, Invocation& i) noexcept {
 /// Where several devices may fail at the same invocation: it counts as passed now, or, with a
 /// limit, when that has passed or it has ended. Those that listen at a live hook pass with it.
 bool enter_passed(const Stage& stage, Invocation& i) noexcept {
-  if (i.site.spec->live || !is_limited(i)) i.count();
+  if (i.site.spec->tap.live || !is_limited(i)) i.count();
   return stage.next->enter(i);
 }
 

@@ -15,7 +15,7 @@ static bool enter_listener(const Invocation& i,
 }
 
 static bool enter_listeners(const Stage& stage, Invocation& i) noexcept {
-  Switch& hook = *i.site.spec->live;
+  Switch& hook = *i.site.spec->tap.live;
   if (!i.site.enabled) {
     const auto changed = i.run.observer ? nullptr : changed_own(i.site);
     if (!(changed ? enter_listener(i, changed) : stage.next->enter(i))) return false;
@@ -34,8 +34,9 @@ static bool enter_listeners(const Stage& stage, Invocation& i) noexcept {
   return true;
 }
 
-const StageRow live_stage = {.applies = [](const HostSite& s) { return s.spec->live != nullptr; },
-                             .enter = enter_listeners,
-                             .sees_leaves = true};
+const StageRow live_stage = {
+    .applies = [](const HostSite& s) { return s.spec->tap.live != nullptr; },
+    .enter = enter_listeners,
+    .sees_leaves = true};
 
 }  // namespace postern::internal::host

@@ -9,7 +9,7 @@ namespace postern::internal::host {
 static bool enter_if_alive(const Stage& stage, Invocation& i) noexcept try {
   const HostSite& site = i.site;
   const std::span mask(static_cast<const bool*>(i.data[site.operands]),
-                       size_of(site.spec->mask_size));
+                       size_of(site.spec->batch.mask_size));
   if (std::none_of(mask.begin(), mask.end(), [](bool alive) { return alive; })) {
     zero_results(site, i.data);
     return true;
@@ -25,7 +25,8 @@ static bool enter_if_alive(const Stage& stage, Invocation& i) noexcept try {
 }
 
 const StageRow mask_stage = {
-    .applies = [](const HostSite& s) { return s.spec->masked && s.spec->levels.empty(); },
+    .applies =
+        [](const HostSite& s) { return s.spec->batch.masked && s.spec->batch.levels.empty(); },
     .enter = enter_if_alive,
     .sees_leaves = true};
 

@@ -88,7 +88,7 @@ bool enter_unpacked(const Stage& stage, const Invocation& i) {
   std::vector<std::shared_ptr<void>> memory;
   for (std::size_t leaf = 0; leaf < site.leaves.size(); ++leaf) {
     if (!is_packed(site.leaves[leaf].dtype)) continue;
-    void*& place = plain[leaf < site.operands ? leaf : leaf + site.spec->masked];
+    void*& place = plain[leaf < site.operands ? leaf : leaf + site.spec->batch.masked];
     memory.push_back(detail::aligned_bytes(site.buffer_bytes[leaf]));
     if (leaf < site.operands)
       unpack(site.leaves[leaf].dtype, place, memory.back().get(), site.buffer_bytes[leaf]);

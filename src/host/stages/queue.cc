@@ -15,7 +15,7 @@ static bool put_in_queue(const Stage&, Invocation& i) noexcept {
   }
 }
 
-const StageRow queue_stage = {.applies = [](const HostSite& s) { return s.spec->async; },
+const StageRow queue_stage = {.applies = [](const HostSite& s) { return s.spec->tap.async; },
                               .enter = put_in_queue};
 
 }  // namespace postern::internal::host
