@@ -185,7 +185,7 @@ struct Rest {
 struct Known {
   Tensors constants, carry, xs;
   std::size_t outputs;
-  bool counted, offloaded;
+  bool counted, offloaded, may_be_none;  // of the loop: it may have no step
 };
 
 /// A residual that each step computes anew: the value in the known half, the input of the unknown.
@@ -203,7 +203,7 @@ std::vector<Stacked> give_residuals(const Halves& halves, const Known& known, Re
   const std::size_t number = known.constants.size(),  // the input that is the step's number
       first_x = number + known.counted + known.carry.size();
   const std::vector<std::size_t> inputs = input_numbers(body);
-  const std::vector<bool> same = same_in_each_step(body, known.constants.size(), known.offloaded);
+  const std::vector<bool> same = same_in_each_step(body, known.constants.size(), known.may_be_none);
   std::vector<Stacked> stacked;
   for (std::size_t r = 0; r < halves.residuals; ++r) {
     const ValueId v = body.outputs[known.outputs + r], in = halves.unknown->inputs[r];
@@ -224,10 +224,10 @@ std::vector<Stacked> give_residuals(const Halves& halves, const Known& known, Re
   return stacked;
 }
 
-/// Gives `rest` what is the same in each step.
+/// Gives `rest` what is the same in each step. `steps`: how many, where the loop may have none.
 void give_hoisted(const Halves& halves, const Known& known, const Tensor& steps, Rest& rest) {
   const std::vector<bool> same =
-      same_in_each_step(*halves.known, known.constants.size(), known.offloaded);
+      same_in_each_step(*halves.known, known.constants.size(), known.may_be_none);
   const Tensors once = hoisted(*halves.known, same, rest.early, known.constants, steps);
   for (std::size_t i = 0; i < once.size(); ++i) rest.add_constant(rest.early_in[i], {once[i], -1});
 }
@@ -305,12 +305,17 @@ Primitive::SplitResult scan_split(const Op& op, TensorSpan operands,
   if (whole.p.counted) constants.push_back(false);
   const Halves halves = split_body(*whole.p.body, constants, unknown_carry, missing(of.xs));
 
-  const Known known{kept(of.constants), where_marked(of.carry, unknown_carry, false),
-                    kept(of.xs),        halves.known->outputs.size() - halves.residuals,
-                    whole.p.counted,    whole.p.offloaded};
+  const bool has_none = !whole.p.offloaded && whole.p.length == 0;
+  const Known known{kept(of.constants),
+                    where_marked(of.carry, unknown_carry, false),
+                    kept(of.xs),
+                    halves.known->outputs.size() - halves.residuals,
+                    whole.p.counted,
+                    whole.p.offloaded,
+                    has_none || whole.p.offloaded};
   Rest rest;
   const std::vector<Stacked> stacked = give_residuals(halves, known, rest);
-  give_hoisted(halves, known, steps, rest);
+  give_hoisted(halves, known, has_none ? step_number(0) : steps, rest);
   const Tensors results = run_known(whole.p, halves, known, stacked, steps);
   for (std::size_t i = 0; i < stacked.size(); ++i)
     rest.add_x(stacked[i].input, {results[known.outputs + i], -1});
@@ -361,6 +366,7 @@ Primitive::SplitResult while_split(const Op& op, TensorSpan x, const std::vector
                     {},
                     halves.known->outputs.size() - halves.residuals,
                     false,
+                    true,
                     true};
   Rest rest;
   const std::vector<Stacked> stacked = give_residuals(halves, known, rest);

@@ -295,8 +295,11 @@ Tensor conv(const Operand& operand, const Operand& operand_kernel, const ConvOpt
   PlaceScope scope(operand.place());
   const Tensor &x = operand.tensor(), &kernel = operand_kernel.tensor();
   const Type type = promote("conv", x.type(), kernel.type());
-  return conv_bound(params_of(options, x, kernel), convert_to(x, type.dtype, type.weak),
-                    convert_to(kernel, type.dtype, type.weak));
+  const auto in = [&](const Tensor& t) {
+    return for_products(convert_to(t, type.dtype, type.weak));
+  };
+  return convert_to(conv_bound(params_of(options, x, kernel), in(x), in(kernel)), type.dtype,
+                    type.weak);
 }
 
 Tensor conv_general(const Operand& operand, const Operand& operand_kernel, const ConvLayout& layout,

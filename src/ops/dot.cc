@@ -158,11 +158,8 @@ Tensor dot_general(const Operand& operand_x, const Operand& operand_y, const Dot
   };
   const Dims contract_x = of(x, axes.contract_x), contract_y = of(y, axes.contract_y);
   const DotAxes normal{contract_x, contract_y, of(x, axes.batch_x), of(y, axes.batch_y)};
-  // Integers of less than a byte in bytes: the low bits of the sums are the same.
-  DType work = type.dtype;
-  if (is_integer(work)) work = byte_dtype(work);
   const auto in = [&](const Tensor& t) {
-    return convert_to(convert_to(t, type.dtype, type.weak), work);
+    return for_products(convert_to(t, type.dtype, type.weak));
   };
   return convert_to(bind1(dot_general_p, make_params(DotParams{normal}), {in(x), in(y)}),
                     type.dtype);

@@ -56,7 +56,7 @@ Types scatter_type(const Params* params, TypeSpan operands) {
   check(updates.rank() == indices.rank() - 1 + static_cast<std::int64_t>(p.axes.window.size()),
         "scatter: updates {} have not the axes of the indices {} and {} window axes",
         to_string(updates), to_string(indices), p.axes.window.size());  // scatter_c2, c4
-  const Dims sizes = slice_sizes(p.axes, x.rank(), updates.dims);
+  const Dims sizes = slice_sizes(p.axes, x, updates.dims);
   const Dims kept = pick(sizes, window_axes(p.axes, x.rank()));
   check(gathered_dims(p.axes, kept, indices) == updates.dims,
         "scatter: updates {} do not fit indices {}", to_string(updates), to_string(indices));
@@ -123,7 +123,7 @@ Jvp gather_or_missing_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
 
 Tensors scatter_add_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types) {
   const auto& p = op.as<ScatterParams>();
-  const Dims sizes = slice_sizes(p.axes, types[0].rank(), types[2].dims);
+  const Dims sizes = slice_sizes(p.axes, types[0], types[2].dims);
   const auto of_updates = [&] {
     return bind_gather(gather_p, ct[0], x[1], {p.axes, sizes, p.in_range});
   };
@@ -139,7 +139,7 @@ Tensor scattered(const Primitive& p, const Op& op, const Tensor& x, const Tensor
 Tensor gathered_back(const Op& op, const Tensor& z, const Tensor& indices, const Tensor& updates) {
   const auto& p = op.as<ScatterParams>();
   return bind_gather(gather_p, z, indices,
-                     {p.axes, slice_sizes(p.axes, z.rank(), updates.dims()), true});
+                     {p.axes, slice_sizes(p.axes, z.type(), updates.dims()), true});
 }
 
 // Of several updates of one element one wins. So each index vector gets a number, from 1 on, that
@@ -398,7 +398,7 @@ Tensor scatter(Update how, const Operand& operand, const Operand& indices, const
   const Type* types[] = {&x.type(), &wide.type(), &updates.type()};
   scatter_type(make_params(params).get(), {types, 3});
   if (options.mode == OutOfRange::clip)
-    wide = clipped(x.type(), wide, axes, slice_sizes(axes, x.rank(), updates.dims()));
+    wide = clipped(x.type(), wide, axes, slice_sizes(axes, x.type(), updates.dims()));
   return bind_scatter(primitive_of(how), x, wide, updates, params);
 }
 

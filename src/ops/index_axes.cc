@@ -64,10 +64,11 @@ Dims gathered_dims(const IndexAxes& axes, const Dims& kept, const Type& indices)
   return dims;
 }
 
-Dims slice_sizes(const IndexAxes& axes, std::int64_t rank, const Dims& updates) {
-  Dims sizes(static_cast<std::size_t>(rank), 1);
-  const Dims own = window_axes(axes, rank);
+Dims slice_sizes(const IndexAxes& axes, const Type& x, const Dims& updates) {
+  Dims sizes(x.dims.size(), 1);
+  const Dims own = window_axes(axes, x.rank());
   for (std::size_t i = 0; i < own.size(); ++i) at(sizes, own[i]) = at(updates, axes.window[i]);
+  for (const std::int64_t a : axes.batch_x) at(sizes, a) = std::min<std::int64_t>(at(x.dims, a), 1);
   return sizes;
 }
 

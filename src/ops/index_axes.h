@@ -14,8 +14,8 @@ Dims window_axes(const IndexAxes& axes, std::int64_t rank);
 /// those of the indices, but for the last.
 Dims gathered_dims(const IndexAxes& axes, const Dims& kept, const Type& indices);
 
-/// Returns the sizes with which a scatter's `updates` would be gathered from x of that rank.
-Dims slice_sizes(const IndexAxes& axes, std::int64_t rank, const Dims& updates);
+/// Returns the sizes with which a scatter's `updates` would be gathered from x.
+Dims slice_sizes(const IndexAxes& axes, const Type& x, const Dims& updates);
 
 /// Adds a batch axis in front of the result (the updates), and of x or the indices where these are
 /// mapped; of both, it is a pair of batch axes.

@@ -82,20 +82,20 @@ float cut_float(double x) {
   return std::bit_cast<float>(bits | 1);
 }
 
-/// Returns the number of that dtype next to x.
-double rounded(double x, DType dtype) {
-  if (!is_number(dtype)) return x;
-  std::uint64_t bits = 0;
-  write_number(of_real(x), dtype, &bits);
-  return read_number(dtype, &bits).real;
+/// Returns the number as the dtype has it, which is what XLA sees.
+Number as_dtype(const Number& n, DType dtype) {
+  if (!is_number(dtype)) return n;
+  std::complex<double> bytes;
+  write_number(n, dtype, &bytes);
+  return read_number(dtype, &bytes);
 }
 
 /// Returns a real number, or a part of a complex one, as StableHLO writes it: with as many digits
 /// as tell floats or doubles apart; what is not finite as the bits of the type, in hexadecimal.
 std::string real_text(double x, DType dtype) {
   const DType real = real_dtype(dtype);
-  x = rounded(x,
-              real);  // now, or the text would be rounded to its digits before it is to the dtype
+  // Now, or the text would be rounded to its digits before it is to the dtype.
+  x = as_dtype(of_real(x), real).real;
   if (std::isfinite(x)) {
     const bool is_float = static_cast<double>(static_cast<float>(x)) == x;
     if (is_float && real != DType::f64) return fmt::format("{:.9e}", x);
@@ -201,7 +201,7 @@ bool holds(DType dtype, const Number& n) {
 
 Tensor full_of(const Number& number, const Type& type) {
   if (Trace::current() || !is_number(type.dtype))
-    return bind1(literal_p, make_params(LiteralParams{number, type}), {});
+    return bind1(literal_p, make_params(LiteralParams{as_dtype(number, type.dtype), type}), {});
   const std::size_t width = byte_width(type.dtype), bytes = type.byte_size();
   std::shared_ptr<void> data = detail::aligned_bytes(bytes);
   if (bytes > 0) {

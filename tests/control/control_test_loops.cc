@@ -216,6 +216,31 @@ TEST(Control, LoopsOfNoSteps) {
   }
 }
 
+// Nothing of a body is computed before a loop of no steps, where it might not end; nor is its
+// slope.
+TEST(Control, LoopsKnownToHaveNoStepsAreNotEntered) {
+  const auto halted = [](const Tensor& c) {  // for c > 0 it never ends
+    return while_loop([](Tensor a) { return a > 0; }, [](Tensor a) { return a * 1; }, c);
+  };
+  const auto f = [&](Tensor x, Tensor c) {
+    return sum(fori_loop(
+        0, 0, [&](Tensor, Tensor y) { return y * halted(c); }, x));
+  };
+  const Tensor x = tensor<float>({1, 2});
+  EXPECT_EQ(grad(f)(x, Tensor(1.0f)).to_vector<float>(), (Floats{1, 1}));
+  EXPECT_EQ(jit(grad(f))(x, Tensor(1.0f)).to_vector<float>(), (Floats{1, 1}));
+  const auto scanned = [](Tensor c) {
+    const auto step = [&](Tensor y, Tensor row) { return std::pair{y * sqrt(c), sum(row)}; };
+    return scan(step, Tensor(1.0f), zeros(type<float>({0, 2}))).first;
+  };
+  const auto counted = [](Tensor c) {
+    return fori_loop(
+        0, 0, [&](Tensor, Tensor y) { return y * sqrt(c); }, Tensor(1.0f));
+  };
+  EXPECT_EQ(grad(grad(scanned))(Tensor(0.0f)).item<float>(), 0);
+  EXPECT_EQ(grad(grad(counted))(Tensor(0.0f)).item<float>(), 0);
+}
+
 TEST(Control, CountersAreWideWhereNeeded) {
   auto counter = [](Tensor lower, Tensor upper) {
     return fori_loop(

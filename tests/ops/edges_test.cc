@@ -44,6 +44,13 @@ TEST(Edges, IntegersOfTwoBitsAreSorted) {
 }
 
 // XLA lays them out anew by strides in bytes that they have not.
+TEST(Edges, ConvolutionsOfTwoBits) {
+  const Tensor x = tensor<int>({1, -1, 0, 1}, {1, 1, 4}), k = tensor<int>({1, -2}, {1, 1, 2});
+  const Tensor y = conv(convert(x, DType::s2), convert(k, DType::s2));
+  EXPECT_EQ(y.dtype(), DType::s2);
+  EXPECT_EQ(ints(y), ints(convert(conv(x, k), DType::s2)));
+}
+
 TEST(Edges, ElementsOfLessThanAByteChangePlacesAsOthersDo) {
   using Many = std::vector<Tensor>;
   const std::function<Many(Tensor)> moves[] = {
@@ -112,12 +119,23 @@ TEST(Edges, GatherAndScatterRefuseAxesThatDoNotFit) {
       {"take_along_axis", "f32[0]"});
 }
 
+Tensor head_of(const Tensor& row) { return slice(row, {0}, {1}); }
+
 TEST(Edges, UpdatesOfNoRowsAreLeftOut) {
   const Tensor none = zeros(type<float>({0, 3}));
   EXPECT_EQ(index_add(none, tensor<int>({0}), ones(type<float>({1, 3})), 0).dims(), (Dims{0, 3}));
 }
 
 // Values are worked out in f32, and so are the derivatives.
+TEST(Edges, UpdatesOfNoRowsHaveDerivatives) {
+  const Tensor none = zeros(type<float>({0, 4})), at = zeros(type<int>({0, 1}));
+  const auto added = vmap([](Tensor row, Tensor i) { return index_add(row, i, head_of(row)); });
+  const auto updated =
+      vmap([](Tensor row, Tensor i) { return dynamic_update_slice(row, head_of(row), {i[0]}); });
+  EXPECT_EQ(grad([&](Tensor x) { return sum(added(x, at)); })(none).dims(), (Dims{0, 4}));
+  EXPECT_EQ(grad([&](Tensor x) { return sum(updated(x, at)); })(none).dims(), (Dims{0, 4}));
+}
+
 TEST(Edges, DerivativesOfHalvesDoNotOverflow) {
   const Tensor x = halves(tensor<float>({1e-4f, 1e4f, 1e-4f, 1e4f}));
   expect_near(grad([](Tensor v) { return prod(v); })(x), {1e4f, 1e-4f, 1e4f, 1e-4f});
@@ -302,6 +320,21 @@ TEST(Edges, ConstantsAreRoundedOnce) {
   const auto brain = [] { return full({DType::bf16, {2}}, -1 - 0x1p-8 - 0x1p-40); };
   EXPECT_EQ(floats(brain()), (Floats{-1 - 0x1p-7f, -1 - 0x1p-7f}));
   EXPECT_EQ(floats(jit(brain)()), floats(brain()));
+}
+
+// XLA ends the process when it divides by a zero that it knows.
+TEST(Edges, ConstantsAreWhatTheirDtypeHolds) {
+  const Tensor x = tensor<int>({7}), small = convert(x, DType::s8);
+  const auto half = [] { return convert(Tensor(0.5), DType::s32); };
+  EXPECT_EQ(ints(jit([&](Tensor v) { return (v - v) / half(); })(x)), Ints{-1});
+  EXPECT_EQ(ints(jit([&](Tensor v) { return (v - v + 7) % half(); })(x)), Ints{7});
+  EXPECT_EQ(ints(jit([&](Tensor v) {
+              return (v - v) / full({DType::s8, {1}}, 256);
+            })(small)),
+            Ints{-1});
+  const auto power = [](Tensor v) { return pow(v, full({DType::s8, {1}}, 200)); };  // -56
+  EXPECT_EQ(ints(jit(power)(convert(tensor<int>({3}), DType::s8))), Ints{0});
+  EXPECT_EQ(ints(power(convert(tensor<int>({3}), DType::s8))), Ints{0});
 }
 
 TEST(Edges, SumsOfProductsOfPredArePred) {
