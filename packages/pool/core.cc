@@ -102,6 +102,7 @@ void Core::fail(std::int64_t e, const std::exception_ptr& error, std::size_t cou
 class Core::Stepping {
  public:
   Stepping(Core& pool, const detail::StopState* run, bool forget) : pool_(pool) {
+    std::vector<std::exception_ptr> gone;  // after the lock: they are the user's
     std::unique_lock lock(pool.guard_);
     if (forget) pool.forget_waiting();
     pool.wait(lock, run, [&] { return pool.saving_ == 0 && (!forget || pool.in_hand_ == 0); });
@@ -111,7 +112,7 @@ class Core::Stepping {
                   fmt::format("{}: it is being stepped: by another program, its own "
                               "simulator, or a call that was too late",
                               pool.label));
-    if (forget) pool.forget_sent();
+    if (forget) pool.forget_sent(gone);
     if (const std::int64_t n = pool.under_way())
       throw Error(ErrorCode::failed_precondition,
                   fmt::format("{}: step: all elements must be there, {} were sent and not "
@@ -210,12 +211,13 @@ void Core::forget_waiting() {
   changed_.notify_all();
 }
 
-void Core::forget_sent() {
+void Core::forget_sent(std::vector<std::exception_ptr>& gone) {
+  gone.reserve(ready_.size());  // only what has arrived has failed
   waiting_.clear();
   ready_.clear();
   for (Element& element : elements_) {
     element.where = Where::resting;
-    element.failure = nullptr;
+    if (element.failure) gone.push_back(std::exchange(element.failure, nullptr));
   }
 }
 

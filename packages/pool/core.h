@@ -89,7 +89,7 @@ class Core : public std::enable_shared_from_this<Core> {
   void employ();
   void work() noexcept;
   std::int64_t under_way() const;
-  void forget_sent();
+  void forget_sent(std::vector<std::exception_ptr>& gone);
 
   const std::unique_ptr<detail::Simulators> simulators_;
   const std::size_t action_bytes_, observation_bytes_;

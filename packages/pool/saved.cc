@@ -164,7 +164,7 @@ void Core::load(std::string_view text) {
   for (std::int64_t e = 0; e < size; ++e)
     simulators_->load(e, simulators[static_cast<std::size_t>(e)]);
   saving.lock();
-  elements_ = std::move(then.elements);
+  elements_.swap(then.elements);  // what they failed with goes after the lock
   waiting_ = std::move(then.waiting);
   ready_ = std::move(then.ready);
   if (!then.actions.empty()) sent_actions_ = std::move(then.actions);

@@ -167,8 +167,10 @@ bool TapQueue::push(const Invocation& i) {
       ++dropped_;
       return true;
     }
-  } else if (!fits(held) && !run.must_not_wait() && !wait_for_space(lock, run, site, held)) {
-    return false;
+  } else if (!fits(held)) {
+    // Held for as long: the runs around this one are looked at, and none may go under the lock.
+    for (auto r = run.around.lock(); r; r = r->around.lock()) gone.push_back(r);
+    if (!run.must_not_wait() && !wait_for_space(lock, run, site, held)) return false;
   }
   if (!running_) {
     run_on_host_thread([this] { work(); });
@@ -189,14 +191,12 @@ bool TapQueue::push(const Invocation& i) {
   held_ += held;
   peak_ = std::max(peak_, held_);
   try {
-    if (!fetch && size <= copied_under_lock) {
+    if (fetch || size > copied_under_lock) lock.unlock();
+    if (fetch)
+      item->transfer = (*fetch)();
+    else
       item->fill(i.data, i.mask);
-    } else {
-      lock.unlock();
-      if (fetch) item->transfer = (*fetch)();
-      if (!fetch) item->fill(i.data, i.mask);
-      acquire(lock);
-    }
+    if (!lock.owns_lock()) acquire(lock);
     append(item);
   } catch (...) {
     const auto kept = std::move(item->keeps);  // goes after the lock, as what was lost

@@ -171,10 +171,11 @@ void InterpretedRun::run_part(const CompiledProgram& program,
 }
 
 void InterpretedRun::tell_parts() {
+  const bool goes_on = must_not_wait();  // not under the lock: a run may go with it
   std::scoped_lock lock(parts_guard_);
   for (const auto& part : parts_) {
     if (stop.load()) part->request(host::Outcome::cancelled);
-    if (must_not_wait()) part->never_wait();
+    if (goes_on) part->never_wait();
   }
 }
 

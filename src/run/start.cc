@@ -250,7 +250,7 @@ RunStatus wait_run(StartedRun& run, std::optional<std::chrono::nanoseconds> limi
 
 void at_end_of(StartedRun& run, std::function<void()> act) {
   std::unique_lock lock(run.guard);
-  if (!run.done) return static_cast<void>(run.at_end = std::move(act));
+  if (!run.done) return run.at_end.swap(act);  // one before it goes after the lock
   lock.unlock();
   act_elsewhere(run, act);
 }

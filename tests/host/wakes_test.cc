@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "host/queue.h"
+#include "host/run_state.h"
 #include "support.h"
 
 namespace postern {
@@ -159,6 +160,48 @@ TEST(Wakes, ProgramsAtAFullQueue) {
   EXPECT_TRUE(is_quiet());
   host::set_tap_queue_limit(0);  // there is room for all
   EXPECT_EQ(other.wait(20s), RunStatus::done);
+  door.open();
+  barrier();
+}
+
+/// A run whose end looks at the tap queue, as what is the user's may.
+struct LooksAtItsEnd : host::RunState {
+  explicit LooksAtItsEnd(std::atomic<bool>& f) : finds_no_lock(f) {}
+  ~LooksAtItsEnd() override {
+    const auto looked = std::make_shared<std::promise<void>>();
+    const std::future<void> looks = looked->get_future();
+    std::thread([looked] {
+      static_cast<void>(tap_queue_stats());
+      looked->set_value();
+    }).detach();
+    finds_no_lock = looks.wait_for(10s) == std::future_status::ready;
+  }
+  std::atomic<bool>& finds_no_lock;
+};
+
+TEST(Wakes, ARunAroundOneAtAFullQueueGoesBehindItsLock) {
+  devices();
+  host::set_tap_queue_limit(1000);
+  Door door;
+  const auto f = jit([wait = door.waiter()](Tensor x) {
+    for (int i = 0; i < 100; ++i)
+      x = tap({.mode = TapMode::async}, x + 1.0f, [wait](float) { wait(); });
+    return x;
+  });
+  std::atomic<bool> finds_no_lock{false};
+  std::shared_ptr<host::RunState> outer = std::make_shared<LooksAtItsEnd>(finds_no_lock);
+  const std::weak_ptr<host::RunState> around = outer;
+  auto inner = std::async(std::launch::async, [&] {
+    const host::Beginning here{{nullptr, nullptr, nullptr, 0, 1}, {}, around};
+    const host::NestingScope scope(&here);
+    f(Tensor(0.0f)).block_until_ready();
+  });
+  EXPECT_TRUE(wait_until([&] { return around.use_count() > 1; })) << "whoever waits holds it";
+  outer.reset();
+  EXPECT_FALSE(around.expired());
+  host::set_tap_queue_limit(0);  // there is room for all
+  inner.get();
+  EXPECT_TRUE(wait_until([&] { return around.expired() && finds_no_lock; }));
   door.open();
   barrier();
 }

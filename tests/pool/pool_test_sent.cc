@@ -1,5 +1,6 @@
 // Pools of which some elements are sent and the first that are ready are received; steps that
 // overlap.
+#include "core/mutex.h"
 #include "pool_test.h"
 
 namespace postern::test {
@@ -133,6 +134,32 @@ TEST(Pool, AFailureOfOneThatWasSentIsItsReceivers) {
   EXPECT_EQ(of(pool.receive(2).elements), (Ints{0, 2}));
   pool.send(ints({1}), ints({0}));
   EXPECT_EQ(of(pool.receive(1).transition.observations), (Ints{0}));  // begins anew
+}
+
+std::atomic<int> ended{0}, under_a_lock{0};
+struct Fell : std::exception {
+  ~Fell() override {
+    ++ended;
+#ifndef NDEBUG
+    under_a_lock += internal::locks_held > 0;
+#endif
+  }
+};
+
+TEST(Pool, AFailureThatIsForgottenEndsUnderNoLock) {
+  std::atomic<int> stepped{0};
+  const auto pool = counters(1, [&](std::int64_t, std::int32_t) -> Stepped {
+    ++stepped;
+    throw Fell();
+  });
+  for (int round = 1; round <= 2; ++round) {
+    pool.reset();
+    pool.send(ints({0}), ints({0}));
+    EXPECT_TRUE(wait_until([&] { return stepped == round; }));
+  }
+  pool.reset();
+  EXPECT_TRUE(wait_until([] { return ended == 2; }));
+  EXPECT_EQ(under_a_lock, 0);
 }
 
 TEST(Pool, WhoWaitsForOneThatIsSlowIsWokenByTheRunsEnd) {
