@@ -3,8 +3,6 @@
 // give the numbers of the other samples too.
 #include "file/sizes.h"
 
-#include <Eigen/Core>
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -12,6 +10,7 @@
 
 #include "core/check.h"
 #include "core/text.h"
+#include "trace/literal.h"
 
 namespace postern::internal::file {
 
@@ -22,11 +21,11 @@ using Form = Expression::Form;
 constexpr std::string_view dtypes[] = {"f64", "f32", "bf16", "f16"};
 
 double rounded(double x, std::string_view dtype) {
-  if (dtype == "f64") return x;
-  const auto single = static_cast<float>(x);
-  if (dtype == "bf16") return static_cast<double>(static_cast<float>(Eigen::bfloat16(single)));
-  if (dtype == "f16") return static_cast<double>(static_cast<float>(Eigen::half(single)));
-  return single;
+  constexpr DType in_order[] = {DType::f64, DType::f32, DType::bf16, DType::f16};
+  const DType type = in_order[std::ranges::find(dtypes, dtype) - dtypes];
+  std::uint64_t bits = 0;
+  write_number({.real = x}, type, &bits);
+  return read_number(type, &bits).real;
 }
 
 /// Applies a form to a number, and takes it back.

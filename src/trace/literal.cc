@@ -82,6 +82,17 @@ float cut_float(double x) {
   return std::bit_cast<float>(bits | 1);
 }
 
+/// Returns the real part as a double from which the dtype's numbers are rounded as from the number
+/// itself: of an integer beyond the 53 bits of a double what is cut off leaves its last bit set.
+double real_for(DType dtype, const Number& n) {
+  if (n.integer == 0 || std::abs(n.real) < 0x1p53 || real_dtype(dtype) == DType::f64) return n.real;
+  const int cut_off = (n.integer & 0x7ff) != 0;
+  if (n.kind == Number::Kind::integer)
+    return 0x1p11 * static_cast<double>(n.integer >> 11 | cut_off);
+  const auto natural = static_cast<std::uint64_t>(n.integer) >> 11;
+  return 0x1p11 * static_cast<double>(natural | static_cast<std::uint64_t>(cut_off));
+}
+
 /// Returns the number as the dtype has it, which is what XLA sees.
 Number as_dtype(const Number& n, DType dtype) {
   if (!is_number(dtype)) return n;
@@ -165,12 +176,12 @@ void write_number(const Number& n, DType dtype, void* to) {
     case DType::u32: return store(to, static_cast<std::int32_t>(whole(n, dtype)));
     case DType::s64:
     case DType::u64: return store(to, whole(n, dtype));
-    case DType::f16: return store(to, Eigen::half(cut_float(n.real)));
-    case DType::bf16: return store(to, Eigen::bfloat16(cut_float(n.real)));
-    case DType::f32: return store(to, static_cast<float>(n.real));
+    case DType::f16: return store(to, Eigen::half(cut_float(real_for(dtype, n))));
+    case DType::bf16: return store(to, Eigen::bfloat16(cut_float(real_for(dtype, n))));
+    case DType::f32: return store(to, static_cast<float>(real_for(dtype, n)));
     case DType::f64: return store(to, n.real);
     case DType::c64:
-      return store(to, std::complex<float>(static_cast<float>(n.real), static_cast<float>(n.imag)));
+      return store(to, std::complex<float>(std::complex(real_for(dtype, n), n.imag)));
     case DType::c128: return store(to, std::complex<double>(n.real, n.imag));
     default:
       throw_type_error(
@@ -183,8 +194,8 @@ std::string literal_text(const Number& n, DType dtype) {
   if (is_unsigned(dtype)) return fmt::format("{}", static_cast<std::uint64_t>(whole(n, dtype)));
   if (is_signed(dtype)) return fmt::format("{}", whole(n, dtype));
   if (is_complex(dtype))
-    return fmt::format("({}, {})", real_text(n.real, dtype), real_text(n.imag, dtype));
-  return real_text(n.real, dtype);
+    return fmt::format("({}, {})", real_text(real_for(dtype, n), dtype), real_text(n.imag, dtype));
+  return real_text(real_for(dtype, n), dtype);
 }
 
 bool holds(DType dtype, const Number& n) {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/digest.h"
+#include "file/sizes.h"
 #include "support.h"
 
 namespace postern::test {
@@ -197,6 +198,18 @@ TEST(OpenSizes, AnOpenSizeIsForSavingAlone) {
                           {"f32[n,3]", "open"});
   expect_error<TypeError>([&] { static_cast<void>(native(f.lower(abstract(rows())))); }, {"open"});
   EXPECT_EQ(to_string(f.lower(abstract(rows())).outputs()), "(f32[67,3])");
+}
+
+TEST(OpenSizes, NumbersOfSizesAreRoundedOnce) {
+  const std::vector<std::string> names{"n"};
+  const auto at = [&](std::string_view text, std::int64_t n) {
+    return std::stod(internal::file::Expression::read(text, names).at({n}));
+  };
+  // Just below the middle of two numbers of f16, which is the float next to it.
+  EXPECT_EQ(static_cast<float>(at("f32 1/(n)", 8283)), std::ldexp(4051.0f, -25));
+  EXPECT_EQ(static_cast<float>(at("f16 1/(n)", 8283)), std::ldexp(2025.0f, -24));
+  EXPECT_EQ(static_cast<float>(at("bf16 1/(n)", 3)), 0x1.56p-2f);
+  EXPECT_EQ(at("f64 1/(n)", 3), 1.0 / 3);
 }
 
 TEST(OpenSizes, ADamagedFileIsRefused) {

@@ -168,5 +168,38 @@ TEST(Trace, ManyCallsInOneProgram) {
   EXPECT_EQ(entered, 300);
 }
 
+/// What becomes of the number as a constant, of a program and outside of one, and as an operand.
+template <class Number>
+void expect_rounded(DType dtype, Number number, float wanted) {
+  const Type t = make_type(dtype, {});
+  const auto is = [&](const Tensor& x) {
+    const Tensor real_part = is_complex(dtype) ? real(x) : convert<float>(x);
+    EXPECT_EQ(real_part.item<float>(), wanted) << number << " as " << to_string(t);
+  };
+  is(full(t, number));
+  is(jit([&](Tensor x) { return full(t, number) + x; })(zeros(t)));
+  is(zeros(t) + number);
+  is(jit([&](Tensor x) { return x + number; })(zeros(t)));
+}
+
+TEST(Trace, IntegersAreRoundedOnce) {
+  // Just beside the middle of two numbers of the dtype, by less than a double can tell.
+  constexpr std::int64_t one = std::int64_t{1} << 60, above = one + (std::int64_t{1} << 36) + 1;
+  constexpr std::int64_t below = one + 3 * (std::int64_t{1} << 36) - 1;
+  constexpr std::uint64_t natural = (std::uint64_t{1} << 63) + (std::uint64_t{1} << 39) + 1;
+  for (const DType dtype : {DType::f32, DType::c64}) {
+    expect_rounded(dtype, above, 0x1.000002p60f);
+    expect_rounded(dtype, below, 0x1.000002p60f);
+    expect_rounded(dtype, -above, -0x1.000002p60f);
+    expect_rounded(dtype, -below, -0x1.000002p60f);
+    expect_rounded(dtype, above - 1, 0x1p60f);  // the middle itself, to even
+    expect_rounded(dtype, natural, 0x1.000002p63f);
+    expect_rounded(dtype, ~std::uint64_t{0}, 0x1p64f);
+  }
+  expect_rounded(DType::bf16, one + (std::int64_t{1} << 52) + 1, 0x1.02p60f);
+  expect_rounded(DType::bf16, one + (std::int64_t{1} << 52), 0x1p60f);
+  EXPECT_EQ(full(type<double>(), (std::int64_t{1} << 53) + 3).item<double>(), 0x1.0000000000002p53);
+}
+
 }  // namespace
 }  // namespace postern
