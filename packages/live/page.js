@@ -173,7 +173,8 @@ function processNews(p) {
 
 /// Which program, where, in which run: also in the window's title.
 function nameAll() {
-  const where = [state.host, state.run && `run ${state.run}`].filter(Boolean).join(", ");
+  const run = state.run % 2 ** 48;  // another XLA's begin there
+  const where = [state.host, run && `run ${run}`].filter(Boolean).join(", ");
   $("where").textContent = where;
   document.title = `${$("program").textContent} ${where}`.trim();
 }

@@ -28,6 +28,8 @@ Waiting GuestRun::waiting(host::RunName name, int device) {
 }
 
 void GuestRun::belong_to(std::uint64_t execution) {
+  execution +=
+      std::uint64_t{1} << 48;  // XLA counts from 0, we from 1: no run of ours comes to this
   if (number == execution) return;
   if (number != 0) {
     close();

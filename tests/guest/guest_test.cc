@@ -5,6 +5,8 @@
 #include <limits>
 #include <thread>
 
+#include "host/run_end.h"
+
 namespace postern::internal {
 namespace {
 
@@ -247,6 +249,47 @@ TEST(Guest, WhatAsynchronousTapsThrowIsKeptForTheBarrier) {
   run(tap_program(R"(function = "guest_test.f", name = "log", kind = "async")"));
   expect_error<CallbackError>([] { barrier(); }, {"tap 'log'", "disk full"});
   EXPECT_NO_THROW(barrier());
+}
+
+TEST(Guest, ItsRunsAreNoneOfPosterns) {
+  std::uint64_t ours = 0;
+  const auto own = jit([&](Tensor x) {
+    return call(
+        x.type(),
+        [&](const CallInfo& info, float v) {
+          ours = info.run;
+          return v;
+        },
+        x);
+  });
+  own(Tensor(1.0f)).block_until_ready();
+  std::vector<std::uint64_t> seen;
+  std::atomic<int> ended{0};
+  const Named_f f([&](const CallInfo& info, View<const float> in, View<float> out) {
+    seen.push_back(info.run);
+    host::when_run_ends(info.run, [&](bool) { ++ended; });
+    twice(in, out);
+  });
+  const Executable p = program(asked);
+  run(p, pjrt::one_to_four, static_cast<int>(ours) + 1);
+  for (int i = 0; i < 3; ++i) own(Tensor(1.0f)).block_until_ready();
+  EXPECT_EQ(ended, 0) << "by one of Postern's with that number";
+  ASSERT_EQ(seen.size(), 1u);
+  EXPECT_GT(seen[0], ours);
+  run(p, pjrt::one_to_four, static_cast<int>(ours) + 9);
+  EXPECT_EQ(ended, 1);
+  host::run_has_ended(seen.back(), true);  // what it captures goes
+}
+
+TEST(Guest, WhatEndsARunOfNumberZeroEndsNoOther) {
+  const Named_f f([](const TapInfo& info, View<const float> x) {
+    if (x[0] == 1) info.end_run();
+  });
+  const Executable later = tap_program(R"(function = "guest_test.f", kind = "async")");
+  run(later, {1, 0, 0, 0}, 0);
+  barrier();
+  EXPECT_EQ(run(later, {2, 0, 0, 0}, 1'000'007)[0], 2);
+  barrier();
 }
 
 TEST(Guest, PositionsOnAMesh) {

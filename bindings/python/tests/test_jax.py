@@ -789,6 +789,14 @@ def test_one_place_in_the_source_outside_of_shard_map_and_inside():
     assert jax.jit(shard_map(both, mesh=mesh, in_specs=spec, out_specs=spec))(jnp.zeros(1)) == 0
 
 
+def test_a_run_has_the_number_that_xla_gives_it():
+    seen = []
+    noted = pj.with_info(lambda v, info: (seen.append(info.run), v + 1)[1])
+    f = jax.jit(lambda x: pj.call(noted, like(x), x))
+    assert [float(f(jnp.zeros(1))[0]) for _ in range(2)] == [1, 1]
+    assert len(seen) == 2 and all(0 <= run < 2**48 for run in seen)
+
+
 def test_several_devices():
     seen = []
     mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")), ("x",))

@@ -156,8 +156,9 @@ class Entered:
         count = len(arrays) - len(self.axes)
         part = {axis: int(np.ravel(a)[0]) for axis, a in zip(self.axes, arrays[count:])}
         part.update(zip(self.mesh, info.coordinates))
+        run = info.run % 2**48  # above that it says that the run is none of Postern's own
         told = Info(
-            info.function, info.site, info.device, info.run, info.element, part, self.transforms
+            info.function, info.site, info.device, run, info.element, part, self.transforms
         )
         return self._filled(*arrays[:count], info=told)
 
