@@ -1,9 +1,13 @@
-// Functions that are given device memory, and the platform where its driver or plug-in is missing.
+// Functions that are given device memory, pinned memory, and the platform where its driver or
+// plug-in is missing.
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <future>
 
+#include "cuda_fake.h"
 #include "platform/cuda/cuda.h"
+#include "platform/gpu/staging.h"
 #include "support.h"
 
 namespace postern {
@@ -11,7 +15,7 @@ using namespace internal;
 namespace {
 
 using namespace std::chrono_literals;
-using test::has, test::run_program;
+using test::FakeCuda, test::has, test::run_program, test::wait_until;
 using Floats = std::vector<float>;
 
 TEST(CudaOptions, DeviceMemoryIsForFunctionsThatDoNotReadIt) {
@@ -67,6 +71,32 @@ TEST(CudaOptions, WorkThatMayBeRecordedIsAnotherTargetForXla) {
     test::expect_error<TypeError>([&] { call(recorded, x, twice, x); },
                                   {"call 'graph'", "device_recorded", "pure"});
   }
+}
+
+TEST(CudaStaging, NobodyWaitsWhileAnotherPinsMemory) {
+  static std::atomic<bool> held{false}, pins{false};
+  gpu::Driver slow = FakeCuda::driver();
+  slow.allocate = [](void** memory, std::size_t bytes) {
+    if (held) {
+      pins = true;
+      wait_until([] { return !held; });
+    }
+    return FakeCuda::driver().allocate(memory, bytes);
+  };
+  gpu::Staging staging(slow, nullptr);
+  const auto use = [&](std::size_t bytes) {
+    return std::async(std::launch::async,
+                      [&, bytes] { const gpu::Staging::Block block(staging, bytes); });
+  };
+  use(1000).get();
+  pins = false;
+  held = true;
+  const auto large = use(std::size_t{1} << 20);
+  EXPECT_TRUE(wait_until([] { return pins.load(); }));
+  EXPECT_EQ(use(1000).wait_for(10s), std::future_status::ready) << "there is a block";
+  held = false;
+  large.wait();
+  EXPECT_GT(staging.bytes(), std::size_t{1} << 20);
 }
 
 TEST(CudaPlatform, AMissingDriverOrPlugInIsAnErrorAndTheCpuGoesOn) {

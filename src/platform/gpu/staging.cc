@@ -12,14 +12,13 @@ namespace postern::internal::gpu {
 Staging::Staging(const Driver& driver, void* context)
     : driver_(driver),
       context_(context),
-      pool_(
-          {[](void* self, std::size_t size) { return static_cast<Staging*>(self)->allocate(size); },
-           [](void* self, void* block, std::size_t size) {
-             auto* const staging = static_cast<Staging*>(self);
-             staging->driver_.free(block);
-             staging->bytes_ -= size;
-           },
-           this}) {}
+      pool_({nullptr,  // is asked only for what it has
+             [](void* self, void* block, std::size_t size) {
+               auto* const staging = static_cast<Staging*>(self);
+               staging->driver_.free(block);
+               staging->bytes_ -= size;
+             },
+             this}) {}
 
 void* Staging::allocate(std::size_t size) {
   void* memory = nullptr;
@@ -95,16 +94,15 @@ void Staging::give_back(void* event) {
   events_.push_back(event);
 }
 
-std::size_t Staging::bytes() const {
-  const std::scoped_lock lock(guard_);
-  return bytes_;
-}
-
 Staging::Block::Block(Staging& staging, std::size_t bytes)
     : staging_(&staging), size_(host::MemoryPool::size_for(bytes)) {
-  const std::scoped_lock lock(staging.guard_);
+  std::unique_lock lock(staging.guard_);
   staging.reclaim();
-  data_ = static_cast<std::byte*>(staging.pool_.take(size_));
+  void* memory = nullptr;
+  if (staging.pool_.has(size_)) memory = staging.pool_.take(size_);
+  lock.unlock();  // to pin memory takes as long as the device likes
+  if (!memory) memory = staging.allocate(size_);
+  data_ = static_cast<std::byte*>(memory);
 }
 
 Staging::Block::Block(Block&& other) noexcept { *this = std::move(other); }

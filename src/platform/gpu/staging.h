@@ -1,6 +1,7 @@
 // Staging: pinned host memory of one GPU, through which leaves go from the device to host functions
 // and back.
 #pragma once
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <span>
@@ -57,7 +58,7 @@ class Staging {
   void* record(void* stream);
   void give_back(void* event);
 
-  std::size_t bytes() const;  // pinned now
+  std::size_t bytes() const { return bytes_; }  // pinned now
 
  private:
   struct InFlight {
@@ -73,7 +74,8 @@ class Staging {
   const Driver& driver_;
   void* const context_;
   mutable Mutex guard_;
-  std::size_t bytes_ = 0, kept_ = retained;
+  std::atomic<std::size_t> bytes_{0};
+  std::size_t kept_ = retained;
   host::MemoryPool pool_;
   std::deque<InFlight> in_flight_;
   std::vector<void*> events_;  // to be used again
