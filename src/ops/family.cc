@@ -56,17 +56,16 @@ int node_of(const Type& t) {
   return weak_int;
 }
 
-/// Returns the dtype of a weak common type: of the operands of that kind (a weak `node`) the widest
-/// one's; where neither is of that kind, its widest, as f64 for u64 and s64.
+/// Returns the dtype of a weak common type: that of the operand of that kind (a weak `node`); what
+/// both would promote to if they were not weak; or the widest of the kind, as f64 for u64 and s64.
 DType weak_dtype(int node, const Type& a, const Type& b) {
-  const Type* widest = nullptr;
-  for (const Type* t : {&a, &b}) {
-    if (!t->weak || node_of(*t) != node) continue;
-    if (!widest || byte_width(t->dtype) > byte_width(widest->dtype)) widest = t;
-  }
-  if (widest) return widest->dtype;
+  const bool of_a = a.weak && node_of(a) == node, of_b = b.weak && node_of(b) == node;
+  if (of_a && !of_b) return a.dtype;
+  if (of_b && !of_a) return b.dtype;
+  if (of_a)
+    if (const Type both = promote("", {a.dtype, {}}, {b.dtype, {}}); !both.weak) return both.dtype;
   if (node == weak_complex) return DType::c128;
-  if (node == weak_int) return DType::s64;
+  if (node == weak_int) return DType::u64;  // as in C++, where a signed number meets one
   return DType::f64;
 }
 

@@ -160,6 +160,25 @@ TEST(Promotion, WeaknessPassesThroughExpressions) {
       << "at once";
 }
 
+template <class X, class Y>
+void expect_of_numbers(X x, Y y, DType wanted) {
+  for (const Tensor& larger : {maximum(x, y), maximum(y, x)}) {
+    EXPECT_EQ(to_string(larger.dtype()), to_string(wanted));
+    EXPECT_EQ((convert(Tensor(1.0f), DType::f16) * larger).dtype(), DType::f16) << "it is weak";
+    EXPECT_EQ(convert<double>(larger).item<double>(), 2);
+  }
+}
+
+TEST(Promotion, OfNumbersInEitherOrder) {
+  expect_of_numbers(-1, 2u, DType::s64);
+  expect_of_numbers(-1, std::uint8_t{2}, DType::s32);
+  expect_of_numbers(std::int8_t{-1}, std::uint8_t{2}, DType::s16);
+  expect_of_numbers(std::int8_t{-1}, std::uint16_t{2}, DType::s32);
+  expect_of_numbers(std::int64_t{-1}, 2u, DType::s64);
+  expect_of_numbers(std::int64_t{1}, std::uint64_t{2}, DType::u64);
+  expect_of_numbers(1, std::uint64_t{2}, DType::u64);
+}
+
 TEST(Promotion, ShapesBroadcastAsInNumPy) {
   struct Row {
     Dims x, y, z;
