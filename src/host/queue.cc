@@ -197,6 +197,7 @@ bool TapQueue::push(const Invocation& i) {
     else
       item->fill(i.data, i.mask);
     if (!lock.owns_lock()) acquire(lock);
+    if (site.spec->keep_last > 0) make_room_among_own(site, 0, gone);  // others may have come
     append(item);
   } catch (...) {
     const auto kept = std::move(item->keeps);  // goes after the lock, as what was lost
@@ -428,8 +429,7 @@ bool TapQueue::pending_before(std::uint64_t number) const {
 
 std::size_t TapQueue::wait(std::optional<RunState::Clock::time_point> until) {
   Lock lock(guard_);
-  const std::uint64_t last = next_;
-  auto done = [&] { return !pending_before(last); };
+  const auto done = [&, last = next_] { return !pending_before(last); };
   ++waiters_;
   done_.wait_until(lock, until.value_or(never), done);
   --waiters_;

@@ -56,6 +56,10 @@ class Firing {
     ready();
     return buffers_;
   }
+  const host::HostSite& site() {
+    ready();
+    return *site_;
+  }
 
   bool fire(void* stream = &some_stream) {
     ready();
@@ -264,6 +268,34 @@ TEST_F(Cuda, OnlyTheFiringsThatAreWantedAreCopied) {
   host::tap_queue(device).wait({});
   EXPECT_EQ(seen, 3);
   EXPECT_EQ(fake.count("copy_to_host"), 3);
+}
+
+TEST_F(Cuda, NoMoreThanTheLastFiringsAreKeptWhereTwoComeAtATime) {
+  struct Brought : host::Transfer {
+    explicit Brought(void* const* there) : data(there) {}
+    void* const* wait() override { return data; }
+    void* const* data;
+  };
+  std::atomic<bool> entered = false, go = false;
+  Firing f = tap_of(
+      [&](View<const float>) {
+        entered = true;
+        test::wait_until([&] { return go.load(); });
+      },
+      type<float>({4}), TapMode::async);
+  f.spec().keep_last = 1;
+  host::TapQueue& queue = host::tap_queue(device);
+  EXPECT_TRUE(f.fire());
+  EXPECT_TRUE(test::wait_until([&] { return entered.load(); })) << "it is delivered";
+  const host::Fetch fetch = [&] {
+    EXPECT_TRUE(f.fire()) << "another one comes while this one's leaves do";
+    return std::make_unique<Brought>(f.buffers().data());
+  };
+  EXPECT_TRUE(queue.push(
+      {.run = f.state(), .site = f.site(), .data = nullptr, .device = device, .fetch = &fetch}));
+  EXPECT_EQ(queue.stats().pending, 2u) << "the one that is delivered, and the last";
+  go = true;
+  EXPECT_EQ(queue.wait({}), 0u);
 }
 
 TEST_F(Cuda, LostFiringsGiveTheirMemoryBack) {
