@@ -179,11 +179,6 @@ void JoinedCluster::came_to_end(std::uint64_t run, std::size_t devices) {
   if (found != runs_.end() && ++found->second.devices_at_end >= devices) over(run);
 }
 
-void JoinedCluster::ended_well(std::uint64_t run) noexcept {
-  const std::scoped_lock lock(guard_);
-  over(run);
-}
-
 const std::string* JoinedCluster::failure_of(std::uint64_t run) const {
   const auto found = std::ranges::find(whys_, run, [](const auto& w) { return w.first; });
   return found == whys_.end() ? nullptr : &found->second;

@@ -44,7 +44,6 @@ class JoinedCluster final : public Cluster {
   std::uint64_t claim(const WatchedFor& watched_for) override;
   std::uint64_t meet(const Meeting& meeting) override;
   void came_to_end(std::uint64_t run, std::size_t devices) override;
-  void ended_well(std::uint64_t run) noexcept override;
   void run_failed(std::uint64_t run, const std::string& why) noexcept override;
   bool has_failed(std::uint64_t run) override;
   std::string waiting() const override;

@@ -41,7 +41,6 @@ class Alone final : public Cluster {
   std::uint64_t claim(const WatchedFor&) override { refuse(); }
   std::uint64_t meet(const Meeting&) override { refuse(); }
   void came_to_end(std::uint64_t, std::size_t) override {}
-  void ended_well(std::uint64_t) noexcept override {}
   void run_failed(std::uint64_t, const std::string&) noexcept override {}
   bool has_failed(std::uint64_t) override { return false; }
   std::string waiting() const override { return {}; }

@@ -78,8 +78,6 @@ class Cluster {
   /// Notes that a device of the run, of so many, has come to its end together with all other
   /// processes. With the last of them the run is over, although its results may not be there yet.
   virtual void came_to_end(std::uint64_t run, std::size_t devices) = 0;
-  /// Notes that the run has come to an end that needs no rendezvous.
-  virtual void ended_well(std::uint64_t run) noexcept = 0;
   /// Fails the run here if it lives: tells the others why.
   virtual void run_failed(std::uint64_t run, const std::string& why) noexcept = 0;
   /// Returns whether it is one of the last runs that have failed.

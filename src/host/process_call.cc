@@ -117,13 +117,16 @@ void run_rendezvous(const Prepared& prepared, const detail::Firing& f, const Typ
                              timeline::Clock::now(), info.device, info.run);
 }
 
-/// Waits until the run is told to stop, so long at most.
-void wait_for_stop(const TapInfo& info, std::chrono::milliseconds limit) {
+/// Returns whether the run is to stop for another reason than this one, which then does not count.
+/// Where it has failed elsewhere, who has read the notice tells the run, in a moment.
+bool is_to_stop(const RunState& run, const Error& reason) {
   Mutex guard;
   StopCondition nothing_else;
   std::unique_lock lock(guard);
-  const auto done = [] { return false; };
-  wait_at(nothing_else, lock, info.run_state, done, after(limit));
+  if (reason.code() == ErrorCode::aborted)
+    wait_at(
+        nothing_else, lock, &run, [] { return false; }, after(std::chrono::milliseconds(200)));
+  return run.stop.load();
 }
 
 /// The host function. Where its run is to stop for another reason, that counts, and what goes wrong
@@ -139,9 +142,7 @@ void invoke(void* object, const detail::Firing& f) {
   try {
     if (!info.stop.stop_requested()) return run_rendezvous(prepared, f, type);
   } catch (const Error& e) {
-    // Failed elsewhere: who has read the notice tells the run, in a moment.
-    if (e.code() == ErrorCode::aborted) wait_for_stop(info, std::chrono::milliseconds(200));
-    if (!info.stop.stop_requested()) throw;
+    if (!is_to_stop(*static_cast<const RunState*>(info.run_state), e)) throw;
   } catch (...) {
     if (!info.stop.stop_requested()) throw;
   }
@@ -178,6 +179,25 @@ void check_process_site(const SiteSpec& s) {
            types_are(s.results, {clusters::result_type(c, s.operands[0], n)});
   }
   check(fits, "a site of a collective over processes does not fit {}", to_string(c.operation));
+}
+
+void meet_at_end(RunState& run) {
+  const std::uint64_t job_run = run.job_run();
+  if (job_run == 0) return;
+  run.finish_calls();  // which may fail it
+  Cluster& cluster = Cluster::get();
+  const Collective end{.grid = {cluster.size()}, .along = {0}};
+  const Collective::Group group = end.group(cluster.rank());
+  const Type none{DType::u8, {0}};
+  const clusters::Subject subject("the end of the run", detail_of(end, group, none), group.text());
+  const std::function<bool()> stopped = [&run] { return wants_to_end(run); };
+  try {
+    cluster.meet({job_run, 0, subject, stopped, end, group, none, nullptr, nullptr, 0});
+    cluster.came_to_end(job_run, 1);
+  } catch (const Error& e) {
+    if (is_to_stop(run, e)) run.rethrow();
+    throw;
+  }
 }
 
 bool is_of_processes(const detail::HostFunction& function) {

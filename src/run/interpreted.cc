@@ -5,7 +5,6 @@
 #include <optional>
 #include <utility>
 
-#include "cluster/cluster.h"
 #include "core/check.h"
 #include "core/known_programs.h"
 #include "core/lists.h"
@@ -14,6 +13,7 @@
 #include "host/enter.h"
 #include "host/live.h"
 #include "host/pending.h"
+#include "host/process_call.h"
 #include "host/registry.h"
 #include "host/run_end.h"
 #include "host/run_observer.h"
@@ -30,6 +30,11 @@ namespace postern::internal::run {
 namespace {
 
 constinit thread_local InterpretedRun* this_run = nullptr;
+
+/// Barriers wait as long as somebody has it.
+std::shared_ptr<void> keep_open(std::uint64_t started) {
+  return {nullptr, [started](void*) { Runtime::existing().remove_started(started); }};
+}
 
 void add(InterpretedSites& to, const SitePtr& site) {
   if (!to.index.emplace(site.get(), to.list.size()).second) return;
@@ -87,16 +92,8 @@ void InterpretedRun::begin() {
 }
 
 Tensors InterpretedRun::interpret(const std::function<Tensors()>& body) {
-  struct UnderWay {  // so that barriers wait for it
-    InterpretedRun& run;
-    const bool is_new = run.started == 0;  // else it was started, which has one
-    explicit UnderWay(InterpretedRun& r) : run(r) {
-      if (is_new) run.started = Runtime::get().add_started();
-    }
-    ~UnderWay() {
-      if (is_new) Runtime::existing().remove_started(run.started);
-    }
-  } in_flight(*this);
+  std::shared_ptr<void> in_flight;  // one that was started has that
+  if (started == 0) in_flight = keep_open(started = Runtime::get().add_started());
   const host::Wait waits(*this);
   struct End {  // its functions go with the run, not with who waits for it
     InterpretedRun& run;
@@ -118,7 +115,7 @@ Tensors InterpretedRun::interpret(const std::function<Tensors()>& body) {
   try {
     Tensors results = body();
     if (stop.load()) rethrow();
-    if (const std::uint64_t over = job_run()) clusters::Cluster::get().ended_well(over);
+    host::meet_at_end(*this);
     broken = false;
     return results;
   } catch (const std::exception& e) {
@@ -200,9 +197,7 @@ int device_of(const SiteSpec& spec, TensorSpan operands) {
   return default_device();
 }
 
-}  // namespace
-
-static void refuse_depth(const SiteSpec& spec, int device) {
+void refuse_depth(const SiteSpec& spec, int device) {
   const host::Nesting* nested = host::nesting();
   const int limit = Runtime::get().config().max_reentry;
   if (!nested || nested->depth < limit) return;
@@ -211,14 +206,6 @@ static void refuse_depth(const SiteSpec& spec, int device) {
       fmt::format("{} is nested {} levels deep, {} are allowed (Config::max_reentry)",
                   host::describe(spec), nested->depth, limit),
       Site{spec.name, spec.place}, device, nullptr);
-}
-
-namespace {
-
-/// Barriers wait for a function that was started outside of any run.
-std::shared_ptr<void> until_returned() {
-  const std::uint64_t started = Runtime::get().add_started();
-  return {nullptr, [started](void*) { Runtime::existing().remove_started(started); }};
 }
 
 /// Memory for handles of such a function: when it goes, nobody can wait any more.
@@ -284,7 +271,8 @@ Tensors invoke_now(const Primitive& primitive, const ParamsPtr& params, TensorSp
     }
     alone->begin();
     is_run = !whole && spec->role == SiteSpec::Role::whole;
-    if (alone->outside && spec->role == SiteSpec::Role::start) alone->under_way = until_returned();
+    if (alone->outside && spec->role == SiteSpec::Role::start)
+      alone->under_way = keep_open(Runtime::get().add_started());
     run = alone.get();
     site = run->sites;
   }
@@ -298,8 +286,7 @@ Tensors invoke_now(const Primitive& primitive, const ParamsPtr& params, TensorSp
 
   if (site->is_disabled()) {
     if (run->stop.load()) run->rethrow();
-    return {operands.begin(),
-            operands.begin() + static_cast<std::ptrdiff_t>(spec->operands.size())};
+    return head(operands, spec->operands.size());
   }
   std::vector<const Type*> types;
   std::vector<std::shared_ptr<const void>> keep;

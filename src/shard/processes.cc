@@ -275,9 +275,7 @@ namespace {
 /// Calls the host where all processes wait for each other at the end of the run, on every device
 /// that took part.
 void end_together(const Mesh& mesh) {
-  clusters::Collective end;
-  end.grid = {clusters::Cluster::get().size()};
-  end.along = {0};
+  const clusters::Collective end{.grid = {clusters::Cluster::get().size()}, .along = {0}};
   const PlaceScope::Replace nowhere{Place()};  // the same on all, whoever had it lowered
   const auto here = [&](TensorSpan) {
     return process_access.call(end, "the end of the run", {}, {});

@@ -125,6 +125,16 @@ TEST_F(Faults, AThrowAfterACollective) {
     expect_all_fail([&] { f(Tensor(1.0f)).item<float>(); }, 0, "out of milk");
 }
 
+/// Also where the host drives the run, and nothing that XLA does comes behind the call.
+TEST_F(Faults, AThrowBehindTheLastCollective) {
+  const auto total = shard_map([](Tensor v) { return psum(v, "host"); }, hosts());
+  for (const Mode mode : {Mode::compiled, Mode::staged, Mode::evaluate}) {
+    const auto f = jit([&](Tensor v) { return may_throw(total(v), 0); }, {.mode = mode});
+    for (int i = 0; i < times(); ++i)
+      expect_all_fail([&] { f(Tensor(1.0f)).item<float>(); }, 0, "out of milk");
+  }
+}
+
 TEST_F(Faults, AThrowBetweenCollectivesInALoop) {
   const auto f = jit(shard_map(
       [&](Tensor v) {
