@@ -121,7 +121,10 @@ std::uint64_t JoinedCluster::claim(const WatchedFor& watched_for) {
     number = claimed_ + 1;
     runs_.emplace(number, Run{watched_for(number)});
     claimed_ = number;
-    if (const auto early = early_.extract(number)) ended.push_back(fail(number, early.mapped()));
+    if (const auto early = early_.extract(number))
+      ended.push_back(fail(number, early.mapped()));
+    else
+      fail_if_past(number, ended);
   }
   tell_watched(ended);
   wake_watcher();
@@ -155,6 +158,23 @@ void JoinedCluster::enter(std::uint64_t run, int lane) {
 void JoinedCluster::over(std::uint64_t run) {
   runs_.erase(run);
   if (active_.load(std::memory_order_relaxed) == run) active_.store(0, std::memory_order_release);
+  if (Seat* const seat = machine_ ? machine_->seat(rank()) : nullptr)
+    seat->first.store(runs_.empty() ? claimed_ + 1 : runs_.begin()->first,
+                      std::memory_order_release);
+}
+
+/// Nothing ends well anywhere before all have called it: where it is over, it has failed. A process
+/// that rested may have missed the notice, of which only the last ones are kept.
+void JoinedCluster::fail_if_past(std::uint64_t run, std::vector<Ended>& ended) {
+  for (const int peer : machine_->ranks()) {
+    if (peer == rank() || !is_over_at(peer, run)) continue;
+    read_notices(ended);
+    if (runs_.contains(run))
+      ended.push_back(fail(run, fmt::format("the run had failed on process {} before it was called "
+                                            "on process {}",
+                                            peer, rank())));
+    return;
+  }
 }
 
 /// Ends a run that lives, or, where memory is short, changes nothing. Who watches it is to be told,
@@ -297,8 +317,8 @@ void JoinedCluster::run_failed(std::uint64_t run, const std::string& why) noexce
     const std::scoped_lock lock(guard_);
     if (!runs_.contains(run)) return;
     const std::string text = fmt::format("the run has failed on process {}: {}", rank(), why);
+    tell(run, text);  // first: who sees that it is over here finds out why
     ended = fail(run, text);
-    tell(run, text);
   } catch (...) {
     log_line("a run over processes failed, and there was no memory to tell the others");
   }

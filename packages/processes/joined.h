@@ -12,8 +12,8 @@
 // 4. Who is told of a run that lives fails it; of one that is not called yet, fails it when it is
 //    called; of one that is over, does nothing.
 // 5. Each piece of data has its run's number. A rendezvous skips pieces of runs before its own.
-//    One of a later run says that its sender's is over: a notice is on its way, and if that got
-//    lost the run fails without it.
+//    One of a later run says that its sender's is over, and so does a seat: a notice is on its way,
+//    and if that got lost, since only the last ones are kept, the run fails without it.
 // 6. One run of a process meets at a time: a later one fails where an earlier one lives.
 #pragma once
 #include <unistd.h>
@@ -58,6 +58,11 @@ class JoinedCluster final : public Cluster {
   /// Returns whether a run that was entered is over, and why.
   bool is_over(std::uint64_t run) const { return active_.load(std::memory_order_acquire) != run; }
   std::string why_over(std::uint64_t run);
+  /// Returns whether it is over on that process, as its seat says; all that it sent is there.
+  bool is_over_at(int peer, std::uint64_t run) const {
+    const Seat* const seat = machine_->seat(peer);
+    return seat && seat->first.load(std::memory_order_acquire) > run;
+  }
   /// Reads what others tell, and ends runs by it. The watcher does so every few milliseconds.
   void listen() noexcept;
 
@@ -115,6 +120,7 @@ class JoinedCluster final : public Cluster {
   void heed(int from, const Notice& notice, std::vector<Ended>& ended);
   [[nodiscard]] Ended fail(std::uint64_t run, const std::string& why);
   void over(std::uint64_t run);
+  void fail_if_past(std::uint64_t run, std::vector<Ended>& ended);
   const std::string* failure_of(std::uint64_t run) const;  // null: none is remembered
   std::string why(std::uint64_t run) const;
   static void tell_watched(const std::vector<Ended>& ended);

@@ -23,6 +23,7 @@ struct Seat {
   static constexpr std::size_t kept = 64;
   std::atomic<int> process{0};            // its id; 0: it has left
   std::atomic<std::uint64_t> notices{0};  // so many so far; the last ones are kept
+  std::atomic<std::uint64_t> first{0};    // of its runs that is not over; 0: none has been yet
   std::array<Notice, kept> notice;
   std::array<char, 256> site = {};  // where it was last; may be half written
   struct Count {

@@ -84,6 +84,7 @@ void Rendezvous::pause_long(Clock::time_point now, int waits_for) {
   if (now - listened_ > 1ms) {
     listened_ = now;
     cluster_.listen();
+    if (cluster_.is_over_at(waits_for, run_)) await_notice(waits_for);
   }
   if (waited > 20ms) std::this_thread::sleep_for(200us);
   if (warned_ || waited < patience()) return;
@@ -116,7 +117,7 @@ void Rendezvous::await_notice(int of) {
   if (ahead_since_ == Clock::time_point()) ahead_since_ = now;
   if (now - ahead_since_ > 2s)
     throw Error(ErrorCode::aborted,
-                fmt::format("the run has failed on process {}, which is in a later one", of));
+                fmt::format("the run has failed on process {}, which is past it", of));
 }
 
 /// Each tells the other what it is about; the text is the same on both sides.

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdlib>
 
+#include "cluster/counts.h"
 #include "cluster_test.h"
 #include "core/text.h"
 
@@ -339,6 +340,31 @@ TEST_F(Faults, CancelledBeforeOthersCall) {
     }
     expect_works();
   }
+}
+
+/// Others fail more runs than they keep notices of, while process 0 rests and does not listen.
+TEST_F(Faults, MoreRunsThanNotices) {
+  constexpr std::uint64_t of_test = 977;
+  constexpr int runs = 150;
+  const auto f = jit(shard_map([](Tensor v) { return psum(v, "host"); }, hosts()));
+  EXPECT_EQ(f(Tensor(1.0f)).item<float>(), static_cast<float>(size()));
+  const auto all_others_are_through = [] {
+    const auto counts = clusters::counts_of(of_test);
+    return std::all_of(counts.begin() + 1, counts.end(), [](auto done) { return done == runs; });
+  };
+  const auto limit = Clock::now() + 60s;
+  if (rank() != 0) std::this_thread::sleep_for(3s);  // until nobody listens there
+  while (rank() == 0 && !all_others_are_through() && Clock::now() < limit)
+    std::this_thread::sleep_for(10ms);
+  for (int i = 0; i < runs; ++i) {
+    auto run = f.start_with({.deadline = 60s}, Tensor(1.0f));
+    if (rank() != 0) run.cancel();
+    const std::string text = failure_of([&] { run.wait(); });
+    const bool says_why = text.find("cancelled") != std::string::npos ||
+                          text.find("had failed on process") != std::string::npos;
+    EXPECT_TRUE(says_why) << "run " << i << " of process " << rank() << ": " << text;
+  }
+  clusters::say_count(of_test, runs);
 }
 
 /// The error names who is waited for; of several that are late, one.
