@@ -55,6 +55,7 @@ void send(const Transport& transport, Counts& c, const Said& said) {
   };
   std::erase_if(c.sent, is_through);
   if (c.sent.size() == Counts::most_sent || transport.ended()) return;
+  c.sent.reserve(Counts::most_sent);  // what is under way must find its place
   Counts::Sent next{std::make_unique<Said>(said), {}};
   if (!transport.send(0, count_tag(transport), next.said.get(), sizeof said, &next.request) &&
       !is_through(next))

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <random>
 #include <string_view>
 #include <thread>
@@ -37,10 +38,12 @@ bool wants_memory() {
   return !text || std::string_view(text) != "0";
 }
 
-/// Notices that a busy network holds back are kept until they have left.
-void keep_for_good(std::unique_ptr<Notice> notice) {
-  static auto* const late = new std::vector<std::unique_ptr<Notice>>;
-  late->push_back(std::move(notice));
+void write(Notice& notice, std::uint64_t run, std::string_view text) {
+  std::size_t bytes = std::min(text.size(), notice.text.size() - 1);
+  while (bytes < text.size() && is_within_character(text[bytes])) --bytes;
+  notice.run = run;
+  notice.text.fill(0);
+  std::memcpy(notice.text.data(), text.data(), bytes);
 }
 
 /// Single numbers, while the cluster is joined.
@@ -86,6 +89,7 @@ JoinedCluster::JoinedCluster(const Transport* transport) : Cluster(transport) {
   if (!transport_) return;
   machine_ = std::make_unique<Machine>(*transport_, wants_memory());
   heard_.resize(machine_->ranks().size());
+  if (!all_here()) spare_ = std::make_unique<Told>(size());
   if (Seat* const seat = machine_->seat(rank())) seat->process = ::getpid();
   agree_on_job();
   align_clocks();
@@ -113,20 +117,29 @@ Link& JoinedCluster::link(int peer, int lane_number) {
   return *link;
 }
 
+/// Also where it throws the number is given, since the others count the run too.
 std::uint64_t JoinedCluster::claim(const WatchedFor& watched_for) {
   std::vector<Ended> ended;
+  std::exception_ptr error;
   std::uint64_t number = 0;
   {
     const std::scoped_lock lock(guard_);
-    number = claimed_ + 1;
-    runs_.emplace(number, Run{watched_for(number)});
-    claimed_ = number;
-    if (const auto early = early_.extract(number))
-      ended.push_back(fail(number, early.mapped()));
-    else
-      fail_if_past(number, ended);
+    number = ++claimed_;
+    try {
+      runs_[number].watched = watched_for(number);
+      if (const auto early = early_.find(number); early != early_.end())
+        fail(number, early->second, ended);
+      else
+        fail_if_past(number, ended);
+    } catch (...) {
+      error = std::current_exception();
+      tell(number, "there was no memory for the run on another process");
+      over(number);
+    }
+    early_.erase(number);
   }
   tell_watched(ended);
+  if (error) std::rethrow_exception(error);
   wake_watcher();
   return number;
 }
@@ -170,23 +183,31 @@ void JoinedCluster::fail_if_past(std::uint64_t run, std::vector<Ended>& ended) {
     if (peer == rank() || !is_over_at(peer, run)) continue;
     read_notices(ended);
     if (runs_.contains(run))
-      ended.push_back(fail(run, fmt::format("the run had failed on process {} before it was called "
-                                            "on process {}",
-                                            peer, rank())));
+      fail(run,
+           fmt::format("the run had failed on process {} before it was called on process {}", peer,
+                       rank()),
+           ended);
     return;
   }
 }
 
 /// Ends a run that lives, or, where memory is short, changes nothing. Who watches it is to be told,
 /// and let go of, when the lock has been left.
-JoinedCluster::Ended JoinedCluster::fail(std::uint64_t run, const std::string& text) {
-  constexpr std::size_t remembered = 64;
-  Ended out{nullptr, text};
-  whys_.emplace_back(run, text);
-  if (whys_.size() > remembered) whys_.pop_front();
+void JoinedCluster::fail(std::uint64_t run, const std::string& text, std::vector<Ended>& ended) {
+  Ended& out = ended.emplace_back(Ended{nullptr, text});
+  remember(run, text);
   out.watched = std::move(runs_.at(run).watched);
   over(run);
-  return out;
+}
+
+void JoinedCluster::remember(std::uint64_t run, const std::string& text) noexcept {
+  auto& [number, why] = whys_[failed_++ % whys_.size()];
+  number = run;
+  try {
+    why = text;
+  } catch (...) {
+    why = "out of memory";  // so short that it takes none
+  }
 }
 
 void JoinedCluster::tell_watched(const std::vector<Ended>& ended) {
@@ -218,16 +239,14 @@ bool JoinedCluster::has_failed(std::uint64_t run) {
 }
 
 void JoinedCluster::listen() noexcept {
+  std::vector<Ended> ended;
   try {
-    std::vector<Ended> ended;
-    {
-      const std::scoped_lock lock(guard_);
-      read_notices(ended);
-    }
-    tell_watched(ended);
-  } catch (...) {
-    log_line("a run over processes failed elsewhere, and there was no memory to say so");
+    const std::scoped_lock lock(guard_);
+    read_notices(ended);
+  } catch (...) {  // what was not heeded is read again
+    log_line("there was no memory to read which runs over processes have failed elsewhere");
   }
+  tell_watched(ended);
 }
 
 bool JoinedCluster::has_runs() {
@@ -240,28 +259,28 @@ std::shared_ptr<Watched> JoinedCluster::current() {
   return runs_.empty() ? nullptr : runs_.begin()->second.watched;
 }
 
+/// One after another, which takes no memory.
 void JoinedCluster::end_all(const std::string& why) noexcept {
-  try {
-    std::vector<Ended> ended;
+  while (true) {
+    std::shared_ptr<Watched> watched;
     {
       const std::scoped_lock lock(guard_);
-      ended.reserve(runs_.size());  // so that what has failed is told of
-      while (!runs_.empty()) ended.push_back(fail(runs_.begin()->first, why));
+      if (runs_.empty()) return;
+      const auto first = runs_.begin();
+      remember(first->first, why);
+      watched = std::move(first->second.watched);
+      over(first->first);
     }
-    tell_watched(ended);
-  } catch (...) {
-    log_line("runs over processes failed, and there was no memory to tell them:");
-    log_line(why);
+    watched->ended_elsewhere(why);
   }
 }
 
-void JoinedCluster::end_for_good(const std::string& why) noexcept {
-  try {
+void JoinedCluster::end_for_good(std::string why) noexcept {
+  {
     const std::scoped_lock lock(guard_);
-    dead_ = why;
-  } catch (...) {  // later runs find out by themselves
+    dead_ = std::move(why);
   }
-  end_all(why);
+  end_all(dead_);  // which the caller alone, the watcher, writes
 }
 
 void JoinedCluster::heed(int from, const Notice& notice, std::vector<Ended>& ended) {
@@ -273,7 +292,7 @@ void JoinedCluster::heed(int from, const Notice& notice, std::vector<Ended>& end
   if (notice.run > claimed_)
     early_.emplace(notice.run, text);
   else if (runs_.contains(notice.run))
-    ended.push_back(fail(notice.run, text));
+    fail(notice.run, text, ended);
 }
 
 void JoinedCluster::read_notices(std::vector<Ended>& ended) {
@@ -291,18 +310,17 @@ void JoinedCluster::read_notices(std::vector<Ended>& ended) {
         heed(from, notice, ended);  // else it may be half another one
     }
   }
-  bool there = std::ssize(machine_->ranks()) < size();
-  while (there) {
-    int from = 0;
+  for (bool there = !all_here(); there;) {
+    if (come_from_ >= 0) heed(come_from_, come_, ended);
+    int from = come_from_ = -1;
     std::size_t bytes = 0;
     if (transport_->look(notice_tag, &there, &from, &bytes) || !there) break;
-    Notice notice;
     Transport::Request request;
-    if (transport_->receive(from, notice_tag, &notice, sizeof notice, &request)) break;
+    if (transport_->receive(from, notice_tag, &come_, sizeof come_, &request)) break;
     bool through = false;  // it has come, so this ends
     while (!through)
-      if (transport_->test(&request, &through)) break;
-    heed(from, notice, ended);
+      if (transport_->test(&request, &through)) return;
+    come_from_ = from;  // until it is heeded, for which memory may be short
   }
 }
 
@@ -312,46 +330,56 @@ bool JoinedCluster::has_left(int peer) {
 }
 
 void JoinedCluster::run_failed(std::uint64_t run, const std::string& why) noexcept {
+  std::shared_ptr<Watched> watched;  // destroyed unlocked
+  const std::scoped_lock lock(guard_);
+  const auto found = runs_.find(run);
+  if (found == runs_.end()) return;
   try {
-    Ended ended;  // destroyed unlocked
-    const std::scoped_lock lock(guard_);
-    if (!runs_.contains(run)) return;
     const std::string text = fmt::format("the run has failed on process {}: {}", rank(), why);
+    remember(run, text);
     tell(run, text);  // first: who sees that it is over here finds out why
-    ended = fail(run, text);
   } catch (...) {
-    log_line("a run over processes failed, and there was no memory to tell the others");
+    remember(run, why);
+    tell(run, "the run has failed on a process that has no memory to say why");
   }
+  watched = std::move(found->second.watched);
+  over(run);
 }
 
-void JoinedCluster::tell(std::uint64_t run, const std::string& text) noexcept {
+/// Takes no memory but what the last one has left, which is made for the next one.
+void JoinedCluster::tell(std::uint64_t run, std::string_view text) noexcept {
   if (!transport_ || size() < 2) return;
-  auto notice = std::make_unique<Notice>();
-  notice->run = run;
-  std::size_t bytes = std::min(text.size(), notice->text.size() - 1);
-  while (bytes < text.size() && is_within_character(text[bytes])) --bytes;
-  std::memcpy(notice->text.data(), text.data(), bytes);
   if (Seat* const seat = machine_->seat(rank())) {
     const std::uint64_t written = seat->notices.load(std::memory_order_relaxed);
-    seat->notice[written % Seat::kept] = *notice;
+    write(seat->notice[written % Seat::kept], run, text);
     seat->notices.store(written + 1, std::memory_order_release);
   }
-  std::vector<Transport::Request> requests;
+  if (all_here()) return;
+  std::unique_ptr<Told> told = std::move(spare_);
+  try {
+    spare_ = std::make_unique<Told>(size());
+  } catch (...) {  // the next one tries again
+  }
+  if (!told) told = std::move(spare_);
+  if (!told) return log_line("a run over processes has failed, without memory to tell the others");
+  write(told->notice, run, text);
   for (int to = 0; to < size(); ++to) {
     if (to == rank() || machine_->seat(to)) continue;
     Transport::Request request;
-    if (!transport_->send(to, notice_tag, notice.get(), sizeof *notice, &request))
-      requests.push_back(request);
+    if (!transport_->send(to, notice_tag, &told->notice, sizeof told->notice, &request))
+      told->requests.push_back(request);
   }
   const auto limit = Clock::now() + std::chrono::milliseconds(50);
-  while (!requests.empty() && Clock::now() < limit) {
-    std::erase_if(requests, [&](Transport::Request& r) {
+  while (!told->requests.empty() && Clock::now() < limit) {
+    std::erase_if(told->requests, [&](Transport::Request& r) {
       bool through = false;
       return transport_->test(&r, &through) || through;
     });
-    if (!requests.empty()) std::this_thread::yield();
+    if (!told->requests.empty()) std::this_thread::yield();
   }
-  if (!requests.empty()) keep_for_good(std::move(notice));
+  if (told->requests.empty()) return;
+  told->before = std::move(late_);  // a busy network holds it back: it is kept for good
+  late_ = std::move(told);
 }
 
 bool JoinedCluster::waits_for(int peer) const {

@@ -20,9 +20,9 @@
 #include <array>
 
 #include <atomic>
-#include <deque>
 #include <map>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "link.h"
@@ -71,7 +71,7 @@ class JoinedCluster final : public Cluster {
   bool has_runs();
   std::shared_ptr<Watched> current();
   void end_all(const std::string& why) noexcept;
-  void end_for_good(const std::string& why) noexcept;
+  void end_for_good(std::string why) noexcept;
   const Machine& machine() const { return *machine_; }
   /// Returns the process that joined: children that it forks off are none of the cluster's.
   pid_t process() const { return process_; }
@@ -116,15 +116,24 @@ class JoinedCluster final : public Cluster {
     std::shared_ptr<Watched> watched;
     std::string why;
   };
+  /// A notice on its way by messages.
+  struct Told {
+    explicit Told(int most) { requests.reserve(static_cast<std::size_t>(most)); }
+    Notice notice;
+    std::vector<Transport::Request> requests;  // that are not through
+    std::unique_ptr<Told> before;              // an earlier one with such
+  };
   void read_notices(std::vector<Ended>& ended);
   void heed(int from, const Notice& notice, std::vector<Ended>& ended);
-  [[nodiscard]] Ended fail(std::uint64_t run, const std::string& why);
+  void fail(std::uint64_t run, const std::string& why, std::vector<Ended>& ended);
+  void remember(std::uint64_t run, const std::string& why) noexcept;
   void over(std::uint64_t run);
   void fail_if_past(std::uint64_t run, std::vector<Ended>& ended);
   const std::string* failure_of(std::uint64_t run) const;  // null: none is remembered
   std::string why(std::uint64_t run) const;
   static void tell_watched(const std::vector<Ended>& ended);
-  void tell(std::uint64_t run, const std::string& text) noexcept;
+  void tell(std::uint64_t run, std::string_view text) noexcept;
+  bool all_here() const { return std::ssize(machine_->ranks()) == size(); }
   void agree_on_job();
   void align_clocks();
   static void before_end();
@@ -132,11 +141,15 @@ class JoinedCluster final : public Cluster {
   std::unique_ptr<Machine> machine_;
   const pid_t process_ = ::getpid();
   Mutex guard_;
-  std::uint64_t claimed_ = 0;                               // the last number that was given
-  std::map<std::uint64_t, Run> runs_;                       // that live
-  std::atomic<std::uint64_t> active_{0};                    // the one that meets; 0: none
-  std::map<std::uint64_t, std::string> early_;              // why runs fail that are still to come
-  std::deque<std::pair<std::uint64_t, std::string>> whys_;  // of the last ones that have failed
+  std::uint64_t claimed_ = 0;                   // the last number that was given
+  std::map<std::uint64_t, Run> runs_;           // that live
+  std::atomic<std::uint64_t> active_{0};        // the one that meets; 0: none
+  std::map<std::uint64_t, std::string> early_;  // why runs fail that are still to come
+  std::array<std::pair<std::uint64_t, std::string>, 64> whys_;  // of the last ones that have failed
+  std::size_t failed_ = 0;                                      // how many
+  std::unique_ptr<Told> spare_, late_;
+  Notice come_;                       // by a message,
+  int come_from_ = -1;                // and not heeded yet; -1: none
   std::vector<std::uint64_t> heard_;  // of notices in the machine's memory, by process there
   std::set<int> gone_;                // processes that have said that they leave
   std::array<std::atomic<int>, most_lanes> waiting_;

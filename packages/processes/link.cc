@@ -48,7 +48,9 @@ class MemoryLink : public Link {
 class MessageLink : public Link {
  public:
   MessageLink(const Transport& transport, int peer, int tag)
-      : Link(std::size_t{1} << 18), transport_(transport), peer_(peer), tag_(tag) {}
+      : Link(std::size_t{1} << 18), transport_(transport), peer_(peer), tag_(tag) {
+    free_.reserve(at_a_time);
+  }
   /// At the end of the process. Until its own the transport may work on the messages' memory.
   ~MessageLink() override {
     for (Message& m : incoming_) transport_.abandon(&m.request);
@@ -70,15 +72,15 @@ class MessageLink : public Link {
   }
   void put(const Head& head) override {
     std::memcpy(next_.get(), &head, sizeof head);
-    Message m{{}, std::move(next_)};
-    check(transport_.send(peer_, tag_, m.memory.get(), sizeof head + head.bytes, &m.request));
-    leaving_.push_back(std::move(m));
+    leaving_.push_back({{}, std::move(next_)});
+    Message& m = leaving_.back();
+    begun(leaving_,
+          transport_.send(peer_, tag_, m.memory.get(), sizeof head + head.bytes, &m.request));
   }
   Piece front() override {
     while (incoming_.size() < depth_) {
-      Message m{{}, make()};
-      check(transport_.receive(peer_, tag_, m.memory.get(), sizeof(Head) + capacity, &m.request));
-      incoming_.push_back(std::move(m));
+      incoming_.push_back({{}, make()});
+      receive_last();
     }
     Message& m = incoming_.front();
     if (!come_) check(transport_.test(&m.request, &come_));
@@ -88,11 +90,11 @@ class MessageLink : public Link {
     return {head, m.memory.get() + sizeof(Head)};
   }
   void take() override {
-    come_ = false;
-    Message m = std::move(incoming_.front());
+    incoming_.push_back({{}, nullptr});
+    incoming_.back().memory = std::move(incoming_.front().memory);
     incoming_.pop_front();
-    check(transport_.receive(peer_, tag_, m.memory.get(), sizeof(Head) + capacity, &m.request));
-    incoming_.push_back(std::move(m));
+    come_ = false;
+    receive_last();
   }
   bool flushed() override {
     sweep();
@@ -113,6 +115,17 @@ class MessageLink : public Link {
   void check(const char* error) const {
     if (error)
       throw Error(ErrorCode::unavailable, fmt::format("messages of process {}: {}", peer_, error));
+  }
+  /// Has a message in its list before it is begun: from then on its memory is the transport's, also
+  /// where there is none for the list.
+  void begun(std::deque<Message>& list, const char* error) {
+    if (error) list.pop_back();
+    check(error);
+  }
+  void receive_last() {
+    Message& m = incoming_.back();
+    begun(incoming_,
+          transport_.receive(peer_, tag_, m.memory.get(), sizeof(Head) + capacity, &m.request));
   }
   void sweep() {
     while (!leaving_.empty()) {

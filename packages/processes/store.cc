@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <list>
 #include <map>
 #include <thread>
 #include <vector>
@@ -60,23 +61,26 @@ Read read(const std::vector<char>& bytes) {
   throw Error(ErrorCode::unavailable, fmt::format("the processes' store: {}", error));
 }
 
+/// A message's memory, which a list can take without any more.
+using Memory = std::list<std::vector<char>>;
+
 /// The transport may still work on what was given up.
-void keep_given_up(std::vector<char>&& memory) {
+void keep_given_up(Memory& memory) {
   static Mutex guard;
-  static auto* const given_up = new std::vector<std::vector<char>>;
+  static auto* const given_up = new Memory;
   const std::scoped_lock lock(guard);
-  given_up->push_back(std::move(memory));
+  given_up->splice(given_up->end(), memory);
 }
 
 /// Waits until `until` for a message from or into this memory, which must be there or under way.
-void end(const Transport& transport, Transport::Request& request, std::vector<char>& memory,
+void end(const Transport& transport, Transport::Request& request, Memory& memory,
          Clock::time_point until) {
   for (bool through = false; !through;) {
     if (const char* error = transport.test(&request, &through)) throw_transport(error);
     if (through) return;
     if (Clock::now() > until) {
       transport.abandon(&request);
-      keep_given_up(std::move(memory));
+      keep_given_up(memory);
       throw Error(ErrorCode::unavailable, "the processes' store: process 0 does not answer");
     }
     std::this_thread::sleep_for(std::chrono::microseconds(50));
@@ -86,9 +90,12 @@ void end(const Transport& transport, Transport::Request& request, std::vector<ch
 void send(const Transport& transport, int to, int tag, std::vector<char> bytes,
           Clock::time_point until) {
   Transport::Request request;
-  if (const char* error = transport.send(to, tag, bytes.data(), bytes.size(), &request))
+  Memory memory(1);
+  memory.front() = std::move(bytes);
+  if (const char* error =
+          transport.send(to, tag, memory.front().data(), memory.front().size(), &request))
     throw_transport(error);
-  end(transport, request, bytes, until);
+  end(transport, request, memory, until);
 }
 
 /// The message under this tag, if one has come.
@@ -99,12 +106,13 @@ std::optional<std::pair<int, std::vector<char>>> receive(const Transport& transp
   std::size_t bytes = 0;
   if (const char* error = transport.look(tag, &there, &from, &bytes)) throw_transport(error);
   if (!there) return {};
-  std::pair<int, std::vector<char>> out{from, std::vector<char>(bytes)};
+  Memory memory(1);
+  memory.front().resize(bytes);
   Transport::Request request;
-  if (const char* error = transport.receive(from, tag, out.second.data(), bytes, &request))
+  if (const char* error = transport.receive(from, tag, memory.front().data(), bytes, &request))
     throw_transport(error);
-  end(transport, request, out.second, until);
-  return out;
+  end(transport, request, memory, until);
+  return std::pair(from, std::move(memory.front()));
 }
 
 }  // namespace
@@ -121,7 +129,7 @@ struct Keeper {
 
   void put(const std::string& key, const std::string& value) {
     const std::scoped_lock lock(guard);
-    texts[key] = value;
+    texts.insert_or_assign(key, value);  // whole, or not at all
     more.notify_all();
   }
   std::optional<std::string> find(const std::string& key) {
@@ -156,6 +164,7 @@ struct Keeper {
         }
       } catch (const Error&) {
         if (++failures > 100) return;  // no message comes any more: others find no answer
+      } catch (...) {                  // no memory: who asked finds no answer, who asks next may
       }
       std::this_thread::sleep_for(pause);
       pause = std::min(pause * 2, longest);

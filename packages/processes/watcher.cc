@@ -78,13 +78,13 @@ void look_for_the_dead(std::vector<int>& known) {
   for (const int rank : watched->machine().ranks()) {
     const Seat* const seat = watched->machine().seat(rank);
     if (!seat || !is_dead(*seat) || std::ranges::find(known, rank) != known.end()) continue;
-    known.push_back(rank);
     const std::string site(seat->site.data(), ::strnlen(seat->site.data(), seat->site.size()));
     const std::string text =
         site.empty() ? fmt::format("process {} has died", rank)
                      : fmt::format("process {} has died; it was last at {}", rank, site);
     log(LogLevel::warning, "{}", text);
     watched->end_for_good(text);
+    known.push_back(rank);  // last: where memory is short all of it is tried again
   }
 }
 
@@ -101,7 +101,7 @@ void look_for_the_gone(Seen& seen) {
     peer.was_here = peer.was_here || is_here || !seat;
     const bool in_vain = peer.was_here && !is_here && watched->waits_for(rank);
     peer.times = in_vain ? peer.times + 1 : 0;
-    if (peer.times == enough)
+    if (peer.times >= enough)
       watched->end_for_good(fmt::format("process {} has left the cluster", rank));
   }
 }
@@ -123,12 +123,15 @@ void watch_others() {
     }
     std::this_thread::sleep_for(pause);
     watched->listen();
-    note_site();
-    if (round % 16 == 0) {
-      look_for_the_dead(seen.dead);
-      look_for_the_gone(seen);
+    try {
+      if (round % 16 == 0) {
+        look_for_the_dead(seen.dead);
+        look_for_the_gone(seen);
+      }
+      if (const char* const error = watched->transport()->ended()) watched->end_all(error);
+      note_site();
+    } catch (...) {  // no memory: it looks again in a moment
     }
-    if (const char* const error = watched->transport()->ended()) watched->end_all(error);
   }
 }
 

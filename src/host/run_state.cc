@@ -370,7 +370,7 @@ void RunState::ask_to_stop(Outcome reason) {
     std::scoped_lock lock(guard_);
     Outcome expected = Outcome::running;
     if (!outcome_.compare_exchange_strong(expected, reason)) return;
-    if (const Progress* p = in_progress()) {
+    if (const Progress* p = in_progress(); p && reason != Outcome::failed) {  // without memory
       const SiteSpec& spec = *p->site.load()->spec;
       stopped_at_ = {spec.name, spec.place};
     }
