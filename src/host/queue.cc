@@ -197,7 +197,7 @@ bool TapQueue::push(const Invocation& i) {
     else
       item->fill(i.data, i.mask);
     if (!lock.owns_lock()) acquire(lock);
-    if (site.spec->keep_last > 0) make_room_among_own(site, 0, gone);  // others may have come
+    if (site.spec->tap.keep_last > 0) make_room_among_own(site, 0, gone);  // others may have come
     append(item);
   } catch (...) {
     const auto kept = std::move(item->keeps);  // goes after the lock, as what was lost

@@ -283,7 +283,7 @@ TEST_F(Cuda, NoMoreThanTheLastFiringsAreKeptWhereTwoComeAtATime) {
         test::wait_until([&] { return go.load(); });
       },
       type<float>({4}), TapMode::async);
-  f.spec().keep_last = 1;
+  f.spec().tap.keep_last = 1;
   host::TapQueue& queue = host::tap_queue(device);
   EXPECT_TRUE(f.fire());
   EXPECT_TRUE(test::wait_until([&] { return entered.load(); })) << "it is delivered";
