@@ -28,9 +28,11 @@ std::string of_this_job() {
 
 class Gathering {
  public:
-  Gathering(const fs::path& folder, const Together& together)
+  Gathering(const fs::path& folder, const Together& together, std::size_t turn)
       : folder_(folder),
-        here_(folder / (of_this_job() + digest(together.firing).substr(0, 16))),
+        here_(folder /
+              (of_this_job() + digest(fmt::format("{} {}", turn, together.firing)).substr(0, 16))),
+        closed_(here_.string() + "-closed"),
         together_(together) {}
 
   void give(const Snapshot& snapshot) {
@@ -49,9 +51,15 @@ class Gathering {
       }
       return all;
     });
+    close();
     std::vector<Json> pieces;
-    for (int rank = 0; rank < together_.size; ++rank)
+    for (int rank = 0; rank < together_.size; ++rank) {
+      refuse_failed(rank);
+      if (!host::is_there(file("piece", rank)))
+        refuse_at(ErrorCode::unavailable, folder_,
+                  fmt::format("process {} has taken its part back", rank));
       pieces.push_back(read_manifest(file("piece", rank)));
+    }
     write_manifest(here_ / "manifest", joined(pieces));
     std::error_code ignored;  // what is left over is swept with the folder
     for (int rank = 0; rank < together_.size; ++rank) fs::remove(file("piece", rank), ignored);
@@ -67,7 +75,7 @@ class Gathering {
   void wait_for_first() {
     wait([&] {
       refuse_failed(0);
-      return !host::is_there(here_);
+      return !host::is_there(here_) && !host::is_there(closed_);  // it goes from one to the other
     });
     if (checkpoint_numbers(folder_).empty())
       refuse_at(ErrorCode::unavailable, here_, "somebody has taken it away");
@@ -75,11 +83,11 @@ class Gathering {
 
   void give_up(const std::string& why) noexcept {
     try {
+      fs::remove(file("piece", together_.rank));  // first: where it is, all that it names is
       const std::string of_mine = fmt::format("-{}-", together_.rank);
       for (const auto& entry : fs::directory_iterator(here_))
         if (entry.path().filename().string().find(of_mine) != std::string::npos)
           fs::remove(entry.path());
-      fs::remove(file("piece", together_.rank));
       const std::string failed = file("failed", together_.rank).string();
       const int handle = host::open_file("checkpoint", failed, O_WRONLY | O_CREAT | O_TRUNC);
       if (handle < 0) return;
@@ -91,13 +99,23 @@ class Gathering {
   }
 
  private:
+  /// Keeps what is here from others, who may have waited for too long by now, and take theirs back.
+  void close() {
+    std::error_code error;
+    fs::rename(here_, closed_, error);
+    if (error) refuse_at(ErrorCode::unavailable, closed_, error.message());
+    here_ = closed_;
+  }
+
   fs::path file(const char* what, int rank) const {
     return here_ / fmt::format("{}-{}", what, rank);
   }
 
   void refuse_failed(int rank) const {
-    if (!host::is_there(file("failed", rank))) return;
-    const std::string why = host::read_file("checkpoint", file("failed", rank).string());
+    fs::path failed = file("failed", rank);
+    if (!host::is_there(failed)) failed = closed_ / failed.filename();
+    if (!host::is_there(failed)) return;
+    const std::string why = host::read_file("checkpoint", failed.string());
     refuse_at(ErrorCode::unavailable, folder_,
               fmt::format("process {} could not write its part: {}", rank,
                           why.empty() ? "there is no room" : why));
@@ -106,12 +124,14 @@ class Gathering {
   /// How much has come, in whatever unit.
   std::uintmax_t amount() const {
     std::uintmax_t out = 0;
-    std::error_code ignored;
-    for (fs::directory_iterator at(here_, ignored), end; !ignored && at != end;
-         at.increment(ignored)) {
-      const std::uintmax_t size = at->file_size(ignored);
-      out += 1 + (ignored ? 0 : size);
-      ignored.clear();
+    for (const fs::path& folder : {here_, closed_}) {
+      std::error_code ignored;
+      for (fs::directory_iterator at(folder, ignored), end; !ignored && at != end;
+           at.increment(ignored)) {
+        const std::uintmax_t size = at->file_size(ignored);
+        out += 1 + (ignored ? 0 : size);
+        ignored.clear();
+      }
     }
     return out;
   }
@@ -147,15 +167,17 @@ class Gathering {
     }
   }
 
-  const fs::path folder_, here_;
+  const fs::path folder_;
+  fs::path here_;  // on process 0 `closed_`, once that is there
+  const fs::path closed_;
   const Together& together_;
 };
 
 }  // namespace
 
-void write_together(const fs::path& folder, const Snapshot& snapshot,
+void write_together(const fs::path& folder, const Snapshot& snapshot, std::size_t turn,
                     const std::function<fs::path()>& place) {
-  Gathering gathering(folder, *snapshot.together);
+  Gathering gathering(folder, *snapshot.together, turn);
   try {
     gathering.give(snapshot);
     if (snapshot.together->rank == 0)

@@ -156,12 +156,19 @@ void CheckpointWriter::write(const Job& job) {
   std::scoped_lock lock(opening_);
   const auto& together = job.snapshot.together;
   const bool leads = !together || together->rank == 0;
+  std::size_t turn = 0;
+  if (together) {
+    constexpr std::size_t most = 4096;
+    const bool same_run = std::exchange(turns_of_, together->run) == together->run;
+    if (!same_run || turns_.size() == most) turns_.clear();
+    turn = turns_[together->firing]++;
+  }
   if (leads)
     open_folder();
   else
     make_folder(folder_);
   if (together)
-    write_together(folder_, job.snapshot, [&] { return next_path(); });
+    write_together(folder_, job.snapshot, turn, [&] { return next_path(); });
   else
     write_alone(job.snapshot);
   ++*job.written;

@@ -4,7 +4,9 @@
 
 #include <atomic>
 #include <exception>
+#include <map>
 #include <optional>
+#include <string>
 
 #include "folder.h"
 
@@ -52,6 +54,8 @@ class CheckpointWriter : public host::Background,
   std::optional<FolderLock> lock_;
   static constexpr std::uint64_t none_follows = UINT64_MAX;
   std::uint64_t next_ = 1;
+  std::map<std::string, std::size_t> turns_;  // of firings of one name, line and number
+  std::uint64_t turns_of_ = 0;                // a run
 
   Mutex guard_;  // of what follows
   StopCondition changed_;

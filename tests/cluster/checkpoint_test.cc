@@ -123,6 +123,23 @@ TEST(Checkpoints, OfSeveralDevicesOfEach) {
   expect_same(*kept, x + 1.0f);
 }
 
+TEST(Checkpoints, OfOneLineThatIsReachedSeveralTimes) {
+  const SharedFolder folder("line");
+  constexpr std::size_t layers = 8;
+  const auto f = jit([&](Tensor x) {
+    for (std::size_t i = 0; i < layers; ++i)  // each with a listener of its own
+      x = tap({.name = "layer", .ordered = true, .partitioned = Sharding(hosts(), P("host"))},
+              x + 1.0f, listen::checkpoint(folder.path(), {.keep = 0, .patience = 20s}));
+    return x;
+  });
+  const Tensor x = counting({2 * size()});
+  f(x).block_until_ready();
+  EXPECT_NO_THROW(barrier());
+  SharedFolder::meet();
+  EXPECT_EQ(folder.count("checkpoint-"), layers);
+  expect_same(*resume<Tensor>(folder.path()), x + static_cast<float>(layers));
+}
+
 TEST(Checkpoints, FailOnAllWhereOneCannotWrite) {
   if (size() < 2) GTEST_SKIP() << "needs two processes";
   const SharedFolder folder("full");
