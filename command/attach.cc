@@ -141,6 +141,17 @@ class Followed {
     return false;
   }
 
+  /// Whether something that is over has yet to see what waits in a queue for it.
+  bool awaits_more() {
+    return std::ranges::any_of(numbers_, [&](std::uint64_t n) {
+      try {
+        return served_.ask({{"pending", n}}).at("pending").get<bool>();
+      } catch (const Refused&) {  // it is gone
+        return false;
+      }
+    });
+  }
+
   /// Also what has had all that it was to see: it may have a file to finish.
   void turn_off() {
     for (const std::uint64_t n : numbers_) {
@@ -163,7 +174,7 @@ class Followed {
     if (!is_of(stats_, id)) return;
     const Json& last = s.at("last");
     if (options_.json)
-      return show(id,
+      return show(s,
                   Json{{"hook", labels_[id]}, {"firings", s.at("firings")}, {"last", last}}.dump());
     std::string text =
         fmt::format("{}: firing {}  mean {}  min {}  max {}", labels_[id],
@@ -172,19 +183,20 @@ class Followed {
     if (last.at("nan") != 0 || last.at("inf") != 0)
       text += fmt::format("  nan {}  inf {}", last.at("nan").get<std::int64_t>(),
                           last.at("inf").get<std::int64_t>());
-    show(id, text);
+    show(s, text);
   }
   void show_histogram(const Json& h) {
     if (!is_of(histograms_, h.at("id"))) return;
-    show(h.at("id"), options_.json
-                         ? h.dump()
-                         : fmt::format("{}{}: [{}, {}] |{}|", h.at("name").get<std::string>(),
-                                       h.at("path").get<std::string>(), number(h.at("from")),
-                                       number(h.at("to")), bars(h.at("bins"))));
+    show(h, options_.json ? h.dump()
+                          : fmt::format("{}{}: [{}, {}] |{}|", h.at("name").get<std::string>(),
+                                        h.at("path").get<std::string>(), number(h.at("from")),
+                                        number(h.at("to")), bars(h.at("bins"))));
   }
-  /// Of a series or histogram. To who is slow to read all is told again, which is not shown again.
-  void show(const std::string& id, const std::string& text) {
-    if (std::exchange(shown_[id], text) != text) std::cout << text << '\n';
+  /// Of a series or histogram. What is told again, as all is at a beginning, is not shown again.
+  void show(const Json& entry, const std::string& text) {
+    const auto firings = entry.at("firings").get<std::uint64_t>();
+    if (std::exchange(shown_[entry.at("id").get<std::string>()], firings) != firings)
+      std::cout << text << '\n';
   }
   void show_line(const Json& line) {
     const auto number = line.at("number").get<std::uint64_t>();
@@ -202,8 +214,9 @@ class Followed {
   const Attach& options_;
   std::vector<std::uint64_t> numbers_;  // of what was turned on
   std::set<std::string> stats_, histograms_;
-  std::map<std::string, std::string> labels_, shown_;
-  std::uint64_t last_line_ = 0;  // that the process has told
+  std::map<std::string, std::string> labels_;
+  std::map<std::string, std::uint64_t> shown_;  // firings
+  std::uint64_t last_line_ = 0;                 // that the process has told
   bool lines_ = false;
 };
 
@@ -235,6 +248,10 @@ int attach(const Attach& options) {
   auto news = all_of(served);
   while ((!news || followed.take(*news)) && goes_on()) news = served.news();
   try {
+    while (goes_on() && followed.awaits_more())
+      if (const auto more = served.news()) followed.take(*more);
+    if (goes_on())  // what has come since
+      if (const auto rest = all_of(served)) followed.take(*rest);
     if (!served.ended()) followed.turn_off();
   } catch (const Refused&) {
     throw;

@@ -117,9 +117,11 @@ std::string Served::head(const char* method, const std::string& path) const {
 void Served::begin() {
   if (stream_ >= 0) ::close(std::exchange(stream_, -1));
   buffer_.clear();
-  begun_ = ended_ = false;
+  begun_ = false;
+  ended_ = true;  // where nobody listens any more
   silent_ = 0;
   stream_ = connect();
+  ended_ = false;
   send_all(stream_, head("GET", "/events?client=" + client_) + "\r\n");
 }
 

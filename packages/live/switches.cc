@@ -218,6 +218,11 @@ void Switches::let_go(One& one) {
 
 bool Switches::is_over(const One& one) { return !one.listening || !host::is_on(*one.listening); }
 
+/// Also what it was shown and is not at its function yet, which whoever brings it holds.
+bool Switches::is_pending(const One& one) {
+  return one.listening && (!is_over(one) || one.listening->function.use_count() > 1);
+}
+
 /// Their numbers are known for a while longer, for who turns them off to wait for their files; so
 /// are the curves of those without a file, for who has yet to read them.
 void Switches::let_go_of_spent(Held& held) {
@@ -259,6 +264,9 @@ Switches::Answer Switches::act(const std::string& client, std::string_view text)
   } else if (asked.contains("off")) {
     check_names(asked, {"off"});
     return {200, answer.dump(), drop(id(asked, "off"))};
+  } else if (asked.contains("pending")) {
+    check_names(asked, {"pending"});
+    answer = {{"pending", is_pending(find(id(asked, "pending")))}};
   } else if (asked.contains("change")) {
     check_names(asked, with_options({"change"}));
     if (const auto& on = find(id(asked, "change")).listening)

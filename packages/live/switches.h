@@ -32,6 +32,7 @@ class Switches {
   ///   {"change": NUMBER, "every": 1}                   of a listener
   ///   {"own": HOOK, "every": 1}                        of the program's own one
   ///   {"off": NUMBER}
+  ///   {"pending": NUMBER}     whether it may see something more, perhaps out of a queue
   struct Answer {
     int status = 200;
     std::string json;
@@ -62,6 +63,7 @@ class Switches {
   std::weak_ptr<const WrittenFile> drop(std::uint64_t number);
   static void turn_off(const One& one);
   static bool is_over(const One& one);
+  static bool is_pending(const One& one);
   static void let_go(One& one);
   static void let_go_of_spent(Held& held);
 

@@ -116,6 +116,14 @@ def test_waits_for_all_that_it_turned_on(two_hooks):
     )
 
 
+def test_shows_what_waited_in_a_queue(busy):
+    """Copies are taken faster than they are printed."""
+    limits = ("--until", 5000, "--keep-last", 5000)
+    done = attach(busy.pid, "noise", "--print", "--stats", *limits)
+    assert done.returncode == 0, done.stderr
+    assert "noise: firing 4999 " in done.stdout
+
+
 def test_ends_when_nobody_reads(two_hooks):
     running = subprocess.Popen(
         [os.environ["POSTERN_COMMAND"], "attach", two_hooks.pid, "noise", "--stats"],

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <nlohmann/json.hpp>
 
 #include "host/live_test.h"
@@ -128,6 +129,31 @@ TEST(Switches, TurnsOnChangesAndTurnsOff) {
   EXPECT_EQ(page.ask({{"on", told["number"]}, {"listener", "end"}})["status"], 200);
   steps.finish();
   EXPECT_EQ(run.wait(), RunStatus::stopped);
+}
+
+TEST(Switches, WhatWaitsInAQueueIsPending) {
+  const auto f = jit([](Tensor x) { return hook("queued", x, {.live = true}); });
+  f(Tensor(1.0f)).block_until_ready();
+  const LiveHook hook = hook_named("queued");
+  std::promise<void> goes_on;
+  const auto held = hook.turn_on(
+      [may = goes_on.get_future().share()](const TapInfo&, float) { may.wait_for(60s); },
+      {.mode = TapMode::async});
+  const Switchboard page;
+  Stream stream(page.client("a"));
+  ASSERT_TRUE(stream.wait_for([](Stream& s) { return s.updates > 0; }));
+  const Json on =
+      page.ask({{"on", hook.number()}, {"listener", "print"}, {"until", 1}, {"keep_last", 8}});
+  ASSERT_EQ(on["status"], 200) << on;
+  const auto is_pending = [&] { return page.ask({{"pending", on["number"]}})["pending"] == true; };
+  EXPECT_TRUE(is_pending());  // nothing has passed
+  f(Tensor(2.0f)).block_until_ready();
+  EXPECT_EQ(hook.listeners(), 1u);  // it has had all that it wants
+  EXPECT_TRUE(is_pending());
+  goes_on.set_value();
+  EXPECT_TRUE(test::wait_until([&] { return !is_pending(); }));
+  EXPECT_TRUE(stream.wait_for([](Stream& s) { return !s.lines.empty(); }));
+  EXPECT_EQ(page.ask({{"pending", 1 << 30}})["status"], 404);
 }
 
 TEST(Switches, WhatIsOnEndsWithItsClient) {
