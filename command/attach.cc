@@ -19,7 +19,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-volatile std::sig_atomic_t interrupted = 0;
+volatile std::sig_atomic_t interrupted = 0;  // how often
+
+/// What a process may take to finish what was recorded.
+constexpr std::chrono::minutes for_files{10};
 
 /// All that there is to see by now, of a process that has not ended.
 std::optional<Json> all_of(Served& served) {
@@ -122,6 +125,7 @@ class Followed {
           served_.is_local() ? std::filesystem::absolute(file).lexically_normal().string() : file;
     const Json answer = served_.ask(request);
     numbers_.push_back(answer.at("number").get<std::uint64_t>());
+    if (kind == "record") files_[numbers_.back()] = file;
     if (const auto series = answer.at("series").get<std::uint64_t>(); series > 0)
       (kind == "stats" ? stats_ : histograms_).insert(fmt::format("{}.", series));
     if (kind == "print" || kind.find("non-finite") != std::string::npos) lines_ = true;
@@ -143,13 +147,8 @@ class Followed {
 
   /// Whether something that is over has yet to see what waits in a queue for it.
   bool awaits_more() {
-    return std::ranges::any_of(numbers_, [&](std::uint64_t n) {
-      try {
-        return served_.ask({{"pending", n}}).at("pending").get<bool>();
-      } catch (const Refused&) {  // it is gone
-        return false;
-      }
-    });
+    return std::ranges::any_of(numbers_,
+                               [&](std::uint64_t n) { return said_of(n).value("pending", false); });
   }
 
   /// Also what has had all that it was to see: it may have a file to finish.
@@ -163,7 +162,38 @@ class Followed {
     }
   }
 
+  /// Waits until what was recorded is on disk, for a limited time or until the next interrupt;
+  /// what went wrong.
+  std::string finish_files() {
+    const auto limit = Clock::now() + for_files;
+    const auto before = interrupted;
+    std::string out;
+    while (!files_.empty()) {
+      const auto& [number, file] = *files_.begin();
+      const Json said = said_of(number);
+      if (said.value("finishes", false)) {
+        if (Clock::now() > limit || interrupted != before)
+          return fmt::format("the process still writes '{}'", file);
+        served_.news();  // who does not read is taken for gone
+        continue;
+      }
+      if (out.empty()) out = said.value("failed", "");
+      files_.erase(files_.begin());
+    }
+    return out;
+  }
+  bool has_files() const { return !files_.empty(); }
+
  private:
+  /// What the process says of one; nothing where it is gone, or an older process knows no answer.
+  Json said_of(std::uint64_t number) {
+    try {
+      return served_.ask({{"pending", number}});
+    } catch (const Refused& e) {
+      if (e.status != 404 && e.status != 400) throw;
+      return Json::object();
+    }
+  }
   static bool is_of(const std::set<std::string>& ids, const std::string& id) {
     return std::ranges::any_of(ids, [&](const std::string& s) { return id.starts_with(s); });
   }
@@ -212,7 +242,8 @@ class Followed {
 
   Served& served_;
   const Attach& options_;
-  std::vector<std::uint64_t> numbers_;  // of what was turned on
+  std::vector<std::uint64_t> numbers_;          // of what was turned on
+  std::map<std::uint64_t, std::string> files_;  // of those that record, until they are finished
   std::set<std::string> stats_, histograms_;
   std::map<std::string, std::string> labels_;
   std::map<std::string, std::uint64_t> shown_;  // firings
@@ -224,7 +255,7 @@ class Followed {
 
 int attach(const Attach& options) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP})
-    std::signal(signal, [](int) { interrupted = 1; });
+    std::signal(signal, [](int) { interrupted = interrupted + 1; });
   Served served(options.process);
   const std::optional<Json> before = all_of(served);
   if (!before) throw Problem(failed, "the process has ended");
@@ -247,17 +278,22 @@ int attach(const Attach& options) {
   // Begun anew: what is on its way may be older than the answers, and lack what was turned on.
   auto news = all_of(served);
   while ((!news || followed.take(*news)) && goes_on()) news = served.news();
+  std::string lost;
   try {
     while (goes_on() && followed.awaits_more())
       if (const auto more = served.news()) followed.take(*more);
     if (goes_on())  // what has come since
       if (const auto rest = all_of(served)) followed.take(*rest);
     if (!served.ended()) followed.turn_off();
+    if (!served.ended()) lost = followed.finish_files();
   } catch (const Refused&) {
     throw;
   } catch (const std::exception&) {
     if (!ends(served)) throw;
   }
+  if (!lost.empty()) throw Problem(bad_file, lost);
+  if (followed.has_files())
+    std::cerr << "postern: the process ended before it said whether what was recorded is whole\n";
   return ok;
 }
 

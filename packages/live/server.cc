@@ -340,7 +340,7 @@ void Server::answer_switch(Client& c, const Request& r) {
   c.finishes = std::move(answer.finishes);
   c.answers = Clock::now() + for_a_file;
   if (c.waits()) c.until = c.answers + for_a_request;
-  next_update_ = Clock::now();
+  if (answer.changes) next_update_ = Clock::now();
 }
 
 void Server::begin_stream(Client& c, const Request& r) {

@@ -110,13 +110,36 @@ Callee telling_non_finite() {
       });
 }
 
-/// The record goes before the word that its file is whole.
-struct Recorded {
-  std::shared_ptr<WrittenFile> file;
-  listen::Record record;
-  void operator()(const TapInfo& info, std::span<const AnyView> leaves) const {
-    record(info, leaves);
+/// A record that lets the program go on where it cannot be written. It goes before the word that
+/// its file is whole.
+class Recorded {
+ public:
+  explicit Recorded(std::shared_ptr<WrittenFile> file)
+      : file_(std::move(file)), record_(listen::record(file_->path)) {}
+  Recorded(const Recorded&) = delete;
+  ~Recorded() {
+    try {
+      record_.close();
+    } catch (const std::exception& e) {
+      failed(e.what());
+    }
   }
+  void see(const TapInfo& info, std::span<const AnyView> leaves) {
+    try {
+      record_(info, leaves);
+    } catch (const std::exception& e) {
+      failed(e.what());
+    }
+  }
+
+ private:
+  void failed(const char* why) noexcept try {
+    if (file_->end->fail(why)) log(LogLevel::warning, "{}; the program goes on", why);
+  } catch (const std::exception&) {  // no memory to say so
+  }
+
+  const std::shared_ptr<WrittenFile> file_;
+  const listen::Record record_;
 };
 
 struct Wanted {
@@ -147,8 +170,11 @@ Wanted wanted(const std::string& kind, const Json& asked, const Switches::Files&
     check(path.ends_with(".npy") || path.ends_with(".npz"), "'file' must end in .npy or .npz");
     auto file = written_file(path);
     const host::NewFile probe("record", path);
-    const auto record = listen::record(path, {.on_error = listen::OnError::go_on});
-    return {Callee(Recorded{file, record}), 0, 0, file};
+    const auto record = std::make_shared<Recorded>(file);
+    return {Callee([record](const TapInfo& info, std::span<const AnyView> leaves) {
+              record->see(info, leaves);
+            }),
+            0, 0, file};
   }
   check(kind == "checkpoint", "there is no listener '{}'", kind.substr(0, 64));
   const auto folder = place_of(files, asked, false);
@@ -188,10 +214,10 @@ void Switches::turn_off(const One& one) {
   if (one.listening && host::is_on(*one.listening)) host::turn_off(*one.listening, false);
 }
 
-Switches::One& Switches::find(std::uint64_t number) {
+Switches::One& Switches::find(std::uint64_t number, bool also_off) {
   for (auto& [client, held] : held_)
     for (One& one : held.listeners)
-      if (one.number == number) return one;
+      if (one.number == number && (also_off || !one.off)) return one;
   throw Error(ErrorCode::not_found, fmt::format("nobody has turned on listener {}", number));
 }
 
@@ -199,7 +225,9 @@ std::weak_ptr<const WrittenFile> Switches::drop(std::uint64_t number) {
   One& one = find(number);
   turn_off(one);
   let_go(one);
+  one.off = true;
   const auto file = one.file;
+  if (one.end) return file;
   for (auto& [client, held] : held_)
     std::erase_if(held.listeners, [&](const One& l) { return l.number == number; });
   return file;
@@ -260,13 +288,17 @@ Switches::Answer Switches::act(const std::string& client, std::string_view text)
     auto on =
         host::turn_on(*hook->internal(), w.fn, options_asked(asked, {.until = w.until}), kind);
     answer = {{"number", on->number}, {"series", w.series}};
-    held_[client].listeners.push_back({on->number, on, w.file});
+    held_[client].listeners.push_back({on->number, on, w.file, w.file ? w.file->end : nullptr});
   } else if (asked.contains("off")) {
     check_names(asked, {"off"});
     return {200, answer.dump(), drop(id(asked, "off"))};
   } else if (asked.contains("pending")) {
     check_names(asked, {"pending"});
-    answer = {{"pending", is_pending(find(id(asked, "pending")))}};
+    const One& one = find(id(asked, "pending"), true);
+    answer = {{"pending", is_pending(one)}, {"finishes", !one.file.expired()}};
+    if (const std::string why = one.end ? one.end->failure() : ""; !why.empty())
+      answer["failed"] = why;
+    return {200, answer.dump(-1, ' ', false, Json::error_handler_t::replace), {}, false};
   } else if (asked.contains("change")) {
     check_names(asked, with_options({"change"}));
     if (const auto& on = find(id(asked, "change")).listening)

@@ -14,6 +14,7 @@ struct Listening;
 
 namespace postern::internal::live {
 
+class FileEnd;
 struct WrittenFile;
 
 class Switches {
@@ -32,11 +33,13 @@ class Switches {
   ///   {"change": NUMBER, "every": 1}                   of a listener
   ///   {"own": HOOK, "every": 1}                        of the program's own one
   ///   {"off": NUMBER}
-  ///   {"pending": NUMBER}     whether it may see something more, perhaps out of a queue
+  ///   {"pending": NUMBER}     whether it may see something more, perhaps out of a queue; whether
+  ///                           it finishes a file, also when it is off, and what failed there
   struct Answer {
     int status = 200;
     std::string json;
     std::weak_ptr<const WrittenFile> finishes = {};  // until it has gone the answer may wait
+    bool changes = true;                             // perhaps, what pages show
   };
   Answer act(const std::string& client, std::string_view asked);
 
@@ -54,12 +57,14 @@ class Switches {
     std::uint64_t number = 0;
     std::shared_ptr<host::Listening> listening;  // null: it is over, and let go of
     std::weak_ptr<WrittenFile> file = {};
+    std::shared_ptr<const FileEnd> end = {};  // of that
+    bool off = false;                         // known for its file alone
   };
   struct Held {
     std::vector<One> listeners;
     Clock::time_point ends = Clock::time_point::max();
   };
-  One& find(std::uint64_t number);
+  One& find(std::uint64_t number, bool also_off = false);
   std::weak_ptr<const WrittenFile> drop(std::uint64_t number);
   static void turn_off(const One& one);
   static bool is_over(const One& one);

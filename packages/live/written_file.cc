@@ -8,8 +8,6 @@
 #include <thread>
 #include <vector>
 
-#include "spi.h"
-
 namespace postern::internal::live {
 
 namespace {
@@ -61,6 +59,18 @@ class WrittenFiles : public host::Background {
 };
 
 }  // namespace
+
+bool FileEnd::fail(std::string_view why) {
+  std::scoped_lock lock(guard_);
+  if (!failure_.empty()) return false;
+  failure_ = why;
+  return true;
+}
+
+std::string FileEnd::failure() const {
+  std::scoped_lock lock(guard_);
+  return failure_;
+}
 
 std::shared_ptr<WrittenFile> written_file(const std::string& path) {
   return WrittenFiles::all().begin(path);

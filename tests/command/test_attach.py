@@ -210,6 +210,13 @@ def test_records_where_the_user_is(program, tmp_path):
     assert done.returncode == 2 and "ServeOptions::folder" in done.stderr
 
 
+@pytest.mark.parametrize("kind", ["npy", "npz"])
+def test_a_record_that_a_full_disk_lost_is_an_error(program, tmp_path, kind):
+    (tmp_path / f"full.{kind}").symlink_to("/dev/full")
+    done = attach(program.pid, "noise", "--record", f"full.{kind}", "--until", 3, cwd=tmp_path)
+    assert done.returncode == 3 and "No space left on device" in done.stderr, done.stderr
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_what_it_turned_on_ends_with_it(program, how):
     running = subprocess.Popen(

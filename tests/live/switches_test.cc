@@ -9,6 +9,7 @@
 #include <future>
 #include <nlohmann/json.hpp>
 
+#include "full_disk.h"
 #include "host/live_test.h"
 #include "live/serve_test.h"
 
@@ -293,6 +294,29 @@ TEST(Switches, AFileIsWholeWhenItsListenerIsOff) {
   switches.act("a", Json{{"off", Json::parse(on.json)["number"]}}.dump());
   barrier();  // as the end of the process
   EXPECT_EQ(rows_in(folder.path() + "/exit.npz"), 10);
+}
+
+TEST(Switches, AFileThatCannotBeWrittenIsTold) {
+  const test::TemporaryFolder folder;
+  const auto f = large(2);
+  f(Tensor(0.0f)).block_until_ready();
+  live::Switches switches({folder.path(), false});
+  const auto ask = [&](const Json& request) {
+    return Json::parse(switches.act("a", request.dump()).json);
+  };
+  const std::uint64_t hook = hook_named("large").number();
+  const Json on = ask({{"on", hook}, {"listener", "record"}, {"file", "full.npz"}});
+  ASSERT_TRUE(on.contains("number")) << on;
+  f(Tensor(0.0f)).block_until_ready();
+  EXPECT_EQ(ask({{"pending", on["number"]}}), Json({{"pending", true}, {"finishes", true}}));
+  const test::FullDisk full(100'000);
+  ask({{"off", on["number"]}});
+  Json said;
+  EXPECT_TRUE(test::wait_until([&] {
+    said = ask({{"pending", on["number"]}});
+    return said.value("finishes", true) == false;
+  })) << said;
+  EXPECT_TRUE(has(said.value("failed", ""), "File too large")) << said;
 }
 
 TEST(Switches, AFileHasOneListener) {
