@@ -80,7 +80,7 @@ struct RecordedFiring {
   std::vector<Type> types;          // of a call's results, of a tap's values
   std::vector<std::string> values;  // their bytes, row-major; none when it failed or ended the run
   std::string failure;              // what a call that failed said
-  bool ended = false;               // the function ended the run
+  bool ended = false;               // the run ended there; `failure`: by another function
 };
 /// Returns them in the order in which they came. Throws Error for the file as `replay` does.
 POSTERN_API std::vector<RecordedFiring> read_recording(const std::filesystem::path& file);

@@ -30,7 +30,9 @@ bool StopToken::stop_requested() const {
 }
 
 void CallInfo::end_run() const {
-  if (run_state) run_state->end.store(true, std::memory_order_relaxed);
+  const void *nobody = nullptr, *who = name.data();
+  if (stop.stop_requested()) who = run_state;  // another one has ended it
+  if (run_state) run_state->end.compare_exchange_strong(nobody, who);
 }
 
 }  // namespace postern
@@ -407,7 +409,7 @@ bool RunState::close() {
   static_cast<void>(std::shared_ptr<TapSource>(
       tap_source_));  // use_count() orders nothing: meet the delivery's last look at the sites
   tap_source_->owner.reset();
-  tap_source_->end = false;
+  tap_source_->end = nullptr;
   return true;
 }
 

@@ -15,11 +15,11 @@
 
 namespace postern::detail {
 
-/// What a StopToken looks at, and where end_run leaves its wish. A flag beside the standard's
-/// source is read at each invocation.
+/// What a StopToken looks at, and where end_run leaves its first caller's name; no name where the
+/// run was to stop by then. A flag beside the standard's source is read at each invocation.
 struct StopState {
   std::atomic<bool> stop{false};
-  std::atomic<bool> end{false};
+  std::atomic<const void*> end{nullptr};
   std::stop_source source;  // wakes who waits
 
   void request_stop() noexcept {

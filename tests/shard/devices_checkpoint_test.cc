@@ -60,6 +60,41 @@ TEST(DevicesCheckpoint, InShardMapOneLeafWhosePlaceIsKnown) {
       {"in shard_map", "first leaf"});
 }
 
+TEST(DevicesCheckpoint, ACallThatAnotherOnesEndCutsShortIsNotRecordedAsTheEnd) {
+  const Mesh mesh({{"x", 2}});
+  const TemporaryFolder folder;
+  const fs::path file = fs::path(folder.path()) / "run.rec";
+  std::atomic<bool> inside{false};
+  const auto waits = [&](const CallInfo& info, View<const float> in, View<float> out) {
+    out[0] = in[0];
+    if (info.coordinates[0] == 0) return;
+    inside = true;
+    wait_until([&] { return info.stop.stop_requested(); });
+  };
+  const auto ends = [&](const CallInfo& info, View<const float> in, View<float> out) {
+    out[0] = in[0];
+    wait_until([&] { return inside.load(); });
+    info.end_run();
+  };
+  const auto both = [&](Tensor v) {
+    return call({.name = "ends"}, v.type(), ends, call({.name = "waits"}, v.type(), waits, v));
+  };
+  const auto f = jit(shard_map(both, mesh, {.in = {P("x")}, .out = {P("x")}}));
+  {
+    const Taping recording = record(file, {.resumable = true});
+    EXPECT_THROW(f(iota<float>(2)).block_until_ready(), CallbackError);
+    barrier();
+  }
+  int by_itself = 0, by_another = 0;
+  for (const RecordedFiring& firing : read_recording(file)) {
+    if (!firing.ended) continue;
+    EXPECT_EQ(firing.failure.empty(), firing.name == "ends") << firing.name;
+    ++(firing.name == "ends" ? by_itself : by_another);
+  }
+  EXPECT_EQ(by_itself, 1);
+  EXPECT_EQ(by_another, 1);
+}
+
 TEST(DevicesCheckpoint, WithoutPartsTheWholeIsKeptOnce) {
   const Mesh mesh({{"x", 4}});
   const TemporaryFolder folder;
