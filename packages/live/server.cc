@@ -90,6 +90,7 @@ Server::Server(ForAttach) : for_attach_(true), interval_(interval_of({})), switc
 }
 
 void Server::start() {
+  for (Open& socket : open_) socket = -1;
   wake_ = Handle(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (wake_.get() < 0) refuse(options_, errno);
   lines::watch(true);
@@ -115,7 +116,11 @@ Handle::~Handle() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-void Server::let_go_in_child() { ::close(listening_.get()); }
+void Server::let_go_in_child() {
+  ::close(listening_.get());
+  for (const Open& socket : open_)
+    if (socket >= 0) ::close(socket);
+}
 
 void Server::listen() {
   sockaddr_in address{};
@@ -246,6 +251,11 @@ void Server::accept_some() {
     }
     clients_.emplace_back();
     clients_.back().socket = std::move(socket);
+    const auto free = std::ranges::find_if(open_, [](const Open& o) { return o < 0; });
+    if (free != open_.end()) {
+      *free = clients_.back().socket.get();
+      clients_.back().open = &*free;
+    }
     clients_.back().until = Clock::now() + for_a_request;
   }
 }

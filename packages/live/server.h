@@ -3,6 +3,7 @@
 #pragma once
 #include <postern/serve.h>
 
+#include <array>
 #include <atomic>
 #include <list>
 #include <string>
@@ -42,8 +43,8 @@ class Server {
   /// Sends the last news, for at most a quarter of a second.
   ~Server();
   const Served& served() const { return served_; }
-  /// Lets go in a process that was forked off, which has no thread to serve: the port is the
-  /// other's.
+  /// Lets go in a process that was forked off, which has no thread to serve: the port and the
+  /// connections are the other's. Calls nothing but close.
   void let_go_in_child();
 
   // What everybody together may take.
@@ -54,8 +55,15 @@ class Server {
   static constexpr std::chrono::seconds for_a_request{5}, for_reading{30}, for_a_file{4};
 
  private:
+  /// The number of a client's socket, -1 for none: a forked process may find the list of clients
+  /// half changed.
+  using Open = std::atomic<int>;
   struct Client {
+    ~Client() {
+      if (open) *open = -1;  // before the number is another file's
+    }
     Handle socket;
+    Open* open = nullptr;
     std::string in, out;
     std::size_t sent = 0;
     enum class State { asks, streams, answered, ends } state = State::asks;
@@ -93,6 +101,7 @@ class Server {
   Served served_;
   std::string nonce_;
   Handle listening_, wake_;
+  std::array<Open, most_clients> open_;
   std::list<Client> clients_;
   Clock::time_point next_update_{}, next_accepts_{}, next_sign_{};
   int accepts_left_ = accepts_at_a_time;

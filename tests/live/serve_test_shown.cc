@@ -1,5 +1,10 @@
 // The live page: what it shows of the process beside values, and from before it was opened.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <csignal>
+#include <optional>
 #include <thread>
 
 #include "host/timeline.h"
@@ -11,6 +16,7 @@ using namespace internal;
 namespace {
 
 using test::has, test::Page, test::Stream;
+using namespace std::chrono_literals;
 using Json = nlohmann::json;
 
 /// A loop that shows so many values to a histogram, each greater than the one before.
@@ -118,6 +124,27 @@ TEST(Serve, WhatIsCompiledAndWhatIsGoneIsTold) {
   ASSERT_TRUE(late.wait_for(is_gone));
   EXPECT_GT(late.programs["soon_gone"]["operations"], 100);
   EXPECT_EQ(late.programs["soon_gone"]["sites"][0]["name"], "in_it");
+}
+
+TEST(Serve, AForkedProcessHoldsNoConnection) {
+  std::optional<Page> page(std::in_place);
+  test::Socket socket(page->port);
+  ASSERT_TRUE(
+      socket.send("GET " + page->target("/events") + " HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+  ASSERT_TRUE(has(socket.receive("event: whole"), "event: whole"));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(120);
+    ::pause();
+    ::_exit(0);
+  }
+  ASSERT_GT(child, 0);
+  page.reset();
+  const auto begin = std::chrono::steady_clock::now();
+  socket.receive("", 60s);  // until the end of the connection
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 50s);
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
 }
 
 TEST(Serve, ProcessImagesAndTextsAreTold) {
