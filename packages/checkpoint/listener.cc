@@ -15,6 +15,7 @@ using namespace internal;
 namespace {
 
 using checkpoints::CheckpointPart, checkpoints::CheckpointWriter, checkpoints::Snapshot;
+using Mark = recordings::RecordingMark;
 
 }  // namespace
 
@@ -41,6 +42,7 @@ struct CheckpointState : std::enable_shared_from_this<CheckpointState> {
   struct Gathered {
     Snapshot snapshot;
     std::size_t given = 0;
+    std::map<int, std::vector<Mark::Site>> sites = {};  // by device, as they were when it came
   };
   std::map<std::pair<std::uint64_t, std::uint64_t>, Gathered> gathered;
   // Firings that are written if none follows, by run; none: that one is written.
@@ -56,7 +58,7 @@ struct CheckpointState : std::enable_shared_from_this<CheckpointState> {
   std::optional<std::uint64_t> wanted(const TapInfo& info, const host::PartShown& shown);
   CheckpointPart copy(std::span<const AnyView> leaves, const host::PartShown& shown) const;
   std::optional<Snapshot> gather(const TapInfo& info, std::uint64_t firing, CheckpointPart part,
-                                 const host::PartShown& shown);
+                                 const host::PartShown& shown, std::optional<Mark> mark);
   void hold(std::uint64_t of, Snapshot snapshot);
   void write(Snapshot snapshot, const detail::StopState* stop);
 };
@@ -117,14 +119,20 @@ CheckpointPart CheckpointState::copy(std::span<const AnyView> leaves,
   return part;
 }
 
-/// The firing with this part, when that was the last one that it lacked.
+/// The firing with this part, when that was the last one that it lacked. Devices that came before
+/// have gone on since: of what each has called `mark` tells, of others that of the last one.
 std::optional<Snapshot> CheckpointState::gather(const TapInfo& info, std::uint64_t firing,
-                                                CheckpointPart part, const host::PartShown& shown) {
+                                                CheckpointPart part, const host::PartShown& shown,
+                                                std::optional<Mark> mark) {
   std::scoped_lock lock(guard);
   const std::pair key(info.run, firing);
   Gathered& so_far = gathered[key];
   Snapshot& snapshot = so_far.snapshot;
   if (!part.tensors.empty()) snapshot.parts.push_back(std::move(part));
+  auto& called = so_far.sites[info.device];
+  if (mark)
+    for (const Mark::Site& site : mark->sites)
+      if (site.device == info.device) called.push_back(site);
   if (++so_far.given < shown.givers) {
     if (gathered.size() <= most_gathered) return {};
     log(LogLevel::warning, "checkpoint of tap '{}': not all devices showed their parts of one",
@@ -132,6 +140,13 @@ std::optional<Snapshot> CheckpointState::gather(const TapInfo& info, std::uint64
     gathered.erase(gathered.begin());
     return {};
   }
+  if (mark) {
+    std::erase_if(mark->sites,
+                  [&](const auto& site) { return so_far.sites.contains(site.device); });
+    for (const auto& [device, sites] : so_far.sites)
+      mark->sites.insert(mark->sites.end(), sites.begin(), sites.end());
+  }
+  snapshot.recording = std::move(mark);
   std::optional<Snapshot> out = std::move(snapshot);
   gathered.erase(key);
   out->tap = info.name;
@@ -180,7 +195,7 @@ void CheckpointState::see(const TapInfo& info, std::span<const AnyView> leaves) 
   if (!shown.gives) return;
   const auto firing = wanted(info, shown);
   if (!firing) return;
-  auto snapshot = gather(info, *firing, copy(leaves, shown), shown);
+  auto snapshot = gather(info, *firing, copy(leaves, shown), shown, recordings::recording_mark());
   if (!snapshot) return;
   if (shown.on_several)
     snapshot->together = {clusters::rank_now(), clusters::size_now(), shown.job_run,
@@ -188,7 +203,6 @@ void CheckpointState::see(const TapInfo& info, std::span<const AnyView> leaves) 
                                       *firing, info.name, info.place.line),
                           options.patience};
   snapshot->states = host::save_states();
-  snapshot->recording = recordings::recording_mark();
   if (!snapshot->states.empty() && host::in_delivery())
     throw Error(ErrorCode::failed_precondition,
                 "checkpoint: states are registered, and an asynchronous tap comes too late to see "

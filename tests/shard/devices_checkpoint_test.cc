@@ -95,6 +95,45 @@ TEST(DevicesCheckpoint, ACallThatAnotherOnesEndCutsShortIsNotRecordedAsTheEnd) {
   EXPECT_EQ(by_another, 1);
 }
 
+TEST(DevicesCheckpoint, ADeviceThatIsPastTheTapIsMarkedWhereItWasThere) {
+  const Mesh mesh({{"x", 2}});
+  const Sharding rows(mesh, P("x"));
+  const TemporaryFolder folder;
+  const std::string kept = folder.path() + "/kept";
+  std::atomic<bool> past{false};
+  const auto before = [&](const CallInfo& info, View<const float> in, View<float> out) {
+    out[0] = in[0];
+    if (info.coordinates[0] == 1) wait_until([&] { return past.load(); });
+  };
+  const auto behind = [&](const CallInfo& info, View<const float> in, View<float> out) {
+    out[0] = in[0];
+    if (info.coordinates[0] == 0) past = true;
+  };
+  const auto on_each = [&](const char* name, auto fn) {
+    return shard_map([name, fn](Tensor v) { return call({.name = name}, v.type(), fn, v); }, mesh,
+                     {.in = {P("x")}, .out = {P("x")}});
+  };
+  const auto f = jit([&](Tensor x) {
+    x = on_each("before", before)(x);
+    x = tap({.partitioned = rows}, x, listen::checkpoint(kept, {.async = false}));
+    return on_each("behind", behind)(x);
+  });
+  {
+    const Taping recording = record(folder.path() + "/run.rec", {.resumable = true});
+    f(device_put(iota<float>(2), rows)).block_until_ready();
+    barrier();
+  }
+  EXPECT_TRUE(past);
+  // [site, device, element, calls] of what each device had called when it came to the tap.
+  const std::string manifest = contents(fs::path(kept) / "checkpoint-000000000001" / "manifest");
+  const std::size_t begin = manifest.find("\"sites\":[[");
+  ASSERT_NE(begin, std::string::npos) << manifest;
+  const std::string sites = manifest.substr(begin, manifest.find("]]", begin) - begin);
+  std::size_t marked = 1;
+  for (std::size_t at = 0; (at = sites.find("],[", at)) != std::string::npos; ++at) ++marked;
+  EXPECT_EQ(marked, 2u) << sites;
+}
+
 TEST(DevicesCheckpoint, WithoutPartsTheWholeIsKeptOnce) {
   const Mesh mesh({{"x", 4}});
   const TemporaryFolder folder;
