@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <complex>
 #include <limits>
@@ -141,11 +142,13 @@ void in_parts(std::int64_t parts, std::int64_t n, const Act& act) {
 /// Goes through one long row twice, cut into parts, one for each core, of `chains` runs each. The
 /// first time gives each run's total, of which the carry comes that each run starts with; the
 /// second writes the results. What is left over at the end of the row comes last, alone. Where a
-/// total or a carry is no ordinary number, other orders may give another result: then all of the
+/// carry on the way is no ordinary number, other orders may give another result: then all of the
 /// row goes in order.
 template <class Kind, class T>
 void long_row(Row<const T> x, Row<T> y, std::int64_t n) {
   using Carry = typename Kind::Carry;
+  // A product may come back from what is too small: a run's end does not tell of it.
+  constexpr bool comes_back = std::is_same_v<Kind, Product<T>>;
   const std::int64_t parts = parts_for(n, 64), length = n / (parts * chains);
   const auto runs_of = [&](const auto& row, std::int64_t part) {
     const auto run = [&](std::int64_t i) { return row.from((chains * part + i) * length); };
@@ -153,31 +156,29 @@ void long_row(Row<const T> x, Row<T> y, std::int64_t n) {
   };
   std::array<Carry, chains> neutral;
   neutral.fill(Kind::neutral());
-  std::vector<std::array<Carry, chains>> carries(static_cast<std::size_t>(parts));
-  const auto for_each_part = [&](const auto& act) {
+  std::vector<std::array<Carry, chains>> carries(static_cast<std::size_t>(parts), neutral);
+  std::atomic<bool> ordinary{true};
+  const auto go = [&](auto writes) {
     in_parts(parts, parts, [&](std::int64_t first, std::int64_t last) {
-      for (std::int64_t p = first; p < last; ++p) act(p, carries[static_cast<std::size_t>(p)]);
+      bool all = true;
+      for (std::int64_t p = first; p < last; ++p) {
+        const auto to = runs_of(y, p);
+        auto& ends = carries[static_cast<std::size_t>(p)];
+        const auto see = [&](std::size_t c, std::int64_t i, const Carry& now) {
+          if constexpr (decltype(writes)::value) to[c][i] = static_cast<T>(now);
+          if (comes_back && !Kind::is_ordinary(now)) all = false;
+        };
+        ends = side_by_side<Kind, T>(runs_of(x, p), length, ends, see);
+        all = all && std::ranges::all_of(ends, Kind::is_ordinary);
+      }
+      if (!all) ordinary = false;
     });
   };
-  for_each_part([&](std::int64_t p, auto& totals) {
-    totals = side_by_side<Kind, T>(runs_of(x, p), length, neutral,
-                                   [](std::size_t, std::int64_t, const Carry&) {});
-  });
-  bool ordinary = true;
+  go(std::false_type());
   Carry before = Kind::neutral();
   for (auto& part : carries)
-    for (Carry& carry : part) {
-      const Carry total = std::exchange(carry, before);
-      before = Kind::step(before, total);
-      ordinary = ordinary && Kind::is_ordinary(total);
-    }
-  if (ordinary) {
-    for_each_part([&](std::int64_t p, auto& starts) {
-      starts = side_by_side<Kind, T>(runs_of(x, p), runs_of(y, p), length, starts);
-    });
-    for (const auto& ends : carries)
-      ordinary = ordinary && std::ranges::all_of(ends, Kind::is_ordinary);
-  }
+    for (Carry& carry : part) before = Kind::step(before, std::exchange(carry, before));
+  if (ordinary) go(std::true_type());
   if (!ordinary) return alone<Kind, T>(x, y, n, Kind::neutral());
   const std::int64_t done = parts * chains * length;
   alone<Kind, T>(x.from(done), y.from(done), n - done, before);

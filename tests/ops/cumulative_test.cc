@@ -1,5 +1,6 @@
 // The block behind cumsum and its kin: kernel and default agree, wherever the axis lies and however
 // long it is.
+#include <algorithm>
 #include <numeric>
 
 #include "support.h"
@@ -133,6 +134,29 @@ TEST(Cumulative, PartsOfLongRowsMayOverflowByThemselves) {
     const Tensor t(type<double>({64 * parts + 3}), terms.data());
     EXPECT_EQ(cumsum(t).to_vector<double>(), sums);
   }
+}
+
+// A part of a row that comes back from what is too small to be exact, by itself, or in the row.
+TEST(Cumulative, ProductsMayComeBackFromSubnormalNumbers) {
+  if (test::skipped_in_stages("products in order are the kernel's, and kernels are custom calls"))
+    return;
+  std::vector<float> factors(1024, 1.0f), want;
+  factors[0] = 0x1p70f;
+  factors[256] = 0x1p-80f;
+  factors[257] = 0x1.8p-69f;
+  factors[258] = 0x1p100f;
+  float product = 1;
+  for (const float x : factors) want.push_back(product *= x);
+  const Tensor x(type<float>({1024}), factors.data());
+  EXPECT_EQ(cumprod(x).to_vector<float>(), want);
+  std::ranges::fill(factors, 1.0f);
+  factors[0] = 0x1p-80f;
+  factors[256] = 0x1.000002p-60f;  // the product is subnormal, and so 2^-140 or 0
+  factors[257] = 0x1p100f;
+  const std::vector<float> row =
+      cumprod(Tensor(type<float>({1024}), factors.data())).to_vector<float>();
+  EXPECT_TRUE(row[511] == 0x1p-40f || row[511] == 0) << row[511];
+  EXPECT_EQ(row[512], row[511]) << "the row goes in order";
 }
 
 // Where there is no kernel either.
