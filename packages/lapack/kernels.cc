@@ -140,6 +140,8 @@ void cholesky(const linalg::Cholesky& c, In in, Out out) {
     } else {
       layout::hermitian_lower(a, l, width);
       ok = lapack::potrf('L', n, l) == 0;
+      // Some LAPACKs take NaN for positive; what is not finite comes to the diagonal.
+      for (std::size_t i = 0; i < width; ++i) ok = ok && std::isfinite(std::real(l[i * width + i]));
       if (ok) layout::make_row_major(l, width, true);
     }
     if (ok) continue;

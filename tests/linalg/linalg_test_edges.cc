@@ -102,6 +102,29 @@ TEST(Linalg, NotFiniteMatrices) {
   });
 }
 
+// From 17 rows on they are LAPACK's, which takes NaN and inf.
+TEST(Linalg, LargeMatricesThatAreNotFiniteHaveNoFactor) {
+  RecordProperty("covers", "LINALG-01");
+  if (test::skipped_in_stages("only kernels fail with an error")) return;
+  for (const double bad : {nan, inf})
+    for (const std::size_t column : {3u, 16u})
+      for (const DType dtype : {DType::f32, DType::f64, DType::c64, DType::c128}) {
+        SCOPED_TRACE(testing::Message()
+                     << bad << " of " << to_string(dtype) << " in column " << column);
+        std::vector<double> numbers(17 * 17);
+        for (std::size_t i = 0; i < 17; ++i) numbers[i * 17 + i] = 2;
+        numbers[16 * 17 + column] = numbers[column * 17 + 16] = bad;
+        const Tensor pair = convert(
+            stack({Tensor(type<double>({17, 17}), numbers.data()), eye<double>(17)}), dtype);
+        const Tensor l = abs(linalg::cholesky(pair));
+        EXPECT_TRUE(any_nan(dynamic_index(l, 0)));
+        EXPECT_TRUE(all_finite(dynamic_index(l, 1))) << "the other matrix is fine";
+        expect_error<CallbackError>(
+            [&] { linalg::cholesky(pair, linalg::Failure::error).block_until_ready(); },
+            {"linalg.cholesky", "matrix 0 of the batch"});
+      }
+}
+
 TEST(Linalg, EqualAndCloseSingularValues) {
   RecordProperty("covers", "LINALG-05 LINALG-06 LINALG-10");
   natively_and_by_default([] {
