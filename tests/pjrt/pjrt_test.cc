@@ -145,6 +145,27 @@ TEST(PjrtClient, NoProgramEndsTheProcessBecauseDevicesWaitForOneAnother) {
       << "children would have them: " << flags;
 }
 
+// XLA reads them once, so each is tried in a process of its own.
+TEST(PjrtClient, BlankFlagsAreLikeNone) {
+  constexpr protozero::pbf_tag_type terminate = 417;
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const char* const before = std::getenv("XLA_FLAGS");
+  const std::string kept = before ? before : "";
+  for (const char* flags : {"", " ", " \n"}) {
+    setenv("XLA_FLAGS", flags, 1);
+    EXPECT_EXIT(
+        {
+          const auto limit = debug_option(client().compile(add_text), terminate);
+          const bool is_as_before = std::string_view(std::getenv("XLA_FLAGS")) == flags;
+          const bool ok = is_as_before && limit == std::numeric_limits<std::int32_t>::max();
+          std::_Exit(ok ? 0 : 1);
+        },
+        testing::ExitedWithCode(0), "")
+        << '"' << flags << '"';
+  }
+  before ? setenv("XLA_FLAGS", kept.c_str(), 1) : unsetenv("XLA_FLAGS");
+}
+
 TEST(PjrtClient, GpuCompilersMayBeToldToTryNothing) {
   constexpr protozero::pbf_tag_type autotune_level = 123;
   EXPECT_GT(debug_option(client().compile(add_text), autotune_level).value_or(0), 0);

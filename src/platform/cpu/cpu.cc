@@ -42,7 +42,8 @@ class WithFlags {
  public:
   explicit WithFlags(const pjrt::Plugin& plugin) : lock_(guard()) {
     if (const char* given = std::getenv(name)) {
-      if (given[std::strspn(given, " \t\r\n")] != '-') return;  // the name of a file
+      const char first = given[std::strspn(given, " \t\r\n")];
+      if (first != '-' && first != '\0') return;  // the name of a file
       before_ = given;
     }
     std::string all;
