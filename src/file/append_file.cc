@@ -153,7 +153,7 @@ std::string AppendFile::first_line() const {
 }
 
 bool AppendFile::is_held(const fs::path& file) {
-  if (!fs::is_regular_file(file)) return false;
+  if (std::error_code none; !fs::is_regular_file(file, none)) return false;
   const int handle = open_file("tensorboard", file, O_RDONLY);
   if (handle < 0) return false;
   const bool held = ::flock(handle, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;

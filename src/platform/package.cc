@@ -7,9 +7,9 @@
 
 #include <algorithm>
 #include <cctype>
-#include <filesystem>
 #include <string>
 
+#include "host/text_file.h"
 #include "platform/find_plugin.h"
 
 // CMake says by POSTERN_PACKAGES which there are: PACKAGE(lapack) PACKAGE(live).
@@ -46,15 +46,14 @@ std::string variable_of(std::string_view name) {
 /// Where the package is: as the environment says, installed, or else where it was built. Empty:
 /// Postern was built without it.
 std::string path_of(std::string_view name, std::string_view what, bool is_built) {
-  namespace fs = std::filesystem;
   const std::string variable = variable_of(name);
   if (const char* given = environment(variable.c_str())) return given;
   const std::string file = fmt::format("libpostern_{}.so", name);
-  const fs::path installed = installed_beside(file.c_str());
-  if (fs::exists(installed)) return installed.string();
+  const std::filesystem::path installed = installed_beside(file.c_str());
+  if (host::is_there(installed)) return installed.string();
   if (!is_built) return {};
-  const fs::path built = fs::path(POSTERN_BUILD_PACKAGES) / name / file;
-  if (fs::exists(built)) return built.string();
+  const auto built = std::filesystem::path(POSTERN_BUILD_PACKAGES) / name / file;
+  if (host::is_there(built)) return built.string();
   throw PluginError(ErrorCode::not_found,
                     fmt::format("{}: found no {}: {} is not set, and there is no file {} and {}",
                                 what, file, variable, installed.string(), built.string()));

@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <filesystem>
 #include <list>
 #include <utility>
 
 #include "core/check.h"
 #include "core/mutex.h"
 #include "core/text.h"
+#include "host/text_file.h"
 #include "platform/cpu/cpu.h"
 #include "platform/cuda/cuda.h"
 #include "platform/find_plugin.h"
@@ -109,9 +109,9 @@ std::optional<std::size_t> position(const Platform& platform, std::span<const st
 std::string plugin_path(const Platform& platform, bool by_default) {
   const char* chosen = environments_plugin(by_default);
   if (!chosen) return platform.find_plugin(platform);
-  if (std::filesystem::exists(chosen)) return chosen;
+  if (host::is_there(chosen)) return chosen;
   throw PluginError(ErrorCode::not_found, std::string("POSTERN_PLUGIN names the plug-in ") +
-                                              chosen + ", which does not exist");
+                                              chosen + ", which does not exist or is out of reach");
 }
 
 void lower_for(LoweringOptions& options, const Platform* platform) {

@@ -13,6 +13,7 @@
 #include "core/mutex.h"
 #include "core/once.h"
 #include "core/text.h"
+#include "host/text_file.h"
 #include "linalg/open_lapack.h"
 #include "pjrt/ffi.h"
 #include "run/runtime.h"
@@ -199,7 +200,7 @@ void show_own_symbols() {
 /// Opens and loads it. What this thread adds meanwhile is the library's: others may load others.
 LibraryInfo load_now(const std::string& path, const std::string& canonical) {
   show_own_symbols();
-  const bool exists = std::filesystem::exists(path);
+  const bool exists = host::is_there(path);
   std::string file = path;
   if (exists && path.find('/') == std::string::npos) file = "./" + path;
   void* object = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);

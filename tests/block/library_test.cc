@@ -67,6 +67,16 @@ TEST(Library, AMissingFileIsReportedInTheLoadersWords) {
   }
 }
 
+TEST(Library, NamesThatNoFileCanHave) {
+  RecordProperty("covers", "BLOCK-13");
+  const std::string folder = std::filesystem::temp_directory_path().string() + "/";
+  for (const std::string& in : {std::string(), folder}) {
+    const std::string path = in + std::string(300, 'x') + ".so";
+    expect_error<PluginError>([&] { load_library(path); }, {"load_library: " + path},
+                              ErrorCode::not_found);
+  }
+}
+
 TEST(Library, AFileThatIsNoSharedObject) {
   const std::string path =
       (std::filesystem::temp_directory_path() / "postern_library_test.so").string();

@@ -223,6 +223,10 @@ TEST(Error, PluginsThatAreNone) {
   auto ended = run_program("error_plugin", {}, {{"POSTERN_PLUGIN", missing}});
   EXPECT_EQ(ended.code, 3) << ended.err;
   EXPECT_TRUE(has(ended.out, "PluginError") && has(ended.out, missing)) << ended.out;
+  const std::string too_long = folder.path() + "/" + std::string(300, 'x');  // for a file's name
+  ended = run_program("error_plugin", {}, {{"POSTERN_PLUGIN", too_long}});
+  EXPECT_EQ(ended.code, 3) << ended.err;
+  EXPECT_TRUE(has(ended.out, "PluginError not_found") && has(ended.out, too_long)) << ended.out;
   ended = run_program("error_plugin", {}, {{"POSTERN_PLUGIN", "libm.so.6"}});
   EXPECT_EQ(ended.code, 3);
   EXPECT_TRUE(has(ended.out, "PluginError") && has(ended.out, "libm.so.6")) << ended.out;

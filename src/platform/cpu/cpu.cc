@@ -3,13 +3,13 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "core/mutex.h"
 #include "host/handler.h"
+#include "host/text_file.h"
 #include "pjrt/ffi.h"
 #include "platform/find_plugin.h"
 #include "platform/gpu/enter.h"
@@ -88,11 +88,10 @@ void keep_freed_memory() {
 void any_machine() {}
 
 std::string cpu_plugin(const Platform&) {
-  namespace fs = std::filesystem;
-  const fs::path installed = installed_beside("xla_cpu_pjrt.so");
-  if (fs::exists(installed)) return installed.string();
+  const std::filesystem::path installed = installed_beside("xla_cpu_pjrt.so");
+  if (host::is_there(installed)) return installed.string();
   const std::string built = POSTERN_BUILD_PLUGIN;  // empty: Postern was built without one
-  if (fs::exists(built)) return built;
+  if (host::is_there(built)) return built;
   refuse_plugin(cpu.name, installed.string() + (built.empty() ? "" : " and " + built));
 }
 

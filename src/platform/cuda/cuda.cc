@@ -4,11 +4,11 @@
 #include <postern/error.h>
 
 #include <atomic>
-#include <filesystem>
 #include <optional>
 
 #include "core/check.h"
 #include "core/text.h"
+#include "host/text_file.h"
 #include "platform/find_plugin.h"
 #include "platform/gpu/enter.h"
 #include "platform/gpu/handler.h"
@@ -31,7 +31,7 @@ void require_cuda() {
 
 std::string cuda_plugin(const Platform&) {
   const std::filesystem::path installed = installed_beside("xla_gpu_pjrt.so");
-  if (std::filesystem::exists(installed)) return installed.string();
+  if (host::is_there(installed)) return installed.string();
   const auto wheel = in_python_folders(  // of two, for the newer CUDA
       {"jax_plugins/xla_cuda13/xla_cuda_plugin.so", "xla_plugins/xla_cuda13_pjrt/xla_gpu_pjrt.so",
        "jax_plugins/xla_cuda12/xla_cuda_plugin.so", "xla_plugins/xla_cuda12_pjrt/xla_gpu_pjrt.so"});
