@@ -29,8 +29,9 @@ struct Request {
   Firing firing;
   const detail::StopState* run;
   pn_request view{};
-  bool taken = false, claimed = false;                 // by a thread that answers it
-  std::map<std::uint64_t, Request*>::node_type place;  // among those that wait, while it is claimed
+  bool taken = false;
+  // By so many threads, who go one after the other; it stays until they are done.
+  std::uint64_t claims = 0, done = 0;
   // What is answered may be gone the next moment.
   enum State { open, sleeping, answered };
   std::atomic<State> state{open};
@@ -143,7 +144,7 @@ class Bridge {
     const pn_firing& f = request->firing.view;
     if (results)
       if (const int code = check_results(f, results, count); code != PN_OK) return code;
-    claim(*request);
+    claim(*request, lock, stays_open);
     lock.unlock();
     for (std::size_t i = 0; results && i < count; ++i)
       if (results[i].bytes) std::memmove(f.results[i].data, results[i].data, results[i].bytes);
@@ -158,7 +159,7 @@ class Bridge {
     Lock lock(guard_);
     Request* const request = find(tag);
     if (!request) return unknown(tag);
-    claim(*request);
+    claim(*request, lock, false);
     lock.unlock();
     request->code = code == PN_OK ? static_cast<int>(PN_UNKNOWN) : code;
     request->why = std::move(why);
@@ -226,7 +227,8 @@ class Bridge {
     if (!request.state.compare_exchange_strong(state, Request::sleeping)) return;
     const auto answered = [&] { return request.state.load() == Request::answered; };
     const auto over = [&] {
-      return answered() || (!request.claimed && (closed_ || (ended_ && !request.taken)));
+      return answered() ||
+             (request.claims == request.done && (closed_ || (ended_ && !request.taken)));
     };
     host::wait_at(request.woken, lock, in_delivery ? nullptr : request.run,
                   [&] { return over() || request.taken; });
@@ -266,17 +268,17 @@ class Bridge {
   static int unknown(std::uint64_t tag) {
     return refuse(PN_NOT_FOUND, fmt::format("no request with tag {} waits for an answer", tag));
   }
-  /// Takes the request from others who would answer it: it then stays until that is done. Under the
-  /// lock.
-  void claim(Request& request) {
-    request.claimed = true;
-    request.place = open_.extract(request.view.tag);
+  /// Waits for those who write to it now. Who answers it takes it from others at once.
+  void claim(Request& request, Lock& lock, bool stays_open) {
+    const std::uint64_t turn = request.claims++;
+    if (!stays_open) open_.erase(request.view.tag);
+    written_.wait(lock, [&] { return request.done == turn; });
   }
   void unclaim(Request& request) {
     const std::scoped_lock lock(guard_);
-    request.claimed = false;
-    open_.insert(std::move(request.place));  // takes no memory
-    request.woken.notify_one();              // the bridge may have been closed meanwhile
+    ++request.done;
+    written_.notify_all();
+    request.woken.notify_one();  // the bridge may have been closed meanwhile
   }
   void answer(Request& request) {
     auto state = Request::open;
@@ -301,7 +303,7 @@ class Bridge {
   }
 
   Mutex guard_;
-  Condition came_;
+  Condition came_, written_;
   std::deque<Request*> waiting_;
   std::map<std::uint64_t, Request*> open_;
   std::uint64_t tags_ = 0;
