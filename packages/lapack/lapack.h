@@ -1,10 +1,14 @@
 // LAPACK and BLAS by element type. Column-major; `work` variants, which do not search for NaN.
 #pragma once
+#include <fmt/format.h>
+#include <postern/error.h>
+
 #include <algorithm>
 #include <cmath>
 #include <complex>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 #include <vector>
 
@@ -56,14 +60,38 @@ constexpr auto pick(S s, D d, C c, Z z) {
     return z;
 }
 
+[[noreturn]] inline void refuse_length() {
+  throw postern::Error(postern::ErrorCode::resource_exhausted,
+                       "the matrix is too large: LAPACK cannot count the elements of the memory "
+                       "that it needs for it");
+}
+/// Returns how long a workspace must be of which a routine says it as a floating-point number. Of a
+/// large length that is a neighbour, perhaps the one below; of one that does not fit it is wrong.
+template <class R>
+constexpr std::size_t length_of(R best) {
+  const double most =
+      static_cast<double>(best) * (1 + static_cast<double>(std::numeric_limits<R>::epsilon()));
+  if (!(most >= 0 && most < static_cast<double>(std::numeric_limits<Int>::max()))) refuse_length();
+  return std::max<std::size_t>(1, static_cast<std::size_t>(most));
+}
+static_assert(length_of(0.0) == 1 && length_of(4096.0f) == 4096);
+static_assert(length_of(33624096.0f) >= 33624098, "of cheevd with 4099 rows, as f32 has it");
+
+/// Throws where a routine refused an argument: that is no matter of the matrix's numbers.
+inline Int accepted(Int info) {
+  if (info < 0)
+    throw postern::Error(postern::ErrorCode::internal,
+                         fmt::format("LAPACK has refused its argument {}", -info));
+  return info;
+}
+
 /// Calls call(work, length) twice: to ask for the length, and to do it.
 template <class T, class Call>
 Int with_work(Call call) {
   T best{};
-  if (const Int info = call(&best, -1); info != 0) return info;
-  std::vector<T> work(
-      static_cast<std::size_t>(std::max(1.0, static_cast<double>(std::real(best)))));
-  return call(work.data(), static_cast<Int>(work.size()));
+  if (const Int info = accepted(call(&best, -1)); info != 0) return info;
+  std::vector<T> work(length_of(std::real(best)));
+  return accepted(call(work.data(), static_cast<Int>(work.size())));
 }
 
 template <class T>
@@ -139,18 +167,22 @@ Int heevd(char job, char uplo, Int n, T* a, Real<T>* w) {
       return pick<T>(LAPACKE_ssyevd_work, LAPACKE_dsyevd_work, 0, 0)(
           LAPACK_COL_MAJOR, job, uplo, n, a, n, w, work, lwork, iwork, liwork);
   };
-  if (const Int info = call(&work1, -1, &rwork1, -1, &iwork1, -1); info != 0) return info;
-  std::vector<T> work(static_cast<std::size_t>(std::real(work1)) + 1);
-  std::vector<Real<T>> rwork(static_cast<std::size_t>(rwork1) + 1);
+  if (job == 'V') length_of(2.0 * n * n);  // beyond, its own count of them begins anew
+  if (const Int info = accepted(call(&work1, -1, &rwork1, -1, &iwork1, -1)); info != 0) return info;
+  std::vector<T> work(length_of(std::real(work1)) + 1);
+  std::vector<Real<T>> rwork(length_of(rwork1) + 1);
   std::vector<Int> iwork(static_cast<std::size_t>(iwork1) + 1);
-  return call(work.data(), static_cast<Int>(work.size()), rwork.data(),
-              static_cast<Int>(rwork.size()), iwork.data(), static_cast<Int>(iwork.size()));
+  return accepted(call(work.data(), static_cast<Int>(work.size()), rwork.data(),
+                       static_cast<Int>(rwork.size()), iwork.data(),
+                       static_cast<Int>(iwork.size())));
 }
 
 /// Destroys a.
 template <class T>
 Int gesdd(char job, Int m, Int n, T* a, Real<T>* s, T* u, Int ldu, T* vt, Int ldvt) {
   const auto small = size_of(std::min(m, n)), large = size_of(std::max(m, n));
+  if (job != 'N')
+    length_of(3.0 * static_cast<double>(small) * static_cast<double>(small));  // as above
   std::vector<Int> iwork(8 * small);
   [[maybe_unused]] auto rwork =
       complex_work<T>(small * std::max(5 * small + 7, 2 * large + 2 * small + 1) + 1);
