@@ -111,15 +111,6 @@ std::array<typename Kind::Carry, chains> side_by_side(
   return carry;
 }
 template <class Kind, class T>
-std::array<typename Kind::Carry, chains> side_by_side(
-    const std::array<Row<const T>, chains>& x, const std::array<Row<T>, chains>& y, std::int64_t n,
-    const std::array<typename Kind::Carry, chains>& carry) {
-  using Carry = typename Kind::Carry;
-  return side_by_side<Kind, T>(x, n, carry, [&](std::size_t c, std::int64_t i, Carry now) {
-    y[c][i] = static_cast<T>(now);
-  });
-}
-template <class Kind, class T>
 void alone(Row<const T> x, Row<T> y, std::int64_t n, typename Kind::Carry carry) {
   for (std::int64_t i = 0; i < n; ++i) {
     carry = Kind::step(carry, typename Kind::Carry(x[i]));
@@ -198,9 +189,12 @@ void rows(const T* x, T* y, std::int64_t count, std::int64_t n, bool reverse) {
     std::array<typename Kind::Carry, chains> carry;
     carry.fill(Kind::neutral());
     std::int64_t r = first;
-    for (; r + chains <= last; r += chains)
-      side_by_side<Kind, T>({in(r), in(r + 1), in(r + 2), in(r + 3)},
-                            {out(r), out(r + 1), out(r + 2), out(r + 3)}, n, carry);
+    for (; r + chains <= last; r += chains) {
+      const std::array to{out(r), out(r + 1), out(r + 2), out(r + 3)};
+      side_by_side<Kind, T>(
+          {in(r), in(r + 1), in(r + 2), in(r + 3)}, n, carry,
+          [&](std::size_t c, std::int64_t i, auto now) { to[c][i] = static_cast<T>(now); });
+    }
     for (; r < last; ++r) alone<Kind, T>(in(r), out(r), n, Kind::neutral());
   });
 }
