@@ -24,6 +24,7 @@ struct Backend {
   static constexpr std::size_t most_clients = 64;
   pjrt::Client clients[most_clients];  // the main one, and spare ones
   std::size_t client_count = 1, single_clients = 0;
+  std::atomic<bool> is_full{false};  // another client could not be made
   /// Spare lanes come by so many, so many times at most; runs that are not nested leave some of the
   /// last ones to those that are.
   struct SpareLanes {
@@ -31,6 +32,8 @@ struct Backend {
   } spare{};
 
   const platforms::Platform& platform() const { return *used.platform; }
+  /// Returns whether a run that finds no lane is one too many; else it waits for one.
+  bool may_refuse() const { return platform().makes_devices && !is_full; }
   bool has(int device) const {
     return device >= first_device && device < first_device + device_count;
   }

@@ -6,6 +6,7 @@
 #include "core/check.h"
 #include "core/fork.h"
 #include "core/lists.h"
+#include "core/log.h"
 #include "core/mutex.h"
 #include "host/queue.h"
 #include "host/run_state.h"
@@ -89,12 +90,20 @@ bool Runtime::add_lanes(Backend& backend, std::size_t lanes, bool grouped, std::
   const std::scoped_lock lock(adding_);
   const std::size_t first = lane_count();
   if (first != seen) return true;
-  if (backend.client_count == Backend::most_clients || first + lanes > lanes_.size()) return false;
+  if (backend.is_full || backend.client_count == Backend::most_clients) return false;
+  if (first + lanes > lanes_.size()) return false;
   if (!grouped && backend.single_clients == backend.spare.times) return false;
   // A client of its own, so that its thread pools are neither blocked by the others' callbacks nor
   // make those larger than the machine.
-  backend.clients[backend.client_count] =
-      backend.platform().make_client(*backend.plugin, static_cast<int>(lanes));
+  try {
+    backend.clients[backend.client_count] =
+        backend.platform().make_client(*backend.plugin, static_cast<int>(lanes));
+  } catch (const std::exception& e) {  // some plug-ins make one in a process
+    log(LogLevel::warning, "{}: runs wait for one another, as there is no further client: {}",
+        backend.name, e.what());
+    backend.is_full = true;
+    return false;
+  }
   if (!grouped) ++backend.single_clients;
   for (std::size_t i = 0; i < lanes; ++i) {
     Lane& lane = make_lane(first + i, backend, backend.client_count, static_cast<int>(i));
@@ -235,7 +244,7 @@ LaneGroup Runtime::take_any(const std::vector<int>& devices, bool calls) {
     const bool may_add = nested || waits >= most_waits;
     if (nested || stuck) {
       if (auto spare = try_take_spare(devices, as, may_add)) return *spare;
-      if (nested || (may_add && main.lanes[0]->platform().makes_devices))
+      if (nested || (may_add && main.lanes[0]->backend->may_refuse()))
         refuse(fmt::format(
             "{} a program on {} devices, and all spare ones are taken by runs inside their calls",
             what_is_refused(nested != nullptr), devices.size()));
@@ -280,7 +289,7 @@ Lane& Runtime::take_any(int device) {
       if (lane != &main) lane->device = device;
       return *lane;
     }
-    if (nested || main.platform().makes_devices)
+    if (nested || main.backend->may_refuse())
       refuse(
           fmt::format("{} a program that calls back, and all {} lanes are taken by runs inside "
                       "their own calls",
@@ -412,6 +421,8 @@ Lane& Runtime::pass(int device) {
       busy = &lane;
     }
     if (add_lanes(*main.backend, main.backend->spare.at_a_time, false, end)) continue;
+    if (host::nesting() && main.backend->is_full)  // it may be behind the one that it is nested in
+      refuse("a host function runs a program, and all lanes are taken by runs inside their calls");
     busy->dispatching.fetch_add(1);
     return *busy;
   }

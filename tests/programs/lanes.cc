@@ -1,9 +1,13 @@
 // Many runs inside their calls at once, in the way that the argument says. Ends with code 0 when
 // all of them came in.
+#include <dlfcn.h>
+#include <pjrt_c_api.h>
 #include <postern/postern.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <string>
 #include <thread>
@@ -66,6 +70,55 @@ int stuck(int count) {
   go = true;
   pn::barrier();
   return right ? 0 : 1;
+}
+
+/// A plug-in (libraries/damaged_plugin) that makes one client and no other: who can wait does, and
+/// who is nested is refused.
+int one_client() {
+  static_cast<void>(pn::devices());  // makes the one
+  void* const plugin = dlopen(std::getenv("POSTERN_PLUGIN"), RTLD_NOW | RTLD_LOCAL);
+  if (!plugin) return 2;
+  constexpr std::size_t create =
+      (offsetof(PJRT_Api, PJRT_Client_Create) - offsetof(PJRT_Api, PJRT_Error_Destroy)) /
+      sizeof(void*);
+  reinterpret_cast<void (*)(int)>(dlsym(plugin, "test_fail"))(static_cast<int>(create));
+  std::atomic<bool> go = false, refused = false;
+  std::atomic<int> in = 0;
+  const auto f = pn::jit([&](pn::Tensor x) {
+    return pn::call(
+        x.type(),
+        [&](float v) {
+          ++in;
+          wait_until([&] { return go.load(); });
+          return v + 1;
+        },
+        x);
+  });
+  auto first = f.start(pn::Tensor(1.0f));
+  if (!wait_until([&] { return in == 1; })) return 3;
+  auto second = f.start(pn::Tensor(2.0f));
+  second.wait(100ms);
+  const bool waits = second.status() == pn::RunStatus::running && in == 1;
+  const auto plain = pn::jit([](pn::Tensor x) { return x * x; });
+  const bool right = plain(pn::Tensor(3.0f)).item<float>() == 9;
+  go = true;
+  if (first.result().item<float>() != 2 || second.result().item<float>() != 3) return 4;
+  const auto outer = pn::jit([&](pn::Tensor x) {
+    return pn::call(
+        x.type(),
+        [&](float v) {
+          try {
+            return f(pn::Tensor(v)).item<float>();
+          } catch (const pn::CallbackError& e) {
+            refused = e.code() == pn::ErrorCode::reentry;
+            return v;
+          }
+        },
+        x);
+  });
+  outer(pn::Tensor(1.0f)).block_until_ready();
+  std::printf("waits %d right %d refused %d\n", waits, right, refused.load());
+  return waits && right && refused && f(pn::Tensor(1.0f)).item<float>() == 2 ? 0 : 1;
 }
 
 using Function = std::function<pn::Tensor(pn::Tensor)>;
@@ -151,6 +204,7 @@ int main(int argc, char** argv) {
   if (how == "together") return together(n, false);
   if (how == "together heavy") return together(n, true);
   if (how == "stuck") return stuck(n);
+  if (how == "one client") return one_client();
   pn::configure({.cpu_devices = 4});
   if (how == "chain") return chain(n);
   if (how == "nested") return nested(n);

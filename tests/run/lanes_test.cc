@@ -27,6 +27,16 @@ TEST(Lanes, StuckFunctionsOfCancelledRunsKeepNobodyOut) {
   expect_ok({"stuck", "80"});
 }
 
+TEST(Lanes, WhereThereIsOneClientWhoCanWaitDoes) {
+  RecordProperty("covers", "REENTRY-03");
+  const auto ended = test::run_program(
+      "lanes", {"one client"},
+      {{"POSTERN_PLUGIN", POSTERN_TEST_LIBRARIES "/damaged_plugin.so"}, {"POSTERN_LOG", "warning"}},
+      150s);
+  EXPECT_EQ(ended.code, 0) << ended.out << ended.err;
+  EXPECT_TRUE(test::has(ended.err, "there is no further client")) << ended.err;
+}
+
 TEST(Lanes, ChainsOfProgramsOnOtherDevices) {
   RecordProperty("covers", "FOREIGN-04");
   for (const char* links : {"2", "3", "4", "6"}) expect_ok({"chain", links});
