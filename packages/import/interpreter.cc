@@ -277,6 +277,30 @@ static std::string with_places(std::string body, const std::string& type, const 
   return body;
 }
 
+namespace {
+
+/// What a function says of an operation's results. They have no name where there are none.
+struct ResultsText {
+  std::string types, assigned, end = "return";
+};
+ResultsText results_text(const std::vector<Type>& results) {
+  ResultsText out;
+  std::string returned;
+  Separator before_type, before_returned;
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    out.types += fmt::format("{}{}", before_type(), mlir_text(results[i]));
+    returned += fmt::format("{}%result", before_returned());
+    if (results.size() > 1) returned += fmt::format("#{}", i);
+  }
+  if (results.empty()) return out;
+  out.assigned = "%result = ";
+  if (results.size() > 1) out.assigned = fmt::format("%result:{} = ", results.size());
+  out.end = fmt::format("return {} : {}", returned, out.types);
+  return out;
+}
+
+}  // namespace
+
 Values as_written(const Step& step, const AsWritten& how) {
   const Module& module = step.module();
   const Node& node = step.node;
@@ -287,9 +311,11 @@ Values as_written(const Step& step, const AsWritten& how) {
         ErrorCode::unimplemented,
         fmt::format("{}: no such operation can be computed at sizes that are open", node.name));
   WrittenOperation out{fmt::format("stablehlo.{}", node.name), {}, {}, how.handlers};
-  std::string parameters, constants, results, returned;
+  if (node.name == "rng" || node.attribute("has_side_effect") == "true")
+    out.effect = Effect::unordered;
+  std::string parameters, constants;
   Values operands;
-  Separator before_parameter, before_result, before_returned;
+  Separator before_parameter;
   const std::vector<std::string> uses = module.uses(node);
   for (std::size_t i = 0; i < uses.size(); ++i) {
     // Bodies may hold constants from outside, and no other values.
@@ -312,19 +338,14 @@ Values as_written(const Step& step, const AsWritten& how) {
     operands.push_back(iota(out.results.back(), *how.places_along));
     parameters += fmt::format("{}%places: {}", before_parameter(), mlir_text(out.results.back()));
   }
-  const bool one = out.results.size() == 1;
-  for (std::size_t i = 0; i < out.results.size(); ++i) {
-    results += fmt::format("{}{}", before_result(), mlir_text(out.results[i]));
-    returned += fmt::format("{}%result{}", before_returned(), one ? "" : fmt::format("#{}", i));
-  }
+  const ResultsText results = results_text(out.results);
   std::string body = with_new_names(std::string(module.text_of(node)), uses, module.name());
   if (how.places_along)
     body = with_places(std::move(body), mlir_text(out.results.back()), module.name());
   const std::string others = module.functions_named(body, fmt::format("{}_", placeholder));
-  out.function = fmt::format(
-      "  func.func private @{}({}) -> ({}) {{\n    {}%result{} = {}\n    return {} : {}\n  }}\n{}",
-      placeholder, parameters, results, constants,
-      one ? "" : fmt::format(":{}", out.results.size()), body, returned, results, others);
+  out.function = fmt::format("  func.func private @{}({}) -> ({}) {{\n    {}{}{}\n    {}\n  }}\n{}",
+                             placeholder, parameters, results.types, constants, results.assigned,
+                             body, results.end, others);
   return written(out, operands);
 }
 

@@ -9,7 +9,7 @@
 
 namespace postern::internal::imported {
 
-/// Reads a module as `read_imported` of the library.
+/// Reads a module as the library's `Reader::read` says.
 Imported read_any(std::string_view text, const std::string& name, const std::string& entry);
 
 /// Who serves a target. FFI handlers are noted, as XLA must know them. Those of XLA's own that say

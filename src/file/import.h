@@ -60,7 +60,6 @@ struct Reader {
   /// and places. Throws Error: invalid_argument for what is no such module, data_loss for a damaged
   /// one, unimplemented for what a file may say that we cannot run; PluginError where the package
   /// is missing.
-  Imported read_imported(std::string_view text, const std::string& name, const std::string& entry);
   Imported (*read)(std::string_view text, const std::string& name, const std::string& entry);
   /// Opens the text of an Imported, whose sites these are.
   Function (*open)(const std::string& text, std::vector<std::shared_ptr<const SiteSpec>> sites,
@@ -94,12 +93,13 @@ POSTERN_API bool is_tap(const SiteSpec& site);
 POSTERN_API std::vector<Tensor> at_site_of(const SiteSpec& site, std::span<const Tensor> operands);
 
 /// An operation that is known by its text alone: it runs, under vmap element by element, and has no
-/// derivative.
+/// derivative. With an effect it runs though nobody uses its results, as often as it stands there.
 struct WrittenOperation {
   std::string name;      // "stablehlo.fft"
   std::string function;  // as text, called `placeholder`; behind it those that it names
   std::vector<Type> results;
   std::vector<std::string> handlers;  // FFI handlers that it calls
+  Effect effect = Effect::pure;
 };
 inline constexpr std::string_view placeholder = "postern.written";
 POSTERN_API std::vector<Tensor> written(const WrittenOperation& operation,

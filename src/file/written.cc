@@ -19,20 +19,22 @@ struct WrittenParams {
   std::string name, function;
   std::vector<Type> results;
   std::vector<std::string> handlers;
+  Effect effect;
   auto fields(Fields sink) const {
     return sink.field("name", name)
         .hidden("function", function)
         .field("results", results)
-        .hidden("handlers", handlers);
+        .hidden("handlers", handlers)
+        .hidden("effect", static_cast<int>(effect));
   }
 };
 
 Types written_type(const Params* params, TypeSpan) { return as<WrittenParams>(*params).results; }
+Effect written_effect(const Params* params) { return as<WrittenParams>(*params).effect; }
 
 Jvp written_jvp(const Op& op, TensorSpan x, TensorSpan) {
   const auto& p = op.as<WrittenParams>();
-  const auto has_derivative = [](const Type& t) { return is_differentiable(t.dtype); };
-  if (std::ranges::any_of(p.results, has_derivative))
+  if (std::ranges::any_of(p.results, is_differentiable, &Type::dtype))
     throw_type_error(
         fmt::format("{}: it is known by its text alone, and has no derivative", p.name));
   return {bind_n(op.primitive, op.params, x), Tensors(p.results.size())};
@@ -68,14 +70,15 @@ constexpr Primitive written_p{.name = "stablehlo",
                               .type = written_type,
                               .jvp = written_jvp,
                               .batch = written_batch,
-                              .lower = written_lower};
+                              .lower = written_lower,
+                              .effect = written_effect};
 
 }  // namespace
 
 std::vector<Tensor> written(const WrittenOperation& operation, std::span<const Tensor> operands) {
   return bind_n(written_p,
                 make_params(WrittenParams{operation.name, operation.function, operation.results,
-                                          operation.handlers}),
+                                          operation.handlers, operation.effect}),
                 operands);
 }
 

@@ -1,4 +1,9 @@
 // What values are, however the text writes them: inside of other programs as alone.
+#include <fmt/format.h>
+#include <xla/ffi/api/ffi.h>
+
+#include <algorithm>
+
 #include "foreign_test.h"
 
 namespace postern::test {
@@ -115,6 +120,71 @@ TEST(InterpretedValues, ACallOnAMeshOfOneDevice) {
   EXPECT_EQ(program(Tensor(1.0f))[0].item<float>(), 12);
   EXPECT_EQ(jit(f)(Tensor(1.0f)).item<float>(), 24);
   unregister_function("interpreted_test.add");
+}
+
+/// How often a program says it.
+std::size_t times_in(const std::string& text, const std::string& word) {
+  std::size_t out = 0;
+  for (std::size_t i = text.find(word); i != text.npos; i = text.find(word, i + 1)) ++out;
+  return out;
+}
+
+// Equal random numbers are drawn twice, and those that nobody uses too.
+TEST(InterpretedValues, DrawsAreNotMerged) {
+  std::string text =
+      "func.func @main(%low: tensor<f32>) -> (tensor<8xf32>, tensor<8xf32>) {\n"
+      "  %high = stablehlo.constant dense<4.0> : tensor<f32>\n"
+      "  %dims = stablehlo.constant dense<8> : tensor<1xi64>\n";
+  for (const char* result : {"%0", "%1", "%2"})
+    text += fmt::format(
+        "  {} = stablehlo.rng %low, %high, %dims, distribution = UNIFORM : (tensor<f32>, "
+        "tensor<f32>, tensor<1xi64>) -> tensor<8xf32>\n",
+        result);
+  const Loaded program = load_text(text + "  return %0, %1 : tensor<8xf32>, tensor<8xf32>\n}\n");
+  const auto f = [&](const Tensors& x) { return program.run(x); };
+  const Tensors low = {Tensor(2.0f)};
+  EXPECT_EQ(times_in(to_string(jit(f).program(low)), "name=stablehlo.rng"), 3u);
+  for (const Tensor& drawn : jit(f)(low))
+    for (const float number : drawn.to_vector<float>()) {
+      EXPECT_GE(number, 2);
+      EXPECT_LE(number, 4);
+    }
+}
+
+std::vector<float> noted;
+xla::ffi::Error note_values(xla::ffi::Buffer<xla::ffi::F32> in, xla::ffi::Dictionary) {
+  noted.insert(noted.end(), in.typed_data(), in.typed_data() + in.element_count());
+  return xla::ffi::Error::Success();
+}
+XLA_FFI_DEFINE_HANDLER_SYMBOL(interpreted_test_note, note_values,
+                              xla::ffi::Ffi::Bind().Arg<xla::ffi::Buffer<xla::ffi::F32>>().Attrs());
+
+TEST(InterpretedValues, WhatHasASideEffectRunsThoughItGivesNothing) {
+  if (skipped_in_stages("targets are custom calls")) return;
+  register_ffi_handler("interpreted_test_note", interpreted_test_note);
+  const Loaded program = load_text(
+      "func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {\n"
+      "  stablehlo.custom_call @interpreted_test_note(%x) {api_version = 4 : i32,\n"
+      "    backend_config = {}, has_side_effect = true} : (tensor<2xf32>) -> ()\n"
+      "  %0 = stablehlo.multiply %x, %x : tensor<2xf32>\n"
+      "  return %0 : tensor<2xf32>\n}\n");
+  const auto f = [&](Tensor v) { return program(v)[0]; };
+  const auto shown = [&](const auto& run) {
+    noted.clear();
+    run();
+    barrier();
+    std::ranges::sort(noted);
+    return noted;
+  };
+  const Tensor x = tensor<float>({1, 2});
+  const std::vector<float> once = {1, 2}, each = {1, 2, 3, 4};
+  EXPECT_EQ(shown([&] { f(x).to_vector<float>(); }), once) << "alone";
+  EXPECT_EQ(shown([&] { jit(f)(x).to_vector<float>(); }), once);
+  EXPECT_EQ(shown([&] { jit(vmap(f))(stack({x, x + 2.0f})).to_vector<float>(); }), each);
+  const auto slope = jit(grad([&](Tensor v) { return sum(f(v)); }));
+  EXPECT_FALSE(shown([&] {
+                 EXPECT_EQ(slope(x).to_vector<float>(), (std::vector<float>{2, 4}));
+               }).empty());
 }
 
 }  // namespace
