@@ -64,10 +64,10 @@ std::string_view Node::part(std::string_view key) const {
   if (const std::string_view own = attribute(key); !own.empty()) return own;
   for (const auto& [own_key, value] : attributes) {
     for (std::size_t i = value.find(key); i != npos; i = value.find(key, i + 1)) {
-      const std::size_t end = i + key.size();
-      if ((i > 0 && MlirText::is_word(value[i - 1])) || !value.substr(end).starts_with(" = "))
-        continue;
-      const std::string_view rest = value.substr(end + 3);
+      std::string_view rest = value.substr(i + key.size());
+      if (rest.starts_with("\"")) rest.remove_prefix(1);
+      if ((i > 0 && MlirText::is_word(value[i - 1])) || !rest.starts_with(" = ")) continue;
+      rest.remove_prefix(3);
       const std::size_t open = rest.find_first_of("[,>}");
       if (open != npos && rest[open] == '[') return rest.substr(0, rest.find(']') + 1);
       return rest.substr(0, open);

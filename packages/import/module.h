@@ -31,8 +31,8 @@ struct Node {
   std::string_view attribute(std::initializer_list<std::string_view> keys) const;
   /// Returns which way a comparison goes: LT.
   std::string_view direction() const;
-  /// Returns a part of a struct, `key = value` within one of its attributes, or an attribute of its
-  /// own of that name.
+  /// Returns a part of a struct or dictionary, `key = value` or `"key" = value` within one of its
+  /// attributes, or an attribute of its own of that name.
   std::string_view part(std::string_view key) const;
 };
 

@@ -135,7 +135,7 @@ Values custom_call_rule(const Step& s) {
   if (target == "shape_assertion") return assertion_rule(s);
   if (target == "mhlo.erf") return {erf(s[0])};
   if ((target == "mhlo.topk" || target == "TopK") &&
-      s.module().text_of(s.node).find("largest = false") == std::string_view::npos)
+      MlirText::trimmed(s.node.part("largest")) != "false")
     return top_k_rule(s);
   for (const Rules* by_target : {&product_rules(), &lapack_rules()})
     if (const auto rule = by_target->find(target); rule != by_target->end()) try {

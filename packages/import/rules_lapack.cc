@@ -12,10 +12,7 @@ namespace {
 
 /// An option's letter: `uplo = 76 : ui8`.
 char letter(const Step& s, std::string_view name) {
-  const std::string_view text = s.module().text_of(s.node);
-  for (const std::string& key : {fmt::format("{} = ", name), fmt::format("\"{}\" = ", name)})
-    if (const std::size_t at = text.find(key); at != text.npos)
-      return static_cast<char>(integers_of(text.substr(at + key.size(), 4)).at(0));
+  if (const Dims found = s.part(name); found.size() == 1) return static_cast<char>(found[0]);
   throw TypeError(fmt::format("{}: an option {} is missing", s.node.symbol, name));
 }
 

@@ -151,6 +151,27 @@ TEST(InterpretedValues, DrawsAreNotMerged) {
     }
 }
 
+// Its options stand in a dictionary, whose keys may be in quotes.
+TEST(InterpretedValues, TheSmallestAreNotTheLargest) {
+  for (const char* largest :
+       {"largest = true", "\"largest\" = true", "largest = false", "\"largest\" = false"}) {
+    SCOPED_TRACE(largest);
+    const Loaded program = load_text(fmt::format(
+        "func.func @main(%x: tensor<4xf32>) -> (tensor<2xf32>, tensor<2xi32>) {{\n"
+        "  %0:2 = stablehlo.custom_call @mhlo.topk(%x) {{mhlo.attributes = {{k = 2 : i64, {}}},\n"
+        "    mhlo.version = 1 : i64}} : (tensor<4xf32>) -> (tensor<2xf32>, tensor<2xi32>)\n"
+        "  return %0#0, %0#1 : tensor<2xf32>, tensor<2xi32>\n}}\n",
+        largest));
+    const auto f = jit([&](const Tensors& x) { return program.run(x); });
+    const Tensors x = {tensor<float>({1, 4, 2, 3})};
+    const bool as_written = times_in(to_string(f.program(x)), "name=stablehlo.custom_call") == 1;
+    EXPECT_EQ(as_written, has(largest, "false"));
+    if (!as_written) {
+      EXPECT_EQ(f(x).at(0).to_vector<float>(), (std::vector<float>{4, 3}));
+    }
+  }
+}
+
 std::vector<float> noted;
 xla::ffi::Error note_values(xla::ffi::Buffer<xla::ffi::F32> in, xla::ffi::Dictionary) {
   noted.insert(noted.end(), in.typed_data(), in.typed_data() + in.element_count());
