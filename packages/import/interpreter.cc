@@ -101,7 +101,10 @@ Values Frame::run(const NodeRegion& region, std::span<const Tensor> arguments) {
     throw Error(
         ErrorCode::invalid_argument,
         fmt::format("a body takes {} values, {} came", region.arguments.size(), arguments.size()));
-  for (std::size_t i = 0; i < arguments.size(); ++i) values_[region.arguments[i]] = arguments[i];
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    values_[region.arguments[i]] = arguments[i];
+    makers_.erase(region.arguments[i]);  // another region may have used the name
+  }
   for (const Node& node : region.nodes) {
     const PlaceScope::Replace at(opened.module.place(node));
     if (node.name == "return") {
@@ -113,10 +116,8 @@ Values Frame::run(const NodeRegion& region, std::span<const Tensor> arguments) {
     if (results.size() < node.results.size())
       throw Error(ErrorCode::internal, fmt::format("{} gave {} values in place of {}", node.name,
                                                    results.size(), node.results.size()));
-    for (std::size_t i = 0; i < node.results.size(); ++i) {
+    for (std::size_t i = 0; i < node.results.size(); ++i)
       values_[node.results[i]] = std::move(results[i]);
-      makers_[node.results[i]] = &node;
-    }
   }
   throw Error(ErrorCode::invalid_argument, "a body does not return");
 }
@@ -181,15 +182,25 @@ void Frame::set(const Node& node, const Values& operands) {
   for (std::size_t i = 0; i < operands.size(); ++i) values_[node.operands.at(i)] = operands[i];
 }
 
+/// What took an operation's place did not make its results: no rule may look at the operation.
 Values Frame::shown_step(const Node& node) {
-  if (!opened.around || applied_) return checked_step(node);
-  return opened.around(described(opened.module, node, path_, constants_.take(node)),
-                       operands_of(node), [&] {
-                         applied_ = applies_bodies(node.name);
-                         Values out = checked_step(node);
-                         applied_ = false;
-                         return out;
-                       });
+  const Node* maker = &node;
+  Values out;
+  if (!opened.around || applied_) {
+    out = checked_step(node);
+  } else {
+    maker = nullptr;
+    out = opened.around(described(opened.module, node, path_, constants_.take(node)),
+                        operands_of(node), [&] {
+                          applied_ = applies_bodies(node.name);
+                          Values own = checked_step(node);
+                          applied_ = false;
+                          maker = &node;
+                          return own;
+                        });
+  }
+  for (const std::string& result : node.results) makers_[result] = maker;
+  return out;
 }
 
 /// What XLA has not seen may lack operands, attributes and bodies.

@@ -54,7 +54,8 @@ class Frame {
   /// Interprets a body, and returns what it returns.
   Values run(const NodeRegion& region, std::span<const Tensor> arguments);
   const Tensor& value(const std::string& name) const;
-  /// Returns the operation whose result has that name; null for an argument.
+  /// Returns the operation whose result has that name; null for an argument, and for a result that
+  /// something else gave in the operation's place.
   const Node* maker(const std::string& name) const;
 
   /// Returns a frame for the body of a function that is called there.

@@ -173,6 +173,99 @@ func.func @main(%x: tensor<4xf32>, %n: tensor<f32>) -> tensor<f32> {
   EXPECT_EQ(shown.size(), 1u);
 }
 
+// Rules that look at the operation that made a value do not see one that was replaced.
+TEST_F(Changed, AReplacedConstantIsSeenByOperationsThatStayText) {
+  const Loaded program = load_text(R"(
+func.func @main(%x: tensor<2x1xf32>) -> tensor<2x1xf32> {
+  %c = stablehlo.constant dense<1.0> : tensor<1xf32>
+  %0 = "stablehlo.batch_norm_inference"(%x, %c, %c, %c, %c) <{epsilon = 0.0 : f32,
+    feature_index = 1 : i64}> : (tensor<2x1xf32>, tensor<1xf32>, tensor<1xf32>, tensor<1xf32>,
+    tensor<1xf32>) -> tensor<2x1xf32>
+  return %0 : tensor<2x1xf32>
+})");
+  const Tensor x = tensor<float>({{8}, {12}});
+  const auto near = [&](const Loaded& changed, std::vector<float> wanted) {
+    const std::vector<float> got = changed(x)[0].to_vector<float>();
+    for (std::size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(got.at(i), wanted[i], 1e-4);
+  };
+  near(program, {8, 12});
+  const auto fours = [](const Tensors&) { return Tensors{tensor<float>({4})}; };
+  near(program.with_replacement("constant", fours), {12, 20});
+  Shown shown;
+  near(program.with_tap("batch_norm_inference", keeping(shown)), {8, 12});
+  EXPECT_EQ(shown.size(), 1u);
+}
+
+TEST_F(Changed, PlacesThatWereReplacedAreThoseOfAnArgmax) {
+  const Loaded program = load_text(R"(
+func.func @main(%x: tensor<4xf32>) -> tensor<i32> {
+  %i = stablehlo.iota dim = 0 : tensor<4xi32>
+  %cst = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %c = stablehlo.constant dense<0> : tensor<i32>
+  %1:2 = stablehlo.reduce(%x init: %cst), (%i init: %c) across dimensions = [0] :
+    (tensor<4xf32>, tensor<4xi32>, tensor<f32>, tensor<i32>) -> (tensor<f32>, tensor<i32>)
+   reducer(%arg1: tensor<f32>, %arg3: tensor<f32>) (%arg2: tensor<i32>, %arg4: tensor<i32>)  {
+    %2 = stablehlo.compare GT, %arg1, %arg3, FLOAT : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    %3 = stablehlo.compare NE, %arg1, %arg1, FLOAT : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    %4 = stablehlo.or %2, %3 : tensor<i1>
+    %5 = stablehlo.compare EQ, %arg1, %arg3, FLOAT : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    %6 = stablehlo.compare LT, %arg2, %arg4, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    %7 = stablehlo.and %5, %6 : tensor<i1>
+    %8 = stablehlo.or %4, %7 : tensor<i1>
+    %9 = stablehlo.select %4, %arg1, %arg3 : tensor<i1>, tensor<f32>
+    %10 = stablehlo.select %8, %arg2, %arg4 : tensor<i1>, tensor<i32>
+    stablehlo.return %9, %10 : tensor<f32>, tensor<i32>
+  }
+  return %1#1 : tensor<i32>
+})");
+  const Tensor x = tensor<float>({1, 5, 7, 3});
+  EXPECT_EQ(program(x)[0].item<std::int32_t>(), 2);
+  const Loaded changed = program.with_replacement("iota", [](const Tensors&) {
+    return Tensors{tensor<std::int32_t>({10, 20, 30, 40})};
+  });
+  EXPECT_EQ(changed(x)[0].item<std::int32_t>(), 30);
+}
+
+// Regions beside each other may use a name again.
+TEST_F(Changed, ALoopsValueIsNoConstantOfABranchThatHasItsName) {
+  const std::string norm = R"("stablehlo.batch_norm_inference"(%v, %k, %k, %k, %k) <{
+      epsilon = 0.0 : f32, feature_index = 1 : i64}> : (tensor<2x1xf32>, tensor<1xf32>,
+      tensor<1xf32>, tensor<1xf32>, tensor<1xf32>) -> tensor<2x1xf32>
+)";
+  const Loaded program = load_text(R"(
+func.func @main(%x: tensor<2x1xf32>, %n: tensor<i32>) -> tensor<2x1xf32> {
+  %0 = "stablehlo.case"(%n) ({
+    %k = stablehlo.constant dense<1.0> : tensor<1xf32>
+    %v = stablehlo.add %x, %x : tensor<2x1xf32>
+    %1 = )" + norm + R"(
+    stablehlo.return %1 : tensor<2x1xf32>
+  }, {
+    stablehlo.return %x : tensor<2x1xf32>
+  }) : (tensor<i32>) -> tensor<2x1xf32>
+  %four = stablehlo.constant dense<4.0> : tensor<1xf32>
+  %2:3 = "stablehlo.while"(%n, %four, %0) ({
+  ^bb0(%i: tensor<i32>, %k: tensor<1xf32>, %v: tensor<2x1xf32>):
+    %end = stablehlo.constant dense<1> : tensor<i32>
+    %3 = stablehlo.compare LT, %i, %end, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %3 : tensor<i1>
+  }, {
+  ^bb0(%i: tensor<i32>, %k: tensor<1xf32>, %v: tensor<2x1xf32>):
+    %one = stablehlo.constant dense<1> : tensor<i32>
+    %4 = stablehlo.add %i, %one : tensor<i32>
+    %5 = )" + norm + R"(
+    stablehlo.return %4, %k, %5 : tensor<i32>, tensor<1xf32>, tensor<2x1xf32>
+  }) : (tensor<i32>, tensor<1xf32>, tensor<2x1xf32>) ->
+    (tensor<i32>, tensor<1xf32>, tensor<2x1xf32>)
+  return %2#2 : tensor<2x1xf32>
+})");
+  const Tensor x = tensor<float>({{4}, {6}}), n = Tensor(std::int32_t{0});
+  const auto f = jit([&](const Tensors& v) { return program.run(v).at(0); });
+  const std::vector<float> alone = program(x, n)[0].to_vector<float>(),
+                           inside = f(Tensors{x, n}).to_vector<float>();
+  for (std::size_t i = 0; i < 2; ++i) EXPECT_NEAR(inside[i], alone[i], 1e-4);
+  EXPECT_NEAR(inside[0], 12, 1e-4);  // 4 * (8 - 4) / 2 + 4
+}
+
 TEST_F(Changed, WhatDoesNotFitIsATypeError) {
   const Loaded program = load(folder + "scopes.mlir");
   const auto same = [](const Tensors& x) { return x; };
