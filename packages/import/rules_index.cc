@@ -3,6 +3,8 @@
 #include <postern/sort.h>
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
 
 #include "interpreter.h"
 
@@ -83,6 +85,18 @@ bool goes_up(const Step& s) {
          compare.operands == std::vector{body.arguments[0], body.arguments[1]} &&
          body.nodes[1].operands == compare.results;
 }
+/// The number that has that name in a body, which may hold constants from outside.
+std::optional<double> number_in(const Step& s, const NodeRegion& body, const std::string& name) {
+  const Node* made = s.frame.maker(name);
+  for (const Node& node : body.nodes)
+    if (node.results == std::vector{name}) made = &node;
+  if (!made || made->name != "constant") return {};
+  const Values none;
+  const Tensor value = elementwise_rules().at("constant")(Step{s.frame, *made, none}).at(0);
+  if (value.size() != 1 || !is_known(value)) return {};
+  const AtOnce now;
+  return convert<double>(value).to_vector<double>().at(0);
+}
 /// What JAX writes for floats: zeros and nan of both signs are made one, then the total order.
 bool goes_up_in_total_order(const Step& s) {
   const NodeRegion& body = s.module().region(s.node.regions.at(0));
@@ -96,17 +110,29 @@ bool goes_up_in_total_order(const Step& s) {
   if (names != "compare select compare select compare select compare select compare return " ||
       body.arguments.size() < 2)
     return false;
-  const auto made_one = [&](std::size_t first, const std::string& argument) {
-    return nodes[first]->direction() == "EQ" && nodes[first + 2]->direction() == "NE" &&
-           nodes[first]->operands[0] == argument && nodes[first + 1]->operands[2] == argument &&
-           nodes[first + 2]->operands == std::vector{argument, argument} &&
-           nodes[first + 3]->operands[2] == nodes[first + 1]->results[0];
+  const auto operand = [&](std::size_t node, std::size_t i) { return nodes[node]->operands.at(i); };
+  const auto result = [&](std::size_t node) { return nodes[node]->results.at(0); };
+  const auto goes = [&](std::size_t node, std::string_view way, bool total) {
+    const bool says = s.module().text_of(*nodes[node]).find("TOTALORDER") != std::string_view::npos;
+    return nodes[node]->direction() == way && says == total;
   };
-  const std::string_view text = s.module().text_of(*nodes[8]);
-  return nodes[8]->direction() == "LT" && text.find("TOTALORDER") != text.npos &&
-         made_one(0, body.arguments[0]) && made_one(4, body.arguments[1]) &&
+  const auto is_zero = [&](const std::string& name) { return number_in(s, body, name) == 0.0; };
+  const auto is_last = [&](const std::string& name) {
+    const std::optional<double> number = number_in(s, body, name);
+    return number && std::isnan(*number) && !std::signbit(*number);
+  };
+  const auto made_one = [&](std::size_t first, const std::string& argument) {
+    const std::size_t nan = first + 2;
+    return goes(first, "EQ", false) && operand(first, 0) == argument &&
+           is_zero(operand(first, 1)) && operand(first + 1, 0) == result(first) &&
+           is_zero(operand(first + 1, 1)) && operand(first + 1, 2) == argument &&
+           goes(nan, "NE", false) && nodes[nan]->operands == std::vector{argument, argument} &&
+           operand(nan + 1, 0) == result(nan) && is_last(operand(nan + 1, 1)) &&
+           operand(nan + 1, 2) == result(first + 1);
+  };
+  return goes(8, "LT", true) && made_one(0, body.arguments[0]) && made_one(4, body.arguments[1]) &&
          nodes[9]->operands == nodes[8]->results &&
-         nodes[8]->operands == std::vector{nodes[3]->results[0], nodes[7]->results[0]};
+         nodes[8]->operands == std::vector{result(3), result(7)};
 }
 Values sort_rule(const Step& s) {
   const bool is_whole = s.x.at(0).dtype() == DType::pred || is_integer(s.x[0].dtype());

@@ -172,6 +172,51 @@ TEST(InterpretedValues, TheSmallestAreNotTheLargest) {
   }
 }
 
+// As JAX sorts floats, but for the numbers in the body: then it is another order.
+TEST(InterpretedValues, ASortsConstantsSayItsOrder) {
+  const float nan = std::nanf("");
+  const auto order = [](const char* zero, const char* in_its_place, const char* last) {
+    std::string text = R"(
+func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = "stablehlo.sort"(%x) <{dimension = 0 : i64, is_stable = true}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+)";
+    for (const char side : {'a', 'b'})
+      text += fmt::format(R"(
+    %zero_{0} = stablehlo.constant dense<{1}> : tensor<f32>
+    %1{0} = stablehlo.compare EQ, %{0}, %zero_{0}, FLOAT : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    %place_{0} = stablehlo.constant dense<{2}> : tensor<f32>
+    %2{0} = stablehlo.select %1{0}, %place_{0}, %{0} : tensor<i1>, tensor<f32>
+    %3{0} = stablehlo.compare NE, %{0}, %{0}, FLOAT : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    %last_{0} = stablehlo.constant dense<{3}> : tensor<f32>
+    %4{0} = stablehlo.select %3{0}, %last_{0}, %2{0} : tensor<i1>, tensor<f32>
+)",
+                          side, zero, in_its_place, last);
+    return load_text(text + R"(
+    %5 = stablehlo.compare LT, %4a, %4b, TOTALORDER : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    stablehlo.return %5 : tensor<i1>
+  }) : (tensor<4xf32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>
+})");
+  };
+  const auto sorted = [&](const Loaded& program, bool as_text) {
+    const Tensor x = tensor<float>({3, nan, -1, 2});
+    const auto f = jit([&](Tensor v) { return program(v)[0]; });
+    EXPECT_EQ(has(to_string(f.program(x)), "name=stablehlo.sort"), as_text);
+    std::vector<float> alone = program(x)[0].to_vector<float>(), inside = f(x).to_vector<float>();
+    for (std::vector<float>* numbers : {&alone, &inside})
+      for (float& number : *numbers)
+        if (std::isnan(number)) number = 1e9f;
+    EXPECT_EQ(inside, alone);
+    return inside;
+  };
+  const char *zero = "0.000000e+00", *last = "0x7FC00000";
+  EXPECT_EQ(sorted(order(zero, zero, last), false), (std::vector<float>{-1, 2, 3, 1e9f}));
+  EXPECT_EQ(sorted(order("2.0", "9.0", last), true), (std::vector<float>{-1, 3, 2, 1e9f}));
+  sorted(order(zero, zero, "0xFFC00000"), true);
+  sorted(order(zero, zero, zero), true);
+}
+
 std::vector<float> noted;
 xla::ffi::Error note_values(xla::ffi::Buffer<xla::ffi::F32> in, xla::ffi::Dictionary) {
   noted.insert(noted.end(), in.typed_data(), in.typed_data() + in.element_count());
