@@ -39,9 +39,14 @@ class Table {
     if (at) return vector(at, 1);
     return std::string_view();
   }
+  /// All entries of a list may point to one long text.
   std::vector<std::string> strings(int field) const {
     std::vector<std::string> out;
-    for (const std::size_t at : places(field, 4)) out.emplace_back(vector(at, 1));
+    std::size_t total = 0;
+    for (const std::size_t at : places(field, 4)) {
+      total += out.emplace_back(vector(at, 1)).size();
+      if (total > bytes_.size()) refuse_cut("its texts lie in each other");
+    }
     return out;
   }
   std::vector<Table> tables(int field) const {
@@ -144,45 +149,62 @@ Type type_of(const Table& value) {
         ErrorCode::unimplemented,
         fmt::format("an argument has JAX's dtype number {}, which cannot be passed", number));
   Dims dims;
-  bool open = false;
   for (const std::string& extent : value.strings(aval::shape)) {
     std::int64_t n = -1;
     const auto [end, error] = std::from_chars(extent.data(), extent.data() + extent.size(), n);
     if (error != std::errc() || end != extent.data() + extent.size() || n < 0) n = -1;  // "2*n"
-    open = open || n < 0;
     dims.push_back(n);
   }
   if (number_kinds[number].words) dims.push_back(number_kinds[number].words);
-  if (open) return {number_kinds[number].dtype, std::move(dims)};
-  Type out = make_type(number_kinds[number].dtype, std::move(dims));
-  static_cast<void>(out.byte_size());
+  Type out{number_kinds[number].dtype, dims};
+  std::ranges::replace(dims, -1, 1);  // there may be too many axes, open or not
+  static_cast<void>(make_type(out.dtype, std::move(dims)).byte_size());
   return out;
 }
 
-/// Adds the path of each leaf, as JAX writes it. A damaged tree may be deep, or have any number.
-void add_leaves(const Table& node, const std::string& path, std::size_t most, int depth,
-                std::vector<std::string>& out) {
-  constexpr int deepest = 64;
-  const auto kind = node.number<std::uint8_t>(tree::kind);
-  if (kind == tree::none || out.size() > most || depth > deepest) return;
-  if (kind == tree::leaf) return out.push_back(path);
-  const std::vector<Table> children = node.tables(tree::children);
-  const std::vector<std::string> names = node.strings(tree::names);
-  for (std::size_t i = 0; i < children.size(); ++i) {
-    const bool named = kind == tree::dict && i < names.size();
-    add_leaves(children[i],
-               named ? fmt::format("{}['{}']", path, names[i]) : fmt::format("{}[{}]", path, i),
-               most, depth + 1, out);
+/// The paths of a tree's leaves, as JAX writes them. A damaged tree may be deep, and its nodes may
+/// be shared: a few of them make any number of leaves, and of text.
+class Leaves {
+ public:
+  /// `most`: how many there can be.
+  explicit Leaves(std::size_t most) : most_(most) {}
+  void add(const Table& node, const std::string& path, int depth = 0) {
+    constexpr int deepest = 64;
+    count(path.size());
+    const auto kind = node.number<std::uint8_t>(tree::kind);
+    if (kind == tree::none || paths_.size() > most_ || depth > deepest) return;
+    if (kind == tree::leaf) return paths_.push_back(path);
+    const std::vector<Table> children = node.tables(tree::children);
+    std::vector<std::string> names;
+    if (kind == tree::dict) names = node.strings(tree::names);
+    for (const std::string& name : names) count(name.size());
+    for (std::size_t i = 0; i < children.size(); ++i)
+      add(children[i],
+          i < names.size() ? fmt::format("{}['{}']", path, names[i])
+                           : fmt::format("{}[{}]", path, i),
+          depth + 1);
   }
-}
+  std::vector<std::string> take() { return std::move(paths_); }
+
+ private:
+  /// Notes a node or name, with as much text.
+  void count(std::size_t text) {
+    constexpr std::size_t each = 64, most = 1 << 26;
+    work_ += each + text;
+    if (work_ > most) refuse_damaged("a tree has too many nodes");
+  }
+
+  const std::size_t most_;
+  std::size_t work_ = 0;
+  std::vector<std::string> paths_;
+};
 
 /// Of the function's arguments, `((args...), {kwargs...})`.
 std::vector<std::string> argument_names(const Table& root, std::size_t most) {
-  std::vector<std::string> out;
+  Leaves out(most);
   const std::vector<Table> both = root.tables(tree::children);
-  for (std::size_t i = 0; i < both.size(); ++i)
-    add_leaves(both[i], i == 0 ? "args" : "kwargs", most, 0, out);
-  return out;
+  for (std::size_t i = 0; i < both.size(); ++i) out.add(both[i], i == 0 ? "args" : "kwargs");
+  return out.take();
 }
 
 void check_versions(const Table& root) {
@@ -229,8 +251,11 @@ Imported read_exported(const Table& root, const std::string& name, int order) {
   constexpr std::size_t most_results = 1 << 20;
   if (const auto in = root.table(exported::in_tree))
     out.input_names = argument_names(*in, out.inputs.size());
-  if (const auto results = root.table(exported::out_tree))
-    add_leaves(*results, "result", most_results, 0, out.output_names);
+  if (const auto results = root.table(exported::out_tree)) {
+    Leaves leaves(most_results);
+    leaves.add(*results, "result");
+    out.output_names = leaves.take();
+  }
   Imported read = read_portable(module, name, "main", &out);
   constexpr int most_orders = 16;
   if (const auto vjp = root.table(exported::vjp); vjp && order < most_orders) try {

@@ -2,7 +2,9 @@
 // runs.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <sstream>
@@ -130,6 +132,124 @@ TEST(ForeignDamage, FunctionsThatCallThemselvesAreRefused) {
   const Loaded twice =
       load_text("// func.func @main(%b) { @main @f\n" + main("f") + function("f", "add") + add);
   EXPECT_EQ(twice(ones({DType::f32, {4}})).at(0).to_vector<float>()[0], 2);
+}
+
+/// A flatbuffer, as jax.export's are. What a field or entry points to lies behind it, and may be
+/// pointed to again.
+class FlatBytes {
+ public:
+  FlatBytes() { put(0); }  // where the root is
+  /// Adds a table with these fields, all 0.
+  std::size_t table(const std::vector<int>& fields) {
+    const std::size_t count = 1 + static_cast<std::size_t>(std::ranges::max(fields));
+    const std::size_t list = bytes_.size(), at = list + 4 + 2 * count + 2 * (count % 2);
+    std::vector<std::uint16_t> head(2 + count + count % 2);
+    head[0] = static_cast<std::uint16_t>(4 + 2 * count);
+    for (std::size_t i = 0; i < fields.size(); ++i) {
+      const std::size_t offset = 4 + 4 * i;
+      head[2 + static_cast<std::size_t>(fields[i])] = static_cast<std::uint16_t>(offset);
+      places_[{at, fields[i]}] = at + offset;
+    }
+    bytes_.append(reinterpret_cast<const char*>(head.data()), 2 * head.size());
+    put(static_cast<std::uint32_t>(at - list));
+    for (std::size_t i = 0; i < fields.size(); ++i) put(0);
+    return at;
+  }
+  /// Adds a list of as many entries, all 0.
+  std::size_t list(std::size_t count) {
+    const std::size_t at = put(static_cast<std::uint32_t>(count));
+    bytes_.resize(bytes_.size() + 4 * count);
+    return at;
+  }
+  std::size_t text(const std::string& text) {
+    const std::size_t at = put(static_cast<std::uint32_t>(text.size()));
+    bytes_ += text + std::string(4 - text.size() % 4, '\0');
+    return at;
+  }
+  void set(std::size_t table, int field, std::uint32_t value) {
+    write(places_.at({table, field}), value);
+  }
+  void point(std::size_t table, int field, std::size_t to) {
+    const std::size_t from = places_.at({table, field});
+    write(from, static_cast<std::uint32_t>(to - from));
+  }
+  void point_all(std::size_t list, std::size_t count, std::size_t to) {
+    for (std::size_t from = list + 4; from < list + 4 + 4 * count; from += 4)
+      write(from, static_cast<std::uint32_t>(to - from));
+  }
+  std::string with_root(std::size_t table) {
+    write(0, static_cast<std::uint32_t>(table));
+    return bytes_;
+  }
+
+ private:
+  std::size_t put(std::uint32_t value) {
+    bytes_.resize(bytes_.size() + 4);
+    write(bytes_.size() - 4, value);
+    return bytes_.size() - 4;
+  }
+  void write(std::size_t at, std::uint32_t value) {
+    std::memcpy(bytes_.data() + at, &value, sizeof value);
+  }
+  std::string bytes_;
+  std::map<std::pair<std::size_t, int>, std::size_t> places_;  // by table and field
+};
+
+// Of a few thousand bytes, which would become any amount of memory and time.
+TEST(ForeignDamage, ArtifactsWhosePartsAreSharedWithoutEndAreRefused) {
+  enum { version, in_tree = 2, in_avals = 3, platforms = 9, module_bytes = 13, convention = 14 };
+  const auto refused = [](int field, std::string_view why, ErrorCode code, const auto& fill) {
+    FlatBytes bytes;
+    const std::size_t root = bytes.table({version, convention, module_bytes, platforms, field});
+    bytes.set(root, version, 2);
+    bytes.set(root, convention, 9);
+    bytes.point(root, module_bytes, bytes.text("ML\xefR"));
+    if (field != platforms) {
+      const std::size_t names = bytes.list(1);
+      bytes.point(root, platforms, names);
+      bytes.point_all(names, 1, bytes.text("cpu"));
+    }
+    fill(bytes, root);
+    expect_error<Error>([&] { load_text(bytes.with_root(root), "shared.jax"); },
+                        {"shared.jax", why}, code);
+  };
+  refused(in_tree, "too many nodes", ErrorCode::data_loss, [](FlatBytes& bytes, std::size_t root) {
+    enum { kind, children };
+    constexpr int none = 1, tuple = 2, levels = 60;
+    std::size_t before = 0;
+    for (int level = 0; level < levels; ++level) {  // two children each, which are one
+      const std::size_t node = bytes.table({kind, children}), list = bytes.list(2);
+      bytes.set(node, kind, level + 1 == levels ? none : tuple);
+      bytes.point(node, children, list);
+      if (level == 0)
+        bytes.point(root, in_tree, node);
+      else
+        bytes.point_all(before, 2, node);
+      before = list;
+    }
+    bytes.point_all(before, 2, bytes.table({kind}));
+  });
+  refused(platforms, "texts lie in each other", ErrorCode::data_loss,
+          [](FlatBytes& bytes, std::size_t root) {
+            constexpr std::size_t many = 1000;
+            const std::size_t names = bytes.list(many);
+            bytes.point(root, platforms, names);
+            bytes.point_all(names, many, bytes.text(std::string(many, 'x')));
+          });
+  for (const std::string extent : {"1", "n"})
+    refused(in_avals, "at most 64 axes", ErrorCode::invalid_argument,
+            [&](FlatBytes& bytes, std::size_t root) {
+              enum { shape = 1, dtype = 2 };
+              constexpr std::size_t many = 1000;
+              constexpr std::uint32_t f32 = 10;
+              const std::size_t all = bytes.list(many), aval = bytes.table({shape, dtype}),
+                                extents = bytes.list(many);
+              bytes.point(root, in_avals, all);
+              bytes.point_all(all, many, aval);
+              bytes.set(aval, dtype, f32);
+              bytes.point(aval, shape, extents);
+              bytes.point_all(extents, many, bytes.text(extent));
+            });
 }
 
 TEST(ForeignDamage, CustomCallsOfXlasOwnAreCheckedOrRefused) {
