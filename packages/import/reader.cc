@@ -123,7 +123,7 @@ class TextReader : MlirText {
       if (custom && !op.symbols.empty()) target = op.symbols[0].name;
       bodies.holds(function, applied, name, target, op.at);
       for (std::size_t i = custom ? 1 : 0; i < op.symbols.size(); ++i) {
-        callees.insert(op.symbols[i].name);
+        callees[op.symbols[i].name].add(depth_in_function(op));
         bodies.calls(applied, op.symbols[i].name);
       }
       asking(op.at, [&] {
@@ -137,6 +137,15 @@ class TextReader : MlirText {
     std::vector<std::string> functions;
     asking(0, [&] { functions = callers_first(calls); });
     return functions;
+  }
+  /// In how many regions it stands, the function's own among them.
+  std::size_t depth_in_function(const TextOperation& op) const {
+    std::size_t depth = 0;
+    for (std::size_t region = op.region; region != 0; region = operations_.regions[region].outer) {
+      ++depth;
+      if (operations_.regions[region].owner == op.function) break;
+    }
+    return depth;
   }
   /// Whether it stands in a body that is applied to elements.
   bool is_applied(const TextOperation& op) const {

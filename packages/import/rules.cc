@@ -132,7 +132,7 @@ std::optional<AppliedBodies::Found> AppliedBodies::refused(const CallGraph& call
     if (!seen.insert(function).second) continue;
     if (const auto found = found_.find(function); found != found_.end()) return found->second;
     if (const auto callees = calls.find(function); callees != calls.end())
-      left.insert(left.end(), callees->second.begin(), callees->second.end());
+      for (const auto& [callee, how] : callees->second) left.push_back(callee);
   }
   return {};
 }
@@ -161,18 +161,51 @@ std::string in_bytes(std::string_view type) {
 
 bool takes_shapes(std::string_view name) { return is_among(of_shapes, name); }
 
+void Calls::add(std::size_t at_depth) {
+  ++count;
+  depth = std::max(depth, at_depth);
+}
+
+/// Symbols that name no function are none of its calls.
+static void require_bounded(const CallGraph& calls, const std::vector<std::string>& callers_first) {
+  constexpr std::size_t deepest = 100, most = 1'000'000;  // in threads of 512 KiB too
+  std::map<std::string_view, Calls> made;  // as often as their callers are, and in how many
+  std::size_t total = 0;
+  for (const std::string& function : callers_first) {
+    const Calls own = made[function];
+    for (const auto& [callee, how] : calls.find(function)->second) {
+      if (!calls.contains(callee)) continue;
+      Calls& all = made[callee];
+      const std::size_t times = std::max<std::size_t>(own.count, 1) * how.count;
+      all.count += times;
+      all.depth = std::max(all.depth, own.depth + how.depth);
+      total += times;
+      if (total > most)
+        throw Error(ErrorCode::resource_exhausted,
+                    fmt::format("its functions are called more than {} times, as often as those "
+                                "that call them",
+                                most));
+      if (all.depth > deepest)
+        throw Error(
+            ErrorCode::resource_exhausted,
+            fmt::format("calls of functions are more than {} deep in one another", deepest));
+    }
+  }
+}
+
 std::vector<std::string> callers_first(const CallGraph& calls) {
   std::map<std::string_view, std::size_t> callers;
   for (const auto& [function, callees] : calls)
-    for (const std::string& callee : callees) ++callers[callee];
+    for (const auto& [callee, how] : callees) ++callers[callee];
   std::vector<std::string> out;
   for (const auto& [function, callees] : calls)
     if (!callers.contains(function)) out.push_back(function);
   for (std::size_t done = 0; done < out.size(); ++done)
-    for (const std::string& callee : calls.find(out[done])->second)
+    for (const auto& [callee, how] : calls.find(out[done])->second)
       if (--callers[callee] == 0 && calls.contains(callee)) out.push_back(callee);
   if (out.size() < calls.size())
     throw Error(ErrorCode::unimplemented, "functions of the module call themselves");
+  require_bounded(calls, out);
   return out;
 }
 

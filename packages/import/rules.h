@@ -11,10 +11,16 @@
 
 namespace postern::internal::imported {
 
+/// How often a body names a function, and in how many regions of one another at most.
+struct Calls {
+  std::size_t count = 0, depth = 0;
+  void add(std::size_t at_depth);
+};
 /// By function, those that its body names.
-using CallGraph = std::map<std::string, std::set<std::string>, std::less<>>;
-/// The functions, callers before those that they call. XLA writes each call's body in its place, so
-/// throws Error where functions call themselves: that would never end.
+using CallGraph = std::map<std::string, std::map<std::string, Calls, std::less<>>, std::less<>>;
+/// The functions, callers before those that they call. XLA writes each call's body in its place, as
+/// the interpreter does. So throws Error where functions call themselves, which would never end,
+/// and where calls are too deep in one another or too many, as each is made wherever its caller is.
 std::vector<std::string> callers_first(const CallGraph& calls);
 
 /// Without dialect and version: of "stablehlo.add", "vhlo.add_v1".

@@ -25,7 +25,7 @@ class Preparation {
       if (!calls_.try_emplace(function_).second)
         refuse_damaged(fmt::format("there are several functions @{}", function_));
       functions_[function_] = &op;
-      survey(op, false);
+      survey(op, false, 1);
     }
     for (const std::string& name : brought_)  // XLA dies of those that there are not
       if (!functions_.contains(name))
@@ -154,7 +154,8 @@ class Preparation {
 
   // --- who calls whom
 
-  void survey(const Operation& owner, bool applied) {
+  /// `depth`: in how many regions of the function its operations stand.
+  void survey(const Operation& owner, bool applied, std::size_t depth) {
     applied = applied || applies_bodies(bare_name(name_of(owner)));
     for (const auto& blocks : owner.regions)
       for (const Block& block : blocks)
@@ -162,18 +163,18 @@ class Preparation {
           const std::string_view name = bare_name(name_of(op));
           std::string_view target;
           if (name == "call" || name == "composite")
-            calls(applied, callee_of(op));
+            calls(applied, callee_of(op), depth);
           else if (name == "custom_call")
-            target = custom_target(op, applied);
+            target = custom_target(op, applied, depth);
           shapes_ = shapes_ || takes_shapes(name);
           bodies_.holds(function_, applied, name, target, 0);
           if (name_of(op).starts_with("vhlo."))
             require_possible(name, types(op.operands), types(op.results));
-          survey(op, applied);
+          survey(op, applied, depth + 1);
         }
   }
-  void calls(bool applied, std::string_view callee) {
-    calls_[function_].emplace(callee);
+  void calls(bool applied, std::string_view callee, std::size_t depth) {
+    calls_[function_][std::string(callee)].add(depth);
     bodies_.calls(applied, std::string(callee));
   }
   std::string_view callee_of(const Operation& op) {
@@ -181,10 +182,10 @@ class Preparation {
     if (name_of(op) == "vhlo.call_v1") key = "callee";
     return vhlo_.attribute(Vhlo::find(vhlo_.properties(op), key)).bytes;
   }
-  std::string_view custom_target(const Operation& op, bool applied) {
+  std::string_view custom_target(const Operation& op, bool applied, std::size_t depth) {
     const Vhlo::Named own = vhlo_.properties(op);
     for (const std::size_t f : vhlo_.attribute(Vhlo::find(own, "called_computations")).items) {
-      calls(applied, vhlo_.attribute(f).bytes);
+      calls(applied, vhlo_.attribute(f).bytes, depth);
       brought_.emplace(vhlo_.attribute(f).bytes);
     }
     return vhlo_.attribute(Vhlo::find(own, "call_target_name")).bytes;
@@ -206,7 +207,7 @@ class Preparation {
       left.pop_back();
       if (!out.insert(function).second) continue;
       if (const auto found = calls_.find(function); found != calls_.end())
-        left.insert(left.end(), found->second.begin(), found->second.end());
+        for (const auto& [callee, how] : found->second) left.push_back(callee);
     }
     if (entry != "main" && out.contains("main"))  // the entry has that name in what XLA is given
       throw Error(ErrorCode::unimplemented,

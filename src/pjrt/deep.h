@@ -5,7 +5,7 @@
 
 namespace postern::internal::pjrt {
 
-/// Returns how deep the regions and lists of a module are nested.
+/// Returns how deep the regions and lists of a module, and calls of its functions, may be nested.
 int nesting_of(std::string_view stablehlo);
 
 /// Runs it with a stack that holds what XLA needs for a module nested so deep: here when it is

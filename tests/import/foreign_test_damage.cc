@@ -1,11 +1,13 @@
 // Programs from elsewhere that would end the process inside XLA: each is refused with words, or
 // runs.
 #include <fmt/format.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <sstream>
 
@@ -132,6 +134,66 @@ TEST(ForeignDamage, FunctionsThatCallThemselvesAreRefused) {
   const Loaded twice =
       load_text("// func.func @main(%b) { @main @f\n" + main("f") + function("f", "add") + add);
   EXPECT_EQ(twice(ones({DType::f32, {4}})).at(0).to_vector<float>()[0], 2);
+}
+
+/// Functions in a row, of which each calls the next so often; the last doubles.
+std::string calls_in_a_row(int functions, int times) {
+  std::string out = module("  %0 = call @f0(%a) : (tensor<4xf32>) -> tensor<4xf32>");
+  for (int i = 0; i < functions; ++i) {
+    out += fmt::format("func.func private @f{}(%v0: tensor<4xf32>) -> tensor<4xf32> {{\n", i);
+    int last = 1;
+    if (i + 1 == functions)
+      out += "  %v1 = stablehlo.add %v0, %v0 : tensor<4xf32>\n";
+    else
+      for (last = 0; last < times; ++last)
+        out += fmt::format("  %v{} = call @f{}(%v{}) : (tensor<4xf32>) -> tensor<4xf32>\n",
+                           last + 1, i + 1, last);
+    out += fmt::format("  return %v{} : tensor<4xf32>\n}}\n", last);
+  }
+  return out;
+}
+
+TEST(ForeignDamage, CallsTooDeepOrTooManyAreRefused) {
+  const auto refused = [](int functions, int times, std::string_view why) {
+    expect_error<Error>([&] { load_text(calls_in_a_row(functions, times), "name"); },
+                        {"load: name:1: ", why}, ErrorCode::resource_exhausted);
+  };
+  refused(10'000, 1, "calls of functions are more than 100 deep");
+  refused(41, 2, "called more than 1000000 times");
+  const Loaded eight = load_text(calls_in_a_row(4, 2));
+  EXPECT_EQ(eight(ones({DType::f32, {4}})).at(0).to_vector<float>()[0], 256);
+}
+
+// XLA goes into functions that are called, and so does the interpreter.
+TEST(ForeignDamage, CallsAsDeepAsMayBeNeedNoLargeStack) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  constexpr std::size_t stack = std::size_t{4096} << 10;  // their frames are larger
+#else
+  constexpr std::size_t stack = std::size_t{512} << 10;
+#endif
+  std::vector<float> got;
+  std::function<void()> act = [&] {
+    try {
+      const Loaded program = load_text(calls_in_a_row(99, 1));
+      const Tensor x = ones({DType::f32, {4}});
+      got.push_back(program(x).at(0).to_vector<float>()[0]);
+      got.push_back(jit([&](Tensor v) { return program(v)[0]; })(x).to_vector<float>()[0]);
+    } catch (const std::exception& e) {
+      ADD_FAILURE() << e.what();
+    }
+  };
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  ASSERT_EQ(pthread_attr_setstacksize(&attributes, stack), 0);
+  pthread_t thread{};
+  const auto run = [](void* data) -> void* {
+    (*static_cast<std::function<void()>*>(data))();
+    return nullptr;
+  };
+  ASSERT_EQ(pthread_create(&thread, &attributes, run, &act), 0);
+  pthread_join(thread, nullptr);
+  pthread_attr_destroy(&attributes);
+  EXPECT_EQ(got, (std::vector<float>{2, 2}));
 }
 
 /// A flatbuffer, as jax.export's are. What a field or entry points to lies behind it, and may be
