@@ -1,7 +1,6 @@
 // The C interface: runs that are started.
 #include <cstddef>
 #include <cstring>
-#include <functional>
 #include <ostream>
 #include <streambuf>
 

@@ -3,9 +3,6 @@
 
 #include "core/check.h"
 #include "core/program.h"
-#include "core/text.h"
-
-#include <bit>
 
 namespace postern::internal {
 

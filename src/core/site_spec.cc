@@ -4,8 +4,6 @@
 #include <algorithm>
 
 #include "core/check.h"
-#include "core/switch.h"
-#include "core/text.h"
 #include "core/value.h"
 
 namespace postern {

@@ -21,7 +21,6 @@
 #include "host/executor.h"
 #include "host/float_state.h"
 #include "host/timeline.h"
-#include "pjrt/ffi_frame.h"
 
 namespace postern::internal::guest {
 

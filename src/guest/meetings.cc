@@ -2,7 +2,6 @@
 #include "guest/meetings.h"
 
 #include <algorithm>
-#include <cstring>
 #include <deque>
 #include <list>
 #include <memory>

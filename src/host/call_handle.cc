@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <map>
-#include <string>
 #include <vector>
 
 #include "core/mutex.h"

@@ -12,8 +12,6 @@
 
 #include "cluster/cluster.h"
 #include "core/check.h"
-#include "core/lists.h"
-#include "core/mutex.h"
 #include "core/text.h"
 #include "host/failure_text.h"
 #include "host/pending.h"

@@ -8,7 +8,6 @@
 #include "lower/lowering.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "core/enum.h"

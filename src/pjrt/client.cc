@@ -6,7 +6,6 @@
 #include "pjrt/dtype.h"
 #include "pjrt/key_value_calls.h"
 
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <type_traits>

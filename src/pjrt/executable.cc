@@ -7,7 +7,6 @@
 
 #include <map>
 #include <memory>
-#include <utility>
 
 #include "core/thread_end.h"
 

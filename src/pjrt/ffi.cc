@@ -6,7 +6,6 @@
 
 #include <cstddef>
 #include <map>
-#include <utility>
 
 namespace postern::internal::pjrt {
 

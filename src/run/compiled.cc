@@ -3,8 +3,6 @@
 
 #include <postern/detail/small_vector.h>
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <limits>
 
 #include "block/kernel_parts.h"
@@ -15,9 +13,7 @@
 #include "host/live.h"
 #include "host/process_call.h"
 #include "host/timeline.h"
-#include "host/unobserved.h"
 #include "run/array.h"
-#include "run/failures.h"
 #include "run/interpreted.h"
 #include "run/partitioned.h"
 #include "run/sharded.h"

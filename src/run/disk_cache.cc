@@ -4,11 +4,8 @@
 
 #include <fmt/format.h>
 
-#include <cstdint>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
-#include <functional>
 #include <optional>
 #include <sstream>
 

@@ -1,7 +1,6 @@
 // Why a jitted function compiles again, and what it has captured.
 #include "run/misses.h"
 
-#include <algorithm>
 #include <string_view>
 
 #include "core/log.h"

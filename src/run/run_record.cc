@@ -13,9 +13,6 @@
 
 #include "core/log.h"
 #include "host/executor.h"
-#include "host/handler.h"
-#include "host/registry.h"
-#include "host/run_end.h"
 #include "host/run_observer.h"
 #include "host/sanitizer.h"
 #include "host/spin.h"

@@ -1,8 +1,6 @@
 // Spreading arrays over devices and gathering them.
 #include "run/sharded.h"
 
-#include <postern/shard.h>
-
 #include <algorithm>
 #include <cstring>
 

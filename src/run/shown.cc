@@ -3,9 +3,7 @@
 
 #include <ostream>
 
-#include "core/enum.h"
 #include "core/lists.h"
-#include "core/result_types.h"
 #include "core/text.h"
 #include "platform/platform.h"
 #include "run/compiled.h"

@@ -4,10 +4,8 @@
 #include "run/stage_choice.h"
 
 #include <algorithm>
-#include <set>
 
 #include "analysis/rewrite.h"
-#include "core/lists.h"
 #include "core/site_spec.h"
 #include "run/costs.h"
 #include "run/runtime.h"

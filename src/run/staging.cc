@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <cstring>
 
-#include "core/value.h"
 #include "run/runtime.h"
 
 namespace postern::internal::run {

@@ -8,7 +8,6 @@
 #include <atomic>
 
 #include "cluster/cluster.h"
-#include "core/check.h"
 #include "core/fork.h"
 #include "core/mutex.h"
 #include "host/executor.h"

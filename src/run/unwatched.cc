@@ -2,7 +2,6 @@
 #include "run/unwatched.h"
 
 #include <atomic>
-#include <memory>
 #include <string>
 #include <utility>
 

@@ -1,11 +1,10 @@
 // tap: a site whose results are its operands.
-#include <postern/tap.h>
+#include "site/tap.h"
 
 #include "cluster/cluster.h"
 #include "core/check.h"
 #include "site/live_options.h"
 #include "site/site.h"
-#include "site/tap.h"
 
 namespace postern::detail {
 using namespace internal;

@@ -15,7 +15,6 @@
 #include "trace/literal.h"
 #include "trace/steps.h"
 
-#include <cstring>
 #include <utility>
 
 namespace postern::internal {

@@ -7,7 +7,6 @@
 #include <optional>
 
 #include "core/check.h"
-#include "core/text.h"
 #include "host/text_file.h"
 #include "platform/find_plugin.h"
 #include "platform/gpu/enter.h"

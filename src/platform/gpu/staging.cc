@@ -5,8 +5,6 @@
 #include <map>
 #include <utility>
 
-#include "core/mutex.h"
-
 namespace postern::internal::gpu {
 
 Staging::Staging(const Driver& driver, void* context)

@@ -3,7 +3,6 @@
 #pragma once
 #include <atomic>
 #include <deque>
-#include <memory>
 #include <span>
 #include <vector>
 
