@@ -5,6 +5,7 @@
 #include <deque>
 
 #include "core/mutex.h"
+#include "core/never_destroyed.h"
 #include "core/primitive.h"
 #include "core/site_spec.h"
 
@@ -17,10 +18,7 @@ struct All {
   std::deque<KnownProgram> programs;
   std::uint64_t count = 0;
 };
-All& all() {
-  static All* const a = new All;  // programs may be compiled after main
-  return *a;
-}
+All& all() { return never_destroyed<All>(); }
 
 }  // namespace
 

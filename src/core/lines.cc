@@ -5,6 +5,7 @@
 #include <new>
 
 #include "core/mutex.h"
+#include "core/never_destroyed.h"
 
 namespace postern::internal::lines {
 
@@ -24,10 +25,7 @@ struct All {
   std::deque<Line> last;
   std::uint64_t count = 0;
 };
-All& all() {
-  static All* const a = new All;  // lines may come after main
-  return *a;
-}
+All& all() { return never_destroyed<All>(); }
 
 }  // namespace
 

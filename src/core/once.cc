@@ -4,6 +4,7 @@
 #include <postern/error.h>
 
 #include "core/mutex.h"
+#include "core/never_destroyed.h"
 
 namespace postern::internal {
 
@@ -14,10 +15,7 @@ struct Doing {
   Mutex guard;
   Condition changed;
 };
-Doing& doing() {
-  static Doing* const all = new Doing;  // statics may end in the middle of it
-  return *all;
-}
+Doing& doing() { return never_destroyed<Doing>(); }
 
 }  // namespace
 

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <cctype>
 #include <limits>
-#include <mutex>
 
 #include "core/check.h"
 #include "core/enum.h"
 #include "core/mutex.h"
+#include "core/never_destroyed.h"
 #include "core/text.h"
 #include "core/value.h"
 
@@ -86,10 +86,7 @@ struct OpenNames {
   Mutex guard;
   std::vector<std::string> all;
 };
-OpenNames& open_names() {
-  static auto* const names = new OpenNames;
-  return *names;
-}
+OpenNames& open_names() { return never_destroyed<OpenNames>(); }
 
 /// `each` times the extents. Beside an extent of 0 the others count all the same: XLA multiplies
 /// them in any order.

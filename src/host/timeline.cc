@@ -17,6 +17,7 @@
 #include "cluster/cluster.h"
 #include "core/log.h"
 #include "core/mutex.h"
+#include "core/never_destroyed.h"
 #include "core/text.h"
 #include "host/text_file.h"
 
@@ -41,10 +42,7 @@ struct Book {
   std::deque<Event> recent;
   void apply() { recording = recorded || watched > 0; }
 };
-Book& book() {
-  static Book* const b = new Book;  // events may come after main
-  return *b;
-}
+Book& book() { return never_destroyed<Book>(); }
 
 void keep(Kind kind, std::string_view name, Clock::time_point start, Clock::time_point end,
           int device, std::uint64_t run, const RendezvousId* which) noexcept;

@@ -11,6 +11,7 @@
 #include "block/overrides.h"
 #include "core/check.h"
 #include "core/mutex.h"
+#include "core/never_destroyed.h"
 #include "core/once.h"
 #include "core/text.h"
 #include "host/text_file.h"
@@ -42,10 +43,7 @@ struct Libraries {
 /// Where the names of handlers go that this thread adds while it loads a library; null: nowhere.
 constinit thread_local std::vector<std::string>* recorded = nullptr;
 
-Libraries& libraries() {
-  static auto* const l = new Libraries;
-  return *l;
-}
+Libraries& libraries() { return never_destroyed<Libraries>(); }
 
 /// Puts a value in the place of another one while it lives.
 template <class T>

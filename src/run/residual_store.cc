@@ -11,6 +11,7 @@
 
 #include "core/check.h"
 #include "core/mutex.h"
+#include "core/never_destroyed.h"
 #include "core/value.h"
 #include "host/residual_store.h"
 
@@ -28,10 +29,7 @@ struct Loose {
   std::map<double, std::weak_ptr<LooseStore>> by_handle;
   host::ResidualFiles files;
 };
-Loose& loose() {
-  static Loose* const all = new Loose;  // tensors may outlive statics
-  return *all;
-}
+Loose& loose() { return never_destroyed<Loose>(); }
 
 double next_handle() {
   static std::atomic<std::uint64_t> handles{0};
