@@ -3,6 +3,7 @@
 
 #include <ostream>
 
+#include "core/check.h"
 #include "core/lists.h"
 #include "core/text.h"
 #include "platform/platform.h"
