@@ -5,7 +5,6 @@
 #include "pjrt/number_of.h"
 
 #include <cstring>
-#include <string>
 #include <string_view>
 
 #include <pjrt_c_api.h>

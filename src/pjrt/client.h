@@ -48,7 +48,6 @@ class Client {
   explicit operator bool() const { return handle_ != nullptr; }
   PJRT_Client* handle() const { return handle_.get(); }
   const PJRT_Api* api() const;
-  const Plugin& plugin() const { return *plugin_; }
 
   /// Returns it as the plug-in says it.
   std::string platform_name() const;

@@ -5,7 +5,6 @@
 #include "pjrt/plugin.h"
 
 #include <cstdint>
-#include <string>
 #include <string_view>
 
 struct XLA_FFI_CallFrame;

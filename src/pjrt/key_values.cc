@@ -70,7 +70,6 @@ KeyValueScope::KeyValueScope(const KeyValues& store) : outer_(store_in_scope) {
   store_in_scope = &store;
 }
 KeyValueScope::~KeyValueScope() { store_in_scope = outer_; }
-const KeyValues* KeyValueScope::current() { return store_in_scope; }
 
 void give_key_values(PJRT_Client_Create_Args& args) {
   if (!store_in_scope) return;

@@ -22,7 +22,6 @@ class KeyValueScope {
   explicit KeyValueScope(const KeyValues& store);
   ~KeyValueScope();
   KeyValueScope(const KeyValueScope&) = delete;
-  static const KeyValues* current();
 
  private:
   const KeyValues* outer_;

@@ -35,9 +35,7 @@ std::string to_text(const PJRT_NamedValue& value) {
     case PJRT_NamedValue_kString: return {value.string_value, value.value_size};
     case PJRT_NamedValue_kInt64: return std::to_string(value.int64_value);
     case PJRT_NamedValue_kFloat: return fmt::format("{}", value.float_value);
-    case PJRT_NamedValue_kBool:
-      if (value.bool_value) return "true";
-      return "false";
+    case PJRT_NamedValue_kBool: return bool_text(value.bool_value);
     case PJRT_NamedValue_kInt64List: break;
     default: return "?";  // of a newer plug-in
   }
@@ -121,8 +119,7 @@ void Plugin::initialize() {
               std::to_string(api_minor());
   for (std::size_t i = 0; i < attributes.num_attributes; ++i) {
     const PJRT_NamedValue& value = attributes.attributes[i];
-    attributes_.emplace_back(std::string(value.name, value.name_size), to_text(value));
-    identity_ += " " + attributes_.back().first + "=" + attributes_.back().second;
+    identity_ += " " + std::string(value.name, value.name_size) + "=" + to_text(value);
   }
   // The attributes of two builds can be the same; the file is not.
   std::error_code ignored;

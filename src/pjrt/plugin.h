@@ -1,10 +1,8 @@
 // A PJRT plug-in: the shared object, its table of functions, its extensions. Loaded once per path
 // and never unloaded.
 #pragma once
-#include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 struct PJRT_Api;
@@ -44,9 +42,6 @@ class Plugin {
   /// Returns the FFI extension, or null when the plug-in has none.
   const FfiExtension* ffi() const { return ffi_; }
 
-  /// Returns what the plug-in says of itself, as text: "xla_version", "stablehlo_current_version",
-  /// ...
-  const std::vector<std::pair<std::string, std::string>>& attributes() const { return attributes_; }
   /// Returns all that identifies the plug-in's build (API version, attributes, size and time of the
   /// file), on one line: part of cache keys.
   const std::string& identity() const { return identity_; }
@@ -58,7 +53,6 @@ class Plugin {
   std::string path_;
   const PJRT_Api* api_ = nullptr;
   const FfiExtension* ffi_ = nullptr;
-  std::vector<std::pair<std::string, std::string>> attributes_;
   std::string identity_;
 };
 
