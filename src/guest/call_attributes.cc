@@ -3,11 +3,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <map>
 
 #include "core/check.h"
 #include "core/lists.h"
-#include "core/mutex.h"
 
 namespace postern::internal::guest {
 
@@ -34,16 +32,6 @@ constexpr NumberAttribute number_attributes[] = {
     {"every", &CallAttributes::every},  {"parallel", &CallAttributes::parallel},
     {"kept", &CallAttributes::kept},    {"meets", &CallAttributes::meets},
     {"leader", &CallAttributes::leader}};
-
-/// Files' names for Places, which point at them; as many as a process has files.
-const char* kept_name(std::string_view file) {
-  static Mutex guard;
-  static auto* const names = new std::map<std::string, std::string, std::less<>>;
-  const std::scoped_lock lock(guard);
-  const auto found = names->find(file);
-  if (found != names->end()) return found->second.c_str();
-  return names->emplace(file, file).first->second.c_str();
-}
 
 std::vector<std::string> parts_of(std::string_view text, char between) {
   std::vector<std::string> parts;
@@ -180,7 +168,7 @@ std::shared_ptr<SiteSpec> spec_of(const CallAttributes& attributes, std::vector<
   auto spec = std::make_shared<SiteSpec>();
   spec->kind = attributes.kind == "call" ? SiteSpec::Kind::call : SiteSpec::Kind::tap;
   spec->name = attributes.name.empty() ? attributes.function : attributes.name;
-  spec->place = {kept_name(attributes.file), "", static_cast<std::uint32_t>(attributes.line)};
+  spec->place = place_in_file(attributes.file, static_cast<std::uint32_t>(attributes.line));
   spec->named = {attributes.function, attributes.own};
   spec->batch.levels = levels_of(attributes.levels, operands.size());
   strip_levels(spec->batch.levels, operands, results);
