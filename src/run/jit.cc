@@ -360,8 +360,7 @@ Tensors arguments_of(const Key& key) {
 
 /// Evaluates the program from the host; between operations values stay on the program's device.
 Tensors interpret(const Entry& e, run::InterpretedRun& run, const Tensors& arguments) {
-  Tensors inputs = arguments;
-  append(inputs, e.captures);
+  Tensors inputs = joined({arguments, e.captures});
   std::vector<const Tensor*> pointers;
   for (const Tensor& t : inputs) pointers.push_back(&t);
   const int device = run::home_of(pointers).device;

@@ -116,9 +116,7 @@ ProgramPtr watched(const ProgramPtr& program) {
 detail::Tensors detail::non_finite(const TensorFunction& f, const Tensors& x, const Place& place) {
   PlaceScope at(place);
   const Closed body = trace_user_inner("non_finite", types_of(x), f);
-  Tensors operands = body.captures;
-  append(operands, x);
-  return internal::apply(*watched(body.program), operands);
+  return internal::apply(*watched(body.program), joined({body.captures, x}));
 }
 
 }  // namespace postern

@@ -55,9 +55,7 @@ ParamsPtr params_of(const Op& op, ProgramPtr body) {
 }
 
 Tensors bind_body(const Op& op, const Closed& body, std::span<const Tensor> x, bool) {
-  Tensors operands = body.captures;
-  append(operands, x);
-  return bind_n(op.primitive, params_of(op, body.program), operands);
+  return bind_n(op.primitive, params_of(op, body.program), joined({body.captures, x}));
 }
 
 /// What rules write is for the platform of the device.
@@ -201,8 +199,7 @@ detail::Tensors detail::call_on_device(const CallOptions& options, const std::ve
     check(made[i].dtype == out[i].dtype && made[i].dims == out[i].dims,
           "call '{}': result {} was declared {}, the function returns {}", options.name, i,
           to_string(out[i]), to_string(made[i]));
-  Tensors operands = body.captures;
-  append(operands, x);
+  const Tensors operands = joined({body.captures, x});
   if (options.device < 0) return internal::apply(*body.program, operands);
   return bind_n(device_call_p,
                 make_params(DeviceCallParams{body.program, options.name, options.device}),

@@ -70,8 +70,7 @@ Tensors wait_with_vjp(const Started& started, const Tensors& pending, const Type
       ct.insert(ct.begin(), Tensor());  // the handle's
       return ct;
     };
-    Tensors residuals(leaves.begin() + 1, leaves.end());
-    append(residuals, results);
+    Tensors residuals = joined({leaves.subspan(1), results});
     return detail::Forward{std::move(results), std::move(residuals), std::move(backward)};
   };
   return detail::custom_vjp(run, detail::ForwardRule(forward), pending, place);

@@ -74,10 +74,8 @@ std::int64_t room_for_steps(const Attributes& attributes) {
 Tensors write_residuals(const StepsOfCall& steps, std::span<const Tensor> handles,
                         std::span<const Tensor> leaves, const ResidualOptions& options) {
   if (handles.empty()) return {};
-  Tensors operands = operands_of(steps, handles);
-  append(operands, leaves);
-  return at_store(residual_write, Effect::unordered, types_of(handles), operands, options,
-                  steps.room);
+  return at_store(residual_write, Effect::unordered, types_of(handles),
+                  joined({operands_of(steps, handles), leaves}), options, steps.room);
 }
 
 Tensors read_residuals(const StepsOfCall& steps, std::span<const Tensor> handles,
