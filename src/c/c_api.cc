@@ -229,7 +229,7 @@ void pn_tensor_free(pn_tensor* tensor) { delete tensor; }
 int pn_load_file(const char* path, pn_program** out) { return pn_load_entry(path, nullptr, out); }
 int pn_load_entry(const char* path, const char* entry, pn_program** out) {
   return guarded(path && out, "pn_load_file: path or out",
-                 [&] { *out = new pn_program(load(path, {.entry = entry ? entry : ""})); });
+                 [&] { *out = new pn_program(load(path, {.entry = text_or(entry, "")})); });
 }
 int pn_load_text(const char* text, size_t size, pn_program** out) {
   return guarded(text && out, "pn_load_text: text or out", [&] {

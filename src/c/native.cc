@@ -10,6 +10,7 @@
 #include "core/lists.h"
 #include "file/site_json.h"
 #include "run/native.h"
+#include "transform/walk.h"
 
 using namespace postern;
 using namespace postern::internal;
@@ -41,10 +42,6 @@ Tensors with_active(Tensors all, const Tensors& active) {
     if (is_differentiable(t.dtype())) t = *next++;
   return all;
 }
-Tensors& append(Tensors& all, const Tensors& more) {
-  all.insert(all.end(), more.begin(), more.end());
-  return all;
-}
 
 /// Returns the results of f, then the gradient of the first by each argument that has derivatives.
 Tensors with_gradient(const Function& f, const Tensors& x) {
@@ -55,7 +52,7 @@ Tensors with_gradient(const Function& f, const Tensors& x) {
     return std::pair{std::move(first), std::move(results)};
   };
   auto [values, gradients] = value_and_grad(first_and_all)(active_of(x));
-  return append(values.second, gradients);
+  return joined({values.second, gradients});
 }
 
 /// Returns the results of f, then the tangents of those that have one. `x`: so many arguments, then
@@ -99,7 +96,7 @@ Native native_of(const Loaded& program, const pn_native_options& options) {
     f = [&](const Tensors& x) { return with_gradient(value, x); };
   if (options.derivative == PN_JVP) {
     f = [&](const Tensors& x) { return with_tangents(value, x, arguments); };
-    append(free, active_of(free));
+    free = joined({free, active_of(free)});
   }
   return native(jit(f).lower(free));
 }

@@ -12,6 +12,7 @@
 
 #include "cluster/cluster.h"
 #include "core/mutex.h"
+#include "core/text.h"
 
 namespace postern::internal::clusters {
 
@@ -26,8 +27,7 @@ std::chrono::milliseconds chosen_patience{10'000};
 std::string wanted_library() {
   const std::scoped_lock lock(choice_guard);
   if (!chosen.empty()) return chosen;
-  const char* const name = std::getenv("POSTERN_CLUSTER");
-  return name ? name : "";
+  return text_or(std::getenv("POSTERN_CLUSTER"), "");
 }
 
 /// A name is looked for beside Postern, then where the system looks; a path is taken as it is.
@@ -62,7 +62,7 @@ const Transport* transport_of(const std::string& name) {
   if (!open) refuse(ErrorCode::not_found, "the library has no postern_transport");
   const char* error = nullptr;
   const Transport* const transport = open(&error);
-  if (!transport) refuse(ErrorCode::failed_precondition, error ? error : "it did not say why");
+  if (!transport) refuse(ErrorCode::failed_precondition, text_or(error, "it did not say why"));
   if (transport->version != transport_version)
     refuse(ErrorCode::failed_precondition,
            fmt::format("the library is for version {} of the interface, this is {}",

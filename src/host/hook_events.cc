@@ -49,11 +49,7 @@ class EventQueue {
   /// The run is over, and waits for nobody: what is still to come is in tap queues.
   void run_is_over() { note(over_); }
   /// The last event has come.
-  void end() {
-    std::scoped_lock lock(all_.guard);
-    ended_ = true;
-    news_.notify_all();
-  }
+  void end() { note(ended_); }
   void close() {
     std::scoped_lock lock(all_.guard);
     closed_ = true;

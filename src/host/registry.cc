@@ -128,9 +128,10 @@ std::shared_ptr<const detail::HostFunction> RunFunctions::find(const SiteSpec& s
 }
 
 [[noreturn]] static void refuse_missing(const std::vector<const HostSite*>& missing) {
+  Separator comma;
   std::string text;
   for (const HostSite* site : missing)
-    text += fmt::format("{}'{}' for {}", text.empty() ? "" : ", ", one_line(site->spec->named.name),
+    text += fmt::format("{}'{}' for {}", comma(), one_line(site->spec->named.name),
                         describe(*site->spec));
   std::vector<std::string> known = registered_functions();
   for (std::string& name : known) name = one_line(name);

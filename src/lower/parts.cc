@@ -132,13 +132,12 @@ bool Lowering::in_parts(const Program& program) {
   std::vector<Part> parts = parts_of(program);
   if (parts.empty()) return false;
   connect(program, parts);
-  const auto value = [&](ValueId v) -> Ssa& { return env_[static_cast<std::size_t>(v)]; };
   for (const Part& part : parts) {
     std::vector<Type> in, out;
     std::vector<Ssa> given;
     for (const ValueId v : part.inputs) {
       in.push_back(program.type(v));
-      given.push_back(latest(value(v)));
+      given.push_back(latest(env_[at(v)]));
       mark_read(given.back());
     }
     for (const ValueId v : part.outputs) out.push_back(program.type(v));
@@ -148,15 +147,15 @@ bool Lowering::in_parts(const Program& program) {
       given.push_back(index);
     }
     std::vector<Ssa> numbers;
-    for (const Equation* e : part.numbers) numbers.push_back(value(e->first));
+    for (const Equation* e : part.numbers) numbers.push_back(env_[at(e->first)]);
     const auto body = [&](std::span<const Ssa> x) {
-      for (std::size_t i = 0; i < part.inputs.size(); ++i) value(part.inputs[i]) = x[i];
+      for (std::size_t i = 0; i < part.inputs.size(); ++i) env_[at(part.inputs[i])] = x[i];
       const auto indices = x.subspan(part.inputs.size());
       axis_indices_.assign(indices.begin(), indices.end());
       for (const Equation* e : part.numbers) equation(*e);
       equations(std::span(program.equations).subspan(part.begin, part.end - part.begin));
       std::vector<Ssa> results;
-      for (const ValueId v : part.outputs) results.push_back(latest(value(v)));
+      for (const ValueId v : part.outputs) results.push_back(latest(env_[at(v)]));
       return results;
     };
     const bool ordered = part.ordered || token_orders_calls_;
@@ -166,9 +165,9 @@ bool Lowering::in_parts(const Program& program) {
     // The function has names of its own for what both know, which gave way to these again; of what
     // it made only its results are seen here.
     axis_indices_ = axis_indices;
-    for (std::size_t i = 0; i < part.inputs.size(); ++i) value(part.inputs[i]) = given[i];
-    for (std::size_t i = 0; i < numbers.size(); ++i) value(part.numbers[i]->first) = numbers[i];
-    for (std::size_t i = 0; i < part.outputs.size(); ++i) value(part.outputs[i]) = results[i];
+    for (std::size_t i = 0; i < part.inputs.size(); ++i) env_[at(part.inputs[i])] = given[i];
+    for (std::size_t i = 0; i < numbers.size(); ++i) env_[at(part.numbers[i]->first)] = numbers[i];
+    for (std::size_t i = 0; i < part.outputs.size(); ++i) env_[at(part.outputs[i])] = results[i];
   }
   return true;
 }

@@ -229,8 +229,6 @@ LibraryInfo load_library(const std::string& path) {
       const std::scoped_lock adding(l.guard);
       l.loaded.push_back(std::move(info));
     });
-  } catch (const PluginError&) {
-    throw;
   } catch (const Error& e) {
     if (e.code() == ErrorCode::reentry)
       refuse(ErrorCode::reentry, path, "its load function asks for the library itself");

@@ -37,9 +37,10 @@ struct FiniteCheck {
   [[noreturn]] void fail(const TapInfo& info, std::span<const AnyView> leaves, std::size_t i,
                          std::int64_t at, const char* what) const {
     const std::string index = host::index_text(at, leaves[i].dims());
+    Separator comma;
     std::string part;
     for (const IndexRange& range : info.part)
-      part += fmt::format("{}{}:{}", part.empty() ? "" : ", ", range.begin, range.end);
+      part += fmt::format("{}{}:{}", comma(), range.begin, range.end);
     if (!part.empty()) part = fmt::format(" (part [{}] of its whole)", part);
     throw std::runtime_error(fmt::format(
         "result{}{} of type {}{} is {}, no operand is", results > 1 ? fmt::format(" {}", i) : "",

@@ -188,8 +188,9 @@ struct Port {
 /// Writes `text` of each port, between commas, behind `open` and before `close`.
 void write_ports(Lowering& out, const char* open, std::span<const Port> ports,
                  std::string (*text)(const Port&), const char* close) {
+  Separator comma;
   out.write("{}", open);
-  for (std::size_t i = 0; i < ports.size(); ++i) out.write("{}{}", i ? ", " : "", text(ports[i]));
+  for (const Port& port : ports) out.write("{}{}", comma(), text(port));
   out.write("{}", close);
 }
 

@@ -11,13 +11,13 @@ static std::int64_t number_of(std::atomic<std::uint64_t>& counted) {
 static bool enter_every(const Stage& stage, Invocation& i) noexcept {
   const SiteSpec& spec = *i.site.spec;
   const bool goes_on = number_of(spec.tap.counts->firings) % spec.tap.every == 0;
-  return goes_on ? stage.next->enter(i) : true;
+  return !goes_on || stage.next->enter(i);
 }
 
 static bool enter_until(const Stage& stage, Invocation& i) noexcept {
   const SiteSpec& spec = *i.site.spec;
   const bool goes_on = number_of(spec.tap.counts->shown) < spec.tap.until;
-  return goes_on ? stage.next->enter(i) : true;
+  return !goes_on || stage.next->enter(i);
 }
 
 const StageRow every_stage = {.applies = [](const HostSite& s) { return s.spec->tap.every != 1; },
