@@ -54,13 +54,11 @@ std::string to_string(const Attributes& attributes) {
   return text + "}";
 }
 
-namespace detail {
-void throw_attribute_number(std::uint64_t number) {
+void detail::throw_attribute_number(std::uint64_t number) {
   throw_type_error(
       fmt::format("an attribute's integer must fit in 63 bits and a sign, got {}", number));
 }
-void throw_attribute_null() { throw_type_error("an attribute's text is a null pointer"); }
-}  // namespace detail
+void detail::throw_attribute_null() { throw_type_error("an attribute's text is a null pointer"); }
 
 const Attribute& Attributes::find(std::string_view name, Place place) const {
   const auto found = items_.find(name);

@@ -49,23 +49,19 @@ std::string to_string(const Place& place) {
   return fmt::format("{}:{}", file, place.line);
 }
 
-namespace internal {
-
-void throw_type_error(std::string text) {
+void internal::throw_type_error(std::string text) {
   text = printable(text);
   if (current_place.known()) text += fmt::format(" (at {})", to_string(current_place));
   throw TypeError(text);
 }
 
-std::string readable_name(const std::type_info& type) {
+std::string internal::readable_name(const std::type_info& type) {
   int status = 0;
   char* text = abi::__cxa_demangle(type.name(), nullptr, nullptr, &status);
   const std::string name = text_or(text, type.name());
   std::free(text);
   return name;
 }
-
-}  // namespace internal
 
 const char* to_string(ErrorCode code) {
   switch (code) {

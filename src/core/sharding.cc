@@ -96,16 +96,12 @@ std::vector<std::int64_t> Mesh::coordinates(int device) const {
   return coordinates_along(*this, found - devices_.begin(), is_of_devices);
 }
 
-namespace internal {
-
-bool spans_processes(const Mesh& mesh) {
+bool internal::spans_processes(const Mesh& mesh) {
   return std::ranges::any_of(mesh.axes(), &MeshAxis::of_processes);
 }
-void refuse_processes(const Mesh& mesh, const char* what) {
+void internal::refuse_processes(const Mesh& mesh, const char* what) {
   check(!spans_processes(mesh), "{}: {} has axes of processes", what, to_string(mesh));
 }
-
-}  // namespace internal
 
 std::string to_string(const Mesh& mesh) {
   Separator comma;

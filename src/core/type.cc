@@ -196,11 +196,9 @@ std::string to_string(std::span<const Type> types) {
   return text + ")";
 }
 
-namespace detail {
-void wrong_view(DType has, DType asked, Place place) {
+void detail::wrong_view(DType has, DType asked, Place place) {
   PlaceScope at(place);
   throw_type_error(fmt::format("as<{}>: the view holds {}", to_string(asked), to_string(has)));
 }
-}  // namespace detail
 
 }  // namespace postern

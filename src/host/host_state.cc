@@ -79,9 +79,7 @@ void detail::unreadable_state(const std::string& name) {
                                                 internal::quoted(name)));
 }
 
-namespace internal::host {
-
-SavedStates save_states() {
+host::SavedStates host::save_states() {
   std::vector<StatePtr> all;
   {
     std::scoped_lock lock(states().guard);
@@ -92,7 +90,7 @@ SavedStates save_states() {
   return out;
 }
 
-std::string differences_to_registered(const SavedStates& saved) {
+std::string host::differences_to_registered(const SavedStates& saved) {
   std::scoped_lock lock(states().guard);
   std::string out;
   for (const auto& [name, bytes] : saved)
@@ -106,7 +104,7 @@ std::string differences_to_registered(const SavedStates& saved) {
   return out;
 }
 
-void load_states(const SavedStates& saved) {
+void host::load_states(const SavedStates& saved) {
   for (const auto& [name, bytes] : saved) {
     StatePtr state;
     {
@@ -119,6 +117,4 @@ void load_states(const SavedStates& saved) {
                   fmt::format("state {} is not registered any more", internal::quoted(name)));
   }
 }
-
-}  // namespace internal::host
 }  // namespace postern

@@ -19,10 +19,8 @@
 namespace postern {
 using namespace internal;
 
-namespace detail {
-
 /// A live hook as it is known. Does not keep the program.
-struct LiveSite {
+struct detail::LiveSite {
   std::string program;
   std::weak_ptr<const SiteSpec> spec;
   std::weak_ptr<Switch> at;
@@ -34,8 +32,6 @@ struct LiveSite {
   Transforms transforms;
   bool has_own = false;
 };
-
-}  // namespace detail
 
 namespace internal::host {
 
@@ -319,9 +315,7 @@ void LiveHook::change(const LiveOptions& options, Place place) const {
   ++host::changes;
 }
 
-namespace internal::host {
-
-std::vector<ListenerNow> listeners_of(const LiveHook& hook) {
+std::vector<host::ListenerNow> host::listeners_of(const LiveHook& hook) {
   std::vector<ListenerNow> out;
   const auto s = hook.internal()->at.lock();
   if (!s) return out;
@@ -330,14 +324,12 @@ std::vector<ListenerNow> listeners_of(const LiveHook& hook) {
   return out;
 }
 
-std::optional<LiveOptions> own_settings(const LiveHook& hook) {
+std::optional<LiveOptions> host::own_settings(const LiveHook& hook) {
   const auto spec = hook.internal()->spec.lock();
   if (!spec || !hook.has_own()) return {};
   std::scoped_lock lock(spec->tap.live->guard);
   return options_of((spec->tap.live->own ? *spec->tap.live->own->spec : *spec).tap);
 }
-
-}  // namespace internal::host
 
 std::vector<LiveHook> live_hooks() {
   std::vector<LiveHook> out;

@@ -444,21 +444,17 @@ const Tensor& Tensor::block_until_ready(Place place) const {
   return *this;
 }
 
-namespace detail {
-
-void throw_no_memory(std::size_t elements, std::size_t width) {
+void detail::throw_no_memory(std::size_t elements, std::size_t width) {
   throw Error(ErrorCode::resource_exhausted,
               fmt::format("{} elements of {} bytes were asked for, there is no memory for them",
                           elements, width));
 }
 
-void wrong_lists(std::size_t first, std::size_t other, Place place) {
+void detail::wrong_lists(std::size_t first, std::size_t other, Place place) {
   PlaceScope at(place);
   throw_type_error(
       fmt::format("tensor: lists in a list must have one length, got {} and {}", first, other));
 }
-
-}  // namespace detail
 
 Tensor make_tensor(const Type& type, const void* data, std::size_t elements, Place place) {
   PlaceScope at(place);

@@ -147,8 +147,6 @@ std::vector<std::string> ffi_handlers(const std::string& platform, Place place) 
   return names_of(l.handlers, on);
 }
 
-namespace internal {
-
 static bool registered(const std::string& name, const Platform& platform) {
   Libraries& l = libraries();
   std::scoped_lock lock(l.guard);
@@ -182,8 +180,6 @@ void run::require_handler(const std::string& name, const Platform& platform) {
   lock.lock();
   found->second.known_to_xla = true;
 }
-
-}  // namespace internal
 
 namespace {
 

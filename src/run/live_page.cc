@@ -64,8 +64,6 @@ void stop_serving() {
 
 int detail::attach_socket(long process) { return page("attach").attach_socket(process); }
 
-namespace internal {
-
 void live::set_page(const Page& opened) { known_page = &opened; }
 
 void live::start_from_environment() noexcept {
@@ -84,7 +82,5 @@ std::optional<std::string> live::program_text(std::uint64_t number) {
   }
   return {};
 }
-
-}  // namespace internal
 
 }  // namespace postern

@@ -96,9 +96,7 @@ Tensor over_processes(const Tensor& part, const Sharding& over) {
 namespace postern {
 using namespace internal;
 
-namespace detail {
-
-Tensor put_over_processes(const Tensor& x, const Sharding& sharding, Gives gives) {
+Tensor detail::put_over_processes(const Tensor& x, const Sharding& sharding, Gives gives) {
   const Split split(sharding.mesh());  // refuses one of another cluster
   const Type global = gives == Gives::part ? global_type(sharding, x.type()) : x.type();
   sharding.part_type(global);
@@ -113,7 +111,7 @@ Tensor put_over_processes(const Tensor& x, const Sharding& sharding, Gives gives
   return run::over_processes(part, sharding);
 }
 
-Tensor collect(const Tensor& x, int rank, const Place& place) {
+Tensor detail::collect(const Tensor& x, int rank, const Place& place) {
   PlaceScope at(place);
   check(x.has_value(), "collect: the Tensor is empty, it was never given a value");
   const int size = clusters::Cluster::joined() ? clusters::Cluster::get().size() : 1;
@@ -129,7 +127,5 @@ Tensor collect(const Tensor& x, int rank, const Place& place) {
   const Tensor global = cut ? collected(x, std::max(rank, -1)) : x;
   return rank < 0 || rank == clusters::rank_now() ? global : Tensor();
 }
-
-}  // namespace detail
 
 }  // namespace postern

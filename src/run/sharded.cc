@@ -315,9 +315,7 @@ void check_device(int device) {
 namespace postern {
 using namespace internal;
 
-namespace detail {
-
-Tensor put(const Tensor& x, int device, const Place& place) {
+Tensor detail::put(const Tensor& x, int device, const Place& place) {
   PlaceScope at(place);
   check(x.has_value(), "device_put: the Tensor is empty, it was never given a value");
   check(!x.is_traced() && !Trace::current(),
@@ -339,7 +337,7 @@ Tensor put(const Tensor& x, int device, const Place& place) {
   return Access::make(std::move(value));
 }
 
-Tensor put(const Tensor& x, const Sharding& sharding, Gives gives, const Place& place) {
+Tensor detail::put(const Tensor& x, const Sharding& sharding, Gives gives, const Place& place) {
   PlaceScope at(place);
   check(x.has_value(), "device_put: the Tensor is empty, it was never given a value");
   if (spans_processes(sharding.mesh())) return put_over_processes(x, sharding, gives);
@@ -349,8 +347,6 @@ Tensor put(const Tensor& x, const Sharding& sharding, Gives gives, const Place& 
   if (Trace::current()) return constrained(x, sharding);
   return Access::make(run::spread_here(x, sharding));
 }
-
-}  // namespace detail
 
 std::optional<Sharding> sharding_of(const Tensor& x) {
   const Sharding* s = run::sharding_of(x);

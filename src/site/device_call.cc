@@ -18,15 +18,11 @@
 namespace postern {
 using namespace internal;
 
-namespace internal {
-
-void check_device(const CallOptions& options) {
+void internal::check_device(const CallOptions& options) {
   check(options.device < 0 || options.device < std::ssize(devices()),
         "call '{}': there is no device {}, devices() has {}", options.name, options.device,
         devices().size());
 }
-
-}  // namespace internal
 
 namespace {
 

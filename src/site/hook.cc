@@ -54,17 +54,15 @@ ScopedHooks::ScopedHooks(std::vector<HookBinding> listeners)
     : listeners_(std::move(listeners)), scope_(std::make_unique<HookScope>(listeners_, false)) {}
 ScopedHooks::~ScopedHooks() = default;
 
-namespace detail {
-
-bool is_live(const TapOptions& options) {
+bool detail::is_live(const TapOptions& options) {
   if (!Trace::current()) return false;
   bool live = options.live;
   for (const HookScope* s = current; s; s = s->next()) live = live || s->live_;
   return live;
 }
 
-const Callee* listener(const TapOptions& options, const Shown& value, const Callee* otherwise,
-                       const Place& place) {
+const Callee* detail::listener(const TapOptions& options, const Shown& value,
+                               const Callee* otherwise, const Place& place) {
   if (!current) return otherwise;
   const std::string& name = options.name;
   HookInfo info{name, {}, value.paths, place, otherwise != nullptr, is_live(options)};
@@ -78,13 +76,11 @@ const Callee* listener(const TapOptions& options, const Shown& value, const Call
   return found;
 }
 
-Tensors tap_hook(const TapOptions& options, const Shown& value, const Shown* mapped,
-                 const Callee* fn, const Place& place) {
+Tensors detail::tap_hook(const TapOptions& options, const Shown& value, const Shown* mapped,
+                         const Callee* fn, const Place& place) {
   TapOptions chosen = options;
   chosen.live = is_live(options);
   return tap_as(SiteSpec::Kind::hook, chosen, value, mapped, fn, place);
 }
-
-}  // namespace detail
 
 }  // namespace postern

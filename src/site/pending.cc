@@ -78,11 +78,9 @@ Tensors wait_with_vjp(const Started& started, const Tensors& pending, const Type
 
 }  // namespace
 
-namespace detail {
-
-Tensor start_call(const CallOptions& options, const std::vector<Type>& out,
-                  const std::string& structure, const std::vector<std::string>& paths,
-                  const Callee& fn, const Tensors& operands) {
+Tensor detail::start_call(const CallOptions& options, const std::vector<Type>& out,
+                          const std::string& structure, const std::vector<std::string>& paths,
+                          const Callee& fn, const Tensors& operands) {
   PlaceScope at(fn.place());
   check(options.memory == Memory::host,
         "start_call '{}': the function works on copies of its operands, which a call with "
@@ -100,8 +98,8 @@ Tensor start_call(const CallOptions& options, const std::vector<Type>& out,
   return at_site(std::move(s), operands).front();
 }
 
-Tensors wait_call(const Started* started, const Tensors& pending, const std::vector<Type>& out,
-                  const Place& place) {
+Tensors detail::wait_call(const Started* started, const Tensors& pending,
+                          const std::vector<Type>& out, const Place& place) {
   PlaceScope at(place);
   check(started && pending[0].has_value(),
         "wait: the Pending is empty, no call was started for it");
@@ -115,7 +113,5 @@ Tensors wait_call(const Started* started, const Tensors& pending, const std::vec
   if (started->vjp) return wait_with_vjp(*started, pending, out, place);
   return wait_site(name, pending[0], out, place);
 }
-
-}  // namespace detail
 
 }  // namespace postern

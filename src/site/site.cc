@@ -424,10 +424,8 @@ void Callee::check_callable(bool callable, Place place) {
   check(callable, "a host function is null");
 }
 
-namespace detail {
-
-void check_template(const std::string& call, const Place& place, const std::string& path,
-                    const Type& leaf) {
+void detail::check_template(const std::string& call, const Place& place, const std::string& path,
+                            const Type& leaf) {
   PlaceScope at(place);
   check(leaf.dtype != DType::token, "call '{}': result {} has no dtype that holds data, it is {}",
         call, path, to_string(leaf));
@@ -435,8 +433,8 @@ void check_template(const std::string& call, const Place& place, const std::stri
         "call '{}': every extent of result {} must be 0 or more, got {}", call, path,
         to_string(leaf));
 }
-void check_template(const std::string& call, const Place& place, const std::string& path,
-                    const Tensor& leaf) {
+void detail::check_template(const std::string& call, const Place& place, const std::string& path,
+                            const Tensor& leaf) {
   PlaceScope at(place);
   check(leaf.has_value(),
         "call '{}': result {} is an empty Tensor, which has no type; give its type, or an abstract "
@@ -445,8 +443,9 @@ void check_template(const std::string& call, const Place& place, const std::stri
   check_template(call, place, path, leaf.type());
 }
 
-Tensors call(const CallOptions& options, const std::vector<Type>& out, const std::string& structure,
-             const std::vector<std::string>& paths, const Callee& fn, const Tensors& operands) {
+Tensors detail::call(const CallOptions& options, const std::vector<Type>& out,
+                     const std::string& structure, const std::vector<std::string>& paths,
+                     const Callee& fn, const Tensors& operands) {
   PlaceScope at(fn.place());
   check(!out.empty() || options.effect != Effect::pure,
         "call '{}': a pure call without results could never be observed; give it results, or "
@@ -454,7 +453,5 @@ Tensors call(const CallOptions& options, const std::vector<Type>& out, const std
         options.name);
   return at_site(call_site(options, out, structure, paths, fn, operands), operands);
 }
-
-}  // namespace detail
 
 }  // namespace postern
