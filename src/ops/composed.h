@@ -14,14 +14,9 @@ inline Ssa converted(Lowering& out, Ssa x, const Type& from, const Type& to) {
 /// Writes `f` of the equation's operands in the equation's place.
 inline void lower_as(Lowering& out, const Equation& e, const TensorFunction& f) {
   std::vector<Type> types;
-  std::vector<Ssa> inputs;
-  for (std::size_t i = 0; i < e.operands.size(); ++i) {
-    types.push_back(out.operand_type(e, i));
-    inputs.push_back(out.operand(e, i));
-  }
+  for (std::size_t i = 0; i < e.operands.size(); ++i) types.push_back(out.operand_type(e, i));
   const Closed closed = trace_program(e.primitive->name, types, f);
-  const std::vector<Ssa> outputs = out.inlined(*closed.program, inputs);
-  out.define_all(e, outputs);
+  out.define_all(e, out.inlined(*closed.program, out.operands(e)));
 }
 
 }  // namespace postern::internal

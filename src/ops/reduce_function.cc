@@ -105,25 +105,17 @@ Batched fold_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::i
 
 void fold_lower(Lowering& out, const Equation& e) {
   const auto& p = as<FoldParams>(*e.params);
-  const std::size_t count = e.operands.size() / 2;
-  std::vector<std::string> names, ins, in_types, out_types, elements;
+  std::vector<std::string> in_types, out_types, elements;
   for (std::size_t i = 0; i < e.operands.size(); ++i) {
-    ins.push_back(fmt::format("%{}", out.operand(e, i).id));
     in_types.push_back(Lowering::type(out.operand_type(e, i)));
     elements.push_back(Lowering::type({out.operand_type(e, i).dtype, {}}));
   }
-  for (int i = 0; i < static_cast<int>(count); ++i) {
-    const Ssa result = out.fresh();
-    out.define(e, i, result);
-    names.push_back(fmt::format("%{}", result.id));
-    out_types.push_back(Lowering::type(out.result_type(e, i)));
-  }
-  out.write("    {} = \"stablehlo.reduce\"({}) (", fmt::join(names, ", "), fmt::join(ins, ", "));
+  for (int i = 0; i < e.results; ++i) out_types.push_back(Lowering::type(out.result_type(e, i)));
+  const std::vector<Ssa> ins = out.operands(e), results = out.fresh(out_types.size());
+  out.define_all(e, results);
+  out.write("    {}\"stablehlo.reduce\"({}) (", Lowering::assigned(results), Lowering::list(ins));
   out.region(elements, [&](std::span<const Ssa> a) {
-    std::vector<Lowering::Typed> results;
-    for (Ssa value : out.inlined(*p.function, a))
-      results.push_back({value, elements[results.size()]});
-    return results;
+    return Lowering::typed(out.inlined(*p.function, a), elements);
   });
   out.write(") {{dimensions = {}}} : ({}) -> ({})\n", array_text(p.axes), fmt::join(in_types, ", "),
             fmt::join(out_types, ", "));
@@ -142,18 +134,16 @@ constexpr Primitive fold_p{.name = "reduce",
                            .batch = fold_batch,
                            .lower = fold_lower};
 
-constexpr const Primitive* fold_family[] = {&fold_p};
-static_assert(complete(fold_family));
+static_assert(complete(fold_p));
 
 /// Traces the user's function on scalars: twice the types in, the types out. Refuses one that uses
 /// something from outside or has effects.
 ProgramPtr reducer_of(const CombineFunction& function, const Types& elements) {
   Types arguments = elements;
   arguments.insert(arguments.end(), elements.begin(), elements.end());
-  const auto count = static_cast<std::ptrdiff_t>(elements.size());
-  const Closed closed = trace_program("reduce", arguments, [&](TensorSpan a) {
-    return function({a.begin(), a.begin() + count}, {a.begin() + count, a.end()});
-  });
+  const std::size_t count = elements.size();
+  const Closed closed = trace_program(
+      "reduce", arguments, [&](TensorSpan a) { return function(head(a, count), tail(a, count)); });
   refuse_effects("reduce", *closed.program);
   if (!closed.captures.empty())
     throw_type_error(fmt::format(

@@ -37,22 +37,17 @@ Types sort_type(const Params* params, TypeSpan operands) {
   return out;
 }
 
-/// Returns the operands sorted and, as the last, the index that each element had before.
-Tensors sorted_with_order(const Op& op, TensorSpan x) {
-  Tensors operands(x.begin(), x.end());
-  operands.push_back(iota({DType::s32, x[0].dims()}, op.as<SortParams>().axis));
-  return bind_n(op.primitive, op.params, operands);
-}
-
 Jvp sort_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   if (std::none_of(dx.begin(), dx.end(), [](const Tensor& t) { return t.has_value(); }))
     return {bind_n(op.primitive, op.params, x), Tensors(x.size())};
-  Tensors out = sorted_with_order(op, x), tangents(x.size());
+  const std::int64_t axis = op.as<SortParams>().axis;
+  Tensors operands(x.begin(), x.end()), tangents(x.size());
+  operands.push_back(iota({DType::s32, x[0].dims()}, axis));  // the index that each had before
+  Tensors out = bind_n(op.primitive, op.params, operands);
   const Tensor order = out.back();
   out.pop_back();
   for (std::size_t i = 0; i < x.size(); ++i)
-    if (dx[i].has_value())
-      tangents[i] = take_along_axis(dx[i], order, op.as<SortParams>().axis, OutOfRange::promise);
+    if (dx[i].has_value()) tangents[i] = take_along_axis(dx[i], order, axis, OutOfRange::promise);
   return {out, tangents};
 }
 
@@ -121,21 +116,18 @@ DType sorted_as(DType dtype) {
 
 void sort_lower(Lowering& out, const Equation& e) {
   const auto& p = as<SortParams>(*e.params);
-  std::vector<std::string> arguments, names, ins, types;  // the region has two arguments for each
-  std::vector<Ssa> results;
+  std::vector<std::string> arguments, types;  // the region has two arguments for each
+  std::vector<Ssa> ins, results;
   std::vector<Type> sorted;
   for (std::size_t i = 0; i < e.operands.size(); ++i) {
     const Type& type = out.operand_type(e, i);
     sorted.push_back({sorted_as(type.dtype), type.dims});
-    Ssa x = out.operand(e, i);
-    if (sorted[i].dtype != type.dtype) x = out.op("convert", {x}, {&type}, sorted[i]);
+    ins.push_back(converted(out, out.operand(e, i), type, sorted[i]));
     results.push_back(out.fresh());
-    names.push_back(fmt::format("%{}", results[i].id));
-    ins.push_back(fmt::format("%{}", x.id));
     types.push_back(Lowering::type(sorted[i]));
     arguments.insert(arguments.end(), 2, Lowering::type({sorted[i].dtype, {}}));
   }
-  out.write("    {} = \"stablehlo.sort\"({}) (", fmt::join(names, ", "), fmt::join(ins, ", "));
+  out.write("    {}\"stablehlo.sort\"({}) (", Lowering::assigned(results), Lowering::list(ins));
   out.region(arguments, [&](std::span<const Ssa> a) -> std::vector<Lowering::Typed> {
     Comparator comparator(out);
     for (std::size_t k = 0; k < static_cast<std::size_t>(p.keys); ++k)
