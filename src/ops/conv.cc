@@ -6,6 +6,7 @@
 #include "ops/axes.h"
 #include "ops/extents.h"
 #include "ops/family.h"
+#include "ops/reduce.h"
 #include "ops/shape.h"
 
 namespace postern {
@@ -192,21 +193,18 @@ Batched conv_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::i
 
 void conv_lower(Lowering& out, const Equation& e) {
   const auto& p = as<ConvParams>(*e.params);
-  std::vector<std::string> padding;
-  for (std::size_t i = 0; i < p.low.size(); ++i)
-    padding.push_back(fmt::format("[{}, {}]", p.low[i], p.high[i]));
   const std::string space =
       fmt::format("{}", fmt::join(range(0, static_cast<std::int64_t>(p.low.size())), ", "));
   out.simple(
       e, "convolution",
-      fmt::format("batch_group_count = {} : i64, dimension_numbers = #stablehlo.conv<[b, f, "
-                  "{}]x[o, i, {}]->[b, f, {}]>, "
-                  "feature_group_count = {} : i64, window_strides = {}, padding = "
-                  "dense<[{}]> : tensor<{}x2xi64>, lhs_dilation = {}, "
-                  "rhs_dilation = {}{}",
-                  p.batch_groups, space, space, space, p.feature_groups, array_text(p.strides),
-                  fmt::join(padding, ", "), padding.size(), array_text(p.input_dilation),
-                  array_text(p.kernel_dilation), out.precision_of(e)));
+      fmt::format(
+          "batch_group_count = {} : i64, dimension_numbers = #stablehlo.conv<[b, f, "
+          "{}]x[o, i, {}]->[b, f, {}]>, "
+          "feature_group_count = {} : i64, window_strides = {}, padding = {}, lhs_dilation = {}, "
+          "rhs_dilation = {}{}",
+          p.batch_groups, space, space, space, p.feature_groups, array_text(p.strides),
+          padding_text(p.low, p.high), array_text(p.input_dilation), array_text(p.kernel_dilation),
+          out.precision_of(e)));
 }
 
 /// Counts a product and a sum for each element of the result and of the kernel of its feature.
@@ -220,8 +218,7 @@ double conv_flops(const Params* params, TypeSpan operands) {
 constexpr Primitive conv_p = with_flops(
     multilinear("conv", nullptr, conv_type, conv_transpose, conv_batch, conv_lower), conv_flops);
 
-constexpr const Primitive* conv_family[] = {&conv_p};
-static_assert(complete(conv_family));
+static_assert(complete(conv_p));
 
 Tensor conv_bound(const ConvParams& p, const Tensor& x, const Tensor& kernel) {
   return bind1(conv_p, make_params(p), {x, kernel});

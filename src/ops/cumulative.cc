@@ -154,9 +154,8 @@ Ssa loop(Lowering& out, Ssa x, const Type& type, const Combination& c, bool reve
   const std::vector<Type> pair{row, row};
   const Closed body =
       trace_program("combine", pair, [&](TensorSpan a) { return Tensors{c.combine(a[0], a[1])}; });
-  const Ssa last[] = {out.fresh(), out.fresh(), out.fresh(), out.fresh()};
-  out.write("    %{}, %{}, %{}, %{} = \"stablehlo.while\"(%{}, %{}, %{}, %{}) (", last[0].id,
-            last[1].id, last[2].id, last[3].id, zero.id, x.id, neutral.id, x.id);
+  const std::vector<Ssa> first{zero, x, neutral, x}, last = out.fresh(first.size());
+  out.write("    {}\"stablehlo.while\"({}) (", Lowering::assigned(last), Lowering::list(first));
   out.region(types, [&](std::span<const Ssa> carried) -> std::vector<Lowering::Typed> {
     const Ssa end = out.constant(std::to_string(n), index);
     const Ssa goes_on = out.op("compare", {carried[0], end}, {&index, &index}, pred,
@@ -197,13 +196,9 @@ void window_lower(Lowering& out, const Equation& e, const Reducer& reducer) {
   const std::string text = Lowering::type(element);
   Dims window(x.dims.size(), 1);
   at(window, p.axis) = at(x.dims, p.axis);
-  std::vector<std::string> padding(x.dims.size(), "[0, 0]");
-  const std::int64_t reach = at(x.dims, p.axis) - 1;
-  std::string& along = padding[static_cast<std::size_t>(p.axis)];
-  if (p.reverse)
-    along = fmt::format("[0, {}]", reach);
-  else
-    along = fmt::format("[{}, 0]", reach);
+  Dims low(x.dims.size(), 0), high = low;
+  at(low, p.axis) = at(x.dims, p.axis) - 1;
+  if (p.reverse) std::swap(low, high);
   const Ssa start = out.constant(literal_text(reducer.neutral(x.dtype), x.dtype), element),
             result = out.fresh();
   out.write("    %{} = \"stablehlo.reduce_window\"(%{}, %{}) (", result.id, out.operand(e, 0).id,
@@ -211,10 +206,8 @@ void window_lower(Lowering& out, const Equation& e, const Reducer& reducer) {
   out.region({text, text}, [&](std::span<const Ssa> a) -> std::vector<Lowering::Typed> {
     return {{out.op(reducer.hlo, {a[0], a[1]}, {&element, &element}, element), text}};
   });
-  out.write(
-      ") {{window_dimensions = {}, padding = dense<[{}]> : tensor<{}x2xi64>}} : ({}, {}) -> {}\n",
-      array_text(window), fmt::join(padding, ", "), padding.size(), Lowering::type(x), text,
-      Lowering::type(out.result_type(e)));
+  out.write(") {{window_dimensions = {}, padding = {}}} : ({}, {}) -> {}\n", array_text(window),
+            padding_text(low, high), Lowering::type(x), text, Lowering::type(out.result_type(e)));
   out.define(e, 0, result);
 }
 

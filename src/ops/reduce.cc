@@ -4,6 +4,7 @@
 #include <bit>
 #include <limits>
 
+#include "core/text.h"
 #include "ops/axes.h"
 #include "ops/composed.h"
 #include "ops/elementwise.h"
@@ -42,6 +43,14 @@ Number highest_of(DType dtype) {
   }
   const std::uint64_t most = std::numeric_limits<std::uint64_t>::max() >> (64 - bit_width(dtype));
   return {Number::Kind::natural, std::bit_cast<std::int64_t>(most), static_cast<double>(most), 0};
+}
+
+std::string padding_text(const Dims& low, const Dims& high) {
+  Separator comma;
+  std::string pairs;
+  for (std::size_t i = 0; i < low.size(); ++i)
+    pairs += fmt::format("{}[{}, {}]", comma(), low[i], high[i]);
+  return fmt::format("dense<[{}]> : tensor<{}x2xi64>", pairs, low.size());
 }
 
 std::string comparison_text(const char* direction, DType dtype) {
@@ -288,12 +297,8 @@ constexpr const Primitive* reduce_family[] = {&reduce_sum_p, &reduce_prod_p, &re
                                               &reduce_min_p, &reduce_and_p,  &reduce_or_p};
 static_assert(complete(reduce_family));
 
-Dims reduced_axes(const char* op, const Tensor& x, const ReduceOptions& options) {
-  return axes_or_all(op, options.axes, x.rank());
-}
-
 Tensor reduced(const char* op, const Primitive& p, const Tensor& x, const ReduceOptions& options) {
-  const Dims axes = reduced_axes(op, x, options);
+  const Dims axes = axes_or_all(op, options.axes, x.rank());
   // In bytes: XLA:CPU gets maxima of 2 bits wrong where it fuses them.
   const Tensor y = convert_to(bind_reduce(p, in_bytes(x), axes), x.dtype());
   if (!options.keep_dims) return y;
@@ -339,7 +344,7 @@ Tensor mean(const Operand& operand, const ReduceOptions& options) {
   PlaceScope scope(operand.place());
   const Tensor x = as_float(operand.tensor());
   const DType work = sum_dtype(x.dtype());
-  const std::int64_t count = product(pick(x.dims(), reduced_axes("mean", x, options)));
+  const std::int64_t count = product(pick(x.dims(), axes_or_all("mean", options.axes, x.rank())));
   return convert_to(
       reduced("mean", reduce_sum_p, convert_to(x, work), options) / static_cast<double>(count),
       x.dtype());

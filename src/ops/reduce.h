@@ -28,6 +28,9 @@ DType working_dtype(const Reducer& reducer, DType dtype);
 /// constants as if they were unsigned.
 std::string comparison_text(const char* direction, DType dtype);
 
+/// Returns the padding of windows, in front and behind on each axis, as an attribute.
+std::string padding_text(const Dims& low, const Dims& high);
+
 /// Throws a TypeError that names the site when `program`, the function of `op`, calls back: XLA has
 /// no order for it there.
 void refuse_effects(const char* op, const Program& program);

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "core/enum.h"
-#include "core/text.h"
 #include "ops/axes.h"
 #include "ops/extents.h"
 #include "ops/family.h"
@@ -132,14 +131,9 @@ void window_lower(Lowering& out, const Equation& e) {
   out.region({element, element}, [&](std::span<const Ssa> args) -> std::vector<Lowering::Typed> {
     return {{out.op(monoid.hlo, {args[0], args[1]}, {&scalar, &scalar}, scalar), element}};
   });
-  Separator comma;
-  std::string padding;
-  for (std::size_t i = 0; i < p.low.size(); ++i)
-    padding += fmt::format("{}[{}, {}]", comma(), p.low[i], p.high[i]);
   out.write(") {{window_dimensions = {}, window_strides = {}, window_dilations = {}",
             array_text(p.window), array_text(p.strides), array_text(p.dilation));
-  if (!p.low.empty())
-    out.write(", padding = dense<[{}]> : tensor<{}x2xi64>", padding, p.low.size());
+  if (!p.low.empty()) out.write(", padding = {}", padding_text(p.low, p.high));
   out.write("}} : ({}, {}) -> {}\n", Lowering::type(type), element,
             Lowering::type(out.result_type(e)));
   out.define(e, 0, result);
