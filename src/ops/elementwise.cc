@@ -134,21 +134,20 @@ constexpr Primitive divide_p{.name = "divide",
 constexpr Primitive remainder_p =
     binary<one, remainder_by_y, real_number>("remainder", "remainder");
 
-constexpr Primitive pow_p{.name = "pow",
-                          .type = same_type_if<numeric>,
-                          .jvp = binary_jvp<pow_by_x, pow_by_y>,
-                          .batch = elementwise_batch,
-                          .lower = pow_lower};
+/// Makes one that is more than one operation of StableHLO's.
+template <Jvp (*jvp)(const Op&, TensorSpan, TensorSpan), DTypeTest test = is_differentiable>
+constexpr Primitive lowered(const char* name, LowerRule lower) {
+  Primitive p = with_jvp<jvp, test>(name, nullptr);
+  p.lower = lower;
+  return p;
+}
+constexpr Primitive pow_p = lowered<binary_jvp<pow_by_x, pow_by_y>, numeric>("pow", pow_lower);
 constexpr Primitive atan2_p = binary<atan2_by_x, atan2_by_y, is_differentiable>("atan2", "atan2");
 
 constexpr Primitive choice(const char* name, LowerRule lower,
                            decltype(Primitive::on_host) on_host) {
-  return {.name = name,
-          .type = same_type_if<ordered_or_complex>,
-          .jvp = binary_jvp<choice_by_x, choice_by_y>,
-          .batch = elementwise_batch,
-          .lower = lower,
-          .on_host = on_host};
+  return with_on_host(
+      lowered<binary_jvp<choice_by_x, choice_by_y>, ordered_or_complex>(name, lower), on_host);
 }
 constexpr Primitive maximum_p = choice("maximum", maximum_lower, maximum_on_host);
 constexpr Primitive minimum_p = choice("minimum", minimum_lower, minimum_on_host);
@@ -170,15 +169,8 @@ constexpr Primitive sqrt_p = unary<sqrt_slope>("sqrt", "sqrt");
 constexpr Primitive rsqrt_p = unary<rsqrt_slope>("rsqrt", "rsqrt");
 constexpr Primitive cbrt_p = unary<cbrt_slope, is_float>("cbrt", "cbrt");
 
-/// Makes y = f(x) that is more than one operation of StableHLO's.
-template <Slope slope, LowerRule lower, DTypeTest test = is_differentiable>
-constexpr Primitive lowered(const char* name) {
-  Primitive p = unary<slope, test>(name, nullptr);
-  p.lower = lower;
-  return p;
-}
-constexpr Primitive sin_p = lowered<sin_slope, sine_lower>("sin");
-constexpr Primitive cos_p = lowered<cos_slope, cosine_lower>("cos");
+constexpr Primitive sin_p = lowered<unary_jvp<sin_slope>>("sin", sine_lower);
+constexpr Primitive cos_p = lowered<unary_jvp<cos_slope>>("cos", cosine_lower);
 constexpr Primitive tan_p = unary<tan_slope>("tan", "tan");
 // As in JAX: 1 - y^2 in two factors, which complex numbers need at infinities.
 Jvp tanh_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
@@ -186,7 +178,7 @@ Jvp tanh_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   return {{y}, {map_value(dx[0], [&](T t) { return (t + t * y) * (1 - y); })}};
 }
 constexpr Primitive tanh_p = with_jvp<tanh_jvp>("tanh", "tanh");
-constexpr Primitive square_p = lowered<square_slope, square_lower, is_complex>("square");
+constexpr Primitive square_p = lowered<unary_jvp<square_slope>, is_complex>("square", square_lower);
 constexpr Primitive logistic_p = unary<logistic_slope>("logistic", "logistic");
 
 /// Writes a function of CHLO's, StableHLO having none, which is called as its primitive is.
@@ -199,9 +191,9 @@ void chlo_lower(Lowering& out, const Equation& e) {
 }
 Tensor erfc_slope(T x, T y) { return -erf_slope(x, y); }
 Tensor erf_inv_slope(T, T y) { return std::sqrt(std::numbers::pi) / 2 * exp(y * y); }
-constexpr Primitive erf_p = lowered<erf_slope, chlo_lower, is_float>("erf");
-constexpr Primitive erfc_p = lowered<erfc_slope, chlo_lower, is_float>("erfc");
-constexpr Primitive erf_inv_p = lowered<erf_inv_slope, chlo_lower, is_float>("erf_inv");
+constexpr Primitive erf_p = lowered<unary_jvp<erf_slope>, is_float>("erf", chlo_lower);
+constexpr Primitive erfc_p = lowered<unary_jvp<erfc_slope>, is_float>("erfc", chlo_lower);
+constexpr Primitive erf_inv_p = lowered<unary_jvp<erf_inv_slope>, is_float>("erf_inv", chlo_lower);
 
 // The same bits under another dtype of the same width.
 struct BitcastParams {
