@@ -33,10 +33,6 @@ Tensor as_narrow_as(const Operand& operand, const Tensor& y) {
   return convert_to(y, as_float(operand.tensor()).dtype(), y.type().weak);
 }
 
-Dims axes_of(const char* op, const Tensor& x, const ReduceOptions& options) {
-  return axes_or_all(op, options.axes, x.rank());
-}
-
 /// Returns |a - b| of integers of one dtype in f64. The difference is taken in 64 bits, which as
 /// unsigned ones hold it always.
 Tensor distance(const Tensor& a, const Tensor& b) {
@@ -72,7 +68,7 @@ Tensor log_softmax(const Operand& operand, std::int64_t axis) {
 Tensor logsumexp(const Operand& operand, const ReduceOptions& options) {
   PlaceScope scope(operand.place());
   const Tensor x = as_wide_float(operand.tensor());
-  const Dims axes = axes_of("logsumexp", x, options);
+  const Dims axes = axes_or_all("logsumexp", options.axes, x.rank());
   const Tensor shift = shift_of(x, axes, true);
   const Tensor y =
       as_narrow_as(operand, log(sum(exp(x - shift), {.axes = axes, .keep_dims = true})) + shift);
@@ -83,7 +79,7 @@ Tensor logsumexp(const Operand& operand, const ReduceOptions& options) {
 Tensor variance(const Operand& operand, const ReduceOptions& options, std::int64_t ddof) {
   PlaceScope scope(operand.place());
   const Tensor x = as_wide_float(operand.tensor());
-  const Dims axes = axes_of("variance", x, options);
+  const Dims axes = axes_or_all("variance", options.axes, x.rank());
   const Tensor squares = squared_size(x - mean(x, {.axes = axes, .keep_dims = true}));
   const std::int64_t divisor = product(pick(x.dims(), axes)) - ddof;
   Tensor y =

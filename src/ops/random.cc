@@ -22,9 +22,8 @@ namespace {
 
 // --- threefry2x32: two key words and two counters to two words, elementwise ---
 
-Tensor u32(std::uint32_t value) { return Tensor(value); }
 Tensor rotated(const Tensor& x, std::uint32_t by) {
-  return shift_left(x, u32(by)) | shift_right_logical(x, u32(32 - by));
+  return shift_left(x, Tensor(by)) | shift_right_logical(x, Tensor(32 - by));
 }
 std::uint32_t rotated(std::uint32_t x, std::uint32_t by) {
   return std::rotl(x, static_cast<int>(by));

@@ -202,7 +202,6 @@ bool transpose_on_host(const Params* params, const HostArrays& a) {
   return on_host::moved(a, pick(on_host::row_major(a.types[0].dims), as<DimsParams>(*params).dims));
 }
 
-Types reverse_type(const Params*, TypeSpan operands) { return {operands[0]}; }
 Tensors reverse_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
   return {reverse(ct[0], op.as<DimsParams>().dims)};
 }
@@ -254,7 +253,7 @@ bool iota_on_host(const Params* params, const HostArrays& a) {
 }
 
 constexpr Primitive reverse_p = with_on_host(
-    linear("reverse", "reverse", reverse_type, reverse_transpose, reverse_batch, reverse_lower),
+    linear("reverse", "reverse", same_type, reverse_transpose, reverse_batch, reverse_lower),
     reverse_on_host);
 constexpr Primitive iota_p{.name = "iota",
                            .hlo = "iota",
