@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "block/overrides.h"
+#include "core/lists.h"
 #include "host/executor.h"
 #include "platform/cpu/cpu.h"
 
@@ -147,14 +148,14 @@ void long_row(Row<const T> x, Row<T> y, std::int64_t n) {
   };
   std::array<Carry, chains> neutral;
   neutral.fill(Kind::neutral());
-  std::vector<std::array<Carry, chains>> carries(static_cast<std::size_t>(parts), neutral);
+  std::vector<std::array<Carry, chains>> carries(size_of(parts), neutral);
   std::atomic<bool> ordinary{true};
   const auto go = [&](auto writes) {
     in_parts(parts, parts, [&](std::int64_t first, std::int64_t last) {
       bool all = true;
       for (std::int64_t p = first; p < last; ++p) {
         const auto to = runs_of(y, p);
-        auto& ends = carries[static_cast<std::size_t>(p)];
+        auto& ends = carries[size_of(p)];
         const auto see = [&](std::size_t c, std::int64_t i, const Carry& now) {
           if constexpr (decltype(writes)::value) to[c][i] = static_cast<T>(now);
           if (comes_back && !Kind::is_ordinary(now)) all = false;
@@ -216,7 +217,7 @@ void columns(const T* x, T* y, std::int64_t count, std::int64_t n, std::int64_t 
       for (std::int64_t i = 0; i < n; ++i) {
         const std::int64_t row = base + (reverse ? n - 1 - i : i) * width;
         for (std::int64_t j = 0; j < wide; ++j) {
-          Carry& c = carry[static_cast<std::size_t>(j)];
+          Carry& c = carry[size_of(j)];
           c = Kind::step(c, Carry(x[row + j]));
           y[row + j] = static_cast<T>(c);
         }
@@ -233,8 +234,7 @@ void along(const Cumulative& c, const AnyView& in, const AnyMutableView& out) {
   const auto product = [](auto first, auto last) {
     return std::accumulate(first, last, std::int64_t{1}, std::multiplies<>());
   };
-  const std::int64_t count = product(dims.begin(), dims.begin() + axis),
-                     n = dims[static_cast<std::size_t>(axis)],
+  const std::int64_t count = product(dims.begin(), dims.begin() + axis), n = dims[size_of(axis)],
                      width = product(dims.begin() + axis + 1, dims.end());
   if (in.size() == 0) return;
   const auto* x = reinterpret_cast<const T*>(in.data());

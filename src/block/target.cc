@@ -226,8 +226,8 @@ void check_layouts(const std::string& target, const char* word, const std::vecto
 
 void check_aliases(const FfiTarget& target, const Types& operands, const Types& results) {
   for (const auto& [result, operand] : target.aliases) {
-    check(result >= 0 && static_cast<std::size_t>(result) < results.size() && operand >= 0 &&
-              static_cast<std::size_t>(operand) < operands.size(),
+    check(result >= 0 && size_of(result) < results.size() && operand >= 0 &&
+              size_of(operand) < operands.size(),
           "ffi_call '{}': alias of result {} to operand {}, there are {} and {}", target.name,
           result, operand, results.size(), operands.size());
     const Type &to = results[size_of(result)], &from = operands[size_of(operand)];

@@ -177,7 +177,7 @@ class SharedWaits {
     const bool waits = e.primitive->site && site_of(e)->role == SiteSpec::Role::wait;
     const auto found =
         waits ? std::ranges::find(program.inputs, e.operands[0]) : program.inputs.end();
-    return static_cast<std::size_t>(found - program.inputs.begin());
+    return size_of(found - program.inputs.begin());
   }
   static bool gives(const Program& program, const Equation& e, TensorSpan results) {
     bool same = results.size() == at(e.results);

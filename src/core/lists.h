@@ -11,7 +11,7 @@
 namespace postern::internal {
 
 /// Converts a count or a place that is not negative to what lists have.
-inline std::size_t size_of(std::int64_t n) { return static_cast<std::size_t>(n); }
+constexpr std::size_t size_of(std::int64_t n) { return static_cast<std::size_t>(n); }
 
 /// Returns the place of an element.
 template <class List>

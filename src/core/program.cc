@@ -2,6 +2,7 @@
 #include "core/program.h"
 
 #include "core/check.h"
+#include "core/lists.h"
 #include "core/primitive.h"
 #include "core/text.h"
 #include "core/value.h"
@@ -130,14 +131,14 @@ void append_key(std::string& key, const Program& program) {
 
 void verify(const Program& program) {
   std::vector<bool> made(program.types.size());
-  auto in_range = [&](ValueId v) { return v >= 0 && static_cast<std::size_t>(v) < made.size(); };
+  auto in_range = [&](ValueId v) { return v >= 0 && size_of(v) < made.size(); };
   for (ValueId v : program.inputs) {
     check(in_range(v), "verify: an input of program '{}' is value %{}, it has {} values",
           program.name, v, made.size());
-    made[static_cast<std::size_t>(v)] = true;
+    made[size_of(v)] = true;
   }
   auto require = [&](ValueId v, const char* who) {
-    check(in_range(v) && made[static_cast<std::size_t>(v)],
+    check(in_range(v) && made[size_of(v)],
           "verify: {} of program '{}' uses value %{} before it is made", who, program.name, v);
   };
   std::vector<const Type*> operands;
@@ -157,7 +158,7 @@ void verify(const Program& program) {
           e.primitive->name, e.first, program.name, made.size());
     for (int i = 0; i < e.results; ++i) {
       const Type& has = program.type(e.first + i);
-      const Type& rule = types[static_cast<std::size_t>(i)];
+      const Type& rule = types[size_of(i)];
       check(alike(has, rule), "verify: result %{} of {} is {}, its type rule says {}", e.first + i,
             e.primitive->name, to_string(has), to_string(rule));
       made[at(e.first + i)] = true;

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "core/check.h"
+#include "core/lists.h"
 #include "core/text.h"
 
 namespace postern {
@@ -23,7 +24,7 @@ std::vector<int> first_devices(const std::vector<MeshAxis>& axes) {
     if (!a.of_processes) count *= std::clamp<std::int64_t>(a.size, 1, most);
     check(count <= most, "Mesh: it has more than {} devices", most);
   }
-  std::vector<int> out(static_cast<std::size_t>(count));
+  std::vector<int> out(size_of(count));
   std::iota(out.begin(), out.end(), 0);
   return out;
 }
@@ -201,8 +202,7 @@ std::string draw(const Sharding& sharding, const Dims& dims, Place place) {
   for (std::int64_t i = 0; i < sharding.mesh().size(); ++i) {
     const std::vector<IndexRange> piece = index_ranges(sharding, dims, i);
     const std::int64_t row = dims.size() == 1 ? 0 : piece[0].begin;
-    holders[row][piece.back().begin].push_back(
-        sharding.mesh().devices()[static_cast<std::size_t>(i)]);
+    holders[row][piece.back().begin].push_back(sharding.mesh().devices()[size_of(i)]);
   }
   std::vector<std::vector<std::string>> table;
   std::size_t width = 0;
@@ -273,12 +273,12 @@ std::vector<std::vector<std::int64_t>> device_groups(const Mesh& mesh,
     std::vector<std::int64_t> origin = place;
     for (const std::string& name : names) origin[axis_number(mesh, name)] = 0;
     const auto found = std::ranges::find(origins, origin);
-    const auto group = static_cast<std::size_t>(found - origins.begin());
+    const auto group = size_of(found - origins.begin());
     if (found == origins.end()) {
       origins.push_back(origin);
-      groups.emplace_back(static_cast<std::size_t>(count));
+      groups.emplace_back(size_of(count));
     }
-    groups[group][static_cast<std::size_t>(index)] = i;
+    groups[group][size_of(index)] = i;
   }
   return groups;
 }
@@ -289,18 +289,18 @@ std::string hlo_text(const Sharding& sharding, std::int64_t rank, const std::vec
   if (sharding.is_replicated()) return "{replicated}";
   const Mesh& mesh = sharding.mesh();
   std::vector<std::vector<std::string>> names = sharding.spec().parts();
-  names.resize(static_cast<std::size_t>(rank));
+  names.resize(size_of(rank));
   names.push_back(unnamed_axes(mesh, sharding.spec()));
   std::vector<std::int64_t> tiles;
   const std::vector<std::int64_t> nowhere(mesh.axes().size(), 0);
   for (const auto& cutting : names) tiles.push_back(piece_at(mesh, cutting, nowhere).second);
-  std::vector<std::int64_t> order(static_cast<std::size_t>(mesh.size()));
+  std::vector<std::int64_t> order(size_of(mesh.size()));
   for (std::int64_t i = 0; i < mesh.size(); ++i) {
     const std::vector<std::int64_t> place = coordinates_at(mesh, i);
     std::int64_t tile = 0;
     for (std::size_t d = 0; d < names.size(); ++d)
       tile = tile * tiles[d] + piece_at(mesh, names[d], place).first;
-    order[static_cast<std::size_t>(tile)] = partition_of(mesh, i, devices);
+    order[size_of(tile)] = partition_of(mesh, i, devices);
   }
   const std::int64_t copies = tiles.back();
   for (auto at = order.begin(); at != order.end(); at += copies)
@@ -318,8 +318,7 @@ std::string tiling_text(std::span<const std::int64_t> tiles, std::span<const std
 
 std::int64_t partition_of(const Mesh& mesh, std::int64_t position,
                           const std::vector<int>& devices) {
-  return std::ranges::find(devices, mesh.devices()[static_cast<std::size_t>(position)]) -
-         devices.begin();
+  return std::ranges::find(devices, mesh.devices()[size_of(position)]) - devices.begin();
 }
 
 }  // namespace internal

@@ -124,7 +124,7 @@ bool is_open(std::int64_t extent) {
     return false;
   OpenNames& names = open_names();
   std::scoped_lock lock(names.guard);
-  return extent >= first_open && extent < first_open + static_cast<std::int64_t>(names.all.size());
+  return extent >= first_open && extent < first_open + std::ssize(names.all);
 }
 
 std::string open_name(std::int64_t extent) {

@@ -14,6 +14,7 @@
 #include <ctime>
 #include <utility>
 
+#include "core/lists.h"
 #include "core/text.h"
 #include "host/text_file.h"
 
@@ -60,7 +61,7 @@ AppendFile::AppendFile(const char* who, fs::path file, Open open, const char* cu
   if (handle_ < 0) fail(errno);
   regular_ = ::fstat(handle_, &about) == 0 && S_ISREG(about.st_mode);
   if (!regular_) return;
-  size_ = static_cast<std::size_t>(about.st_size);
+  size_ = size_of(about.st_size);
   // The lock that keeps others out. The kernel lets it go with the process, however that ends.
   if (::flock(handle_, LOCK_EX | LOCK_NB) == 0) {
     locked_.emplace(handle_);
@@ -104,7 +105,7 @@ void AppendFile::append(std::string_view piece) {
       if (regular_ && in_part && ::ftruncate(handle_, static_cast<off_t>(size_)) != 0) fail(errno);
       fail(reason);
     }
-    rest.remove_prefix(static_cast<std::size_t>(written));
+    rest.remove_prefix(size_of(written));
   }
   size_ += piece.size();
 }
@@ -117,7 +118,7 @@ std::size_t AppendFile::cut_half_line() {
     const std::size_t from = end > sizeof part ? end - sizeof part : 0;
     const ssize_t got = ::pread(handle_, part, end - from, static_cast<off_t>(from));
     if (got < 0) fail(errno);
-    const std::size_t newline = std::string_view(part, static_cast<std::size_t>(got)).rfind('\n');
+    const std::size_t newline = std::string_view(part, size_of(got)).rfind('\n');
     const bool found = newline != std::string_view::npos;
     end = found ? from + newline + 1 : from;
     if (found || got == 0) break;
@@ -143,7 +144,7 @@ std::string AppendFile::first_line() const {
   for (off_t at = 0; regular_; at += static_cast<off_t>(sizeof part)) {
     const ssize_t got = ::pread(handle_, part, sizeof part, at);
     if (got < 0) fail(errno);
-    const std::string_view text(part, static_cast<std::size_t>(got));
+    const std::string_view text(part, size_of(got));
     const std::size_t newline = text.find('\n');
     line += text.substr(0, newline);
     if (newline != std::string_view::npos) return line;

@@ -186,7 +186,7 @@ std::string merged(const std::vector<std::string>& texts, const Fitting& fitting
   const auto refuse = [&](std::size_t i, std::size_t sample) {
     const auto line = [&](std::size_t s) {
       if (i >= words[s].size()) return std::string_view("nothing more");
-      return line_around(texts[s], static_cast<std::size_t>(words[s][i].data() - texts[s].data()));
+      return line_around(texts[s], size_of(words[s][i].data() - texts[s].data()));
     };
     told.refuse(line(0), line(sample), sample);
   };

@@ -13,6 +13,7 @@
 
 #include "core/check.h"
 #include "core/digest.h"
+#include "core/lists.h"
 #include "core/once.h"
 #include "core/process_sharding.h"
 #include "file/block_json.h"
@@ -108,7 +109,7 @@ void read_over_devices(Module& module, const Json& json, std::size_t inputs) {
 Json over_processes(const run::ProgramModule& module) {
   Json inputs = Json::array();
   for (const int i : module.parameters) {
-    const auto& s = module.global_inputs[static_cast<std::size_t>(i)];
+    const auto& s = module.global_inputs[size_of(i)];
     inputs.push_back(s ? file::to_json(*s) : Json());
   }
   Json out = {{"inputs", std::move(inputs)}, {"outputs", file::to_json(module.global_results)}};
@@ -195,7 +196,7 @@ std::string body_of(const Lowered& program, const SaveOptions& options, bool ope
                 {"outputs", Json::array()}};
   std::vector<Type> inputs = program.program().inputs();
   for (const int i : module->parameters) {
-    const auto at = static_cast<std::size_t>(i);
+    const auto at = size_of(i);
     const bool over = !module->global_inputs.empty() && module->global_inputs[at];
     about["inputs"].push_back(
         to_string(over ? addressable_type(*module->global_inputs[at], inputs[at]) : inputs[at]));

@@ -12,6 +12,7 @@
 #include <span>
 #include <system_error>
 
+#include "core/lists.h"
 #include "host/run_state.h"
 #include "site/residual_store.h"
 
@@ -37,11 +38,9 @@ constexpr std::int64_t first_bytes = 256, most_bytes = std::int64_t{64} << 20;  
 
 /// Returns the bytes of so many entries; more than there can be, where they cannot be counted.
 std::size_t size_of_entries(std::int64_t entries, std::size_t bytes) {
-  constexpr auto most = static_cast<std::size_t>(PTRDIFF_MAX);
+  constexpr auto most = size_of(PTRDIFF_MAX);
   std::size_t out = 0;
-  if (__builtin_mul_overflow(static_cast<std::size_t>(entries), std::max<std::size_t>(bytes, 1),
-                             &out))
-    return most;
+  if (__builtin_mul_overflow(size_of(entries), std::max<std::size_t>(bytes, 1), &out)) return most;
   return std::min(out, most);
 }
 
@@ -125,7 +124,7 @@ const ResidualStore::Part* ResidualStore::part_of(std::int64_t k) const {
   if (recent < parts_.size() && has(parts_[recent])) return &parts_[recent];
   const auto after = std::ranges::upper_bound(parts_, k, {}, &Part::begin);
   if (after == parts_.begin() || !has(*std::prev(after))) return nullptr;
-  recent_.store(static_cast<std::size_t>(after - parts_.begin()) - 1, std::memory_order_relaxed);
+  recent_.store(size_of(after - parts_.begin()) - 1, std::memory_order_relaxed);
   return &*std::prev(after);
 }
 
@@ -139,7 +138,7 @@ ResidualStore::Part* ResidualStore::room_for(std::int64_t k) {
     const std::int64_t as_much_again = std::clamp(end_, least, most);
     const std::int64_t wanted = std::max(as_much_again, k - end_ + 1);
     Part part{end_, budget_->room(bytes_, wanted, steps_)};
-    part.written.resize(static_cast<std::size_t>(part.room.entries));
+    part.written.resize(size_of(part.room.entries));
     parts_.push_back(std::move(part));
     end_ += parts_.back().room.entries;
   }
@@ -151,8 +150,8 @@ void ResidualStore::write(std::int64_t first, std::int64_t count, const void* va
   for (std::int64_t k = first; k < first + count;) {
     Part& part = *room_for(k);
     const std::int64_t at = k - part.begin, n = std::min(first + count - k, part.room.entries - at);
-    const std::size_t bytes = static_cast<std::size_t>(n) * bytes_;
-    std::memcpy(part.room.data + static_cast<std::size_t>(at) * bytes_, from, bytes);
+    const std::size_t bytes = size_of(n) * bytes_;
+    std::memcpy(part.room.data + size_of(at) * bytes_, from, bytes);
     const auto written = part.written.begin() + at;
     steps_ += n - std::count(written, written + n, true);
     std::fill_n(written, n, true);
@@ -174,9 +173,9 @@ void ResidualStore::read(std::int64_t first, std::int64_t count, void* values) c
     const std::int64_t at = k - part->begin;
     const std::int64_t n = std::min(first + count - k, part->room.entries - at);
     for (std::int64_t i = 0; i < n; ++i)
-      if (!part->written[static_cast<std::size_t>(at + i)]) refuse(k + i);
-    const std::size_t bytes = static_cast<std::size_t>(n) * bytes_;
-    std::memcpy(to, part->room.data + static_cast<std::size_t>(at) * bytes_, bytes);
+      if (!part->written[size_of(at + i)]) refuse(k + i);
+    const std::size_t bytes = size_of(n) * bytes_;
+    std::memcpy(to, part->room.data + size_of(at) * bytes_, bytes);
     to += bytes;
     k += n;
   }
@@ -232,8 +231,7 @@ ResidualStore& found(ResidualStores& stores, double handle, std::size_t bytes) {
 }
 
 std::span<const double> handles_at(const detail::Firing& f, std::size_t operand) {
-  return {static_cast<const double*>(f.data[operand]),
-          static_cast<std::size_t>(f.leaves[operand].size)};
+  return {static_cast<const double*>(f.data[operand]), size_of(f.leaves[operand].size)};
 }
 
 /// The handles of a leaf, and how much of it each of them stands for.
@@ -245,7 +243,7 @@ struct Leaf {
 Leaf leaf_of(const detail::Firing& f, std::size_t handle, std::size_t leaf) {
   const std::span<const double> handles = handles_at(f, handle);
   const detail::LeafLayout& layout = f.leaves[leaf];
-  const std::size_t bytes = static_cast<std::size_t>(layout.size) * byte_width(layout.dtype);
+  const std::size_t bytes = size_of(layout.size) * byte_width(layout.dtype);
   return {handles, static_cast<std::byte*>(f.data[leaf]),
           handles.empty() ? 0 : bytes / handles.size()};
 }
@@ -294,7 +292,7 @@ void write(void*, const detail::Firing& f) {
   std::vector<Written> all;
   for (std::size_t i = 0; i < f.results; ++i) {
     const Leaf leaf = leaf_of(f, steps.operands + i, steps.operands + f.results + i);
-    const std::size_t bytes = leaf.bytes / static_cast<std::size_t>(steps.room);
+    const std::size_t bytes = leaf.bytes / size_of(steps.room);
     auto* const out = static_cast<double*>(f.data[f.operands + i]);
     for (std::size_t j = 0; j < leaf.handles.size(); ++j) {
       out[j] = leaf.handles[j];
@@ -311,7 +309,7 @@ void write(void*, const detail::Firing& f) {
   if (f.declared->attributes->has("memory")) at_once = 1;
   for (std::int64_t k = 0; k < steps.count; k += at_once)
     for (const Written& w : all)
-      w.to->write(steps.first + k, at_once, w.from + static_cast<std::size_t>(k) * w.to->bytes());
+      w.to->write(steps.first + k, at_once, w.from + size_of(k) * w.to->bytes());
 }
 
 /// Operands: steps, handles. Results: leaves, of zeros where a handle is 0 and behind the steps.
@@ -320,8 +318,7 @@ void read(void*, const detail::Firing& f) {
   const Steps steps = steps_of(f);
   for (std::size_t i = 0; i < f.results; ++i) {
     const Leaf leaf = leaf_of(f, steps.operands + i, f.operands + i);
-    const std::size_t one = leaf.bytes / static_cast<std::size_t>(steps.room),
-                      bytes = one * static_cast<std::size_t>(steps.count);
+    const std::size_t one = leaf.bytes / size_of(steps.room), bytes = one * size_of(steps.count);
     for (std::size_t j = 0; j < leaf.handles.size(); ++j) {
       std::byte* const to = leaf.data + j * leaf.bytes;
       std::size_t there = 0;

@@ -127,7 +127,7 @@ class RunState : public detail::StopState {
   bool is_special() const { return observer || deadline != Clock::time_point::max(); }
 
   int device_of(int ordinal) const {
-    const auto i = static_cast<std::size_t>(ordinal - first_ordinal);
+    const auto i = size_of(ordinal - first_ordinal);
     return i < ordinals.size() ? ordinals[i] : ordinal;
   }
 

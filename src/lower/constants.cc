@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/lists.h"
 #include "core/text.h"
 #include "core/value.h"
 #include "trace/literal.h"
@@ -24,7 +25,7 @@ bool is_nan(const Number& n) { return std::isnan(n.real) || std::isnan(n.imag); 
 bool may_hold_nan(const Type& type, const unsigned char* bytes) {
   if (!is_float(type.dtype) && !is_complex(type.dtype)) return false;
   if (!is_number(type.dtype)) return true;
-  for (std::size_t i = 0; i < static_cast<std::size_t>(type.size()); ++i)
+  for (std::size_t i = 0; i < size_of(type.size()); ++i)
     if (is_nan(read_number(type.dtype, bytes + i * byte_width(type.dtype)))) return true;
   return false;
 }
@@ -68,7 +69,7 @@ Ssa Lowering::constant(std::string_view element, const Type& type) {
 
 Ssa Lowering::bytes_constant(const Type& type, const void* data) {
   const auto* bytes = static_cast<const unsigned char*>(data);
-  const auto count = static_cast<std::size_t>(type.size());
+  const auto count = size_of(type.size());
   if (count == 0) return constant("", type);
   std::string text;
   if (has_bytes(type.dtype)) {

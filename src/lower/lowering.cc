@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/enum.h"
+#include "core/lists.h"
 #include "core/text.h"
 #include "lower/constants.h"
 #include "lower/order.h"
@@ -216,7 +217,7 @@ Ssa Lowering::latest(Ssa value) const {
 }
 
 void Lowering::mark_read(Ssa value) {
-  if (read_.size() <= at(value.id)) read_.resize(2 * static_cast<std::size_t>(next_), false);
+  if (read_.size() <= at(value.id)) read_.resize(2 * size_of(next_), false);
   read_[at(value.id)] = true;
 }
 
@@ -449,7 +450,7 @@ Lowering::MeshRegion::~MeshRegion() {
 
 Ssa Lowering::axis_index(const std::string& axis) const {
   const auto named = std::ranges::find(mesh_->axes(), axis, &MeshAxis::name);
-  return axis_indices_[static_cast<std::size_t>(named - mesh_->axes().begin())];
+  return axis_indices_[size_of(named - mesh_->axes().begin())];
 }
 
 std::string Lowering::channel() {

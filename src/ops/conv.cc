@@ -193,8 +193,7 @@ Batched conv_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::i
 
 void conv_lower(Lowering& out, const Equation& e) {
   const auto& p = as<ConvParams>(*e.params);
-  const std::string space =
-      fmt::format("{}", fmt::join(range(0, static_cast<std::int64_t>(p.low.size())), ", "));
+  const std::string space = fmt::format("{}", fmt::join(range(0, std::ssize(p.low)), ", "));
   out.simple(
       e, "convolution",
       fmt::format(
@@ -266,9 +265,8 @@ ConvParams params_of(const ConvOptions& options, const Tensor& x, const Tensor& 
 /// Returns the order that transposes axes written as `from`, as "NHWC", to those written as `to`.
 Dims order_between(std::string_view from, std::string_view to, std::string_view what,
                    std::int64_t rank) {
-  check(static_cast<std::int64_t>(from.size()) == rank,
-        "conv: the {} layout \"{}\" names {} axes, the tensor has {}", what, from, from.size(),
-        rank);
+  check(std::ssize(from) == rank, "conv: the {} layout \"{}\" names {} axes, the tensor has {}",
+        what, from, from.size(), rank);
   Dims order;
   for (char letter : to) {
     const std::size_t place = from.find(letter);

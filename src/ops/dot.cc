@@ -53,7 +53,7 @@ Types dot_type(const Params* params, TypeSpan operands) {
   return {std::move(result)};
 }
 
-std::int64_t count_of(const Dims& axes) { return static_cast<std::int64_t>(axes.size()); }
+std::int64_t count_of(const Dims& axes) { return std::ssize(axes); }
 
 /// Returns the cotangent of one operand (`own`): the result's cotangent contracted with the other
 /// operand over the other's free axes, its axes then put back in order. A result has batch axes,
@@ -134,7 +134,7 @@ void dot_lower(Lowering& out, const Equation& e) {
 double dot_flops(const Params* params, TypeSpan operands) {
   double each = 2;
   for (const std::int64_t axis : as<DotParams>(*params).axes.contract_x)
-    each *= static_cast<double>(operands[0].dims[static_cast<std::size_t>(axis)]);
+    each *= static_cast<double>(operands[0].dims[size_of(axis)]);
   return each * static_cast<double>(dot_type(params, operands)[0].size());
 }
 

@@ -101,7 +101,7 @@ Tensors with_zero(const Tensor& like, TensorSpan starts) {
 Batched dynamic_slice_batch(const Op& op, TensorSpan x, std::span<const int> axes,
                             std::int64_t size, const Tensor&) {
   Dims sizes = op.as<SizesParams>().sizes;
-  const IndexAxes each = one_slice_each(static_cast<std::int64_t>(sizes.size()), axes[0] >= 0);
+  const IndexAxes each = one_slice_each(std::ssize(sizes), axes[0] >= 0);
   const Tensor from = batch_front(x[0], axes[0], size, false);
   if (!any_mapped(axes.subspan(1))) {
     sizes.insert(sizes.begin(), size);

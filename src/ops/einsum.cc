@@ -84,7 +84,7 @@ Sum parse(std::string_view spec, TensorSpan operands) {
   constexpr std::size_t none = std::string_view::npos;
   const std::size_t arrow = spec.find("->");
   std::string_view left = spec.substr(0, arrow);  // operands that are not read yet
-  const auto written = static_cast<std::size_t>(std::ranges::count(left, ',')) + 1;
+  const auto written = size_of(std::ranges::count(left, ',')) + 1;
   Sum sum;
   std::int64_t most_hidden = 0;
   for (std::size_t i = 0; i < operands.size(); ++i) {

@@ -53,7 +53,7 @@ Types scatter_type(const Params* params, TypeSpan operands) {
   check_axes("scatter", p.axes, x, indices);
   check(updates.dtype == x.dtype, "scatter: updates {} must have the dtype of {}",
         to_string(updates), to_string(x));  // scatter_c6
-  check(updates.rank() == indices.rank() - 1 + static_cast<std::int64_t>(p.axes.window.size()),
+  check(updates.rank() == indices.rank() - 1 + std::ssize(p.axes.window),
         "scatter: updates {} have not the axes of the indices {} and {} window axes",
         to_string(updates), to_string(indices), p.axes.window.size());  // scatter_c2, c4
   const Dims sizes = slice_sizes(p.axes, x, updates.dims);
@@ -92,7 +92,7 @@ Tensor inside(const Type& x, const Tensor& indices, const IndexAxes& axes, const
   const Tensor fits = (indices <= last_starts(x, indices, axes, sizes)) & (indices >= 0);
   const Tensor slice_fits = all(fits, {.axes = Dims{-1}});
   const Dims dims = gathered_dims(axes, pick(sizes, window_axes(axes, x.rank())), indices.type());
-  const Dims axes_of_vectors = other_axes(static_cast<std::int64_t>(dims.size()), axes.window);
+  const Dims axes_of_vectors = other_axes(std::ssize(dims), axes.window);
   return broadcast_in_dim(slice_fits, dims, axes_of_vectors);
 }
 

@@ -25,7 +25,7 @@ Dims window_axes(const IndexAxes& axes, std::int64_t rank) {
 void check_axes(const char* op, const IndexAxes& axes, const Type& x, const Type& indices) {
   check(is_integer(indices.dtype) && indices.rank() > 0,
         "{}: indices must be integers of rank 1 or more, got {}", op, to_string(indices));
-  check(indices.dims.back() == static_cast<std::int64_t>(axes.indexed.size()),
+  check(indices.dims.back() == std::ssize(axes.indexed),
         "{}: the last axis of the indices {} must be as long as the {} indexed axes", op,
         to_string(indices), axes.indexed.size());  // gather_c3
   for (const Dims* list : {&axes.window, &axes.dropped, &axes.batch_x})
@@ -39,7 +39,7 @@ void check_axes(const char* op, const IndexAxes& axes, const Type& x, const Type
         "{}: {} window axes are named, slices of {} have {}", op, axes.window.size(), to_string(x),
         window_axes(axes, x.rank()).size());  // gather_c1
   const std::int64_t vectors = indices.rank() - 1;
-  check(are_axes(axes.window, vectors + static_cast<std::int64_t>(axes.window.size())),
+  check(are_axes(axes.window, vectors + std::ssize(axes.window)),
         "{}: window axes {} must be different axes of a result with {} axes of the indices {}", op,
         dims_to_string(axes.window), vectors, to_string(indices));
   check(axes.batch_indices.size() == axes.batch_x.size() && are_axes(axes.batch_indices, vectors),
@@ -52,7 +52,7 @@ void check_axes(const char* op, const IndexAxes& axes, const Type& x, const Type
 }
 
 Dims gathered_dims(const IndexAxes& axes, const Dims& kept, const Type& indices) {
-  const std::int64_t rank = indices.rank() - 1 + static_cast<std::int64_t>(axes.window.size());
+  const std::int64_t rank = indices.rank() - 1 + std::ssize(axes.window);
   Dims dims;
   std::size_t next_kept = 0, next_index = 0;
   for (std::int64_t i = 0; i < rank; ++i) {

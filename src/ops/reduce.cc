@@ -194,7 +194,7 @@ Tensor bind_reduce(const Primitive& p, const Tensor& x, const Dims& axes) {
 
 /// Stretches a reduction's result over the axes that it lost.
 Tensor restored(const Tensor& y, const Dims& dims, const Dims& axes) {
-  return broadcast_in_dim(y, dims, other_axes(static_cast<std::int64_t>(dims.size()), axes));
+  return broadcast_in_dim(y, dims, other_axes(std::ssize(dims), axes));
 }
 
 // --- derivatives ---

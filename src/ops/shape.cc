@@ -312,7 +312,7 @@ Tensor broadcast_to_dims(const Tensor& x, const Dims& dims) {
   if (x.dims() == dims) return x;
   check(dims.size() >= x.dims().size(), "broadcast_to: {} has more axes than {}",
         to_string(x.type()), dims_to_string(dims));
-  const auto rank = static_cast<std::int64_t>(dims.size());
+  const auto rank = std::ssize(dims);
   return broadcast_in_dim(x, dims, range(rank - x.rank(), rank));
 }
 

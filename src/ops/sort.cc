@@ -4,6 +4,7 @@
 
 #include <bit>
 
+#include "core/lists.h"
 #include "ops/axes.h"
 #include "ops/composed.h"
 #include "ops/family.h"
@@ -23,7 +24,7 @@ struct SortParams {
 
 Types sort_type(const Params* params, TypeSpan operands) {
   const auto& p = as<SortParams>(*params);
-  check(p.keys >= 1 && static_cast<std::size_t>(p.keys) <= operands.size(),
+  check(p.keys >= 1 && size_of(p.keys) <= operands.size(),
         "sort: the number of keys must be 1 to {}, got {}", operands.size(), p.keys);
   Types out;
   for (std::size_t i = 0; i < operands.size(); ++i) {
@@ -130,7 +131,7 @@ void sort_lower(Lowering& out, const Equation& e) {
   out.write("    {}\"stablehlo.sort\"({}) (", Lowering::assigned(results), Lowering::list(ins));
   out.region(arguments, [&](std::span<const Ssa> a) -> std::vector<Lowering::Typed> {
     Comparator comparator(out);
-    for (std::size_t k = 0; k < static_cast<std::size_t>(p.keys); ++k)
+    for (std::size_t k = 0; k < size_of(p.keys); ++k)
       comparator.add_key(a[2 * k], a[2 * k + 1], {sorted[k].dtype, {}});
     return {{comparator.before(), "tensor<i1>"}};
   });

@@ -192,7 +192,7 @@ void set_padding(WindowParams& p, const ConvPadding& padding, const Dims& dims) 
 /// the spatial axes.
 std::pair<Dims, WindowOptions> pooling(const char* op, const Tensor& x, const Dims& window,
                                        const PoolOptions& options) {
-  check(x.rank() == static_cast<std::int64_t>(window.size()) + 2,
+  check(x.rank() == std::ssize(window) + 2,
         "{}: x[batch, features, space...] must have 2 axes more than the window {}, got {}", op,
         dims_to_string(window), to_string(x.type()));
   auto widened = [](const Dims& spatial) { return joined({1, 1}, spatial); };

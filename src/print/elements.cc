@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "core/lists.h"
 #include "core/versions.h"
 #include "print/number.h"
 
@@ -20,9 +21,9 @@ template <class Bits>
   constexpr std::int64_t block = 256;
   Bits x[block];
   for (std::int64_t i = 0; i < n; i += block) {
-    const auto size = static_cast<std::size_t>(std::min(block, n - i));
+    const auto size = size_of(std::min(block, n - i));
     if (size < block) std::memset(x, 0, sizeof x);
-    std::memcpy(x, data + static_cast<std::size_t>(i) * sizeof(Bits), size * sizeof(Bits));
+    std::memcpy(x, data + size_of(i) * sizeof(Bits), size * sizeof(Bits));
     Bits found = 0;
     for (std::int64_t k = 0; k < block; ++k) found |= (x[k] & largest) == largest ? 1 : 0;
     if (found) return true;

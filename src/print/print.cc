@@ -16,6 +16,7 @@
 
 #include "core/check.h"
 #include "core/lines.h"
+#include "core/lists.h"
 #include "core/log.h"
 #include "core/mutex.h"
 #include "core/primitive.h"
@@ -213,8 +214,7 @@ std::string PrintJob::line(std::span<const AnyView> leaves) const {
   if (!options.label.empty()) out = options.label + ": ";
   for (const FormatPiece& piece : pieces) {
     out += piece.text;
-    if (piece.value >= 0)
-      out += value_text(*this, static_cast<std::size_t>(piece.value), leaves, piece.spec);
+    if (piece.value >= 0) out += value_text(*this, size_of(piece.value), leaves, piece.spec);
   }
   return out;
 }
@@ -241,7 +241,7 @@ void make_ready(const char* who, PrintJob& job, std::span<const Type> leaves) {
   for (const Type& t : leaves) views.emplace_back(t.dtype, zeros, nullptr, 0, 1);
   for (const FormatPiece& piece : job.pieces) {
     if (piece.value < 0) continue;
-    const auto value = static_cast<std::size_t>(piece.value);
+    const auto value = size_of(piece.value);
     try {
       value_text(job, value, views, piece.spec);
     } catch (const fmt::format_error& e) {

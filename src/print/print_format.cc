@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "core/lists.h"
 #include "core/text.h"
 #include "print/print_text.h"
 
@@ -35,8 +36,8 @@ class Matcher {
     }
     check(!(by_position_ && by_number_),
           "print: the placeholder '{}' mixes counting with numbers; use one of them", placeholder);
-    if (static_cast<std::size_t>(value) >= values_.size()) refuse_missing(placeholder, field);
-    used_[static_cast<std::size_t>(value)] = true;
+    if (size_of(value) >= values_.size()) refuse_missing(placeholder, field);
+    used_[size_of(value)] = true;
     return value;
   }
 

@@ -9,6 +9,7 @@
 #include "control/residual_store.h"
 #include "core/check.h"
 #include "core/fork.h"
+#include "core/lists.h"
 #include "host/failure_text.h"
 #include "host/live.h"
 #include "host/process_call.h"
@@ -123,7 +124,7 @@ std::shared_ptr<const ProgramModule> lower_for_file(const Lowered& lowered) {
   const std::size_t arguments = program.inputs.size() - lowered.captures().size();
   Expanded::Shardings inputs(program.inputs.size()), outputs = before.result_shardings;
   for (std::size_t i = 0; i < before.parameter_shardings.size(); ++i)
-    inputs[static_cast<std::size_t>(before.parameters[i])] = before.parameter_shardings[i];
+    inputs[size_of(before.parameters[i])] = before.parameter_shardings[i];
   for (std::size_t i = 0; i < before.global_inputs.size(); ++i) {
     if (!before.global_inputs[i]) continue;
     check(i < arguments,
@@ -241,7 +242,7 @@ struct CompiledProgram::Arguments {
   void rethrow(const CompiledProgram& program, std::span<const Tensor* const> given) const {
     rethrow_failure(pending);
     for (std::size_t i = 0; i < program.module_->parameters.size(); ++i) {
-      const auto input = static_cast<std::size_t>(program.module_->parameters[i]);
+      const auto input = size_of(program.module_->parameters[i]);
       const bool is_capture = input >= given.size();
       if (!is_capture && !program.takes(i)) detail::refuse_donated(*Access::value(*given[input]));
     }
@@ -274,7 +275,7 @@ bool CompiledProgram::takes(std::size_t parameter) const {
 
 const Tensor& CompiledProgram::parameter(std::size_t i,
                                          std::span<const Tensor* const> arguments) const {
-  const auto input = static_cast<std::size_t>(module_->parameters[i]);
+  const auto input = size_of(module_->parameters[i]);
   if (input < arguments_) return *arguments[input];
   return captures_[input - arguments_];
 }

@@ -303,7 +303,7 @@ Tensors invoke_now(const Primitive& primitive, const ParamsPtr& params, TensorSp
     for (const Type& t : result_types(primitive, params.get(), {types.data(), types.size()})) {
       std::shared_ptr<void> bytes = detail::aligned_bytes(t.byte_size());
       if (run->outside && spec->role == SiteSpec::Role::start)
-        bytes = handles(std::move(bytes), static_cast<std::size_t>(t.size()));
+        bytes = handles(std::move(bytes), size_of(t.size()));
       buffers.push_back(bytes.get());
       results.push_back(
           detail::Access::make(std::make_shared<detail::HostValue>(t, std::move(bytes))));

@@ -31,7 +31,7 @@ std::optional<P> spec_like(const pjrt::OutputSharding& wanted, const Mesh& mesh,
   if (wanted.kind == pjrt::OutputSharding::Kind::replicated) return P();
   if (wanted.kind != pjrt::OutputSharding::Kind::tiled) return {};
   const std::string text = tiling_text(wanted.tiles, wanted.devices, wanted.copies);
-  const auto rank = static_cast<std::size_t>(type.rank());
+  const auto rank = size_of(type.rank());
   std::vector<std::vector<std::string>> parts(rank);
   std::optional<P> found;
   std::function<void(std::size_t)> place = [&](std::size_t mesh_axis) {
@@ -66,8 +66,7 @@ Sharding sharding_like(const pjrt::OutputSharding& wanted, const Module& module)
     if (!copies) parts.push_back({axes.back().name});
   }
   std::vector<int> devices;
-  for (const std::int64_t d : wanted.devices)
-    devices.push_back(module.devices[static_cast<std::size_t>(d)]);
+  for (const std::int64_t d : wanted.devices) devices.push_back(module.devices[size_of(d)]);
   if (wanted.kind == pjrt::OutputSharding::Kind::tiled)
     return {Mesh(std::move(axes), std::move(devices)), P(std::move(parts))};
   check(devices.size() == 1, "XLA spread a value in a way that no Sharding says");
@@ -188,8 +187,7 @@ static void wrap_parts(const Module& module, const std::vector<Sharding>& shardi
     const Type part = sharding.part_type(module.results[r]);
     std::vector<std::shared_ptr<DeviceValue>> parts;
     for (std::int64_t position = 0; position < sharding.mesh().size(); ++position) {
-      const auto partition =
-          static_cast<std::size_t>(partition_of(sharding.mesh(), position, module.devices));
+      const auto partition = size_of(partition_of(sharding.mesh(), position, module.devices));
       parts.push_back(std::make_shared<DeviceValue>(
           part, std::move(buffers[partition * results.size() + r]), lanes[partition]->index,
           module.devices[partition], record));

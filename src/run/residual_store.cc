@@ -10,6 +10,7 @@
 #include <map>
 
 #include "core/check.h"
+#include "core/lists.h"
 #include "core/mutex.h"
 #include "core/never_destroyed.h"
 #include "core/value.h"
@@ -105,7 +106,7 @@ std::vector<unsigned char> bytes_of(const Tensor& t) {
   return out;
 }
 std::vector<double> values_of(const Tensor& handles) {
-  std::vector<double> out(static_cast<std::size_t>(handles.size()));
+  std::vector<double> out(size_of(handles.size()));
   handles.read(out.data());
   return out;
 }
@@ -160,7 +161,7 @@ static void push(std::int64_t k, Tensors& handles, TensorSpan leaves,
                  const ResidualOptions& options) {
   std::shared_ptr<host::ResidualBudget> budget;
   for (std::size_t i = 0; i < handles.size(); ++i) {
-    const std::size_t count = static_cast<std::size_t>(handles[i].size());
+    const std::size_t count = size_of(handles[i].size());
     const std::vector<unsigned char> bytes = bytes_of(leaves[i]);
     const std::size_t one = each_of(bytes.size(), count);
     if (!stores_of(handles[i])) {

@@ -59,7 +59,7 @@ Runtime::Runtime(Config config) : config_(std::move(config)), backends_(open_bac
   platforms::let_products_be_rounded(config_.tf32);
   std::size_t spare = 0;
   for (const auto& backend : backends_) {
-    main_lanes_ += static_cast<std::size_t>(backend->device_count);
+    main_lanes_ += size_of(backend->device_count);
     spare += backend->spare.at_a_time * backend->spare.times + grouped_lanes;
   }
   lanes_.resize(main_lanes_ + spare);
@@ -231,7 +231,7 @@ LaneGroup Runtime::take_any(const std::vector<int>& devices, bool calls) {
   LaneGroup main{0, {}};
   Lane::Holder as = Lane::Holder::plain_group;
   if (calls) as = Lane::Holder::calling_group;
-  for (const int d : devices) main.lanes.push_back(lanes_[static_cast<std::size_t>(d)].get());
+  for (const int d : devices) main.lanes.push_back(lanes_[size_of(d)].get());
   const host::Nesting* nested = host::nesting();
   constexpr int most_waits = 3;  // before another client is made and the program compiled for it
   for (int waits = 0;; ++waits) {
@@ -283,7 +283,7 @@ Lane* Runtime::try_take_single(Lane& main, bool nested) {
 
 Lane& Runtime::take_any(int device) {
   const host::Nesting* nested = host::nesting();
-  Lane& main = *lanes_[static_cast<std::size_t>(device)];
+  Lane& main = *lanes_[size_of(device)];
   while (true) {
     if (Lane* lane = try_take_single(main, nested != nullptr)) {
       if (lane != &main) lane->device = device;
@@ -363,7 +363,7 @@ std::size_t Runtime::wait_for_runs(std::optional<std::chrono::steady_clock::time
       const auto& [run, was_started] = *it;
       if (!was_started && counts(run, &host::RunName::lane_run)) ++plain;
     }
-    return plain + std::max(started_on_lane, static_cast<std::size_t>(started));
+    return plain + std::max(started_on_lane, size_of(started));
   };
   auto done = [&] { return pending() == 0; };
   freed_.wait_until(lock, until.value_or(host::never), done);
@@ -406,7 +406,7 @@ Lane& Runtime::pass(int device) {
     done_dispatching(lane);
     return false;
   };
-  Lane& main = *lanes_[static_cast<std::size_t>(device)];
+  Lane& main = *lanes_[size_of(device)];
   if (try_pass(main)) [[likely]]
     return main;
   // From the other end than take(), so that the two seldom meet. If every lane that there can be

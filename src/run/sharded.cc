@@ -6,6 +6,7 @@
 
 #include "cluster/cluster.h"
 #include "core/check.h"
+#include "core/lists.h"
 #include "core/process_sharding.h"
 #include "host/failure_text.h"
 #include "run/run_record.h"
@@ -55,7 +56,7 @@ void copy_part(const Dims& whole, const std::vector<IndexRange>& range, std::siz
   std::size_t outer = range.size(), run = width;  // axes before the block's, its bytes
   while (outer > 0) {
     --outer;
-    run *= static_cast<std::size_t>(extent(outer));
+    run *= size_of(extent(outer));
     if (extent(outer) != whole[outer]) break;
   }
   if (run == 0) return;
@@ -70,8 +71,8 @@ void copy_part(const Dims& whole, const std::vector<IndexRange>& range, std::siz
         index += rest % extent(i);
         rest /= extent(i);
       }
-      offset += step * static_cast<std::size_t>(index);
-      step *= static_cast<std::size_t>(whole[i]);
+      offset += step * size_of(index);
+      step *= size_of(whole[i]);
     }
     std::byte* const there = in_whole + offset;
     if (to_part)

@@ -177,7 +177,7 @@ void StagedProgram::run_host(const Step& step, Tensors& values) const {
     std::vector<std::exception_ptr> failures(round.size());
     const host::Nesting* const outer = host::nesting();
     const int device = default_device();
-    host::parallel_for(static_cast<std::int64_t>(round.size()), [&](std::int64_t k) {
+    host::parallel_for(std::ssize(round), [&](std::int64_t k) {
       const host::NestingScope nested(outer);
       const InterpretedRun::Scope scope(run);
       std::optional<DeviceScope> on;

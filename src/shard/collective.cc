@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <map>
 
+#include "core/lists.h"
 #include "ops/family.h"
 #include "ops/shape.h"
 #include "shard/collective.h"
@@ -191,7 +192,7 @@ void permute_lower(Lowering& out, const Equation& e) {
   std::vector<std::string> pairs;  // of partitions, in each group of devices that meet
   for (const std::vector<std::int64_t>& group : device_groups(p.mesh, p.axes)) {
     const auto partition = [&](int place) {
-      return partition_of(p.mesh, group[static_cast<std::size_t>(place)], out.devices());
+      return partition_of(p.mesh, group[size_of(place)], out.devices());
     };
     for (const auto& [from, to] : p.pairs)
       pairs.push_back(fmt::format("[{}, {}]", partition(from), partition(to)));
@@ -370,7 +371,7 @@ Tensor reduce_scatter(const Operand& x, const AxisNames& axes, std::int64_t axis
   PlaceScope at(place);
   const NamedAxes named("reduce_scatter", axes);
   axis = normal_axis("reduce_scatter", axis, x.tensor().rank());
-  const std::int64_t here = x.tensor().dims()[static_cast<std::size_t>(axis)];
+  const std::int64_t here = x.tensor().dims()[size_of(axis)];
   check(tiled || here == named.count(),
         "reduce_scatter: axis {} of {} must have one element for each of the {} devices, or say "
         "tiled",
@@ -428,8 +429,8 @@ Tensor ppermute(const Operand& x, const AxisNames& axes,
     const BatchAxisPtr& batch = named.only();
     const Tensor all = gathered(batch, x.tensor()),
                  nothing = zeros_of({x.tensor().dtype(), x.tensor().dims()});
-    Tensors rows(static_cast<std::size_t>(n), nothing);
-    for (const auto& [from, to] : pairs) rows[static_cast<std::size_t>(to)] = row_of(all, from);
+    Tensors rows(size_of(n), nothing);
+    for (const auto& [from, to] : pairs) rows[size_of(to)] = row_of(all, from);
     if (n == 0) return nothing;
     return row_of(exchanged(batch, stack(rows)), 0);
   }

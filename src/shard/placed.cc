@@ -9,6 +9,7 @@
 
 #include "cluster/cluster.h"
 #include "core/check.h"
+#include "core/lists.h"
 #include "trace/trace.h"
 
 namespace postern::internal {
@@ -54,8 +55,7 @@ Collective across(const Split& split, Operation operation, const Names& names) {
 
 std::int64_t count_of(const Collective& collective) {
   std::int64_t count = 1;
-  for (const std::int64_t axis : collective.along)
-    count *= collective.grid[static_cast<std::size_t>(axis)];
+  for (const std::int64_t axis : collective.along) count *= collective.grid[size_of(axis)];
   return count;
 }
 
@@ -124,7 +124,7 @@ namespace {
 struct ShardedAxes {
   ShardedAxes(const Split& split, const P& spec, std::int64_t rank) {
     std::vector<Names> parts = spec.parts();
-    parts.resize(static_cast<std::size_t>(rank));
+    parts.resize(size_of(rank));
     for (const Names& names : parts) {
       Names of_processes, of_devices;
       for (const std::string& name : names)

@@ -9,6 +9,7 @@
 
 #include "analysis/follow.h"
 #include "cluster/cluster.h"
+#include "core/lists.h"
 #include "core/site_spec.h"
 #include "ops/moved_axes.h"
 #include "ops/shape.h"
@@ -115,7 +116,7 @@ std::vector<Placed> Expansion::on_shards(const Program& program, const Equation&
                                          std::span<const Placed> x) const {
   const auto first =
       std::ranges::find_if(x, [](const auto& value) { return value.placement.is_sharded(); });
-  const Type& global = program.type(e.operands[static_cast<std::size_t>(first - x.begin())]);
+  const Type& global = program.type(e.operands[size_of(first - x.begin())]);
   const Placement& placement = first->placement;
   const auto axes = placement.offloaded ? std::nullopt : moved_axes(e, global.dims.size());
   const bool all_alike = std::ranges::all_of(x, [&](const Placed& value) {
@@ -128,7 +129,7 @@ std::vector<Placed> Expansion::on_shards(const Program& program, const Equation&
         name_of(e), placement_text(global, placement)));
   std::vector<Names> spec(program.type(e.first).dims.size());
   for (std::size_t i = 0; i < placement.spec.parts().size(); ++i)
-    spec[static_cast<std::size_t>((*axes)[i])] = placement.spec.parts()[i];
+    spec[size_of((*axes)[i])] = placement.spec.parts()[i];
   const Placement after(placement.split, P(std::move(spec)));
   Tensors shards;  // operands of other dims, which are spread over these, as they are
   for (std::size_t i = 0; i < x.size(); ++i) {

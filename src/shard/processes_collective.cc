@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "core/lists.h"
 #include "shard/collective.h"
 #include "shard/expansion.h"
 #include "trace/literal.h"
@@ -132,7 +133,7 @@ class Rewriting {
   /// then goes in front of the axis that is joined, the second: [k, n, m, b], which is [k, n*m*b].
   Tensor exchange(const Tensor& x) const {
     Dims dims = x.dims();
-    const auto split = static_cast<std::size_t>(p_.axis);
+    const auto split = size_of(p_.axis);
     dims[split] /= p_.count();
     for (std::size_t i = 0; i < p_.axes.size(); ++i)
       dims.insert(dims.begin() + p_.axis + static_cast<std::ptrdiff_t>(i),
@@ -143,7 +144,7 @@ class Rewriting {
       y = along(p_.axes[i], y, {axis, axis, 0});
     }
     Dims order;
-    const auto count = static_cast<std::int64_t>(p_.axes.size());
+    const auto count = std::ssize(p_.axes);
     for (std::int64_t a = 0; a < x.rank(); ++a) {
       if (a == p_.other)
         for (std::int64_t i = 0; i < count; ++i) order.push_back(p_.axis + i);
@@ -151,7 +152,7 @@ class Rewriting {
     }
     Dims out = x.dims();
     out[split] /= p_.count();
-    out[static_cast<std::size_t>(p_.other)] *= p_.count();
+    out[size_of(p_.other)] *= p_.count();
     return reshape(transpose(y, order), out);
   }
 

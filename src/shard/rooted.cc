@@ -3,6 +3,7 @@
 #include <postern/indexing.h>
 #include <postern/shard.h>
 
+#include "core/lists.h"
 #include "ops/family.h"
 #include "ops/reduce.h"
 #include "shard/collective.h"
@@ -52,8 +53,8 @@ Ssa slice(Lowering& out, Ssa x, const Type& type, std::int64_t axis, std::int64_
           std::int64_t count) {
   Dims starts(type.dims.size(), 0), limits = type.dims;
   const Dims strides(type.dims.size(), 1);
-  starts[static_cast<std::size_t>(axis)] = start;
-  limits[static_cast<std::size_t>(axis)] = start + count;
+  starts[size_of(axis)] = start;
+  limits[size_of(axis)] = start + count;
   return out.op("slice", {x}, {&type}, with_extent(type, axis, count),
                 fmt::format("start_indices = {}, limit_indices = {}, strides = {}",
                             array_text(starts), array_text(limits), array_text(strides)));

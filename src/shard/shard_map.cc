@@ -444,11 +444,11 @@ std::vector<int> pmap_devices(const PmapOptions& options, const Tensors& x) {
   const std::int64_t size = x[0].dims()[0];
   std::vector<int> devices = options.devices;
   if (devices.empty()) {
-    devices.resize(static_cast<std::size_t>(size));
+    devices.resize(size_of(size));
     std::iota(devices.begin(), devices.end(), 0);
   }
-  check(static_cast<std::int64_t>(devices.size()) == size,
-        "pmap: the first axis has {} elements for {} devices", size, devices.size());
+  check(std::ssize(devices) == size, "pmap: the first axis has {} elements for {} devices", size,
+        devices.size());
   return devices;
 }
 
@@ -469,7 +469,7 @@ Tensors pmap(const TensorFunction& f, const PmapOptions& options, const Tensors&
     results = out.size();
     return out;
   };
-  const Mesh mesh({{options.axis_name, static_cast<std::int64_t>(devices.size())}}, devices);
+  const Mesh mesh({{options.axis_name, std::ssize(devices)}}, devices);
   return shard_map(
       one, {mesh, std::vector<P>(x.size(), each), [&] { return std::vector<P>(results, each); }}, x,
       place);

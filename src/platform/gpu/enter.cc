@@ -3,6 +3,7 @@
 
 #include <exception>
 
+#include "core/lists.h"
 #include "core/log.h"
 #include "host/enter.h"
 #include "host/queue.h"
@@ -18,10 +19,10 @@ alignas(64) std::byte nothing[64];  // where empty arrays point
 /// As the device holds them: elements of less than a byte are packed.
 std::size_t bytes_of(const HostSite& site, std::size_t buffer) {
   if (site.spec->batch.masked && buffer == site.operands)
-    return static_cast<std::size_t>(site.spec->batch.mask_size);
+    return size_of(site.spec->batch.mask_size);
   std::size_t leaf = buffer;
   if (buffer >= site.operands) leaf -= site.spec->batch.masked;
-  const auto bits = static_cast<std::size_t>(bit_width(site.leaves[leaf].dtype));
+  const auto bits = size_of(bit_width(site.leaves[leaf].dtype));
   if (bits < 8) return (site.buffer_bytes[leaf] * bits + 7) / 8;
   return site.buffer_bytes[leaf];
 }
