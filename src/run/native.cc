@@ -38,7 +38,7 @@ void run::CompiledProgram::run_in_place(std::span<const void* const> arguments,
   if (!module_->devices.empty()) device = module_->devices.front();
   if (!backend_->has(device)) device = backend_->first_device;
   Lane& lane = runtime.pass(device);
-  std::optional<Runtime::Passed> passed(lane);  // until XLA has the run
+  Runtime::Passed passed(lane);  // until XLA has the run
   const auto [executable, named] = code_->on(lane);
   detail::SmallVector<PJRT_Buffer*, 16> in(module_->parameters.size());
   std::vector<std::shared_ptr<const void>> keep;  // of captures that lie elsewhere
@@ -69,7 +69,7 @@ void run::CompiledProgram::run_in_place(std::span<const void* const> arguments,
   try {
     executable.execute({in.data(), in.size()}, {out.list.data(), out.list.size()},
                        {.device = named, .complete = &complete, .keep = undonated});
-    passed.reset();
+    passed.leave();
     if (timed)
       follow(complete, host::timeline::Kind::execute, host::timeline::module_name(module_->text),
              device, start);

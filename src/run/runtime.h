@@ -112,12 +112,15 @@ class Runtime {
   static void done_dispatching(Lane& lane) {
     lane.dispatching.fetch_sub(1, std::memory_order_release);
   }
-  /// Does that at its end.
+  /// Does that once: when it is told, or at its end.
   struct Passed {
-    explicit Passed(Lane& its) : lane(its) {}
-    ~Passed() { done_dispatching(lane); }
+    explicit Passed(Lane& its) : lane(&its) {}
+    ~Passed() { leave(); }
     Passed(const Passed&) = delete;
-    Lane& lane;
+    void leave() {
+      if (Lane* const its = std::exchange(lane, nullptr)) done_dispatching(*its);
+    }
+    Lane* lane;
   };
 
  private:

@@ -184,16 +184,16 @@ func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
     for (const char side : {'a', 'b'})
       text += fmt::format(R"(
     %zero_{0} = stablehlo.constant dense<{1}> : tensor<f32>
-    %1{0} = stablehlo.compare EQ, %{0}, %zero_{0}, FLOAT : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    %is_{0} = stablehlo.compare EQ, %{0}, %zero_{0}, FLOAT : ({4}, {4}) -> tensor<i1>
     %place_{0} = stablehlo.constant dense<{2}> : tensor<f32>
-    %2{0} = stablehlo.select %1{0}, %place_{0}, %{0} : tensor<i1>, tensor<f32>
-    %3{0} = stablehlo.compare NE, %{0}, %{0}, FLOAT : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    %put_{0} = stablehlo.select %is_{0}, %place_{0}, %{0} : tensor<i1>, tensor<f32>
+    %nan_{0} = stablehlo.compare NE, %{0}, %{0}, FLOAT : ({4}, {4}) -> tensor<i1>
     %last_{0} = stablehlo.constant dense<{3}> : tensor<f32>
-    %4{0} = stablehlo.select %3{0}, %last_{0}, %2{0} : tensor<i1>, tensor<f32>
+    %key_{0} = stablehlo.select %nan_{0}, %last_{0}, %put_{0} : tensor<i1>, tensor<f32>
 )",
-                          side, zero, in_its_place, last);
+                          side, zero, in_its_place, last, "tensor<f32>");
     return load_text(text + R"(
-    %5 = stablehlo.compare LT, %4a, %4b, TOTALORDER : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    %5 = stablehlo.compare LT, %key_a, %key_b, TOTALORDER : (tensor<f32>, tensor<f32>) -> tensor<i1>
     stablehlo.return %5 : tensor<i1>
   }) : (tensor<4xf32>) -> tensor<4xf32>
   return %0 : tensor<4xf32>
