@@ -204,7 +204,7 @@ class Followed {
     if (!is_of(stats_, id)) return;
     const Json& last = s.at("last");
     if (options_.json)
-      return show(s,
+      return show("series", s,
                   Json{{"hook", labels_[id]}, {"firings", s.at("firings")}, {"last", last}}.dump());
     std::string text =
         fmt::format("{}: firing {}  mean {}  min {}  max {}", labels_[id],
@@ -213,19 +213,21 @@ class Followed {
     if (last.at("nan") != 0 || last.at("inf") != 0)
       text += fmt::format("  nan {}  inf {}", last.at("nan").get<std::int64_t>(),
                           last.at("inf").get<std::int64_t>());
-    show(s, text);
+    show("series", s, text);
   }
   void show_histogram(const Json& h) {
     if (!is_of(histograms_, h.at("id"))) return;
-    show(h, options_.json ? h.dump()
-                          : fmt::format("{}{}: [{}, {}] |{}|", h.at("name").get<std::string>(),
-                                        h.at("path").get<std::string>(), number(h.at("from")),
-                                        number(h.at("to")), bars(h.at("bins"))));
+    show("histogram", h,
+         options_.json ? h.dump()
+                       : fmt::format("{}{}: [{}, {}] |{}|", h.at("name").get<std::string>(),
+                                     h.at("path").get<std::string>(), number(h.at("from")),
+                                     number(h.at("to")), bars(h.at("bins"))));
   }
-  /// Of a series or histogram. What is told again, as all is at a beginning, is not shown again.
-  void show(const Json& entry, const std::string& text) {
+  /// What is told again, as all is at a beginning, is not shown again. Series and histograms each
+  /// have ids of their own.
+  void show(const char* kind, const Json& entry, const std::string& text) {
     const auto firings = entry.at("firings").get<std::uint64_t>();
-    if (std::exchange(shown_[entry.at("id").get<std::string>()], firings) != firings)
+    if (std::exchange(shown_[{kind, entry.at("id").get<std::string>()}], firings) != firings)
       std::cout << text << '\n';
   }
   void show_line(const Json& line) {
@@ -246,8 +248,8 @@ class Followed {
   std::map<std::uint64_t, std::string> files_;  // of those that record, until they are finished
   std::set<std::string> stats_, histograms_;
   std::map<std::string, std::string> labels_;
-  std::map<std::string, std::uint64_t> shown_;  // firings
-  std::uint64_t last_line_ = 0;                 // that the process has told
+  std::map<std::pair<std::string, std::string>, std::uint64_t> shown_;  // firings, by kind and id
+  std::uint64_t last_line_ = 0;                                         // that the process has told
   bool lines_ = false;
 };
 

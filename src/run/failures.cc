@@ -98,6 +98,7 @@ struct Compiler {
   Mutex guard;
   Condition left;
   int inside = 0;
+  bool held = false;                         // while somebody waits for it to be empty
   std::optional<std::thread::id> closed_by;  // by who ends the process
 };
 
@@ -107,8 +108,12 @@ bool leave_compiler(bool closes) {
   auto& compiler = never_destroyed<Compiler>();
   std::unique_lock lock(compiler.guard);
   if (closes) compiler.closed_by = std::this_thread::get_id();
-  return compiler.left.wait_until(lock, host::after(exit_limit),
-                                  [&] { return compiler.inside == 0; });
+  compiler.held = true;  // or they would go in as others come out
+  const bool idle =
+      compiler.left.wait_until(lock, host::after(exit_limit), [&] { return compiler.inside == 0; });
+  compiler.held = false;
+  compiler.left.notify_all();
+  return idle;
 }
 
 void leave(int code, void*) {
@@ -167,6 +172,7 @@ Compilation::Compilation() {
   auto& compiler = never_destroyed<Compiler>();
   std::unique_lock lock(compiler.guard);
   const auto& by = compiler.closed_by;
+  compiler.left.wait_until(lock, host::after(exit_limit), [&] { return by || !compiler.held; });
   if (by && *by != std::this_thread::get_id()) {
     compiler.left.wait_until(lock, host::after(exit_limit), [] { return false; });
     throw Error(ErrorCode::failed_precondition,
