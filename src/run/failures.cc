@@ -30,7 +30,7 @@ namespace postern::internal::run {
 
 namespace {
 
-std::chrono::milliseconds exit_limit;
+std::atomic<std::chrono::milliseconds> exit_limit;  // a main thread may leave as others begin
 std::atomic<bool> drained{false}, given_up{false}, runs_left{false};
 std::terminate_handler earlier_handler = nullptr;
 
@@ -76,18 +76,19 @@ void settle() {
   if (given_up || forked()) return;
   try {
     // Inside a host function exit() does not wait for what called it, which cannot end.
-    const Pending left = wait_for_all_but(host::surrounding_runs(), exit_limit);
+    const std::chrono::milliseconds limit = exit_limit;
+    const Pending left = wait_for_all_but(host::surrounding_runs(), limit);
     given_up = left.count() > 0;
     runs_left = left.runs > 0;
     if (left.runs > 0)
       log(LogLevel::warning, "the process ends with {} runs still in flight after {} ms", left.runs,
-          exit_limit.count());
+          limit.count());
     if (left.firings > 0)
       log(LogLevel::warning, "the process ends with {} firings of taps undelivered after {} ms",
-          left.firings, exit_limit.count());
+          left.firings, limit.count());
     if (left.writes > 0)
       log(LogLevel::warning, "the process ends while {} listeners still write, after {} ms",
-          left.writes, exit_limit.count());
+          left.writes, limit.count());
   } catch (const std::exception&) {
     // no memory: the process ends all the same
   }
@@ -109,8 +110,8 @@ bool leave_compiler(bool closes) {
   std::unique_lock lock(compiler.guard);
   if (closes) compiler.closed_by = std::this_thread::get_id();
   compiler.held = true;  // or they would go in as others come out
-  const bool idle =
-      compiler.left.wait_until(lock, host::after(exit_limit), [&] { return compiler.inside == 0; });
+  const bool idle = compiler.left.wait_until(lock, host::after(exit_limit.load()),
+                                             [&] { return compiler.inside == 0; });
   compiler.held = false;
   compiler.left.notify_all();
   return idle;
@@ -172,9 +173,10 @@ Compilation::Compilation() {
   auto& compiler = never_destroyed<Compiler>();
   std::unique_lock lock(compiler.guard);
   const auto& by = compiler.closed_by;
-  compiler.left.wait_until(lock, host::after(exit_limit), [&] { return by || !compiler.held; });
+  compiler.left.wait_until(lock, host::after(exit_limit.load()),
+                           [&] { return by || !compiler.held; });
   if (by && *by != std::this_thread::get_id()) {
-    compiler.left.wait_until(lock, host::after(exit_limit), [] { return false; });
+    compiler.left.wait_until(lock, host::after(exit_limit.load()), [] { return false; });
     throw Error(ErrorCode::failed_precondition,
                 "the process ends, so nothing can be compiled any more");
   }

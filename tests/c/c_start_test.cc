@@ -191,6 +191,7 @@ TEST_F(CStart, TheEndIsToldOnALibrarysThreadAlsoWhereItHasLongCome) {
     pn_started_free(run);
   }
   EXPECT_TRUE(wait_until([&] { return user.ended == runs; })) << user.ended;
+  const std::scoped_lock last(of_the_host);  // which the last one has left then
 }
 
 TEST_F(CStart, TheEndIsThatOfTheFunctionsThatTheRunStartedToo) {
