@@ -179,6 +179,7 @@ void JoinedCluster::over(std::uint64_t run) {
 /// Nothing ends well anywhere before all have called it: where it is over, it has failed. A process
 /// that rested may have missed the notice, of which only the last ones are kept.
 void JoinedCluster::fail_if_past(std::uint64_t run, std::vector<Ended>& ended) {
+  if (!transport_ || transport_->ended() || !dead_.empty()) return;  // enter() says so
   for (const int peer : machine_->ranks()) {
     if (peer == rank() || !is_over_at(peer, run)) continue;
     read_notices(ended);
