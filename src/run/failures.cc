@@ -99,22 +99,28 @@ struct Compiler {
   Mutex guard;
   Condition left;
   int inside = 0;
-  bool held = false;                         // while somebody waits for it to be empty
-  std::optional<std::thread::id> closed_by;  // by who ends the process
+  std::optional<std::thread::id> kept_for;  // others stay out
+  bool ends = false;                        // for good, as the process does
+
+  bool keeps_out() const { return kept_for && *kept_for != std::this_thread::get_id(); }
 };
 
-/// Waits until nobody is in there, and lets no other thread in from then on if it `closes`. False
-/// where one does not leave in time.
-bool leave_compiler(bool closes) {
+/// Waits until nobody is in there, and lets no other thread in from then on. False where one does
+/// not leave in time.
+bool leave_compiler(bool ends) {
   auto& compiler = never_destroyed<Compiler>();
   std::unique_lock lock(compiler.guard);
-  if (closes) compiler.closed_by = std::this_thread::get_id();
-  compiler.held = true;  // or they would go in as others come out
-  const bool idle = compiler.left.wait_until(lock, host::after(exit_limit.load()),
-                                             [&] { return compiler.inside == 0; });
-  compiler.held = false;
+  compiler.kept_for = std::this_thread::get_id();
+  compiler.ends = ends;
   compiler.left.notify_all();
-  return idle;
+  return compiler.left.wait_until(lock, host::after(exit_limit.load()),
+                                  [&] { return compiler.inside == 0; });
+}
+void open_compiler() {
+  auto& compiler = never_destroyed<Compiler>();
+  const std::scoped_lock lock(compiler.guard);
+  compiler.kept_for.reset();
+  compiler.left.notify_all();
 }
 
 void leave(int code, void*) {
@@ -125,6 +131,7 @@ void leave(int code, void*) {
 
 void drain() {
   if (forked() || drained.exchange(true)) return;  // what is under way is the other process's
+  open_compiler();                                 // runs that are under way may need it
   settle();
   const bool idle = leave_compiler(true);
   settle();  // the runs of what was compiled
@@ -143,8 +150,11 @@ struct EndOfMain {
   ~EndOfMain() {
     settle();
     if (forked()) return;
-    leave_compiler(false);  // its first use makes statics that go before `drain`
+    // What is used there for the first time makes statics that go before `drain`.
+    leave_compiler(false);
+    open_compiler();
     settle();
+    leave_compiler(false);
   }
 };
 [[maybe_unused]] const bool watches_main = [] {
@@ -170,12 +180,13 @@ void drain_at_exit(std::chrono::milliseconds limit) {
 }
 
 Compilation::Compilation() {
+  using namespace std::chrono_literals;
   auto& compiler = never_destroyed<Compiler>();
   std::unique_lock lock(compiler.guard);
-  const auto& by = compiler.closed_by;
-  compiler.left.wait_until(lock, host::after(exit_limit.load()),
-                           [&] { return by || !compiler.held; });
-  if (by && *by != std::this_thread::get_id()) {
+  const auto is_told = [&] { return compiler.ends || !compiler.keeps_out(); };
+  if (!compiler.left.wait_until(lock, host::after(std::min(exit_limit.load(), 10'000ms)), is_told))
+    compiler.kept_for.reset();  // the main thread has ended and the process has not
+  if (compiler.keeps_out()) {
     compiler.left.wait_until(lock, host::after(exit_limit.load()), [] { return false; });
     throw Error(ErrorCode::failed_precondition,
                 "the process ends, so nothing can be compiled any more");
