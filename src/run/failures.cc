@@ -30,7 +30,8 @@ namespace postern::internal::run {
 
 namespace {
 
-std::atomic<std::chrono::milliseconds> exit_limit;  // a main thread may leave as others begin
+// As Config has it, until the runtime is made: the main thread may leave before.
+constinit std::atomic<std::chrono::milliseconds> exit_limit{std::chrono::milliseconds(5000)};
 std::atomic<bool> drained{false}, given_up{false}, runs_left{false};
 std::terminate_handler earlier_handler = nullptr;
 

@@ -9,9 +9,10 @@ namespace postern::internal::run {
 /// unobserved failures. Called once.
 void drain_at_exit(std::chrono::milliseconds limit);
 
-/// A use of XLA's compiler, which crashes where the process's statics go beneath it. The end of the
-/// process waits for it, at most that long; one that another thread begins later waits for the
-/// process to be gone, and throws Error (failed_precondition) where it is not in that time.
+/// A use of XLA's compiler, or of XLA as it begins, which crashes where the process's statics go
+/// beneath it. The end of the process waits for it, at most that long; one that another thread
+/// begins later waits for the process to be gone, and throws Error (failed_precondition) where it
+/// is not in that time.
 class Compilation {
  public:
   Compilation();

@@ -34,6 +34,7 @@ Runtime& Runtime::get() {
   // failures.cc.
   refuse_forked();
   static Runtime* const runtime = [] {
+    const Compilation making;  // a process that ends waits for this too
     Runtime* r = nullptr;
     try {
       watch_forks(true);
