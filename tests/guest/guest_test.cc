@@ -121,7 +121,8 @@ TEST(Guest, WhatAFunctionThrowsIsTheFailuresCause) {
   EXPECT_EQ(guest::failure(number), nullptr);
   EXPECT_EQ(guest::failure(number + 1000), nullptr) << "never given";
   failure_of(p);
-  for (std::uint64_t i = 0; i < 1000; ++i) EXPECT_EQ(guest::failure(i), nullptr) << "no counts";
+  // 0 asks for the oldest that nobody has asked about.
+  for (std::uint64_t i = 1; i < 1000; ++i) EXPECT_EQ(guest::failure(i), nullptr) << "no counts";
   fails = false;
   EXPECT_EQ(run(p), (Floats{2, 4, 6, 8}));
 }
