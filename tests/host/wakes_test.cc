@@ -141,15 +141,20 @@ TEST(Wakes, NoStopIsMissed) {
 
 // --- in the library ---
 
-TEST(Wakes, ProgramsAtAFullQueue) {
-  devices();
-  host::set_tap_queue_limit(1000);
-  Door door;
-  const auto f = jit([wait = door.waiter()](Tensor x) {
+/// A program that fills the tap queue while the door is shut.
+auto with_many_taps(Door& door) {
+  return jit([wait = door.waiter()](Tensor x) {
     for (int i = 0; i < 100; ++i)
       x = tap({.mode = TapMode::async}, x + 1.0f, [wait](float) { wait(); });
     return x;
   });
+}
+
+TEST(Wakes, ProgramsAtAFullQueue) {
+  devices();
+  host::set_tap_queue_limit(1000);
+  Door door;
+  const auto f = with_many_taps(door);
   const auto fills = [] { return tap_queue_stats().bytes > 700; };
   auto run = f.start(Tensor(0.0f));
   ASSERT_TRUE(wait_until(fills));
@@ -183,11 +188,7 @@ TEST(Wakes, ARunAroundOneAtAFullQueueGoesBehindItsLock) {
   devices();
   host::set_tap_queue_limit(1000);
   Door door;
-  const auto f = jit([wait = door.waiter()](Tensor x) {
-    for (int i = 0; i < 100; ++i)
-      x = tap({.mode = TapMode::async}, x + 1.0f, [wait](float) { wait(); });
-    return x;
-  });
+  const auto f = with_many_taps(door);
   std::atomic<bool> finds_no_lock{false};
   std::shared_ptr<host::RunState> outer = std::make_shared<LooksAtItsEnd>(finds_no_lock);
   const std::weak_ptr<host::RunState> around = outer;
