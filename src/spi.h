@@ -18,6 +18,7 @@
 #include "core/lists.h"
 #include "core/log.h"
 #include "core/mutex.h"
+#include "core/scoped.h"
 #include "core/text.h"
 #include "core/thread_end.h"
 #include "core/versions.h"

@@ -3,6 +3,7 @@
 #pragma once
 #include <algorithm>
 
+#include "core/lists.h"
 #include "core/primitive.h"
 
 namespace postern::internal {
@@ -75,6 +76,9 @@ struct ScanParams {
 
   std::size_t first_carry() const { return constants + counted; }  // among the body's inputs
   std::size_t first_x() const { return first_carry() + carries; }
+  /// Return the types of one step's slices of xs, and of the ys that it gives.
+  Types x_types() const { return tail(body->input_types(), first_x()); }
+  Types y_types() const { return tail(body->output_types(), carries); }
   std::size_t xs() const { return body->inputs.size() - first_x(); }
   std::size_t ys() const { return body->outputs.size() - carries; }
   std::size_t first_operand() const { return offloaded; }  // that the body is given

@@ -85,25 +85,20 @@ Jvp block_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const auto& p = op.as<BlockParams>();
   if (p.rules) return p.rules->jvp(p.config->object.get(), x, dx);
   const std::vector<bool> operand_moves = present(dx);
-  Tensors operands(x.begin(), x.end());
-  append(operands, kept(dx));
+  Tensors operands = joined({x, kept(dx)});
   const std::size_t before = operands.size();
   std::vector<bool> result_moves;
   BlockParams pushed = p;
   pushed.body = closed(p.config->name, p.values, operands, [&](TensorSpan in) {
-    auto [y, dy] = jvp_of(*p.body, in.first(x.size()), placed(operand_moves, in.subspan(x.size())));
-    result_moves = present(dy);
-    append(y, kept(dy));
-    return std::move(y);
+    return packed_jvp(*p.body, in, operand_moves, result_moves);
   });
   pushed.values += operands.size() - before;
   pushed.order = p.order + 1;
   pushed.of_operand = numbers_of(operand_moves);
   pushed.of_result = numbers_of(result_moves);
-  Tensors y = bind_n(block_p, make_params(std::move(pushed)), operands);
-  Tensors dy = placed(result_moves, std::span(y).subspan(result_moves.size()));
-  y.resize(result_moves.size());
-  return {std::move(y), std::move(dy)};
+  const Tensors both = bind_n(block_p, make_params(std::move(pushed)), operands);
+  const std::size_t results = result_moves.size();
+  return {head(both, results), placed(result_moves, std::span(both).subspan(results))};
 }
 
 Tensors block_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan) {
@@ -172,11 +167,6 @@ Batched rules_batch(const BlockParams& p, TensorSpan x, std::span<const int> axe
   return {std::move(y), std::move(out)};
 }
 
-Tensor unmapped_result(const Tensor& y, int axis) {
-  if (axis < 0) return y;
-  return dynamic_index(y, 0, axis);
-}
-
 // Binds a block of one more level: what is mapped has the batch axis in front, the mask comes
 // behind the operands and earlier masks. Where only tangents are mapped there is no such level: the
 // block's own results are the same for all elements, and an override makes them once.
@@ -208,7 +198,7 @@ Batched block_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::
       if (values_mapped || i >= p.results.size()) {
         y[i] = move_batch(y[i], from[i], 0, size, alive);
       } else {
-        y[i] = unmapped_result(y[i], from[i]);
+        if (from[i] >= 0) y[i] = dynamic_index(y[i], 0, from[i]);
         out_axes[i] = -1;
       }
     }
@@ -223,29 +213,17 @@ Batched block_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::
   return {bind_n(block_p, make_params(std::move(batched)), operands), std::move(out_axes)};
 }
 
-/// Defines the equation's results as what `write` makes of its operands.
-template <class Write>
-void lower_by(Lowering& out, const Equation& e, const Write& write) {
-  const std::vector<Ssa> inputs = out.operands(e);
-  const std::vector<Ssa> results = write(std::span<const Ssa>(inputs));
-  out.define_all(e, results);
-}
-void inline_body(Lowering& out, const Equation& e, const Program& body) {
-  lower_by(out, e, [&](std::span<const Ssa> in) { return out.inlined(body, in); });
-}
-
 /// Writes what the platform's override puts in the block's place, else the default. A text that is
 /// for no platform keeps the block as a function, to be replaced where it is loaded.
 void block_lower(Lowering& out, const Equation& e) {
   const auto& p = as<BlockParams>(*e.params);
   const platforms::Platform* platform = platforms::lowered_for(out);
   if (!platform && !out.partitioned() && !has_site(*p.body))
-    return lower_by(out, e,
-                    [&](std::span<const Ssa> in) { return out.kept(e.params, *p.body, in); });
+    return out.define_all(e, out.kept(e.params, *p.body, out.operands(e)));
   const ProgramPtr native = native_program(p, platform);
-  if (!native) return inline_body(out, e, *p.body);
+  if (!native) return body_lower<BlockParams>(out, e);
   const auto own = static_cast<int>(p.results.size());
-  if (e.results > own) inline_body(out, e, *p.body);  // tangents and residuals are the default's
+  if (e.results > own) body_lower<BlockParams>(out, e);  // tangents and residuals are the default's
   std::vector<Ssa> inputs;
   for (std::size_t i = 0; i < p.leading(); ++i) inputs.push_back(out.operand(e, i));
   const std::vector<Ssa> results = out.inlined(*native, inputs);
@@ -313,9 +291,6 @@ Batched part_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::i
                    const Tensor& mask) {
   return batch_of(*op.as<PartParams>().body, x, axes, size, mask);
 }
-void part_lower(Lowering& out, const Equation& e) {
-  inline_body(out, e, *as<PartParams>(*e.params).body);
-}
 
 bool block_has_rules(const Params* params) { return as<BlockParams>(*params).rules != nullptr; }
 
@@ -345,7 +320,7 @@ constexpr Primitive part_p{.name = "part",
                            .with_programs = body_with_programs<PartParams>,
                            .transparent = true,
                            .batch = part_batch,
-                           .lower = part_lower};
+                           .lower = body_lower<PartParams>};
 
 /// Binds a block of the first `own` of these operands; what is behind is what its body captured.
 static Tensors bind_block(const detail::BlockConfig& config, ProgramPtr body, const Rules* rules,

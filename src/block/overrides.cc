@@ -116,8 +116,7 @@ std::string describe(const Override& o) {
   return what;
 }
 
-OwnScope::OwnScope() { adding_own = true; }
-OwnScope::~OwnScope() { adding_own = false; }
+OwnScope::OwnScope() : Scoped(adding_own, true) {}
 bool OwnScope::here() { return adding_own; }
 
 /// Returns the latest that accepts, null where it keeps the default; none: nobody accepts.

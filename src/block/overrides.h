@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/scoped.h"
 #include "platform/platform.h"
 
 namespace postern::internal::blocks {
@@ -57,11 +58,9 @@ std::vector<std::uint64_t>*& recorded();
 
 /// While it lives, what this thread adds is Postern's own: it comes before whatever others have
 /// added, and changes no decision.
-class OwnScope {
+class OwnScope : Scoped<bool> {
  public:
   OwnScope();
-  ~OwnScope();
-  OwnScope(const OwnScope&) = delete;
   static bool here();
 };
 

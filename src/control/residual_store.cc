@@ -170,8 +170,7 @@ Tensors expanded_while(const WhileParams& p, TensorSpan x) {
 Tensors expanded_scan(const ScanParams& p, TensorSpan x) {
   const ScanParts of(p, x);
   const Tensor steps = x[0];
-  const Types takes = tail(p.body->input_types(), p.first_x()),
-              gives = tail(p.body->output_types(), p.carries);
+  const Types takes = p.x_types(), gives = p.y_types();
   std::vector<int> x_ranks;
   for (const Tensor& handles : of.xs) x_ranks.push_back(static_cast<int>(handles.rank()));
   const std::vector<Blocked> xs = blocked(takes, x_ranks), ys = blocked(gives, p.handle_ranks);

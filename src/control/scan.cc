@@ -261,7 +261,7 @@ Tensors scan_evaluate(const Op& op, TensorSpan x) {
   Tensors carry(of.carry.begin(), of.carry.end());
   std::vector<std::vector<unsigned char>> x_bytes, stacks;
   for (const Tensor& t : of.xs) t.read(x_bytes.emplace_back(t.type().byte_size()).data());
-  const Types y_types = tail(p.body->output_types(), p.carries);
+  const Types y_types = p.y_types();
   for (const Type& type : y_types) stacks.emplace_back(stacked_type(type, p.length).byte_size());
   std::vector<Tensors> handles(p.ys());  // by stack: kept until the stack keeps their stores itself
 
@@ -295,8 +295,7 @@ Tensors offloaded_scan_evaluate(const Op& op, TensorSpan x) {
   const auto& p = op.as<ScanParams>();
   const ScanParts of(p, x);
   const std::int64_t steps = x[0].item<std::int64_t>();
-  const Types x_types = tail(p.body->input_types(), p.first_x()),
-              y_types = tail(p.body->output_types(), p.carries);
+  const Types x_types = p.x_types(), y_types = p.y_types();
   Tensors carry(of.carry.begin(), of.carry.end());
   Tensors handles = no_handles(y_types, p.handle_ranks);
   for (std::int64_t step = 0; step < steps; ++step) {
@@ -388,14 +387,15 @@ Tensors scan(const char* what, const TensorFunction& f, const Tensors& init,
   p.unroll = options.unroll;
   Tensors carry = init;
   Closed body;
+  bool changed = false;
   do {
     Types types = types_of(carry);
     for (const Tensor& x : xs) types.push_back(slice_type_of(x.type()));
     body = trace_user_inner("body", types, f);
     Types gives = body.program->output_types();
     gives.resize(std::min(carry.size(), gives.size()));
-    if (settle_carry(what, carry, gives, paths)) body.program = nullptr;
-  } while (!body.program);
+    changed = settle_carry(what, carry, gives, paths);
+  } while (changed);
   return bind_scan(p, body, {}, carry, xs);
 }
 
@@ -478,9 +478,7 @@ Tensors fori_loop(const Tensor& lower, const Tensor& upper, const TensorFunction
     Types types{{p.index, {}}};
     append(types, types_of(carry));
     step = trace_user_inner("body", types, body);
-    if (settle_carry("fori_loop", carry, step.program->output_types(), paths))
-      step.program = nullptr;
-  } while (!step.program);
+  } while (settle_carry("fori_loop", carry, step.program->output_types(), paths));
   return bind_scan(p, step, {}, carry, {});
 }
 

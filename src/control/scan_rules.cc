@@ -9,16 +9,6 @@ namespace postern::internal {
 
 namespace {
 
-/// Returns the types of one step's slices of xs, and of the ys that it gives.
-Types x_types(const ScanParams& p) {
-  const Types all = p.body->input_types();
-  return tail(all, p.first_x());
-}
-Types y_types(const ScanParams& p) {
-  const Types all = p.body->output_types();
-  return tail(all, p.carries);
-}
-
 /// Returns the types of a body's inputs: constants, the step's number, carry, slices of xs.
 Types input_types(const ScanParams& p, const Tensors& constants, const Tensors& carry,
                   const Types& slices) {
@@ -45,10 +35,7 @@ class Reader {
   }
   /// Takes those that `mask` marks to their places in it; the others are empty.
   Tensors marked(const std::vector<bool>& mask) {
-    Tensors out(mask.size());
-    for (std::size_t i = 0; i < mask.size(); ++i)
-      if (mask[i]) out[i] = one();
-    return out;
+    return placed(mask, many(size_of(std::ranges::count(mask, true))));
   }
 
  private:
@@ -70,8 +57,8 @@ Jvp scan_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
                 xs = joined({of.xs, kept(tangent.xs)});
   const std::vector<bool> constants_move = present(tangent.constants),
                           xs_move = present(tangent.xs);
-  Types slices = x_types(p);
-  append(slices, where_marked(x_types(p), xs_move));
+  Types slices = p.x_types();
+  append(slices, where_marked(p.x_types(), xs_move));
   std::vector<bool> carry_moves = present(tangent.carry), ys_move;
   Tensors carry;
   Closed body;
@@ -129,8 +116,8 @@ Tensors scan_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types
                           arrives = present(ct.subspan(p.carries));
   const Tensors constants = kept(of.constants),
                 xs = joined({kept(ct.subspan(p.carries)), kept(of.xs)});
-  Types slices = where_marked(y_types(p), arrives);
-  append(slices, where_marked(x_types(p), known_xs));
+  Types slices = where_marked(p.y_types(), arrives);
+  append(slices, where_marked(p.x_types(), known_xs));
   // Which cotangents there are: of constants (as sums), of the carry, of xs.
   std::vector<bool> constants_get(p.constants), carry_gets = present(ct.first(p.carries)), xs_get;
   Tensors carry;
@@ -221,7 +208,7 @@ Batched scan_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::i
   };
   for (std::size_t i = 0; i < p.carries; ++i)
     if (carry_axes[i] >= 0 || differ) map_carry(i);
-  Types slices = x_types(one);
+  Types slices = one.x_types();
   for (std::size_t i = 0; i < xs.size(); ++i) {
     xs_mapped.push_back(x_axes[i] >= 0);
     if (!xs_mapped[i]) continue;

@@ -306,9 +306,7 @@ detail::Tensors detail::while_loop(const TensorFunction& condition, const Tensor
   Closed step;
   do {
     step = trace_user_inner("body", types_of(carry), body);
-    if (settle_carry("while_loop", carry, step.program->output_types(), paths))
-      step.program = nullptr;
-  } while (!step.program);
+  } while (settle_carry("while_loop", carry, step.program->output_types(), paths));
   const Closed test = trace_user_inner("condition", types_of(carry), condition);
   const Types gives = test.program->output_types();
   std::string given = fmt::format("{} leaves", gives.size());

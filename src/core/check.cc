@@ -27,8 +27,7 @@ PlaceScope::~PlaceScope() {
   if (outermost_) current_place = {};
 }
 const Place& PlaceScope::current() { return current_place; }
-PlaceScope::Replace::Replace(const Place& place) : before(current_place) { current_place = place; }
-PlaceScope::Replace::~Replace() { current_place = before; }
+PlaceScope::Replace::Replace(const Place& place) : Scoped(current_place, place) {}
 
 Place place_in_file(const std::string& file, std::uint32_t line) {
   static Mutex* const guard = new Mutex;

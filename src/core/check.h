@@ -5,6 +5,8 @@
 
 #include <typeinfo>
 
+#include "core/scoped.h"
+
 namespace postern::internal {
 
 /// The place that errors and equations get while a public function of ours calls others: the
@@ -18,11 +20,8 @@ class POSTERN_API PlaceScope {
 
   /// Takes the place of whatever is there: for code that replays equations, each with its own
   /// place.
-  struct POSTERN_API Replace {
+  struct POSTERN_API Replace : Scoped<Place> {
     explicit Replace(const Place& place);
-    ~Replace();
-    Replace(const Replace&) = delete;
-    Place before;
   };
 
  private:

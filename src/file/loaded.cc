@@ -282,7 +282,8 @@ Run<std::vector<Tensor>> Loaded::start(const std::vector<Tensor>& arguments,
   if (program_->open_file)
     return Loaded(file::instance_for(*program_, arguments)).start(arguments, options, place);
   if (is_jitted(*program_, arguments)) return jitted(*program_).start_with(options, arguments);
-  return {detail::start_run(ready(*program_, arguments), arguments, options),
+  const auto& program = ready(*program_, arguments);
+  return {detail::start_run(program, arguments, options, program->module().sites),
           std::vector<Tensor>(outputs().size())};
 }
 

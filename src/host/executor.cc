@@ -163,10 +163,7 @@ void parallel_for(std::int64_t n, const std::function<void(std::int64_t)>& body,
 }
 
 Helpers::Helpers(void* from, Schedule schedule)
-    : from_(from), schedule_(schedule), outer_(helpers) {
-  helpers = this;
-}
-Helpers::~Helpers() { helpers = outer_; }
+    : Scoped(helpers, this), from_(from), schedule_(schedule) {}
 bool Helpers::near() { return helpers != nullptr; }
 
 void compute_for(std::int64_t n, const std::function<void(std::int64_t)>& body) {

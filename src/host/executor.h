@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <functional>
 
+#include "core/scoped.h"
+
 namespace postern::internal::host {
 
 /// Runs `job` on a thread of its own at once: an idle one, else a new one, which computes as the
@@ -24,20 +26,17 @@ void parallel_for(std::int64_t n, const std::function<void(std::int64_t)>& body,
 
 /// The threads of the runtime that the calling thread works for, while this lives: they were at
 /// work a moment ago, and are fast to take part.
-class Helpers {
+class Helpers : Scoped<Helpers*> {
  public:
   /// `schedule(from, task, data)` has task(data) called on one of the threads, or says false.
   using Schedule = bool (*)(void* from, void (*task)(void*), void* data);
   Helpers(void* from, Schedule schedule);
-  ~Helpers();
-  Helpers(const Helpers&) = delete;
   POSTERN_API static bool near();  // whether the calling thread has some
 
  private:
   friend void compute_for(std::int64_t, const std::function<void(std::int64_t)>&);
   void* const from_;
   const Schedule schedule_;
-  Helpers* const outer_;
 };
 
 /// Does as parallel_for on few threads, of the helpers where there are some. `body` must wait for

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/mutex.h"
+#include "core/scoped.h"
 #include "host/waits.h"
 
 namespace postern::internal::host {
@@ -34,14 +35,9 @@ class Gate {
   /// Returns the innermost that the calling thread is inside of; null: none.
   static Entry* here() { return innermost; }
   /// Has the calling thread, which helps another, be inside of the same ones.
-  class Scope {
+  class Scope : Scoped<Entry*> {
    public:
-    explicit Scope(Entry* of_other) : before_(innermost) { innermost = of_other; }
-    ~Scope() { innermost = before_; }
-    Scope(const Scope&) = delete;
-
-   private:
-    Entry* const before_;
+    explicit Scope(Entry* of_other) : Scoped(innermost, of_other) {}
   };
 
   /// Adds those that the calling thread is inside of.

@@ -63,11 +63,6 @@ struct Work {
   PendingCalls::Job* job = nullptr;
 };
 thread_local Work working_on;
-struct WorkingOn {
-  explicit WorkingOn(Work work) { working_on = work; }
-  WorkingOn(const WorkingOn&) = delete;
-  ~WorkingOn() { working_on = {}; }
-};
 
 /// The started function that the calling thread is inside of; 0: none.
 std::uint64_t innermost(const std::vector<RunName>& inside) {
@@ -209,7 +204,7 @@ void PendingCalls::work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job
       }
       lock.unlock();
       {
-        WorkingOn here({calls.get(), job.get()});
+        const Scoped here(working_on, Work{calls.get(), job.get()});
         const timeline::Span span(timeline::Kind::call, spec.name, job->device, job->info.run);
         how = job->enter();
       }

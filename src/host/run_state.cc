@@ -15,7 +15,6 @@
 #include "core/text.h"
 #include "host/failure_text.h"
 #include "host/pending.h"
-#include "host/queue.h"
 #include "host/residual_store.h"
 #include "host/run_end.h"
 #include "shard/processes.h"
@@ -383,6 +382,7 @@ void RunState::ask_to_stop(Outcome reason) {
 }
 
 bool RunState::close() {
+  std::shared_ptr<const RunFunctions> gone;  // after the lock
   if (!part_of) run_has_ended(number, !stop.load() && !broken.load());
   // Who ended it may not have come to that yet, and knows why.
   if (job_run_.load() && outcome() != Outcome::running) tell_processes();
@@ -392,6 +392,7 @@ bool RunState::close() {
   Outcome running = Outcome::running;
   outcome_.compare_exchange_strong(running, Outcome::done);
   over_ = true;
+  gone.swap(own_functions);
   open_.store(false, std::memory_order_relaxed);
   closed_.notify_all();
   for (Progress& p : progress_) p.site.store(nullptr, std::memory_order_relaxed);
@@ -445,29 +446,6 @@ void RunState::rethrow() {
       stopped ? "the run was ended early by a host function; its results were not computed"
               : "the run was cancelled",
       site, 0, nullptr);
-}
-
-void RunState::refuse_own_wait() {
-  // A listener of an asynchronous tap that waits for a run must not keep it waiting for room in the
-  // listener's own queue.
-  if (in_delivery()) {
-    never_wait();
-    tell_parts();
-  }
-  if (nesting()) Wait(*this);
-}
-
-void RunState::begins_here() {
-  if (in_delivery()) never_waits = true;
-  const Nesting* n = nesting();
-  while (n && !n->run && n->outer) n = n->outer;
-  if (!n) return;
-  around = n->run ? n->run->handle() : static_cast<const Beginning*>(n)->around;
-}
-
-void RunState::never_wait() {
-  never_waits = true;
-  look_for_room();
 }
 
 std::exception_ptr RunState::take_unobserved() {

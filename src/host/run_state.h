@@ -14,6 +14,7 @@
 
 #include "core/lists.h"
 #include "core/mutex.h"
+#include "core/scoped.h"
 #include "host/float_state.h"
 #include "host/host_site.h"
 #include "host/stop.h"
@@ -26,6 +27,7 @@ enum class Outcome : std::uint8_t { running, done, failed, cancelled, stopped };
 
 class ResidualStores;
 class PendingCalls;
+class RunFunctions;
 class RunState;
 class RunObserver;
 
@@ -64,6 +66,8 @@ class RunState : public detail::StopState {
   Turns turns;                            // of a run on several devices
   std::shared_ptr<RunObserver> observer;  // stands at its invocations; null: nobody
   std::uint64_t observed_run = 0;         // its number there
+  /// What it was given for itself; null: nothing. Goes with close().
+  std::shared_ptr<const RunFunctions> own_functions;
 
   std::uint64_t started = 0;   // of Runtime::add_started, if it has one; set before others see it
   std::uint64_t lane_run = 0;  // its number on its lane, if it has one
@@ -183,8 +187,21 @@ class RunState : public detail::StopState {
   /// Returns what the undelivered invocations of this run share; made when it is first asked for.
   TapSource& tap_source();
   virtual std::weak_ptr<RunState> handle() { return {}; }
-  /// Tells its parts that whether to stop, or not to wait, has changed: for runs that have parts.
-  virtual void tell_parts() {}
+
+  /// Makes a run that has not begun a part of this one for a scope: it has what this one was given,
+  /// is to stop when this one is, and ends this one where a function of its own ends it early.
+  class Part {
+   public:
+    Part(RunState& whole, std::shared_ptr<RunState> part);
+    ~Part();
+    Part(const Part&) = delete;
+
+   private:
+    RunState& whole_;
+    const std::shared_ptr<RunState> part_;
+  };
+  /// Gives that run what this one was given.
+  void hand_on(RunState& part) const;
 
   /// Returns what its loops have put aside for their derivatives; of the whole run, for a part of
   /// one. Gone with close().
@@ -203,6 +220,8 @@ class RunState : public detail::StopState {
   std::unique_lock<Mutex> hold() const { return std::unique_lock(guard_); }
 
  private:
+  /// Tells its parts that whether to stop, or not to wait, has changed.
+  void tell_parts();
   /// What a device entered last. On a cache line of its own: devices write here all the time.
   struct alignas(64) Progress {
     std::atomic<const HostSite*> site{nullptr};
@@ -246,6 +265,8 @@ class RunState : public detail::StopState {
 
   std::atomic<Outcome> outcome_{Outcome::running};
   mutable Mutex guard_;
+  Mutex parts_guard_;
+  std::vector<std::shared_ptr<RunState>> parts_;  // under way
   Site stopped_at_;
   std::vector<Failure> failures_;  // the first ones
   std::size_t count_ = 0;
@@ -271,17 +292,12 @@ struct Beginning : Nesting {
 };
 extern constinit thread_local const Nesting* current_nesting;
 inline const Nesting* nesting() { return current_nesting; }
+/// Returns the run whose function the thread is in, or works for; none outside.
+std::weak_ptr<RunState> run_around();
 /// Makes `nesting` the thread's for a scope: for threads that work on behalf of an invocation.
-class NestingScope {
+class NestingScope : Scoped<const Nesting*> {
  public:
-  explicit NestingScope(const Nesting* nesting) : before_(current_nesting) {
-    current_nesting = nesting;
-  }
-  ~NestingScope() { current_nesting = before_; }
-  NestingScope(const NestingScope&) = delete;
-
- private:
-  const Nesting* before_;
+  explicit NestingScope(const Nesting* nesting) : Scoped(current_nesting, nesting) {}
 };
 
 /// Returns the failure of one invocation as barrier() and the run's end throw it.

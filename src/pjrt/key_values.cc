@@ -66,10 +66,7 @@ PJRT_Error* try_get_value(PJRT_KeyValueTryGetCallback_Args* args) {
 
 }  // namespace
 
-KeyValueScope::KeyValueScope(const KeyValues& store) : outer_(store_in_scope) {
-  store_in_scope = &store;
-}
-KeyValueScope::~KeyValueScope() { store_in_scope = outer_; }
+KeyValueScope::KeyValueScope(const KeyValues& store) : Scoped(store_in_scope, &store) {}
 
 void give_key_values(PJRT_Client_Create_Args& args) {
   if (!store_in_scope) return;

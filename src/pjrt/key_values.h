@@ -5,6 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "core/scoped.h"
+
 namespace postern::internal::pjrt {
 
 /// Called from XLA's threads too; what they throw is XLA's error.
@@ -17,14 +19,9 @@ struct KeyValues {
 
 /// While it lives, a client that this thread makes is a node of several, which speak by the store;
 /// the store must live as long as the client.
-class KeyValueScope {
+class KeyValueScope : Scoped<const KeyValues*> {
  public:
   explicit KeyValueScope(const KeyValues& store);
-  ~KeyValueScope();
-  KeyValueScope(const KeyValueScope&) = delete;
-
- private:
-  const KeyValues* outer_;
 };
 
 }  // namespace postern::internal::pjrt

@@ -321,7 +321,7 @@ static void wrap(const Module& module, const std::shared_ptr<const std::string>&
 }
 
 void CompiledProgram::run(std::span<const Tensor* const> arguments, std::span<Tensor> results,
-                          std::shared_ptr<RunRecord> record, const RunRequest* request) const {
+                          std::shared_ptr<RunRecord> record, RunRequest* request) const {
   if (module_->global_inputs.empty()) [[likely]]
     return run_here(arguments, results, std::move(record), request);
   const auto module = module_;  // a function that is called may drop this program
@@ -340,7 +340,11 @@ void CompiledProgram::run(std::span<const Tensor* const> arguments, std::span<Te
 }
 
 void CompiledProgram::run_here(std::span<const Tensor* const> arguments, std::span<Tensor> results,
-                               std::shared_ptr<RunRecord> record, const RunRequest* request) const {
+                               std::shared_ptr<RunRecord> record, RunRequest* request) const {
+  std::optional<RunRequest> of_part;
+  if (!sites_.empty() && !record && !request)
+    if (WholeRun whole = WholeRunScope::take(); whole.run) [[unlikely]]
+      request = &of_part.emplace(std::move(whole));
   if (partitioned_) [[unlikely]]
     run_partitioned(arguments, results, std::move(record), request);
   else if (sites_.empty() && !record && !request) [[likely]]
@@ -396,7 +400,7 @@ void CompiledProgram::run_plain(std::span<const Tensor* const> arguments,
 // has been left, and arguments that were donated are gone only if XLA took them.
 void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
                                   std::span<Tensor> results, std::shared_ptr<RunRecord> record,
-                                  const RunRequest* request) const {
+                                  RunRequest* request) const {
   Runtime& runtime = Runtime::get();
   const Home home = this->home(arguments);
   for (const SitePtr& s : placed_) {

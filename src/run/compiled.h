@@ -87,7 +87,7 @@ class CompiledProgram : public std::enable_shared_from_this<CompiledProgram> {
   /// Runs with these argument leaves. `record`: a run prepared by the caller (with deadline,
   /// context), else one is made where needed. With `request` waits until the run is over.
   void run(std::span<const Tensor* const> arguments, std::span<Tensor> results,
-           std::shared_ptr<RunRecord> record = nullptr, const RunRequest* request = nullptr) const;
+           std::shared_ptr<RunRecord> record = nullptr, RunRequest* request = nullptr) const;
   /// Runs one that calls nobody on memory, of `types` and of its results, and waits.
   void run_in_place(std::span<const void* const> arguments, std::span<const Type> types,
                     std::span<void* const> results, ArgumentsInPlace& buffers) const;
@@ -96,12 +96,12 @@ class CompiledProgram : public std::enable_shared_from_this<CompiledProgram> {
   friend class RunRecord;
   /// Runs it with arguments and results of this process alone.
   void run_here(std::span<const Tensor* const> arguments, std::span<Tensor> results,
-                std::shared_ptr<RunRecord> record, const RunRequest* request) const;
+                std::shared_ptr<RunRecord> record, RunRequest* request) const;
   void run_plain(std::span<const Tensor* const> arguments, std::span<Tensor> results) const;
   void run_calling(std::span<const Tensor* const> arguments, std::span<Tensor> results,
-                   std::shared_ptr<RunRecord> record, const RunRequest* request) const;
+                   std::shared_ptr<RunRecord> record, RunRequest* request) const;
   void run_partitioned(std::span<const Tensor* const> arguments, std::span<Tensor> results,
-                       std::shared_ptr<RunRecord> record, const RunRequest* request) const;
+                       std::shared_ptr<RunRecord> record, RunRequest* request) const;
   bool takes(std::size_t parameter) const;  // its memory, for results
   /// Where it runs with these arguments. Throws TypeError where that is on another platform.
   Home home(std::span<const Tensor* const> arguments) const;

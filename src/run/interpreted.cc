@@ -71,8 +71,7 @@ InterpretedRun::InterpretedRun(std::shared_ptr<const InterpretedSites> of, Stage
     : sites_(std::move(of)), family_(family) {}
 
 InterpretedRun* InterpretedRun::current() { return this_run; }
-InterpretedRun::Scope::Scope(InterpretedRun* run) : before_(std::exchange(this_run, run)) {}
-InterpretedRun::Scope::~Scope() { this_run = before_; }
+InterpretedRun::Scope::Scope(InterpretedRun* run) : Scoped(this_run, run) {}
 
 void InterpretedRun::begin() {
   open();
@@ -102,7 +101,6 @@ Tensors InterpretedRun::interpret(const std::function<Tensors()>& body) {
       run.close();
       run.owner.reset();
       run.sites_.reset();
-      run.own_functions.reset();
     }
   } ends{*this};
   begin();
@@ -138,41 +136,14 @@ void InterpretedRun::run_part(const CompiledProgram& program,
                               std::span<const Tensor* const> arguments, std::span<Tensor> results) {
   auto part = std::make_shared<RunRecord>(program.backend());
   part->part_of = shared_from_this();
-  part->context = context;
-  part->sink = sink;
-  part->floats = floats;
-  part->deadline = deadline;
   part->observer = observer;
-  part->own_functions = own_functions;
-  {
-    std::scoped_lock lock(parts_guard_);
-    parts_.push_back(part);
-  }
-  struct UnderWay {
-    InterpretedRun& run;
-    const RunRecord* part;
-    ~UnderWay() {
-      std::scoped_lock lock(run.parts_guard_);
-      std::erase_if(run.parts_, [&](const auto& p) { return p.get() == part; });
-    }
-  } in_flight{*this, part.get()};
-  tell_parts();
   try {
+    const Part joined(*this, part);
     const Scope apart(nullptr);  // what its functions run is their own affair
     program.run(arguments, results, part);
   } catch (...) {
-    if (part->outcome() == host::Outcome::stopped) request(host::Outcome::stopped);
     if (stop.load()) rethrow();
     throw;
-  }
-}
-
-void InterpretedRun::tell_parts() {
-  const bool goes_on = must_not_wait();  // not under the lock: a run may go with it
-  std::scoped_lock lock(parts_guard_);
-  for (const auto& part : parts_) {
-    if (stop.load()) part->request(host::Outcome::cancelled);
-    if (goes_on) part->never_wait();
   }
 }
 
@@ -259,12 +230,8 @@ Tensors invoke_now(const Primitive& primitive, const ParamsPtr& params, TensorSp
     alone = std::make_shared<InterpretedRun>(std::make_shared<const InterpretedSites>(spec));
     if (run) {
       alone->number = run->number;
-      alone->context = run->context;
-      alone->sink = run->sink;
-      alone->floats = run->floats;
-      alone->deadline = run->deadline;
+      run->hand_on(*alone);
       alone->observer = run->observer;
-      alone->own_functions = run->own_functions;
       alone->share_calls(*run);
     } else if (spec->role != SiteSpec::Role::whole) {
       alone->outside = true;

@@ -4,15 +4,14 @@
 #include <functional>
 #include <map>
 
-#include "core/mutex.h"
 #include "core/primitive.h"
+#include "core/scoped.h"
 #include "host/registry.h"
 #include "host/run_state.h"
 
 namespace postern::internal::run {
 
 class CompiledProgram;
-class RunRecord;
 class StagedPrograms;
 
 /// The sites of a program and of those inside it.
@@ -45,24 +44,15 @@ class InterpretedRun : public host::RunState, public std::enable_shared_from_thi
   void run_part(const CompiledProgram& program, std::span<const Tensor* const> arguments,
                 std::span<Tensor> results);
 
-  /// What it was given for itself; null: nothing. Set before it begins.
-  std::shared_ptr<const host::RunFunctions> own_functions;
-
   std::weak_ptr<host::RunState> handle() override { return weak_from_this(); }
-  void tell_parts() override;
   StagedPrograms* family() const { return family_; }
 
   /// Returns the run that this thread drives, if any.
   static InterpretedRun* current();
   /// The thread drives that run (null: none) for a scope.
-  class Scope {
+  class Scope : Scoped<InterpretedRun*> {
    public:
     explicit Scope(InterpretedRun* run);
-    ~Scope();
-    Scope(const Scope&) = delete;
-
-   private:
-    InterpretedRun* const before_;
   };
 
  private:
@@ -73,8 +63,6 @@ class InterpretedRun : public host::RunState, public std::enable_shared_from_thi
 
   std::shared_ptr<const InterpretedSites> sites_;
   StagedPrograms* const family_;
-  Mutex parts_guard_;
-  std::vector<std::shared_ptr<RunRecord>> parts_;  // under way
 };
 
 /// Fires a call or tap on concrete tensors: its function runs here and now, on this thread, with

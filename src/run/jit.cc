@@ -381,18 +381,33 @@ void run(const Entry& e, const Key& key, std::span<Tensor> results) {
   if (e.runs_whole()) [[likely]]
     return e.compiled->run(key.leaves(), results);
   const auto keep = e.shared_from_this();
-  std::ranges::move(interpret(e, *interpreted_run(e), arguments_of(key)), results.begin());
+  const auto run = interpreted_run(e);
+  run::RunRequest of_part(run::WholeRunScope::take());
+  std::optional<host::Deadline> none;
+  of_part.give(*run, none);
+  std::ranges::move(interpret(e, *run, arguments_of(key)), results.begin());
+}
+
+/// Those whose functions a run may be given for itself.
+static std::vector<SitePtr> sites_of(const Entry& e) {
+  if (!e.runs_whole()) return e.sites->specs();
+  std::vector<SitePtr> out = e.module->sites;
+  if (run::calls_devices(*e.program))
+    any_equation(*e.program, [&](const Equation& equation) {
+      if (equation.primitive->site) out.push_back(as<SiteParams>(*equation.params).site);
+      return false;
+    });
+  return out;
 }
 
 void run(const Entry& e, const Key& key, const RunOptions& options, std::span<Tensor> results) {
   PlaceScope at(e.options->place);
+  run::RunRequest request(options, sites_of(e));
   if (e.runs_whole()) {
     const auto keep = e.compiled;
-    const run::RunRequest request(options, keep->module().sites);
     keep->run(key.leaves(), results, nullptr, &request);
   } else {
     const auto keep = e.shared_from_this();
-    const run::RunRequest request(options, e.sites->specs());
     const auto run = interpreted_run(e);
     std::optional<host::Deadline> deadline;
     request.give(*run, deadline);
@@ -405,9 +420,9 @@ void run(const Entry& e, const Key& key, const RunOptions& options, std::span<Te
 
 std::shared_ptr<StartedRun> start(const Entry& e, const Key& key, const RunOptions& options) {
   PlaceScope at(e.options->place);
-  if (e.runs_whole()) return start_run(e.compiled, arguments_of(key), options);
+  const std::vector<SitePtr> sites = sites_of(e);
+  if (e.runs_whole()) return start_run(e.compiled, arguments_of(key), options, sites);
   auto run = interpreted_run(e);
-  const std::vector<SitePtr> sites = e.sites->specs();
   run->own_functions = host::RunFunctions::of(options, sites);
   run->set_of_processes(e.sites->of_processes);
   return start_run(

@@ -13,6 +13,7 @@
 #include "core/mutex.h"
 #include "core/never_destroyed.h"
 #include "core/once.h"
+#include "core/scoped.h"
 #include "core/text.h"
 #include "host/text_file.h"
 #include "linalg/open_lapack.h"
@@ -44,19 +45,6 @@ struct Libraries {
 constinit thread_local std::vector<std::string>* recorded = nullptr;
 
 Libraries& libraries() { return never_destroyed<Libraries>(); }
-
-/// Puts a value in the place of another one while it lives.
-template <class T>
-class Replaced {
- public:
-  Replaced(T& place, T value) : place_(place), before_(std::exchange(place, value)) {}
-  ~Replaced() { place_ = before_; }
-  Replaced(const Replaced&) = delete;
-
- private:
-  T& place_;
-  const T before_;
-};
 
 std::vector<std::string> names_of(const Handlers& handlers, const Platform& on) {
   std::vector<std::string> out;
@@ -97,8 +85,8 @@ void run_load(const PosternLibrary& library, const std::string& path, LibraryInf
     for (const std::uint64_t id : overrides) detail::remove_override(id);
     refuse(ErrorCode::threw, path, fmt::format("its load function failed: {}", what));
   };
-  const Replaced into(blocks::recorded(), &overrides);
-  const Replaced handlers_into(recorded, &info.handlers);
+  const Scoped into(blocks::recorded(), &overrides);
+  const Scoped handlers_into(recorded, &info.handlers);
   enters_users_code();
   try {
     library.load();

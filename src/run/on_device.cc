@@ -1,8 +1,11 @@
 // A function of one device, called with what lies anywhere.
 #include <postern/shard.h>
 
+#include "host/run_state.h"
 #include "run/array.h"
 #include "run/evaluator.h"
+#include "run/interpreted.h"
+#include "run/run_record.h"
 
 namespace postern::internal::run {
 
@@ -24,17 +27,35 @@ Tensor unplaced_operand(const Lane& lane, const Tensor& tensor) {
                                                     lane.device, nullptr));
 }
 
+/// What is observed of the run of a site is the site's invocation alone.
+WholeRun whole_run(bool in_site) {
+  if (in_site) return {host::run_around().lock(), nullptr};
+  if (InterpretedRun* const run = InterpretedRun::current())
+    return {run->shared_from_this(), run->observer};
+  return {};
+}
+
 }  // namespace
 
 // Memory of one device goes by the plug-ins' transfers: within a client nobody waits for it,
 // between platforms that compute in the host's memory nothing is copied.
-Tensors call_on_device(int device, const detail::TensorFunction& f, TensorSpan x) {
+Tensors call_on_device(int device, const detail::TensorFunction& f, TensorSpan x, bool in_site) {
   check_device(device);
   const Lane& lane = Runtime::get().lane(device);
   Tensors operands;
   for (const Tensor& t : x) operands.push_back(unplaced_operand(lane, t));
   const DeviceScope scope(device, Place{});
-  return f(operands);
+  const WholeRun whole = whole_run(in_site);
+  const WholeRunScope part(whole);
+  const InterpretedRun::Scope apart(nullptr);  // what its functions run is their own affair
+  try {
+    return f(operands);
+  } catch (...) {
+    if (!whole.run || !whole.run->stop.load()) throw;
+    if (!in_site) whole.run->rethrow();
+    if (whole.run->outcome() == host::Outcome::stopped) return {};
+    throw;
+  }
 }
 
 void trace_for_device(int device, const std::function<void()>& act) {

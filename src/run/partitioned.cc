@@ -215,7 +215,7 @@ static void wrap_parts(const Module& module, const std::vector<Sharding>& shardi
 // lanes have been left, and arguments that were donated are gone only if XLA took them.
 void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
                                       std::span<Tensor> results, std::shared_ptr<RunRecord> record,
-                                      const RunRequest* request) const {
+                                      RunRequest* request) const {
   Runtime& runtime = Runtime::get();
   const Module& module = *module_;
   if (!module.donated.empty()) refuse_twice(arguments);

@@ -42,7 +42,15 @@ RunRecord::~RunRecord() {
 }
 
 RunRequest::RunRequest(const RunOptions& o, std::span<const SitePtr> sites)
-    : options(o), deadline(host::deadline_of(o)), own(host::RunFunctions::of(o, sites)) {}
+    : options_(&o), deadline_(host::deadline_of(o)), own_(host::RunFunctions::of(o, sites)) {}
+
+static constinit thread_local const WholeRun* whole_of_next = nullptr;
+
+WholeRunScope::WholeRunScope(const WholeRun& whole) : Scoped(whole_of_next, &whole) {}
+WholeRun WholeRunScope::take() {
+  const WholeRun* const whole = std::exchange(whole_of_next, nullptr);
+  return whole ? *whole : WholeRun();
+}
 
 void RunRecord::begin(std::shared_ptr<const CompiledProgram> program, Lane& lane) {
   lane_ = &lane;
@@ -96,15 +104,14 @@ void RunRecord::prepare(std::shared_ptr<const CompiledProgram> program) {
   queues_work_ = program->queues_work_;
   if (!observer) observer = host::current_observer();
   if (observer) observed_run = observer->begin_run(module_->text);
-  const auto own = std::exchange(own_functions, nullptr);
-  if ((program->named_ || own) &&
+  if ((program->named_ || own_functions) &&
       (!observer || observer->enters_functions())) {  // it has sites of its own
     struct Resolved {
       std::shared_ptr<const CompiledProgram> program;
       std::vector<host::HostSite> sites;
     };
     auto resolved = std::make_shared<const Resolved>(
-        Resolved{program, host::resolve_names(program->sites_, own.get())});
+        Resolved{program, host::resolve_names(program->sites_, own_functions.get())});
     sites = resolved->sites.data();
     owner = std::move(resolved);
   } else {

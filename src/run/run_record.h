@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 
+#include "core/scoped.h"
 #include "host/deadline.h"
 #include "host/registry.h"
 #include "host/run_state.h"
@@ -26,23 +27,47 @@ class CompiledProgram;
 /// called so; never 0.
 int mark_of(std::uint64_t number);
 
+/// What the next run of a thread is a part of, though its program is one of its own; null: nothing.
+struct WholeRun {
+  std::shared_ptr<host::RunState> run;
+  std::shared_ptr<host::RunObserver> observer;  // of its parts
+};
+/// Makes it the thread's for a scope, until a run begins that is a part of it.
+class WholeRunScope : Scoped<const WholeRun*> {
+ public:
+  explicit WholeRunScope(const WholeRun& whole);
+  /// Returns the calling thread's, which is no longer the next run's then.
+  static WholeRun take();
+};
+
 /// What a run is asked for whose functions are entered on the thread that waits for it.
-struct RunRequest {
+class RunRequest {
+ public:
   /// Throws TypeError for options that are out of range, or name what these sites do not have.
   RunRequest(const RunOptions& options, std::span<const SitePtr> sites);
+  /// Of a part of that run, until both are over.
+  explicit RunRequest(WholeRun whole) : whole_(std::move(whole)) {}
   /// Gives it to a run that has not begun; where that is a deadline, `until` keeps it.
   template <class Run>
-  void give(Run& run, std::optional<host::Deadline>& until) const {
-    run.own_functions = own;
-    run.context = options.context;
-    run.sink = options.sink;
-    if (deadline != host::RunState::Clock::time_point::max())
-      until.emplace(run.shared_from_this(), deadline);
+  void give(Run& run, std::optional<host::Deadline>& until) {
+    if (whole_.run) {
+      run.observer = whole_.observer;
+      part_.emplace(*whole_.run, run.shared_from_this());
+    }
+    if (!options_) return;
+    run.own_functions = own_;
+    run.context = options_->context;
+    run.sink = options_->sink;
+    if (deadline_ != host::RunState::Clock::time_point::max())
+      until.emplace(run.shared_from_this(), deadline_);
   }
 
-  const RunOptions& options;
-  const host::RunState::Clock::time_point deadline;
-  const std::shared_ptr<const host::RunFunctions> own;
+ private:
+  const RunOptions* options_ = nullptr;
+  host::RunState::Clock::time_point deadline_ = host::RunState::Clock::time_point::max();
+  std::shared_ptr<const host::RunFunctions> own_;
+  WholeRun whole_;
+  std::optional<host::RunState::Part> part_;
 };
 
 class RunRecord : public host::RunState, public std::enable_shared_from_this<RunRecord> {
@@ -75,8 +100,6 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
   /// Closes it, as the run is over: its lane is free, functions may go, even if results live on.
   Owner release() noexcept;
 
-  /// What it was given for itself; null: nothing. Until its functions have been found.
-  std::shared_ptr<const host::RunFunctions> own_functions;
   /// What its devices may still read of other clients.
   std::shared_ptr<const void> views;
 

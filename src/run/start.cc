@@ -149,24 +149,25 @@ void sleep_until(StartedRun& run, std::unique_lock<Mutex>& lock,
 }  // namespace
 
 std::shared_ptr<StartedRun> start_run(std::shared_ptr<const run::CompiledProgram> program,
-                                      Tensors arguments, const RunOptions& options) {
+                                      Tensors arguments, const RunOptions& options,
+                                      std::span<const SitePtr> sites) {
   auto record = std::make_shared<run::RunRecord>(program->backend());
   record->set_of_processes(program->calls_processes());
-  const std::vector<SitePtr>& sites = program->module().sites;
   auto own = host::RunFunctions::of(options, sites);
   return start_run(
       record,
       [record, own = std::move(own), program = std::move(program),
        arguments = std::move(arguments)]() mutable {
         record->own_functions = std::move(own);
-        struct LetGo {  // also where it did not come to begin
-          run::RunRecord& of;
-          ~LetGo() { of.own_functions.reset(); }
-        } const at_end{*record};
         std::vector<const Tensor*> pointers;
         for (const Tensor& t : arguments) pointers.push_back(&t);
         Tensors results(program->result_count());
-        program->run(pointers, results, record);
+        try {
+          program->run(pointers, results, record);
+        } catch (...) {
+          record->own_functions.reset();  // it may not have begun
+          throw;
+        }
         return results;
       },
       options, sites);

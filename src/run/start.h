@@ -7,7 +7,8 @@
 namespace postern::detail {
 
 std::shared_ptr<StartedRun> start_run(std::shared_ptr<const internal::run::CompiledProgram> program,
-                                      std::vector<Tensor> arguments, const RunOptions& options);
+                                      std::vector<Tensor> arguments, const RunOptions& options,
+                                      std::span<const internal::SitePtr> sites);
 /// Starts a run of any kind: `body` does it, with `state`. `sites`: of the program.
 std::shared_ptr<StartedRun> start_run(std::shared_ptr<internal::host::RunState> state,
                                       std::function<std::vector<Tensor>()> body,

@@ -19,8 +19,7 @@ using clusters::Operation;
 
 static thread_local NumberScope* number_scope = nullptr;
 
-NumberScope::NumberScope() : outer_(number_scope) { number_scope = this; }
-NumberScope::~NumberScope() { number_scope = outer_; }
+NumberScope::NumberScope() : Scoped(number_scope, this) {}
 void NumberScope::fix() {
   if (number_scope) number_scope->any_ = false;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/process_sharding.h"
+#include "core/scoped.h"
 #include "core/sharding.h"
 #include "shard/processes.h"
 
@@ -16,18 +17,15 @@ using Names = std::vector<std::string>;
 
 /// While it lives, what is rewritten on this thread tells whether it would be the same text for any
 /// number of processes.
-class NumberScope {
+class NumberScope : Scoped<NumberScope*> {
  public:
   NumberScope();
-  ~NumberScope();
-  NumberScope(const NumberScope&) = delete;
   bool any() const { return any_; }
   /// Fixes it for the number that the cluster has.
   static void fix();
 
  private:
   bool any_ = true;
-  NumberScope* const outer_;
 };
 
 /// A mesh's axes of processes, and the mesh of the devices of one process.

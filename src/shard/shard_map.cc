@@ -85,24 +85,17 @@ Types shard_map_type(const Params* params, TypeSpan operands) {
 Jvp shard_map_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const auto& p = op.as<ShardMapParams>();
   const std::vector<bool> has_tangent = present(dx);  // by operand
-  Tensors operands(x.begin(), x.end());
-  append(operands, kept(dx));
+  const Tensors operands = joined({x, kept(dx)});
   std::vector<P> in = p.in, out = p.out;
-  for (const P& spec : where_marked(p.in, has_tangent)) in.push_back(spec);
+  append(in, where_marked(p.in, has_tangent));
   std::vector<bool> gives_tangent;  // by result
-  const Closed body =
-      trace_part(p, part_types(p.mesh, in, types_of(operands)), [&](TensorSpan parts) {
-        auto [y, dy] =
-            jvp_of(*p.body, parts.first(x.size()), placed(has_tangent, parts.subspan(x.size())));
-        gives_tangent = present(dy);
-        append(y, kept(dy));
-        return std::move(y);
-      });
-  for (const P& spec : where_marked(p.out, gives_tangent)) out.push_back(spec);
-  Tensors y = bind_map(p.mesh, body, std::move(in), std::move(out), operands);
-  Tensors dy = placed(gives_tangent, std::span(y).subspan(p.out.size()));
-  y.resize(p.out.size());
-  return {std::move(y), std::move(dy)};
+  const Closed body = trace_part(
+      p, part_types(p.mesh, in, types_of(operands)),
+      [&](TensorSpan parts) { return packed_jvp(*p.body, parts, has_tangent, gives_tangent); });
+  append(out, where_marked(p.out, gives_tangent));
+  const Tensors both = bind_map(p.mesh, body, std::move(in), std::move(out), operands);
+  const std::size_t results = p.out.size();
+  return {head(both, results), placed(gives_tangent, std::span(both).subspan(results))};
 }
 
 /// Divides a cotangent by the number of devices that hold the result, those along `axes`. How many
@@ -375,8 +368,7 @@ constexpr Primitive constrain_p{.name = "constrain_sharding",
                                 .lower = constrain_lower};
 
 const Mesh* current_mesh() { return mesh_in_trace; }
-MeshScope::MeshScope(const Mesh& mesh) : outer_(mesh_in_trace) { mesh_in_trace = &mesh; }
-MeshScope::~MeshScope() { mesh_in_trace = outer_; }
+MeshScope::MeshScope(const Mesh& mesh) : Scoped(mesh_in_trace, &mesh) {}
 
 bool uses(const Program& program, const Primitive& primitive) {
   return any_equation(program, [&](const Equation& e) { return e.primitive == &primitive; });

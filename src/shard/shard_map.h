@@ -2,6 +2,7 @@
 // program needs.
 #pragma once
 #include "core/primitive.h"
+#include "core/scoped.h"
 #include "core/sharding.h"
 #include "lower/collectives.h"
 
@@ -11,14 +12,9 @@ extern const Primitive shard_map_p, constrain_p, axis_index_p;
 
 /// Returns the mesh whose parts are being traced on this thread; null outside of shard_map.
 const Mesh* current_mesh();
-class MeshScope {
+class MeshScope : Scoped<const Mesh*> {
  public:
   explicit MeshScope(const Mesh& mesh);
-  ~MeshScope();
-  MeshScope(const MeshScope&) = delete;
-
- private:
-  const Mesh* outer_;
 };
 
 struct ShardMapParams {

@@ -124,7 +124,8 @@ SiteSpec site_of(const DeviceCallParams& p, const Place& place) {
                                                  std::span<const AnyMutableView> results) {
     Tensors x;
     for (const AnyView& v : operands) x.push_back(Tensor::borrow(v.type(), v.data(), nullptr));
-    const Tensors y = elsewhere.call(device, f, x);
+    const Tensors y = elsewhere.call(device, f, x, true);
+    if (y.empty()) return;
     for (std::size_t i = 0; i < results.size(); ++i) y[i].read(results[i].data());
     if (results.empty()) y[0].block_until_ready();
   };
@@ -143,7 +144,7 @@ void device_call_lower(Lowering& out, const Equation& e) {
 /// The host needs no site to run it: operands and results go from device to device.
 Tensors device_call_evaluate(const Op& op, std::span<const Tensor> x) {
   const auto& p = op.as<DeviceCallParams>();
-  Tensors results = elsewhere.call(p.device, jitted(p), x);
+  Tensors results = elsewhere.call(p.device, jitted(p), x, false);
   if (p.body->outputs.empty()) {
     results[0].block_until_ready();
     results.clear();

@@ -13,10 +13,7 @@ namespace postern::internal {
 static thread_local HookScope* current = nullptr;
 
 HookScope::HookScope(std::span<const HookBinding> bindings, bool isolated, bool live)
-    : bindings_(bindings), isolated_(isolated), live_(live), outer_(current) {
-  current = this;
-}
-HookScope::~HookScope() { current = outer_; }
+    : Scoped(current, this), bindings_(bindings), isolated_(isolated), live_(live) {}
 
 void HookScope::meet(const HookInfo& info) {
   // Transformations and loops may trace a place more than once.

@@ -4,16 +4,16 @@
 
 #include <span>
 
+#include "core/scoped.h"
+
 namespace postern::internal {
 
 /// Bindings for the hooks that this thread meets while the scope lives. Scopes nest: an outer one
 /// decides before an inner one, up to one that is isolated.
-class HookScope {
+class HookScope : Scoped<HookScope*> {
  public:
   /// Opens the scope. `live`: whether all hooks are.
   HookScope(std::span<const HookBinding> bindings, bool isolated, bool live = false);
-  ~HookScope();
-  HookScope(const HookScope&) = delete;
 
   /// Returns the hooks that were met, each place and type once.
   const std::vector<HookInfo>& met() const { return met_; }
@@ -25,11 +25,10 @@ class HookScope {
                                         const Place&);
   friend bool detail::is_live(const TapOptions&);
   void meet(const HookInfo& info);
-  HookScope* next() const { return isolated_ ? nullptr : outer_; }  // that hooks in it see
+  HookScope* next() const { return isolated_ ? nullptr : before(); }  // that hooks in it see
 
   std::span<const HookBinding> bindings_;
   bool isolated_, live_;
-  HookScope* outer_;
   std::vector<HookInfo> met_;
 };
 

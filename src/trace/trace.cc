@@ -51,8 +51,7 @@ Trace::~Trace() {
   --traces;
 }
 
-Untraced::Untraced() : current_(std::exchange(current_trace, nullptr)) {}
-Untraced::~Untraced() { current_trace = current_; }
+Untraced::Untraced() : Scoped(current_trace, nullptr) {}
 
 ValueId Trace::add_value(const Type& type) {
   program_.types.push_back(type);

@@ -2,6 +2,7 @@
 // being run.
 #pragma once
 #include "core/primitive.h"
+#include "core/scoped.h"
 #include "core/value.h"
 
 #include <functional>
@@ -55,14 +56,9 @@ class Trace {
 };
 
 /// Lets the thread run operations at once, as outside of all traces, until it is destroyed.
-class Untraced {
+class Untraced : Scoped<Trace*> {
  public:
   Untraced();
-  ~Untraced();
-  Untraced(const Untraced&) = delete;
-
- private:
-  Trace* const current_;
 };
 
 /// Records in the current trace, or runs at once when there is none.

@@ -107,22 +107,17 @@ ParamsPtr params_of(const BatchAxisPtr& axis) { return make_params(AxisParams{ax
 
 }  // namespace
 
-AxisScope::AxisScope(BatchAxisPtr axis) : axis_(std::move(axis)), outer_(innermost) {
-  innermost = this;
-}
-AxisScope::~AxisScope() { innermost = outer_; }
+AxisScope::AxisScope(BatchAxisPtr axis) : Scoped(innermost, this), axis_(std::move(axis)) {}
 std::vector<BatchAxisPtr> AxisScope::all() {
   std::vector<BatchAxisPtr> out;
-  for (const AxisScope* s = innermost; s; s = s->outer_)
+  for (const AxisScope* s = innermost; s; s = s->before())
     if (s->axis_) out.push_back(s->axis_);
   return out;
 }
 
-NoAxes::NoAxes() : outer_(std::exchange(innermost, nullptr)) {}
-NoAxes::~NoAxes() { innermost = outer_; }
+NoAxes::NoAxes() : Scoped(innermost, nullptr) {}
 
-BatchScope::BatchScope(BatchAxisPtr axis) : outer_(std::exchange(batched_over, std::move(axis))) {}
-BatchScope::~BatchScope() { batched_over = std::move(outer_); }
+BatchScope::BatchScope(BatchAxisPtr axis) : Scoped(batched_over, std::move(axis)) {}
 const BatchAxisPtr& BatchScope::current() { return batched_over; }
 
 bool names_axis(const Equation& equation, const BatchAxis& axis) {

@@ -15,41 +15,28 @@ struct BatchAxis {
 using BatchAxisPtr = std::shared_ptr<const BatchAxis>;
 
 /// While it lives, what is traced on this thread may name the axis (null: none).
-class AxisScope {
+class AxisScope : Scoped<const AxisScope*> {
  public:
   explicit AxisScope(BatchAxisPtr axis);
-  ~AxisScope();
-  AxisScope(const AxisScope&) = delete;
   /// Returns all that may be named, the innermost first.
   static std::vector<BatchAxisPtr> all();
 
  private:
   BatchAxisPtr axis_;
-  const AxisScope* outer_;
 };
 
 /// While it lives, nothing that is outside may be named: for what is traced as a function of its
 /// operands alone.
-class NoAxes {
+class NoAxes : Scoped<const AxisScope*> {
  public:
   NoAxes();
-  ~NoAxes();
-  NoAxes(const NoAxes&) = delete;
-
- private:
-  const AxisScope* outer_;
 };
 
 /// While it lives, `batch_of` on this thread batches over the axis (null: over one without a name).
-class BatchScope {
+class BatchScope : Scoped<BatchAxisPtr> {
  public:
   explicit BatchScope(BatchAxisPtr axis);
-  ~BatchScope();
-  BatchScope(const BatchScope&) = delete;
   static const BatchAxisPtr& current();
-
- private:
-  BatchAxisPtr outer_;
 };
 
 /// Returns whether the equation, or one in its programs, is about that axis.

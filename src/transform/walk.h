@@ -25,9 +25,8 @@ inline Types types_of(TensorSpan tensors) {
   for (const Tensor& t : tensors) out.push_back(t.type());
   return out;
 }
-inline void append(Tensors& to, TensorSpan more) { to.insert(to.end(), more.begin(), more.end()); }
-inline void append(Types& to, const Types& more) { to.insert(to.end(), more.begin(), more.end()); }
-inline void append(std::vector<int>& to, const std::vector<int>& more) {
+template <class T>
+void append(std::vector<T>& to, std::type_identity_t<std::span<const T>> more) {
   to.insert(to.end(), more.begin(), more.end());
 }
 /// Returns the tensors of all lists, in order.

@@ -2,6 +2,7 @@
 #include "platforms_test.h"
 
 #include <cmath>
+#include <sstream>
 #include <thread>
 
 namespace postern::test {
@@ -155,33 +156,150 @@ TEST_F(Platforms, FailuresSayWhere) {
   barrier();
 }
 
+constexpr Mode every_mode[] = {Mode::automatic, Mode::staged, Mode::evaluate};
+
 TEST_F(Platforms, LimitsAndCancellingReachAcross) {
-  for (const Side& s : sides()) {
-    std::atomic<bool> entered = false, stopped = false;
-    const auto waits = jit([&](Tensor x) {
+  for (const Side& s : sides())
+    for (const Mode mode : every_mode) {
+      std::atomic<bool> entered = false, stopped = false, waits_long = true;
+      const auto waits = jit([&](Tensor x) {
+        return call(
+            {.name = "waits", .effect = Effect::unordered}, x.type(),
+            [&](const CallInfo& info, float v) {
+              entered = true;
+              if (waits_long) stopped = wait_until([&] { return info.stop.stop_requested(); });
+              return v;
+            },
+            x);
+      });
+      const auto f = jit(
+          [&](Tensor x) {
+            const Tensor y = call({.device = other(s)}, x, waits, x);
+            return call(
+                {.name = "after", .effect = Effect::unordered}, x.type(), [](float v) { return v; },
+                y);
+          },
+          {.mode = mode});
+      const Tensor x = device_put(Tensor(1.0f), s.device);
+      const auto run = f.start(x);
+      EXPECT_TRUE(wait_until([&] { return entered.load(); }));
+      run.cancel();
+      expect_error<CallbackError>([&] { run.wait(); }, {"cancel"}, ErrorCode::cancelled);
+      barrier();
+      EXPECT_TRUE(stopped.exchange(false)) << s.name;
+      expect_error<TimeoutError>([&] { f.run({.deadline = 20ms}, x); }, {});
+      barrier();
+      EXPECT_TRUE(wait_until([&] { return stopped.load(); })) << s.name;
+      waits_long = false;
+      EXPECT_EQ(f(x).item<float>(), 1) << "and the next one runs";
+    }
+}
+
+/// As a print shows it, perhaps with its device in front.
+bool is_shown_once(const std::string& text) {
+  return text.ends_with("inner 1\n") && std::ranges::count(text, '\n') == 1;
+}
+
+TEST_F(Platforms, WhatARunIsGivenReachesAcross) {
+  for (const Side& s : sides())
+    for (const Mode mode : every_mode) {
+      std::atomic<int> own = 0, of_run = 0;
+      const auto inner = jit([&](Tensor x) {
+        print("inner {}", x);
+        x = hook("shown", x, [&](float) { ++own; });
+        return call(
+            {.name = "counts", .effect = Effect::unordered}, x.type(),
+            [](const CallInfo& info, float v) {
+              return v + static_cast<float>(info.context ? *info.context.as<int>() : 0);
+            },
+            x);
+      });
+      // A function called there may call one back here.
+      const auto middle = jit([&](Tensor x) { return call({.device = s.device}, x, inner, x); });
+      for (const bool deep : {false, true}) {
+        const auto f = jit(
+            [&](Tensor x) {
+              const Tensor y = deep ? call({.device = other(s)}, x, middle, x)
+                                    : call({.device = other(s)}, x, inner, x);
+              return y * 2.0f;
+            },
+            {.mode = mode});
+        const Tensor x = device_put(Tensor(1.0f), s.device);
+        const std::string where =
+            s.name + std::to_string(static_cast<int>(mode)) + (deep ? " deep" : "");
+        int context = 20;
+        std::ostringstream sink;
+        const RunOptions options{
+            .context = &context, .sink = &sink, .hooks = {{"shown", [&](float) { ++of_run; }}}};
+        EXPECT_EQ(f.run(options, x).item<float>(), 42) << where;
+        EXPECT_TRUE(is_shown_once(sink.str())) << where << sink.str();
+        EXPECT_EQ(of_run.exchange(0), 1) << where;
+        EXPECT_EQ(own, 0) << where;
+        sink.str("");
+        EXPECT_EQ(f.start_with(options, x).result().item<float>(), 42) << where;
+        EXPECT_TRUE(is_shown_once(sink.str())) << where << sink.str();
+        EXPECT_EQ(of_run.exchange(0), 1) << where;
+        testing::internal::CaptureStdout();
+        EXPECT_EQ(f(x).item<float>(), 2) << where << ": the next one is given nothing";
+        barrier();
+        EXPECT_TRUE(is_shown_once(testing::internal::GetCapturedStdout())) << where;
+        EXPECT_EQ(own.exchange(0), 1) << where;
+      }
+    }
+}
+
+TEST_F(Platforms, AFunctionOfAPartEndsTheRun) {
+  for (const Side& s : sides())
+    for (const Mode mode : every_mode) {
+      std::atomic<int> after = 0;
+      const auto ends = jit([](Tensor x) {
+        return call(
+            {.effect = Effect::unordered}, x.type(),
+            [](const CallInfo& info, float v) {
+              info.end_run();
+              return v;
+            },
+            x);
+      });
+      const auto f = jit(
+          [&](Tensor x) {
+            const Tensor y = call({.device = other(s)}, x, ends, x);
+            return call(
+                {.effect = Effect::unordered}, x.type(),
+                [&](float v) { return v + static_cast<float>(after++); }, y);
+          },
+          {.mode = mode});
+      const Tensor x = device_put(Tensor(1.0f), s.device);
+      EXPECT_EQ(f.start(x).wait(), RunStatus::stopped) << s.name;
+      expect_error<CallbackError>([&] { f(x).item<float>(); }, {"ended early by a host function"},
+                                  ErrorCode::cancelled);
+      EXPECT_EQ(after, 0) << s.name;
+    }
+  barrier();
+}
+
+TEST_F(Platforms, WhatAFunctionRunsForItselfIsNoPart) {
+  for (const Mode mode : every_mode) {
+    const auto context_of = jit([](Tensor x) {
       return call(
-          {.name = "waits", .effect = Effect::unordered}, x.type(),
-          [&](const CallInfo& info, float v) {
-            entered = true;
-            stopped = wait_until([&] { return info.stop.stop_requested(); }, 300ms);
-            return v;
+          {.effect = Effect::unordered}, x.type(),
+          [](const CallInfo& info, float v) { return v + (info.context ? 100.0f : 0.0f); }, x);
+    });
+    // The function calls a program there, of its own, at once and compiled.
+    const auto at_once = [&](Tensor v) { return call({.device = there}, v, context_of, v); };
+    const auto compiled = jit(at_once);
+    const auto outer = jit([&](Tensor x) {
+      return call(
+          {.effect = Effect::unordered}, x.type(),
+          [&](float v) {
+            return at_once(Tensor(v)).item<float>() + compiled(Tensor(v)).item<float>();
           },
           x);
     });
-    const auto f = jit([&](Tensor x) {
-      const Tensor y = call({.device = other(s)}, x, waits, x);
-      return call(
-          {.name = "after", .effect = Effect::unordered}, x.type(), [](float v) { return v; }, y);
-    });
-    const Tensor x = device_put(Tensor(1.0f), s.device);
-    const auto run = f.start(x);
-    EXPECT_TRUE(wait_until([&] { return entered.load(); }));
-    run.cancel();
-    expect_error<CallbackError>([&] { run.wait(); }, {"cancel"}, ErrorCode::cancelled);
-    barrier();
-    expect_error<TimeoutError>([&] { f.run({.deadline = 20ms}, x); }, {});
-    barrier();
-    EXPECT_EQ(f(x).item<float>(), 1) << "and the next one runs";
+    const auto f =
+        jit([&](Tensor x) { return call({.device = there}, x, outer, x); }, {.mode = mode});
+    int context = 1;
+    EXPECT_EQ(f.run({.context = &context}, Tensor(1.0f)).item<float>(), 2);
   }
 }
 
