@@ -37,6 +37,7 @@ struct ConvOptions {
            {};              // elements between those of x (a transposed convolution), of the kernel
   std::int64_t groups = 1;  // of features, each with its part of the kernel
   std::int64_t batch_groups = 1;  // of the batch; not together with `groups`
+  Precision precision = Precision::usual;
 };
 /// Returns convolution (as in neural networks: the kernel is not reversed) of x[batch, features,
 /// space...] with kernel[out, features / groups, space...] into [batch, out, space...], over one to

@@ -281,6 +281,10 @@ struct ReduceOptions {
 
 // --- products ---
 
+/// How a product of f32 or c64 is computed: rounded first where Config::tf32 allows it (usual), or
+/// never (highest, JAX's Precision.HIGHEST). Its derivatives are computed likewise.
+enum class Precision : std::uint8_t { usual, highest };
+
 /// Multiplies as numpy.matmul: rank 1 is a row or column, axes before the last two broadcast. Of
 /// numbers or pred, of the promoted dtype. TypeError where the contracted axes differ, and for
 /// scalars.
@@ -297,7 +301,8 @@ struct DotAxes {
   Dims contract_x, contract_y, batch_x, batch_y;
 };
 [[nodiscard]] POSTERN_API Tensor dot_general(const Operand& x, const Operand& y,
-                                             const DotAxes& axes);
+                                             const DotAxes& axes,
+                                             Precision precision = Precision::usual);
 
 // --- indices ---
 

@@ -207,6 +207,12 @@ std::pair<Dims, Dims> both_sides(std::string_view text) {
   return {integers_of(text.substr(0, x)), integers_of(text.substr(x + 3))};
 }
 
+/// XLA rounds where no operand asks for the highest.
+Precision precision_of(const Step& s) {
+  const std::string_view text = s.node.attribute({"precision", "precision_config"});
+  return text.find("HIGHEST") == text.npos ? Precision::usual : Precision::highest;
+}
+
 Values dot_general_rule(const Step& s) {
   DotAxes axes{s.part("lhs_contracting_dimensions"), s.part("rhs_contracting_dimensions"),
                s.part("lhs_batching_dimensions"), s.part("rhs_batching_dimensions")};
@@ -218,8 +224,8 @@ Values dot_general_rule(const Step& s) {
   if (!s.node.attribute({"algorithm", "accumulation_type"}).empty()) return {};
   const DType to = s.dtype();
   if (byte_width(to) < byte_width(s[0].dtype()))
-    return {convert(dot_general(s[0], s[1], axes), to)};
-  return {dot_general(convert(s[0], to), convert(s[1], to), axes)};
+    return {convert(dot_general(s[0], s[1], axes, precision_of(s)), to)};
+  return {dot_general(convert(s[0], to), convert(s[1], to), axes, precision_of(s))};
 }
 
 /// "[b, 0, 1, f]" as letters: one for each, of a spatial axis by its number.
@@ -291,7 +297,8 @@ Values convolution_rule(const Step& s) {
                       .input_dilation = part("lhs_dilation", "lhs_dilate"),
                       .kernel_dilation = part("rhs_dilation", "rhs_dilate"),
                       .groups = s.integer({"feature_group_count"}),
-                      .batch_groups = s.integer({"batch_group_count"})};
+                      .batch_groups = s.integer({"batch_group_count"}),
+                      .precision = precision_of(s)};
   auto padding = pairs(part("padding", "pad"));
   padding.resize(layout.x.size() - 2);
   options.padding = padding;

@@ -90,33 +90,6 @@ Jvp target_jvp(const Op& op, TensorSpan, TensorSpan) {
                   op.as<TargetParams>().target->name));
 }
 
-/// Calls the target element by element, in a loop; elements that are not alive have no effect.
-Tensors one_by_one(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
-                   const Tensor& mask) {
-  const auto& p = op.as<TargetParams>();
-  Tensors mapped;
-  for (std::size_t i = 0; i < x.size(); ++i)
-    if (axes[i] >= 0) mapped.push_back(move_batch(x[i], axes[i], 0, size));
-  const bool masked = p.target->side_effect && mask.has_value();
-  if (masked) mapped.push_back(mask);
-  if (mapped.empty()) mapped.push_back(zeros({DType::pred, {size}}));  // as many elements
-  const auto called = [&](const Tensors& in) { return bind_n(op.primitive, op.params, in); };
-  const auto zero_results = [&](const Tensors&) {
-    Tensors out;
-    for (const Type& t : p.results) out.push_back(zeros(t));
-    return out;
-  };
-  return postern::map(
-      [&](const Tensors& element) {
-        Tensors operands(x.begin(), x.end());
-        for (std::size_t i = 0, next = 0; i < x.size(); ++i)
-          if (axes[i] >= 0) operands[i] = element[next++];
-        if (!masked) return called(operands);
-        return cond(element.back(), called, zero_results, operands);
-      },
-      mapped, {}, PlaceScope::current());
-}
-
 /// Adds a factor for the batch to the rule, "i -> batch i"; "_" for an operand of one element.
 std::shared_ptr<const FfiTarget> with_batch_axis(const TargetParams& p, TensorSpan operands,
                                                  std::int64_t size) {
@@ -144,7 +117,7 @@ Batched target_batch(const Op& op, TensorSpan x, std::span<const int> axes, std:
         "broadcast_all",
         target.name);
   if (*p.vmap == VmapMethod::sequential)
-    return {one_by_one(op, x, axes, size, mask), std::vector<int>(p.results.size(), 0)};
+    return one_by_one(op, p.results, x, axes, size, target.side_effect ? mask : Tensor());
   check(!target.side_effect || !mask.has_value(),
         "vmap: target '{}' has a side effect, and elements end at different times; give it "
         "sequential",
@@ -282,6 +255,29 @@ constexpr Primitive effect_target_p{.name = "ffi_call",
                                     .effect = target_effect,
                                     .may_call = true};
 static_assert(complete(target_p) && complete(effect_target_p));
+
+Batched one_by_one(const Op& op, const Types& types, TensorSpan x, std::span<const int> axes,
+                   std::int64_t size, const Tensor& mask) {
+  Tensors mapped;
+  for (std::size_t i = 0; i < x.size(); ++i)
+    if (axes[i] >= 0) mapped.push_back(move_batch(x[i], axes[i], 0, size));
+  if (mask.has_value()) mapped.push_back(mask);
+  if (mapped.empty()) mapped.push_back(zeros({DType::pred, {size}}));  // as many elements
+  const auto called = [&](const Tensors& in) { return bind_n(op.primitive, op.params, in); };
+  const auto zero_results = [&](const Tensors&) {
+    Tensors out;
+    for (const Type& t : types) out.push_back(zeros(t));
+    return out;
+  };
+  const auto one = [&](const Tensors& element) {
+    Tensors operands(x.begin(), x.end());
+    for (std::size_t i = 0, next = 0; i < x.size(); ++i)
+      if (axes[i] >= 0) operands[i] = element[next++];
+    if (!mask.has_value()) return called(operands);
+    return cond(element.back(), called, zero_results, operands);
+  };
+  return {postern::map(one, mapped, {}, PlaceScope::current()), std::vector<int>(types.size(), 0)};
+}
 
 }  // namespace postern::internal::blocks
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <string>
 
+#include "core/primitive.h"
 #include "platform/platform.h"
 
 namespace postern::internal::blocks {
@@ -13,5 +14,11 @@ struct HandlerAccess {
   void (*require)(const std::string& name, const platforms::Platform& platform);
 };
 extern const HandlerAccess handler_access;
+
+/// Batches an operation that knows no batch: one element after another, in a loop, with results of
+/// these types. Of elements that `mask` says are not alive (empty: all are) none runs.
+std::pair<Tensors, std::vector<int>> one_by_one(const Op& op, const std::vector<Type>& types,
+                                                TensorSpan x, std::span<const int> axes,
+                                                std::int64_t size, const Tensor& mask);
 
 }  // namespace postern::internal::blocks

@@ -1,7 +1,5 @@
 // Operations that are known by their text alone: as functions of the module, with no rules but to
 // run.
-#include <postern/control.h>
-
 #include <algorithm>
 
 #include "block/target.h"
@@ -41,18 +39,10 @@ Jvp written_jvp(const Op& op, TensorSpan x, TensorSpan) {
 }
 
 Batched written_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
-                      const Tensor&) {
-  Tensors mapped;
-  for (std::size_t i = 0; i < x.size(); ++i)
-    if (axes[i] >= 0) mapped.push_back(batch_front(x[i], axes[i], size));
-  const auto one = [&](const Tensors& element) {
-    Tensors operands;
-    for (std::size_t i = 0, next = 0; i < x.size(); ++i)
-      operands.push_back(axes[i] >= 0 ? element[next++] : x[i]);
-    return bind_n(op.primitive, op.params, operands);
-  };
-  const Tensors results = map(one, mapped);
-  return {results, std::vector<int>(results.size(), 0)};
+                      const Tensor& mask) {
+  const auto& p = op.as<WrittenParams>();
+  return blocks::one_by_one(op, p.results, x, axes, size,
+                            p.effect == Effect::pure ? Tensor() : mask);
 }
 
 void written_lower(Lowering& out, const Equation& e) {
@@ -70,13 +60,19 @@ constexpr Primitive written_p{.name = "stablehlo",
                               .type = written_type,
                               .jvp = written_jvp,
                               .batch = written_batch,
-                              .lower = written_lower,
-                              .effect = written_effect};
+                              .lower = written_lower};
+constexpr Primitive effect_written_p{.name = "stablehlo",
+                                     .type = written_type,
+                                     .jvp = written_jvp,
+                                     .batch = written_batch,
+                                     .lower = written_lower,
+                                     .effect = written_effect,
+                                     .may_call = true};
 
 }  // namespace
 
 std::vector<Tensor> written(const WrittenOperation& operation, std::span<const Tensor> operands) {
-  return bind_n(written_p,
+  return bind_n(operation.effect == Effect::pure ? written_p : effect_written_p,
                 make_params(WrittenParams{operation.name, operation.function, operation.results,
                                           operation.handlers, operation.effect}),
                 operands);

@@ -171,9 +171,10 @@ Ssa Lowering::op(std::string_view hlo, std::initializer_list<Ssa> ins,
   return r;
 }
 
-std::string_view Lowering::precision_of(const Equation& e) const {
+std::string_view Lowering::precision_of(const Equation& e, bool highest) const {
   const DType dtype = operand_type(e, 0).dtype;
-  if (!compiler().rounds_products || (dtype != DType::f32 && dtype != DType::c64)) return {};
+  const bool asks = compiler().rounds_products || highest;
+  if (!asks || (dtype != DType::f32 && dtype != DType::c64)) return {};
   return ", precision_config = [#stablehlo<precision HIGHEST>, #stablehlo<precision HIGHEST>]";
 }
 
@@ -239,19 +240,11 @@ std::vector<Lowering::Awaited> Lowering::awaited() const {
 }
 
 Lowering::Inner::Inner(Lowering& out)
-    : out_(out),
-      outside_(std::exchange(out.outside_, out.next_)),
-      token_(out.token_),
-      awaited_(std::exchange(out.awaited_, {})),
-      token_orders_calls_(std::exchange(out.token_orders_calls_, false)),
-      asks_(std::exchange(out.asks_, false)) {}
-Lowering::Inner::~Inner() {
-  out_.outside_ = outside_;
-  out_.token_ = token_;
-  out_.awaited_ = std::move(awaited_);
-  out_.token_orders_calls_ = token_orders_calls_;
-  out_.asks_ = asks_;
-}
+    : outside_(out.outside_, out.next_),
+      token_(out.token_, out.token_),
+      awaited_(out.awaited_, {}),
+      token_orders_calls_(out.token_orders_calls_, false),
+      asks_(out.asks_, false) {}
 
 std::vector<Lowering::Typed> Lowering::typed(std::span<const Ssa> values,
                                              const std::vector<std::string>& types) {
@@ -459,11 +452,10 @@ std::string Lowering::channel() {
 }
 
 Ssa Lowering::asking(const std::function<void()>& step) {
-  const bool outer_asks = std::exchange(asks_, partitioned() && mesh_);
-  const Ssa outer_answer = std::exchange(answer_, Ssa());
+  const Scoped asks(asks_, partitioned() && mesh_);
+  const Scoped answer(answer_, Ssa());
   step();
-  asks_ = outer_asks;
-  return std::exchange(answer_, outer_answer);
+  return answer_;
 }
 
 }  // namespace postern::internal

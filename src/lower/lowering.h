@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "core/primitive.h"
+#include "core/scoped.h"
 #include "core/sharding.h"
 #include "core/site_spec.h"
 
@@ -35,7 +36,6 @@ struct Module {
   std::vector<std::optional<Sharding>> result_shardings;     // none: as XLA chooses
   std::vector<std::size_t> result_ends;                      // where the text may say so
   bool partitioned() const { return devices.size() > 1; }
-  bool calls_back() const { return !sites.empty(); }
 
   // Of a module that is to be kept: functions in whose place something better may come, and what
   // they are made of.
@@ -123,7 +123,7 @@ class Lowering {
   void simple(const Equation& e, std::string_view hlo, std::string_view attributes = "");
   /// Returns the attribute, with its comma, by which a product is computed in the dtype of its
   /// operands; empty where it is anyway.
-  std::string_view precision_of(const Equation& e) const;
+  std::string_view precision_of(const Equation& e, bool highest) const;
   /// Writes a splat constant.
   Ssa constant(std::string_view element, const Type& type);
 
@@ -269,15 +269,12 @@ class Lowering {
   class Inner {
    public:
     explicit Inner(Lowering& out);
-    ~Inner();
-    Inner(const Inner&) = delete;
 
    private:
-    Lowering& out_;
-    int outside_;
-    Ssa token_;
-    std::vector<Awaited> awaited_;
-    bool token_orders_calls_, asks_;
+    Scoped<int> outside_;
+    Scoped<Ssa> token_;
+    Scoped<std::vector<Awaited>> awaited_;
+    Scoped<bool> token_orders_calls_, asks_;
   };
   /// Writes main's parameters; returns the program's inputs, of which constants are not made yet.
   std::vector<Ssa> write_parameters(const Program& program, Module& m);

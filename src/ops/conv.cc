@@ -17,7 +17,18 @@ namespace {
 struct ConvParams {
   Dims strides, low, high, input_dilation, kernel_dilation;  // by spatial axis
   std::int64_t feature_groups = 1, batch_groups = 1;         // one of them is 1
+  Precision precision = Precision::usual;
   std::int64_t groups() const { return feature_groups * batch_groups; }
+  auto fields(Fields sink) const {
+    return sink.field("strides", strides)
+        .field("low", low)
+        .field("high", high)
+        .field("input_dilation", input_dilation)
+        .field("kernel_dilation", kernel_dilation)
+        .field("feature_groups", feature_groups)
+        .field("batch_groups", batch_groups)
+        .when(precision != Precision::usual, "precision", "highest");
+  }
 };
 
 Types conv_type(const Params* params, TypeSpan operands) {
@@ -95,7 +106,8 @@ Tensor conv_bound(const ConvParams& p, const Tensor& x, const Tensor& kernel);
 // low padding aligns the first places, its high padding makes the extents those of the operand.
 
 Tensor x_cotangent(const ConvParams& p, const Tensor& ct, const Tensor& kernel, const Type& x) {
-  ConvParams back{p.input_dilation, {}, {}, p.strides, p.kernel_dilation, p.groups(), 1};
+  ConvParams back{p.input_dilation,  {},         {}, p.strides,
+                  p.kernel_dilation, p.groups(), 1,  p.precision};
   for (std::size_t i = 0; i < p.strides.size(); ++i) {
     const std::int64_t window = spread_extent(kernel.dims()[i + 2], p.kernel_dilation[i]),
                        spread_x = spread_extent(x.dims[i + 2], p.input_dilation[i]),
@@ -115,8 +127,8 @@ Tensor x_cotangent(const ConvParams& p, const Tensor& ct, const Tensor& kernel, 
 Tensor kernel_cotangent(const ConvParams& p, const Tensor& ct, const Tensor& x,
                         const Type& kernel) {
   // With batch and features exchanged the kinds of groups are exchanged as well.
-  ConvParams back{p.kernel_dilation, p.low,           {}, p.input_dilation, p.strides,
-                  p.batch_groups,    p.feature_groups};
+  ConvParams back{p.kernel_dilation, p.low,      {}, p.input_dilation, p.strides, p.batch_groups,
+                  p.feature_groups,  p.precision};
   for (std::size_t i = 0; i < p.strides.size(); ++i) {
     const std::int64_t window = spread_extent(kernel.dims[i + 2], p.kernel_dilation[i]),
                        spread_x = spread_extent(x.dims()[i + 2], p.input_dilation[i]),
@@ -203,7 +215,7 @@ void conv_lower(Lowering& out, const Equation& e) {
           "rhs_dilation = {}{}",
           p.batch_groups, space, space, space, p.feature_groups, array_text(p.strides),
           padding_text(p.low, p.high), array_text(p.input_dilation), array_text(p.kernel_dilation),
-          out.precision_of(e)));
+          out.precision_of(e, p.precision == Precision::highest)));
 }
 
 /// Counts a product and a sum for each element of the result and of the kernel of its feature.
@@ -239,7 +251,9 @@ ConvParams params_of(const ConvOptions& options, const Tensor& x, const Tensor& 
                or_each(options.input_dilation, count, 1),
                or_each(options.kernel_dilation, count, 1),
                options.groups,
-               options.batch_groups};
+               options.batch_groups,
+               options.precision};
+  check_enum("conv: Precision", options.precision, Precision::highest);
   check_enum("conv: padding kind", options.padding.kind, ConvPadding::Kind::pairs);
   if (options.padding.kind == ConvPadding::Kind::same) {
     check(

@@ -1,6 +1,7 @@
 // Products: dot_general, and matmul in terms of it.
 #include <postern/products.h>
 
+#include "core/enum.h"
 #include "core/lists.h"
 #include "ops/axes.h"
 #include "ops/family.h"
@@ -13,6 +14,10 @@ namespace {
 
 struct DotParams {
   DotAxes axes;
+  Precision precision = Precision::usual;
+  auto fields(Fields sink) const {
+    return sink.field("axes", axes).when(precision != Precision::usual, "precision", "highest");
+  }
 };
 
 Dims free_axes(std::int64_t rank, const Dims& contract, const Dims& batch) {
@@ -60,14 +65,15 @@ std::int64_t count_of(const Dims& axes) { return std::ssize(axes); }
 /// the free axes of x, those of y; so `own_is_x` says where in ct the other's are.
 Tensor dot_cotangent(const Tensor& ct, const Tensor& other, const Type& own,
                      const Dims& own_contract, const Dims& own_batch, const Dims& other_contract,
-                     const Dims& other_batch, bool own_is_x) {
+                     const Dims& other_batch, bool own_is_x, Precision precision) {
   const Dims own_free = free_axes(own.rank(), own_contract, own_batch),
              other_free = free_axes(other.rank(), other_contract, other_batch);
   std::int64_t start = count_of(own_batch);
   if (own_is_x) start += count_of(own_free);
   const Dims other_free_in_ct = range(start, start + count_of(other_free));
   const Tensor product = dot_general(
-      ct, other, {other_free_in_ct, other_free, range(0, count_of(own_batch)), other_batch});
+      ct, other, {other_free_in_ct, other_free, range(0, count_of(own_batch)), other_batch},
+      precision);
   // Its axes are the batch, own's free ones and, in the order that they have in `other`, those that
   // were contracted.
   Dims order = range(0, count_of(other_contract));
@@ -77,20 +83,21 @@ Tensor dot_cotangent(const Tensor& ct, const Tensor& other, const Type& own,
 }
 
 Tensors dot_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types) {
-  const DotAxes& d = op.as<DotParams>().axes;
+  const auto& [d, precision] = op.as<DotParams>();
   if (!x[0].has_value())
     return {dot_cotangent(ct[0], x[1], types[0], d.contract_x, d.batch_x, d.contract_y, d.batch_y,
-                          true),
+                          true, precision),
             Tensor()};
   return {Tensor(), dot_cotangent(ct[0], x[0], types[1], d.contract_y, d.batch_y, d.contract_x,
-                                  d.batch_x, false)};
+                                  d.batch_x, false, precision)};
 }
 
 /// Makes of the batch one more batch axis, in front, where both operands are mapped. Where one is,
 /// it becomes a free axis of that operand: the result has it among the operand's other free axes.
 Batched dot_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t,
                   const Tensor&) {
-  DotAxes d = op.as<DotParams>().axes;
+  DotParams p = op.as<DotParams>();
+  DotAxes& d = p.axes;
   const std::int64_t mapped_x = axes[0], mapped_y = axes[1];
   const bool in_x = mapped_x >= 0, in_y = mapped_y >= 0;
   if (in_x) {
@@ -104,7 +111,7 @@ Batched dot_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::in
   if (in_x && in_y) {
     d.batch_x.insert(d.batch_x.begin(), mapped_x);
     d.batch_y.insert(d.batch_y.begin(), mapped_y);
-    return {{bind1(op.primitive, make_params(DotParams{d}), x)}, {0}};
+    return {{bind1(op.primitive, make_params(std::move(p)), x)}, {0}};
   }
   Dims free = free_axes(x[0].rank(), d.contract_x, d.batch_x);
   std::int64_t before = count_of(d.batch_x);
@@ -114,11 +121,11 @@ Batched dot_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::in
   }
   const std::int64_t mapped = in_x ? mapped_x : mapped_y;
   const auto place = std::ranges::find(free, mapped) - free.begin();
-  return {{bind1(op.primitive, make_params(DotParams{d}), x)}, {static_cast<int>(before + place)}};
+  return {{bind1(op.primitive, make_params(std::move(p)), x)}, {static_cast<int>(before + place)}};
 }
 
 void dot_lower(Lowering& out, const Equation& e) {
-  const DotAxes& d = as<DotParams>(*e.params).axes;
+  const auto& [d, precision] = as<DotParams>(*e.params);
   std::string batch;
   if (!d.batch_x.empty())
     batch = fmt::format("lhs_batching_dimensions = {}, rhs_batching_dimensions = {}, ",
@@ -127,7 +134,7 @@ void dot_lower(Lowering& out, const Equation& e) {
              fmt::format("dot_dimension_numbers = #stablehlo.dot<{}"
                          "lhs_contracting_dimensions = {}, rhs_contracting_dimensions = {}>{}",
                          batch, dims_to_string(d.contract_x), dims_to_string(d.contract_y),
-                         out.precision_of(e)));
+                         out.precision_of(e, precision == Precision::highest)));
 }
 
 /// Counts a product and a sum for each element of the result and each pair contracted into it.
@@ -147,8 +154,10 @@ static_assert(complete(dot_general_p));
 
 }  // namespace
 
-Tensor dot_general(const Operand& operand_x, const Operand& operand_y, const DotAxes& axes) {
+Tensor dot_general(const Operand& operand_x, const Operand& operand_y, const DotAxes& axes,
+                   Precision precision) {
   PlaceScope scope(operand_x.place());
+  check_enum("dot_general: Precision", precision, Precision::highest);
   const Tensor &x = operand_x.tensor(), &y = operand_y.tensor();
   const Type type = promote("dot_general", x.type(), y.type());
   const auto of = [](const Tensor& t, Dims named) {
@@ -160,7 +169,7 @@ Tensor dot_general(const Operand& operand_x, const Operand& operand_y, const Dot
   const auto in = [&](const Tensor& t) {
     return for_products(convert_to(t, type.dtype, type.weak));
   };
-  return convert_to(bind1(dot_general_p, make_params(DotParams{normal}), {in(x), in(y)}),
+  return convert_to(bind1(dot_general_p, make_params(DotParams{normal, precision}), {in(x), in(y)}),
                     type.dtype);
 }
 

@@ -3,8 +3,10 @@
 #include <xla/ffi/api/ffi.h>
 
 #include <algorithm>
+#include <array>
 
 #include "foreign_test.h"
+#include "platform/platform.h"
 
 namespace postern::test {
 namespace {
@@ -217,6 +219,60 @@ func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
   sorted(order(zero, zero, zero), true);
 }
 
+// Where products may be rounded, a program's own word on its precision stands, also for what is
+// made of it.
+TEST(InterpretedValues, ProductsKeepTheirPrecision) {
+  const struct Rounded {
+    Rounded() { internal::platforms::let_products_be_rounded(true); }  // Config::tf32
+    ~Rounded() { internal::platforms::let_products_be_rounded(false); }
+  } rounded;
+  const auto body = [](const std::string& operation, const char* types) {
+    return fmt::format(
+        "func.func @main(%x: {0}, %y: {0}) -> {0} {{\n  %0 = {1}\n  return %0 : {0}\n}}\n", types,
+        operation);
+  };
+  const char* const matrix = "tensor<2x2xf32>";
+  const char* const image = "tensor<1x1x3xf32>";
+  const auto dot = [&](const std::string& precision) {
+    return body("stablehlo.dot_general %x, %y, contracting_dims = [1] x [0]" + precision +
+                    " : (tensor<2x2xf32>, tensor<2x2xf32>) -> tensor<2x2xf32>",
+                matrix);
+  };
+  const auto general = [&](const std::string& precision) {
+    return body(
+        "\"stablehlo.dot_general\"(%x, %y) {dot_dimension_numbers = #stablehlo.dot<"
+        "lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [0]>" +
+            precision + "} : (tensor<2x2xf32>, tensor<2x2xf32>) -> tensor<2x2xf32>",
+        matrix);
+  };
+  const auto conv = [&](const std::string& precision) {
+    return body(
+        "stablehlo.convolution(%x, %y) dim_numbers = [b, f, 0]x[o, i, 0]->[b, f, 0], "
+        "window = {pad = [[1, 1]]} {batch_group_count = 1 : i64, feature_group_count = 1 : "
+        "i64" +
+            precision + "} : (tensor<1x1x3xf32>, tensor<1x1x3xf32>) -> tensor<1x1x3xf32>",
+        image);
+  };
+  const std::string of_attribute =
+      ", precision_config = [#stablehlo<precision DEFAULT>, #stablehlo<precision HIGHEST>]";
+  const auto highest = [](const Loaded& program, const Tensor& x) {
+    const auto f = [&](Tensor v, Tensor w) { return program(v, w)[0]; };
+    const auto slopes = grad<0, 1>([&](Tensor v, Tensor w) { return sum(sin(f(v, w))); });
+    const Tensor each = stack({x, x});
+    return std::array{times_in(jit(f).lower(x, x).stablehlo(), "HIGHEST"),
+                      times_in(jit(slopes).lower(x, x).stablehlo(), "HIGHEST"),
+                      times_in(jit(vmap(f)).lower(each, each).stablehlo(), "HIGHEST")};
+  };
+  const Tensor x = ones(type<float>({2, 2})), row = ones(type<float>({1, 1, 3}));
+  const std::array<std::size_t, 3> none = {0, 0, 0}, all = {2, 6, 2};
+  EXPECT_EQ(highest(load_text(dot("")), x), none);
+  EXPECT_EQ(highest(load_text(dot(", precision = [HIGH, HIGH]")), x), none);
+  EXPECT_EQ(highest(load_text(dot(", precision = [HIGHEST, HIGHEST]")), x), all);
+  EXPECT_EQ(highest(load_text(general(of_attribute)), x), all);
+  EXPECT_EQ(highest(load_text(conv("")), row), none);
+  EXPECT_EQ(highest(load_text(conv(of_attribute)), row), all);
+}
+
 std::vector<float> noted;
 xla::ffi::Error note_values(xla::ffi::Buffer<xla::ffi::F32> in, xla::ffi::Dictionary) {
   noted.insert(noted.end(), in.typed_data(), in.typed_data() + in.element_count());
@@ -247,6 +303,28 @@ TEST(InterpretedValues, WhatHasASideEffectRunsThoughItGivesNothing) {
   EXPECT_EQ(shown([&] { f(x).to_vector<float>(); }), once) << "alone";
   EXPECT_EQ(shown([&] { jit(f)(x).to_vector<float>(); }), once);
   EXPECT_EQ(shown([&] { jit(vmap(f))(stack({x, x + 2.0f})).to_vector<float>(); }), each);
+  // What all elements share is done for each, and for none that has come to its end.
+  const std::vector<float> twice = {1, 1, 2, 2}, thrice = {1, 1, 1, 2, 2, 2};
+  const auto shares =
+      jit(vmap([&](Tensor v, Tensor all) { return v + f(all); }, {.in_axes = {0, unmapped}}));
+  EXPECT_EQ(shown([&] { shares(stack({x, x}), x).to_vector<float>(); }), twice);
+  for (const bool shared : {true, false}) {
+    const auto repeats = jit(vmap(
+        [&](Tensor times, Tensor v, Tensor all) {
+          const auto goes_on = [](std::pair<Tensor, Tensor> s) { return s.first > 0; };
+          const auto step = [&](std::pair<Tensor, Tensor> s) {
+            return std::pair{s.first - 1, s.second + f(shared ? all : v)};
+          };
+          return while_loop(goes_on, step, std::pair{times, v}).second;
+        },
+        {.in_axes = {0, 0, unmapped}}));
+    EXPECT_EQ(shown([&] {
+                EXPECT_EQ(repeats(tensor<int>({1, 2}), stack({x, x}), x).to_vector<float>(),
+                          (std::vector<float>{2, 6, 3, 10}));
+              }),
+              thrice)
+        << shared;
+  }
   const auto slope = jit(grad([&](Tensor v) { return sum(f(v)); }));
   EXPECT_FALSE(shown([&] {
                  EXPECT_EQ(slope(x).to_vector<float>(), (std::vector<float>{2, 4}));
