@@ -387,15 +387,14 @@ Tensors scan(const char* what, const TensorFunction& f, const Tensors& init,
   p.unroll = options.unroll;
   Tensors carry = init;
   Closed body;
-  bool changed = false;
+  Types gives;
   do {
     Types types = types_of(carry);
     for (const Tensor& x : xs) types.push_back(slice_type_of(x.type()));
     body = trace_user_inner("body", types, f);
-    Types gives = body.program->output_types();
+    gives = body.program->output_types();
     gives.resize(std::min(carry.size(), gives.size()));
-    changed = settle_carry(what, carry, gives, paths);
-  } while (changed);
+  } while (settle_carry(what, carry, gives, paths));
   return bind_scan(p, body, {}, carry, xs);
 }
 

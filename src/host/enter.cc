@@ -29,11 +29,13 @@ TapInfo Invocation::info(detail::StopState* stop) const {
 
 namespace {
 
-/// Of the exception that is being handled, which `site` threw. Functions of ours know what is
-/// wrong.
+/// Of the exception that is being handled, which `site` threw; ok: it is no failure. Functions of
+/// ours know what is wrong.
 ErrorCode code_of_thrown(const HostSite& site) noexcept {
   try {
     throw;
+  } catch (const RunIsOver&) {
+    return ErrorCode::ok;
   } catch (const BadResult&) {
     return ErrorCode::bad_result;
   } catch (const NoAnswer&) {
@@ -75,6 +77,7 @@ bool enter_function(const HostSite& site, const detail::Firing& firing, std::exc
 
 void keep_failure(RunState& run, const HostSite& site, int device, const std::exception_ptr& error,
                   ErrorCode code) noexcept {
+  if (code == ErrorCode::ok) return;
   try {
     run.fail(code, site, device, code == ErrorCode::bad_result ? nullptr : error, describe(error),
              one_of_many);

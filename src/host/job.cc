@@ -17,7 +17,7 @@ Job::Job(const Invocation& i)
       device(i.device),
       depth(nesting() ? nesting()->depth + 1 : 1),
       delivery(in_delivery()),
-      around(i.run.handle()),
+      around(i.run.self()),
       floats(i.run.floats),
       inside(surrounding_runs()),
       info(i.info(this)) {

@@ -8,6 +8,7 @@ namespace postern::internal::host {
 RunState::Part::Part(RunState& whole, std::shared_ptr<RunState> part)
     : whole_(whole), part_(std::move(part)) {
   whole.hand_on(*part_);
+  part_->outermost = whole.outermost.expired() ? whole.self() : whole.outermost.lock();
   {
     std::scoped_lock lock(whole.parts_guard_);
     whole.parts_.push_back(part_);
@@ -33,11 +34,16 @@ void RunState::hand_on(RunState& part) const {
 }
 
 void RunState::tell_parts() {
+  std::unique_lock lock(parts_guard_);
+  if (parts_.empty()) return;  // with parts it has begun, and `around` is known
+  lock.unlock();
   const bool goes_on = must_not_wait();  // not under the lock: a run may go with it
-  std::scoped_lock lock(parts_guard_);
+  lock.lock();
   for (const auto& part : parts_) {
     if (stop.load()) part->request(Outcome::cancelled);
-    if (goes_on) part->never_wait();
+    if (!goes_on) continue;
+    part->never_wait();
+    part->tell_parts();
   }
 }
 
@@ -50,7 +56,7 @@ std::weak_ptr<RunState> run_around() {
   const Nesting* n = nesting();
   while (n && !n->run && n->outer) n = n->outer;
   if (!n) return {};
-  return n->run ? n->run->handle() : static_cast<const Beginning*>(n)->around;
+  return n->run ? n->run->self() : static_cast<const Beginning*>(n)->around;
 }
 
 void RunState::never_wait() {

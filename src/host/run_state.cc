@@ -85,7 +85,7 @@ TapSource& RunState::tap_source() {
     if (!has_tap_source_.load()) {
       if (!tap_source_) tap_source_ = std::make_shared<TapSource>();
       tap_source_->owner = owner;
-      tap_source_->run = handle();
+      tap_source_->run = outermost.expired() ? self() : outermost.lock();
       tap_source_->number = number;
       tap_source_->context = context;
       tap_source_->sink = sink;
@@ -294,7 +294,7 @@ void RunState::set_of_processes(bool communicates) {
   if (job_run_.load()) return;
   cluster->claim([this](std::uint64_t given) {
     job_run_.store(given);
-    return std::make_shared<WatchedRun>(handle(), given);
+    return std::make_shared<WatchedRun>(self(), given);
   });
   if (stop.load()) tell_processes();
 }

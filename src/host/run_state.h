@@ -84,6 +84,7 @@ class RunState : public detail::StopState {
   std::shared_ptr<void> under_way;       // let go when what that started has returned
   std::atomic<bool> never_waits{false};  // for room in a tap queue: a listener waits for this run
   std::weak_ptr<RunState> around;        // whose function has started it
+  std::weak_ptr<RunState> outermost;     // which the taps of a part end
   /// Notes what the calling thread is inside of: a run of a listener never waits, nor does one that
   /// such a run waits for.
   void begins_here();
@@ -186,7 +187,8 @@ class RunState : public detail::StopState {
 
   /// Returns what the undelivered invocations of this run share; made when it is first asked for.
   TapSource& tap_source();
-  virtual std::weak_ptr<RunState> handle() { return {}; }
+  /// Returns itself; null where nobody shares it.
+  virtual std::shared_ptr<RunState> self() { return nullptr; }
 
   /// Makes a run that has not begun a part of this one for a scope: it has what this one was given,
   /// is to stop when this one is, and ends this one where a function of its own ends it early.
@@ -274,6 +276,9 @@ class RunState : public detail::StopState {
   std::atomic<bool> open_{false};
   Condition closed_;
 };
+
+/// Thrown by a function of ours that is cut short because its run is to stop: it is no failure.
+struct RunIsOver {};
 
 /// Where the current thread stands: inside which invocations, of which runs. Linked through the
 /// stack, also across the executor's threads.

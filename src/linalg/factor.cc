@@ -28,13 +28,13 @@ Tensor applied(const Triangular& c, const Tensor& a) {
 }
 
 Tensors triangular_apply(const void* config, TensorSpan x) {
-  return {bind_triangular(config_of<Triangular>(config), x[0], x[1])};
+  return {triangular(x[0], x[1], config_of<Triangular>(config))};
 }
 
 /// Solves with the same matrix: op(a) dy = db - op(da) y, or dy op(a) = db - y op(da).
 Jvp triangular_jvp(const void* config, TensorSpan x, TensorSpan dx) {
   const auto& c = config_of<Triangular>(config);
-  const Tensor y = bind_triangular(c, x[0], x[1]);
+  const Tensor y = triangular(x[0], x[1], c);
   Tensor right = dx[1];
   if (dx[0].has_value()) {
     const Tensor da = applied(c, part_read(c, dx[0]));
@@ -45,14 +45,14 @@ Jvp triangular_jvp(const void* config, TensorSpan x, TensorSpan dx) {
       moved = matmul(y, da);
     right = add_any(right, -moved);
   }
-  return {{y}, {bind_triangular(c, x[0], right)}};
+  return {{y}, {triangular(x[0], right, c)}};
 }
 
 Tensors triangular_transpose(const void* config, TensorSpan ct, TensorSpan x) {
   Triangular c = config_of<Triangular>(config);
   check(x[0].has_value(), "reverse mode: triangular_solve is not linear in its matrix");
   c.transpose = !c.transpose;
-  const auto solved = [&](const Tensor& t) { return bind_triangular(c, x[0], t); };
+  const auto solved = [&](const Tensor& t) { return triangular(x[0], t, c); };
   return {Tensor(), map_value(ct[0], solved)};
 }
 
@@ -160,7 +160,7 @@ Tensors bind_lu(const Tensor& a) { return bind_linalg(linalg::Lu{}, lu_rules, lu
 Tensors bind_qr(const linalg::Qr& c, const Tensor& a) {
   return bind_linalg(c, qr_rules, qr_default, a);
 }
-Tensor bind_triangular(const Triangular& c, const Tensor& a, const Tensor& b) {
+Tensor triangular(const Tensor& a, const Tensor& b, const Triangular& c) {
   return bind_linalg(c, triangular_rules, triangular_default, a, b)[0];
 }
 
@@ -214,7 +214,7 @@ Tensor triangular_solve(const Operand& a, const Operand& b, const Triangular& op
   const bool vector = b.tensor().rank() == 1;
   const std::int64_t missing = options.left ? -1 : -2;  // the axis that makes it a matrix
   const auto [m, y] = matched_matrices("triangular_solve", a, as_matrix(b, missing), options.left);
-  const Tensor x = m.restore(bind_triangular(options, m.a, y));
+  const Tensor x = m.restore(triangular(m.a, y, options));
   return vector ? squeeze(x, {missing}) : x;
 }
 

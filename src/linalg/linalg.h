@@ -95,10 +95,7 @@ Tensors bind_lu(const Tensor& a);
 Tensors bind_qr(const linalg::Qr& config, const Tensor& a);
 Tensors bind_eigh(const linalg::Eigh& config, const Tensor& a);
 Tensors bind_svd(const linalg::Svd& config, const Tensor& a);
-Tensor bind_triangular(const linalg::Triangular& config, const Tensor& a, const Tensor& b);
-inline Tensor triangular(const Tensor& a, const Tensor& b, const linalg::Triangular& config) {
-  return bind_triangular(config, a, b);
-}
+Tensor triangular(const Tensor& a, const Tensor& b, const linalg::Triangular& config);
 
 /// Returns x with a x = b from the factors of a.
 Tensor lu_solve(const Tensor& lu, const Tensor& permutation, const Tensor& b);

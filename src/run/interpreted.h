@@ -44,7 +44,7 @@ class InterpretedRun : public host::RunState, public std::enable_shared_from_thi
   void run_part(const CompiledProgram& program, std::span<const Tensor* const> arguments,
                 std::span<Tensor> results);
 
-  std::weak_ptr<host::RunState> handle() override { return weak_from_this(); }
+  std::shared_ptr<RunState> self() override { return weak_from_this().lock(); }
   StagedPrograms* family() const { return family_; }
 
   /// Returns the run that this thread drives, if any.

@@ -392,7 +392,7 @@ void run(const Entry& e, const Key& key, std::span<Tensor> results) {
 static std::vector<SitePtr> sites_of(const Entry& e) {
   if (!e.runs_whole()) return e.sites->specs();
   std::vector<SitePtr> out = e.module->sites;
-  if (run::calls_devices(*e.program))
+  if (e.only_on >= 0)  // it calls devices
     any_equation(*e.program, [&](const Equation& equation) {
       if (equation.primitive->site) out.push_back(as<SiteParams>(*equation.params).site);
       return false;
@@ -402,7 +402,8 @@ static std::vector<SitePtr> sites_of(const Entry& e) {
 
 void run(const Entry& e, const Key& key, const RunOptions& options, std::span<Tensor> results) {
   PlaceScope at(e.options->place);
-  run::RunRequest request(options, sites_of(e));
+  const bool names_sites = !options.hooks.empty() || !options.functions.empty();
+  run::RunRequest request(options, names_sites ? sites_of(e) : std::vector<SitePtr>());
   if (e.runs_whole()) {
     const auto keep = e.compiled;
     keep->run(key.leaves(), results, nullptr, &request);

@@ -50,10 +50,10 @@ Tensors call_on_device(int device, const detail::TensorFunction& f, TensorSpan x
   const InterpretedRun::Scope apart(nullptr);  // what its functions run is their own affair
   try {
     return f(operands);
-  } catch (...) {
+  } catch (const CallbackError& e) {
     if (!whole.run || !whole.run->stop.load()) throw;
     if (!in_site) whole.run->rethrow();
-    if (whole.run->outcome() == host::Outcome::stopped) return {};
+    if (e.code() == ErrorCode::cancelled) throw host::RunIsOver();
     throw;
   }
 }

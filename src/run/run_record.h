@@ -103,10 +103,7 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
   /// What its devices may still read of other clients.
   std::shared_ptr<const void> views;
 
-  std::weak_ptr<host::RunState> handle() override {
-    if (part_of) return part_of;
-    return weak_from_this();
-  }
+  std::shared_ptr<RunState> self() override { return weak_from_this().lock(); }
 
  private:
   friend class CompiledProgram;

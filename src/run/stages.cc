@@ -19,6 +19,7 @@
 #include "run/inspect.h"
 #include "run/interpreted.h"
 #include "run/residual_store.h"
+#include "site/device_call.h"
 #include "transform/simplify.h"
 #include "transform/walk.h"
 
@@ -170,8 +171,12 @@ void StagedProgram::run_host(const Step& step, Tensors& values) const {
     for (int r = 0; r < e.results; ++r) values[at(e.first + r)] = std::move(results[at(r)]);
   };
   for (const auto& round : step.host) {
-    if (round.size() == 1) {
-      run_one(round[0]);
+    // A recording knows the runs of devices by their order.
+    const bool in_order = run->observer && std::ranges::any_of(round, [&](std::size_t i) {
+                            return device_of_call(program_.equations[i]) >= 0;
+                          });
+    if (round.size() == 1 || in_order) {
+      std::ranges::for_each(round, run_one);
       continue;
     }
     std::vector<std::exception_ptr> failures(round.size());

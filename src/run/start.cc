@@ -165,7 +165,7 @@ std::shared_ptr<StartedRun> start_run(std::shared_ptr<const run::CompiledProgram
         try {
           program->run(pointers, results, record);
         } catch (...) {
-          record->own_functions.reset();  // it may not have begun
+          if (record->own_functions) record->own_functions.reset();  // it has not begun
           throw;
         }
         return results;

@@ -11,7 +11,6 @@ struct CollectParams {
   int rank;  // who gets it; -1: all
 };
 
-Types collect_type(const Params*, TypeSpan operands) { return {operands[0]}; }
 /// What all have the same is cut again where it came from, without a message.
 Tensors collect_transpose(const Op&, TensorSpan ct, TensorSpan, TypeSpan) { return {ct[0]}; }
 void collect_lower(Lowering& out, const Equation& e) { out.define(e, 0, out.operand(e, 0)); }
@@ -19,7 +18,7 @@ void collect_lower(Lowering& out, const Equation& e) { out.define(e, 0, out.oper
 }  // namespace
 
 constexpr Primitive collect_p =
-    linear("collect", nullptr, collect_type, collect_transpose, elementwise_batch, collect_lower);
+    linear("collect", nullptr, same_type, collect_transpose, elementwise_batch, collect_lower);
 static_assert(complete(collect_p));
 
 int collect_rank(const Equation& e) { return as<CollectParams>(*e.params).rank; }

@@ -19,7 +19,6 @@ Type with_extent(Type type, std::int64_t axis, std::int64_t count) {
   return type;
 }
 
-Types pbroadcast_type(const Params*, TypeSpan x) { return {x[0]}; }
 Types scatter_from_type(const Params* params, TypeSpan x) {
   const auto& p = collective_of(params);
   return {cut_type("scatter_from", x[0], p.axis, p.count())};
@@ -108,9 +107,8 @@ void gather_to_lower(Lowering& out, const Equation& e) {
 
 }  // namespace
 
-constexpr Primitive pbroadcast_p =
-    same_for_all(linear("pbroadcast", nullptr, pbroadcast_type, pbroadcast_transpose,
-                        elementwise_batch, pbroadcast_lower));
+constexpr Primitive pbroadcast_p = same_for_all(linear(
+    "pbroadcast", nullptr, same_type, pbroadcast_transpose, elementwise_batch, pbroadcast_lower));
 constexpr Primitive scatter_from_p =
     collective(linear("scatter_from", nullptr, scatter_from_type, scatter_from_transpose,
                       moved_batch, scatter_from_lower));

@@ -34,7 +34,7 @@ Trace* Trace::current() { return current_trace; }
 const std::atomic<std::uint64_t>& traced_steps() { return steps_taken; }
 
 Trace::Trace(std::string what)
-    : outer_(current_trace), mark_(std::make_shared<detail::TraceMark>()) {
+    : Scoped(current_trace, this), mark_(std::make_shared<detail::TraceMark>()) {
   if (traces == most_traces)
     throw Error(ErrorCode::resource_exhausted,
                 fmt::format("{}: branches, loops and functions may be nested {} levels deep", what,
@@ -42,12 +42,10 @@ Trace::Trace(std::string what)
   ++traces;
   mark_->what = what;
   program_.name = std::move(what);
-  current_trace = this;
 }
 
 Trace::~Trace() {
   mark_->open = false;
-  current_trace = outer_;
   --traces;
 }
 

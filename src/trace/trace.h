@@ -18,14 +18,13 @@ struct Closed {
   Tensors captures;
 };
 
-class Trace {
+class Trace : Scoped<Trace*> {
  public:
   /// Becomes the thread's current trace until it is destroyed. `what` names it in errors.
   explicit Trace(std::string what);
   ~Trace();
-  Trace(const Trace&) = delete;
   static Trace* current();
-  Trace* outer() const { return outer_; }
+  Trace* outer() const { return before(); }
   const detail::TraceMark* mark() const { return mark_.get(); }
 
   /// Returns where a value was waited for here; an unknown place for one that was not.
@@ -45,7 +44,6 @@ class Trace {
   ValueId add_value(const Type& type);
   Tensor traced(ValueId id);
 
-  Trace* outer_;
   std::shared_ptr<detail::TraceMark> mark_;
   Program program_;
   Tensors captures_;

@@ -278,6 +278,29 @@ TEST_F(Platforms, AFunctionOfAPartEndsTheRun) {
   barrier();
 }
 
+// What an asynchronous tap says comes mostly when the part is over.
+TEST_F(Platforms, AnAsynchronousTapOfAPartEndsTheRun) {
+  constexpr float most = 30000;
+  for (const Side& s : sides())
+    for (const Mode mode : every_mode) {
+      const auto step = jit([](Tensor x) {
+        const auto ends_at_three = [](const TapInfo& info, float v) {
+          if (v >= 3) info.end_run();
+        };
+        return tap({.mode = TapMode::async}, x, ends_at_three) + 1.0f;
+      });
+      const auto f = jit(
+          [&](Tensor x) {
+            return while_loop([&](Tensor v) { return v < most; },
+                              [&](Tensor v) { return call({.device = other(s)}, v, step, v); }, x);
+          },
+          {.mode = mode});
+      EXPECT_EQ(f.start(device_put(Tensor(0.0f), s.device)).wait(), RunStatus::stopped)
+          << s.name << static_cast<int>(mode);
+    }
+  barrier();
+}
+
 TEST_F(Platforms, WhatAFunctionRunsForItselfIsNoPart) {
   for (const Mode mode : every_mode) {
     const auto context_of = jit([](Tensor x) {

@@ -76,12 +76,11 @@ bool enter_side_by_side(const Stage& stage, const Batch& batch, Invocation& i) n
   std::atomic<std::int64_t> lowest_failed = batch.elements;
   try {
     parallel_for(batch.elements, [&](std::int64_t e) {
-      const std::int64_t before = std::exchange(one_of_many, e);
+      const Scoped at(one_of_many, e);
       const auto goes_on = [&] {
         return !i.run.stop.load() || i.run.batch_failed(i.site, i.device);
       };
       const bool ok = e < lowest_failed && goes_on() && enter_element(stage, batch, i, e);
-      one_of_many = before;
       for (std::int64_t lowest = lowest_failed; !ok && e < lowest;)
         if (lowest_failed.compare_exchange_weak(lowest, e)) break;
     });
