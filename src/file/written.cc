@@ -60,19 +60,13 @@ constexpr Primitive written_p{.name = "stablehlo",
                               .type = written_type,
                               .jvp = written_jvp,
                               .batch = written_batch,
-                              .lower = written_lower};
-constexpr Primitive effect_written_p{.name = "stablehlo",
-                                     .type = written_type,
-                                     .jvp = written_jvp,
-                                     .batch = written_batch,
-                                     .lower = written_lower,
-                                     .effect = written_effect,
-                                     .may_call = true};
+                              .lower = written_lower,
+                              .effect = written_effect};
 
 }  // namespace
 
 std::vector<Tensor> written(const WrittenOperation& operation, std::span<const Tensor> operands) {
-  return bind_n(operation.effect == Effect::pure ? written_p : effect_written_p,
+  return bind_n(written_p,
                 make_params(WrittenParams{operation.name, operation.function, operation.results,
                                           operation.handlers, operation.effect}),
                 operands);

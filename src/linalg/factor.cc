@@ -1,6 +1,7 @@
 // cholesky, lu, qr and triangular_solve: public functions, and the formulas of their derivatives.
 #include <postern/indexing.h>
 
+#include "core/lists.h"
 #include "linalg/linalg.h"
 
 #include "ops/family.h"
@@ -81,7 +82,7 @@ constexpr Rules cholesky_rules{cholesky_apply, cholesky_jvp};
 Tensors lu_apply(const void*, TensorSpan x) { return bind_lu(x[0]); }
 
 Tensor pad_last(const Tensor& x, std::int64_t more_rows, std::int64_t more_columns) {
-  Dims low(static_cast<std::size_t>(x.rank()), 0), high = low;
+  Dims low(size_of(x.rank()), 0), high = low;
   high[high.size() - 2] = more_rows;
   high.back() = more_columns;
   return pad(x, zeros({x.dtype(), {}}), low, high);

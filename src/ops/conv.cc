@@ -3,6 +3,7 @@
 #include <postern/conv.h>
 
 #include "core/enum.h"
+#include "core/lists.h"
 #include "ops/axes.h"
 #include "ops/extents.h"
 #include "ops/family.h"
@@ -92,7 +93,7 @@ Tensor merged(const Tensor& t, std::int64_t axis, std::int64_t to) {
   Dims order = other_axes(t.rank(), {axis});
   order.insert(order.begin() + to, axis);
   Dims dims = pick(t.dims(), order);
-  dims[static_cast<std::size_t>(to) + 1] *= at(dims, to);
+  dims[size_of(to) + 1] *= at(dims, to);
   dims.erase(dims.begin() + to);
   return reshape(transpose(t, order), dims);
 }

@@ -1,6 +1,7 @@
 // dynamic_slice and dynamic_update_slice: one slice whose start is known when the program runs.
 #include <postern/indexing.h>
 
+#include "core/lists.h"
 #include "ops/axes.h"
 #include "ops/family.h"
 #include "ops/index.h"
@@ -214,7 +215,7 @@ Tensor dynamic_index(const Operand& operand, const Operand& index, std::int64_t 
   const Tensor& x = operand.tensor();
   axis = normal_axis("dynamic_index", axis, x.rank());
   std::vector<Operand> starts(x.dims().size(), Operand(0));
-  starts[static_cast<std::size_t>(axis)] = index;
+  starts[size_of(axis)] = index;
   Dims sizes = x.dims();
   at(sizes, axis) = 1;
   return squeeze(dynamic_slice(operand, starts, sizes), {axis});

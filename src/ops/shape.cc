@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/lists.h"
 #include "core/value.h"
 #include "ops/axes.h"
 #include "ops/composed.h"
@@ -107,7 +108,7 @@ Types broadcast_type(const Params* params, TypeSpan operands) {
   check(p.axes.size() == x.dims.size(), "broadcast: {} axes are named for {}", p.axes.size(),
         to_string(x));  // broadcast_in_dim_c2
   for (std::size_t i = 0; i < p.axes.size(); ++i) {
-    const std::int64_t extent = p.dims.at(static_cast<std::size_t>(p.axes[i]));
+    const std::int64_t extent = p.dims.at(size_of(p.axes[i]));
     check(x.dims[i] == extent || x.dims[i] == 1, "broadcast: {} does not stretch to {}",
           to_string(x),
           dims_to_string(p.dims));  // broadcast_in_dim_c5

@@ -272,10 +272,9 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
     if (!backend_->platform().on_host)  // see Arguments::views
       record->views = std::make_shared<const decltype(keep)>(std::move(keep));
     const host::Wait blocked(*record);  // as long as XLA runs it on this thread
-    executable->execute_multi(devices, in, out, complete,
-                              {.context = sites_.empty() ? nullptr : &record->execute_context(),
-                               .number = record->mark,
-                               .keep = donation.kept()});
+    executable->execute_multi(
+        devices, in, out, complete,
+        {.context = &record->execute_context(), .number = record->mark, .keep = donation.kept()});
     donation.stands();
     record->await_functions(complete);
   } catch (...) {

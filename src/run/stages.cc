@@ -19,7 +19,6 @@
 #include "run/inspect.h"
 #include "run/interpreted.h"
 #include "run/residual_store.h"
-#include "site/device_call.h"
 #include "transform/simplify.h"
 #include "transform/walk.h"
 
@@ -171,11 +170,11 @@ void StagedProgram::run_host(const Step& step, Tensors& values) const {
     for (int r = 0; r < e.results; ++r) values[at(e.first + r)] = std::move(results[at(r)]);
   };
   for (const auto& round : step.host) {
-    // A recording knows the runs of devices by their order.
-    const bool in_order = run->observer && std::ranges::any_of(round, [&](std::size_t i) {
-                            return device_of_call(program_.equations[i]) >= 0;
-                          });
-    if (round.size() == 1 || in_order) {
+    const auto has_parts = [&](std::size_t i) {  // a recording knows their runs by their order
+      const ParamsPtr& params = program_.equations[i].params;
+      return params && !programs_of(*params).empty();
+    };
+    if (round.size() == 1 || (run->observer && std::ranges::any_of(round, has_parts))) {
       std::ranges::for_each(round, run_one);
       continue;
     }

@@ -46,6 +46,7 @@ Trace::Trace(std::string what)
 
 Trace::~Trace() {
   mark_->open = false;
+  current_trace = before();  // what users own goes with the members, behind it
   --traces;
 }
 

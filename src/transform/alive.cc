@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "core/lists.h"
 #include "lower/lowering.h"
 #include "trace/literal.h"
 #include "transform/batch.h"
@@ -30,7 +31,7 @@ Tensor zero_if_dead(const Dims& axes, const Tensor& x, const Tensor& mask) {
     if (axes[i] < 0)
       shared.push_back(static_cast<std::int64_t>(i));
     else
-      alive_dims[static_cast<std::size_t>(axes[i])] = mask.dims()[i];
+      alive_dims[size_of(axes[i])] = mask.dims()[i];
   }
   Tensor alive = mask;
   if (!shared.empty()) alive = any(mask, {.axes = shared});

@@ -29,7 +29,8 @@ Tensor move_batch(const Tensor& x, int from, int to, std::int64_t size, const Te
 bool minds_who_runs(const Equation& equation) {
   return any_equation(equation, [](const Equation& e) {
     const Primitive& p = *e.primitive;
-    return p.site || p.calls || p.may_call || p.control == ControlFlow::while_loop;
+    return p.site || p.calls || p.may_call || p.control == ControlFlow::while_loop ||
+           (p.effect && effect_of(e) != Effect::pure);
   });
 }
 
@@ -114,7 +115,8 @@ std::pair<Tensors, std::vector<int>> batch_of(const Program& program, TensorSpan
     const bool shields = mask.has_value() && of.any_shared();
     // What no element can tell apart is done once; but each element wants its own effects, only
     // live ones may call, and what names the axis tells them apart.
-    const bool inner = p.site || p.may_call || (e.params && !programs_of(*e.params).empty());
+    const bool inner =
+        p.site || p.may_call || p.effect || (e.params && !programs_of(*e.params).empty());
     const bool only_for_live = inner && mask.has_value() && minds_who_runs(e);
     const bool apart = inner && (only_for_live || effect_of(e) != Effect::pure);
     if (!mapped && !apart && !(axis && names_axis(e, *axis))) {

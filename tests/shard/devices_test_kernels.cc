@@ -352,6 +352,24 @@ TEST_F(DevicesKernels, EffectsAreOfThePartOrOfTheWholeOnce) {
   EXPECT_EQ(noted("").parts, std::vector<Dims>(1, Dims{8, 6}));
 }
 
+// XLA asks in each round of a loop over devices whether the run goes on.
+TEST_F(DevicesKernels, AnEffectInALoopOverDevicesNeedsNoSite) {
+  register_ffi_handler("devices_test_note", devices_test_note);
+  const Sharding by_rows(Mesh({{"d", 4}}), P("d"));
+  FfiTarget note("devices_test_note");
+  note.side_effect = true;
+  note.sharding = "i j -> ";
+  const Tensor x = counting({8, 6});
+  const auto step = [note](Tensor, Tensor u) {
+    ffi_call(note, std::tuple<>(), std::nullopt, u);
+    return u * 2.0f;
+  };
+  const Ran got =
+      ran([step](Tensor v) { return fori_loop(0, 3, step, v); }, device_put(x, by_rows));
+  EXPECT_EQ(got.parts, std::vector<Dims>(12, Dims{2, 6}));
+  expect_near(got.y, x * 8.0f, 0);
+}
+
 TEST_F(DevicesKernels, OursHaveRules) {
   const Sharding by_batch(Mesh({{"d", 4}}), P("d"));
   const Tensor a = counting({8, 3, 3}) / 100.0f;
