@@ -76,9 +76,9 @@ struct TapOptions {
                         // dependence alone
   bool derivatives = false;  // also shown tangents (jvp: values, then tangents) and cotangents
                              // (grad: values, later the cotangents)
-  std::int64_t every = 1;  // only firings 0, every, 2 * every, ... of this place, counted over all
-                           // runs of the program
-  std::int64_t until = 0;  // only the first so many of those; then nothing more is shown. 0: all
+  std::int64_t every = 1;  // only firings 0, every, 2 * every, ... of this place, counted for each
+                           // device over all runs of the program
+  std::int64_t until = 0;  // only the first so many of those, over all devices; 0: all
   // At least so long between those, over all devices: the first, then whichever comes next when the
   // time has passed. `until` counts what is shown. 0: any.
   std::chrono::nanoseconds interval{0};

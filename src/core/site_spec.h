@@ -6,6 +6,7 @@
 #include <postern/sharding.h>
 
 #include "core/described.h"
+#include "core/mutex.h"
 #include "core/switch.h"
 #include "core/text.h"
 
@@ -29,7 +30,9 @@ struct BatchLevel {
 
 /// What is counted of one place in a program, over all its runs.
 struct SiteCounts {
-  std::atomic<std::uint64_t> firings{0}, shown{0}, dropped{0};
+  Mutex guard;
+  std::vector<std::int64_t> firings;  // of each device
+  std::atomic<std::uint64_t> shown{0}, dropped{0};
   std::atomic<std::int64_t> last{0};  // when one was shown, on a steady clock in ns; 0: never
 };
 

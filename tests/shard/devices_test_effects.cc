@@ -71,6 +71,35 @@ TEST_F(DevicesEffects, InAConditionFireOnEachDevice) {
       expect_all([&](const Tensor& i) { tap({.mode = mode, .ordered = ordered}, i, show); });
 }
 
+TEST_F(DevicesEffects, EverySoManyAreCountedOnEachDevice) {
+  const Mesh mesh({{"d", 4}});
+  const Callee show = [](const TapInfo& info, float i) {
+    entries.add(fmt::format("{}:{}", info.device, i));
+  };
+  Words want;
+  for (int d = 0; d < 4; ++d)
+    for (const int i : {0, 3, 6}) want.push_back(fmt::format("{}:{}", d, i));
+  auto f = shard_map(
+      [&](Tensor x) {
+        return fori_loop(
+            0, 9,
+            [&](Tensor i, Tensor v) {
+              tap({.every = 3}, convert(i, DType::f32), show);
+              return psum(v, "d") / 4.0f;  // all devices are in one step
+            },
+            x);
+      },
+      mesh, {.in = {P("d")}, .out = {P("d")}});
+  for (const Mode mode : test::both_modes)
+    for (auto [run, jitted] = std::pair{0, jit(f, {.mode = mode})}; run < 2; ++run) {
+      jitted(counting({4})).block_until_ready();
+      barrier();
+      Words got = entries.take();
+      std::ranges::sort(got);
+      EXPECT_EQ(got, want);
+    }
+}
+
 TEST_F(DevicesEffects, AtOnceComeAfterThoseOfProgramsBefore) {
   const Mesh mesh({{"d", 4}});
   auto note = [](const char* what, std::chrono::milliseconds late) {

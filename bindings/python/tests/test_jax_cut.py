@@ -164,6 +164,29 @@ def test_each_device_shows_its_part(cut, seen, options, jit):
     assert all(mesh[p["a"], p["b"]] == device for p, _, device in seen)
 
 
+@pytest.mark.parametrize("info", [True, False])
+@pytest.mark.parametrize("jit", [True, False])
+def test_each_device_shows_every_second(cut, seen, jit, info):
+    def show(v, info=None):
+        seen.append(v.sum())
+        assert info is None or v.ndim == 1 or np.array_equal(v, at(info.part))
+
+    shown = pj.with_info(show) if info else show
+
+    def f(x):
+        rows = jax.vmap(lambda row: pj.tap(row, shown, partitioned=True, every=2))
+        return pj.tap(rows(x), shown, partitioned=True, every=2)
+
+    wholes = [X[i : i + 2, j : j + 2].sum() for i in (0, 2) for j in (0, 2)]
+    # Rows lie in halves, and of equal ones each device has its own count.
+    rows = [X[i, j : j + 2].sum() for i in (0, 2) for j in (0, 2)] * 2
+    for expected in (rows + wholes, rows, rows + wholes):
+        assert np.array_equal((jax.jit(f) if jit else f)(cut), X)
+        pj.barrier()
+        assert sorted(seen) == sorted(expected)
+        seen.clear()
+
+
 @pytest.mark.parametrize("effect", ["pure", "unordered"])
 @pytest.mark.parametrize("jit", [True, False])
 def test_each_device_calls_with_its_part(cut, seen, effect, jit):

@@ -1,23 +1,28 @@
-// Of the invocations of a place every so many go on, and of those the first so many.
+// Of a place's invocations on a device every so many go on, and of all those the first so many.
+#include "host/enter.h"
 #include "host/stage.h"
 
 namespace postern::internal::host {
 
-/// Counts one, and returns how many came before it.
-static std::int64_t number_of(std::atomic<std::uint64_t>& counted) {
-  return static_cast<std::int64_t>(counted.fetch_add(1, std::memory_order_relaxed));
+/// Counts one of a device, and returns how many came there before it.
+static std::int64_t number_of(SiteCounts& counts, std::size_t device) {
+  const std::scoped_lock lock(counts.guard);
+  if (counts.firings.size() <= device) counts.firings.resize(device + 1);
+  return counts.firings[device]++;
 }
 
-static bool enter_every(const Stage& stage, Invocation& i) noexcept {
-  const SiteSpec& spec = *i.site.spec;
-  const bool goes_on = number_of(spec.tap.counts->firings) % spec.tap.every == 0;
-  return !goes_on || stage.next->enter(i);
+static bool enter_every(const Stage& stage, Invocation& i) noexcept try {
+  const SiteTap& tap = i.site.spec->tap;
+  const auto device = static_cast<std::size_t>(i.device);
+  return number_of(*tap.counts, device) % tap.every != 0 || stage.next->enter(i);
+} catch (...) {
+  return keep_exhausted(i);
 }
 
 static bool enter_until(const Stage& stage, Invocation& i) noexcept {
-  const SiteSpec& spec = *i.site.spec;
-  const bool goes_on = number_of(spec.tap.counts->shown) < spec.tap.until;
-  return !goes_on || stage.next->enter(i);
+  const SiteTap& tap = i.site.spec->tap;
+  const auto before = static_cast<std::int64_t>(tap.counts->shown.fetch_add(1));
+  return before >= tap.until || stage.next->enter(i);
 }
 
 const StageRow every_stage = {.applies = [](const HostSite& s) { return s.spec->tap.every != 1; },

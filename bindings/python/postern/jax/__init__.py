@@ -304,7 +304,7 @@ def tap(
 
     `mode`: "sync" waits for the function; "async" copies the value to a bounded queue,
     which another thread empties in order (see `barrier`).
-    `every`: firings 0, every, 2 * every, ... are shown.
+    `every`: firings 0, every, 2 * every, ... of each device are shown.
     Under derivatives the value is shown once; with `derivatives` its tangent and cotangent are
     shown too, by firings whose `info.transforms` is ("jvp",) and ("jvp", "transpose").
     Under vmap an element is shown after the other.

@@ -135,7 +135,7 @@ class Site:
         """The same for the function that a last operand says."""
         return dataclasses.replace(
             self,
-            function=typing.cast(Python, self.function).entered.late,
+            function=typing.cast(Python, self.function).late(self),
             every=1,
             levels=tuple((size, (*mapped, False)) for size, mapped in self.levels),
             transforms=() if self.of_transforms else self.transforms,
@@ -262,7 +262,7 @@ def _primitive(name: str) -> typing.Any:
         function: typing.Any = site.function
         if not isinstance(function, Python):
             return run(jitted(site, True), *operands)
-        waiting = function.entered.late
+        waiting = function.late(site)
         if site.partitioned:
             function = function.on_mesh(_compat.mesh_names(operands))
         number = waiting.expect(function, site, _compat.devices_of(operands))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import itertools
@@ -145,10 +146,6 @@ class Entered:
     narrow: bool = False
 
     @property
-    def late(self) -> Late:
-        return late[self.info, self.narrow]
-
-    @property
     def entered(self) -> typing.Callable[..., typing.Any]:
         return self._told if self.info else self.enter if self.given is None else self._filled
 
@@ -232,17 +229,28 @@ class Python(Registered):
         entered = dataclasses.replace(self.entered, transforms=transforms, given=tuple(given))
         return Python(entered, self._told, self._of)
 
-    def counted(self, every: int, place: typing.Any) -> Entered:
-        """As outside of jit a tap at a place shows each so many firings."""
-        firings, enter = _firings(Same(self._of), every, place), self.entered.enter
-        return dataclasses.replace(
-            self.entered, enter=lambda *a, **k: None if next(firings) % every else enter(*a, **k)
-        )
+    def late(self, site: typing.Any) -> Late:
+        """Returns what stands for it where it is entered as the site of a call outside of jit."""
+        on_device = site.partitioned and site.every != 1
+        return late[self.entered.info or on_device, self.entered.narrow]
+
+    def counted(self, every: int, place: typing.Any, on_device: bool) -> Entered:
+        """As outside of jit a tap at a place shows each so many firings, `on_device`: of those of
+        each device.
+        """
+        firings, entered = _firings(Same(self._of), every, place), self.entered
+
+        def enter(*leaves: typing.Any, info: typing.Any = None) -> typing.Any:
+            if next(firings[info.device if on_device else None]) % every:
+                return None
+            return entered.enter(*leaves, **({"info": info} if entered.info else {}))
+
+        return dataclasses.replace(entered, enter=enter, info=entered.info or on_device)
 
 
 @_compat.cache(256)
-def _firings(of: Same, every: int, place: typing.Any) -> typing.Iterator[int]:
-    return itertools.count()
+def _firings(of: Same, every: int, place: typing.Any) -> typing.Any:
+    return collections.defaultdict(itertools.count)
 
 
 class Late(Registered):
@@ -265,7 +273,8 @@ class Late(Registered):
         if site.partitioned:
             firings *= devices
         if site.every != 1:
-            entered = function.counted(site.every, (site.file, site.line, site.transforms))
+            place = site.file, site.line, site.transforms
+            entered = function.counted(site.every, place, site.partitioned)
         number = np.uint32(next(self._numbers) % 2**32)
         self._waiting[int(number)] = entered, firings
         return number
