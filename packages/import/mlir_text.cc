@@ -173,28 +173,33 @@ void append_item(std::string& list, std::string_view item) {
   list += item;
 }
 
+/// What an argument would say of being taken away, while whoever runs the program keeps his
+/// tensors, and an argument or a result of where its elements lie, while ours are row-major.
+constexpr std::string_view not_kept[] = {"tf.aliasing_output", "jax.buffer_donor",
+                                         "mhlo.layout_mode"};
+
+/// An argument or a result of @main, or a value or a type, as it is for us.
+std::string kept(const MlirText& text, MlirText::Range item) {
+  const auto& [from, to] = item;
+  const std::size_t open = text.find_outside(from, "{", to);
+  if (open == to) return std::string(text.trimmed(from, to));
+  std::string attributes;
+  for (const auto& [begin, end] : text.items(open)) {
+    const std::string_view said = text.trimmed(begin, end);
+    const auto begins = [&](std::string_view name) { return said.starts_with(name); };
+    if (std::ranges::none_of(not_kept, begins)) append_item(attributes, said);
+  }
+  return fmt::format("{}{{{}}}{}", text.part(from, open), attributes,
+                     text.part(text.bracket_end(open), to));
+}
+
 /// The list without those of its items that are of no use.
 std::string without(const MlirText& text, const std::vector<MlirText::Range>& items,
                     const std::vector<bool>& dropped) {
   std::string out;
   for (std::size_t i = 0; i < items.size(); ++i)
-    if (!dropped[i]) append_item(out, text.trimmed(items[i].first, items[i].second));
+    if (!dropped[i]) append_item(out, kept(text, items[i]));
   return out;
-}
-
-/// An argument that the program does not take away: whoever runs it keeps his tensors.
-std::string lent(const MlirText& text, MlirText::Range argument) {
-  const auto& [from, to] = argument;
-  const std::size_t open = text.find_outside(from, "{", to);
-  if (open == to) return std::string(text.trimmed(from, to));
-  std::string attributes;
-  for (const auto& [begin, end] : text.items(open)) {
-    const std::string_view item = text.trimmed(begin, end);
-    if (!item.starts_with("tf.aliasing_output") && !item.starts_with("jax.buffer_donor"))
-      append_item(attributes, item);
-  }
-  return fmt::format("{}{{{}}}{}", text.part(from, open), attributes,
-                     text.part(text.bracket_end(open), to));
 }
 
 /// The text in quotes that follows on these words; "" where they are not there.
@@ -260,7 +265,7 @@ Edit without_values(const MlirText& text, std::size_t body, std::size_t end,
 
 /// Adds what @main takes, whose list opens there, and returns what makes its tokens.
 std::string read_arguments(const MlirText& text, std::size_t open, MainText& out) {
-  std::string tokens, lent_arguments;
+  std::string tokens, arguments;
   for (const auto& [from, to] : text.items(open)) {
     const auto colon = text.find_outside(from, ":", to);
     if (colon == to) text.refuse(from, "an argument of @main has no type");
@@ -278,10 +283,10 @@ std::string read_arguments(const MlirText& text, std::size_t open, MainText& out
     } else {
       out.inputs.push_back(type);
       out.input_names.push_back(name_of_argument(text, {from, to}));
-      append_item(lent_arguments, lent(text, {from, to}));
+      append_item(arguments, kept(text, {from, to}));
     }
   }
-  out.edits.push_back({open + 1, text.bracket_end(open) - 1, lent_arguments});
+  out.edits.push_back({open + 1, text.bracket_end(open) - 1, arguments});
   return tokens;
 }
 
@@ -304,7 +309,8 @@ MainText read_main(const MlirText& text, std::size_t open) {
       out.output_names.push_back(
           quoted_after(text.part(range.first, range.second), info_of_result));
     }
-    if (out.outputs.size() < results.size())
+    const bool have_attributes = text.part(i + 2, end).find('{') != MlirText::npos;
+    if (out.outputs.size() < results.size() || have_attributes)
       out.edits.push_back(
           {i + 2, end, fmt::format(" ({})", without(text, results, results_dropped))});
   }

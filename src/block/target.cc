@@ -207,6 +207,10 @@ void check_aliases(const FfiTarget& target, const Types& operands, const Types& 
     check(alike(to, from),
           "ffi_call '{}': result {} is written over operand {} and must be of its type {}, got {}",
           target.name, result, operand, to_string(from), to_string(to));
+    const auto of_either = [&](const auto& a) { return a.first == result || a.second == operand; };
+    check(std::ranges::count_if(target.aliases, of_either) == 1,
+          "ffi_call '{}': result {} and operand {} can have one alias each", target.name, result,
+          operand);
   }
 }
 
@@ -300,17 +304,19 @@ Tensors ffi_call(const FfiTarget& target, const std::vector<Type>& out, const Te
   check(target.result_layouts.empty() || target.result_layouts.size() == out.size(),
         "ffi_call '{}': {} result layouts for {} results", target.name,
         target.result_layouts.size(), out.size());
-  const Types types = types_of(operands);
-  blocks::check_layouts(target.name, "operand", target.operand_layouts, types);
-  blocks::check_layouts(target.name, "result", target.result_layouts, out);
-  blocks::check_aliases(target, types, out);
+  const Types given = types_of(operands);
+  // What the handler sees: conversions stand around it.
+  const Types taken = blocks::with_dtypes(given, target.operand_dtypes),
+              made = blocks::with_dtypes(out, target.result_dtypes);
+  blocks::check_layouts(target.name, "operand", target.operand_layouts, taken);
+  blocks::check_layouts(target.name, "result", target.result_layouts, made);
+  blocks::check_aliases(target, taken, made);
   if (vmap) check_enum("ffi_call: VmapMethod", *vmap, VmapMethod::broadcast_all);
   check(vmap != VmapMethod::parallel,
         "ffi_call '{}': vmap is sequential, expand_dims or broadcast_all", target.name);
-  blocks::check_operands(target, types, out);
+  blocks::check_operands(target, given, out);
   blocks::TargetParams p{std::make_shared<const FfiTarget>(target), {}, vmap};
-  for (const Type& t : blocks::with_dtypes(out, target.result_dtypes))
-    p.results.push_back({t.dtype, t.dims});
+  for (const Type& t : made) p.results.push_back({t.dtype, t.dims});
   const Primitive* primitive = &blocks::target_p;
   if (target.side_effect) primitive = &blocks::effect_target_p;
   return blocks::in_dtypes(target.operand_dtypes, operands, out, [&](TensorSpan x) {

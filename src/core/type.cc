@@ -151,9 +151,9 @@ void check_type(const Type& type) {
 Type make_type(DType dtype, Dims dims, Place place) {
   PlaceScope at(place);
   Type type{dtype, std::move(dims), false};
-  Type closed = type;
-  std::ranges::replace_if(closed.dims, is_open, 1);
-  check_type(closed);
+  Type fixed = type;  // open extents are fine: they are checked as 1
+  std::ranges::replace_if(fixed.dims, is_open, 1);
+  check_type(fixed);
   return type;
 }
 

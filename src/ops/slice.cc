@@ -215,9 +215,9 @@ Tensor concatenate(TensorSpan parts, std::int64_t axis, Place place) {
 Tensor slice(const Operand& operand, const Dims& start, const Dims& limit, const Dims& strides) {
   PlaceScope at(operand.place());
   const Tensor& x = operand.tensor();
+  const std::size_t rank = x.dims().size();
   const Dims step = or_each(strides, start.size(), 1);
-  if (limit == x.dims() && start == Dims(start.size(), 0) && step == Dims(start.size(), 1))
-    return x;
+  if (limit == x.dims() && start == Dims(rank, 0) && step == Dims(rank, 1)) return x;
   return bind1(slice_p, make_params(SliceParams{start, limit, step}), {x});
 }
 

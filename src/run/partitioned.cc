@@ -281,7 +281,7 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
     const RunRecord::Owner owner = record->release();
     rethrow_failure(pending);
     const host::Outcome how = record->outcome();
-    if (how == host::Outcome::running || how == host::Outcome::done) throw;
+    if (how == host::Outcome::running || how == host::Outcome::done) rethrow_naming(targets_);
     donation.stands();
     record->rethrow();
   }

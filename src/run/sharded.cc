@@ -154,7 +154,10 @@ std::shared_ptr<const ShardedValue> spread(const Tensor& tensor, const Sharding&
     const auto is_there = [&](std::size_t i) { return from->parts[i]->lane == lanes[i]->index; };
     bool all_there = true;
     for (std::size_t i = 0; i < lanes.size(); ++i) all_there = all_there && is_there(i);
-    if (all_there) return std::static_pointer_cast<const ShardedValue>(pointer);
+    if (all_there) {
+      detail::refuse_donated(*from);
+      return std::static_pointer_cast<const ShardedValue>(pointer);
+    }
     await(*from);
     for (std::size_t i = 0; i < lanes.size(); ++i) {
       parts.push_back(from->parts[i]);

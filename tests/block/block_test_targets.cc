@@ -148,6 +148,14 @@ TEST(Block, ResultsOverOperandsHaveTheirTypes) {
         ffi_call(in_place, type<std::int32_t>({2, 2}), {}, x);
       },
       {"f32[2,2]", "s32[2,2]"});
+  in_place.aliases = {{0, 0}, {0, 1}};
+  expect_error<TypeError>([&] { ffi_call(in_place, x.type(), {}, x, x); }, {"one alias each"});
+  in_place.aliases = {{0, 0}};
+  const Tensor narrow = convert(x, DType::bf16);
+  in_place.operand_dtypes = {DType::f32};
+  expect_error<TypeError>([&] { ffi_call(in_place, narrow.type(), {}, narrow); },
+                          {"f32[2,2]", "bf16[2,2]"});
+  EXPECT_EQ(ffi_call(in_place, x.type(), {}, narrow).to_vector<float>(), x.to_vector<float>());
 }
 
 /// Attributes of any names; notes what it saw.

@@ -334,6 +334,24 @@ TEST_F(Foreign, DonatedArgumentsAreLent) {
   }
 }
 
+TEST_F(Foreign, ElementsLieRowMajorWhateverTheTextSays) {
+  const Tensor x = tensor<float>({0, 1, 2, 3, 4, 5}, {2, 3});
+  for (const char* mode : {"{0,1}", "{1,0}", "auto", "default"}) {
+    const std::string said = fmt::format("mhlo.layout_mode = \"{}\"", mode);
+    for (const auto& [of_argument, of_result] :
+         {std::pair<std::string, std::string>{said, ""}, {"", said}, {said, said}}) {
+      const Loaded program = load_text(fmt::format(
+          "func.func @main(%a: tensor<2x3xf32> {{{}}}) -> (tensor<2x3xf32> {{jax.result_info = "
+          "\"y\"}}, tensor<2x3xf32> {{{}}}) {{\n%0 = stablehlo.add %a, %a : tensor<2x3xf32>\n"
+          "return %a, %0 : tensor<2x3xf32>, tensor<2x3xf32>\n}}",
+          of_argument, of_result));
+      const auto y = program(x);
+      EXPECT_EQ(y[0].to_vector<float>(), x.to_vector<float>()) << mode;
+      EXPECT_EQ(y[1].to_vector<float>(), (std::vector<float>{0, 2, 4, 6, 8, 10})) << mode;
+    }
+  }
+}
+
 TEST_F(Foreign, TokensAreTakenOffWhateverTheyAreAmong) {
   register_function("demo.add", [](View<const float> in, View<float> out) { out[0] = in[0] + 1; });
   const std::string call =

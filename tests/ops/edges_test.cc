@@ -121,6 +121,12 @@ TEST(Edges, GatherAndScatterRefuseAxesThatDoNotFit) {
 
 Tensor head_of(const Tensor& row) { return slice(row, {0}, {1}); }
 
+TEST(Edges, SlicesSayOneNumberForEachAxis) {
+  const Tensor x = zeros(type<float>({2, 3}));
+  for (const Dims& start : {Dims{}, Dims{0}, Dims{0, 0, 0}})
+    expect_error<TypeError>([&] { slice(x, start, x.dims()); }, {"one number for each axis"});
+}
+
 TEST(Edges, UpdatesOfNoRowsAreLeftOut) {
   const Tensor none = zeros(type<float>({0, 3}));
   EXPECT_EQ(index_add(none, tensor<int>({0}), ones(type<float>({1, 3})), 0).dims(), (Dims{0, 3}));

@@ -388,6 +388,9 @@ TEST_F(Devices, DonatedPartsAreGone) {
   const Tensor x = device_put(counting({8}), s);
   EXPECT_EQ(f(x).to_vector<float>().back(), 8);
   expect_error<TypeError>([&] { x.to_vector<float>(); }, {"donated"});
+  expect_error<TypeError>([&] { jit([](Tensor v) { return v * 2.0f; })(x); }, {"donated"});
+  expect_error<TypeError>([&] { f(x); }, {"donated"});
+  expect_error<TypeError>([&] { device_put(x, s); }, {"donated"});
 }
 
 }  // namespace
