@@ -174,7 +174,7 @@ class SharedWaits {
  private:
   /// Which input of the program the equation waits for; the number of inputs: it waits for none.
   static std::size_t awaited(const Program& program, const Equation& e) {
-    const bool waits = e.primitive->site && site_of(e)->role == SiteSpec::Role::wait;
+    const bool waits = e.primitive->site && site_of(e)->call.role == SiteCall::Role::wait;
     const auto found =
         waits ? std::ranges::find(program.inputs, e.operands[0]) : program.inputs.end();
     return size_of(found - program.inputs.begin());

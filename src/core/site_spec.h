@@ -63,6 +63,17 @@ struct SiteBatch {
   std::int64_t mask_size = 0;
 };
 
+/// What only calls ask for.
+struct SiteCall {
+  /// A call that overlaps is two sites: one starts the function and gives a handle, the other has
+  /// the handle for its operand and gives what the function made.
+  enum class Role : std::uint8_t { whole, start, wait } role = Role::whole;
+  std::vector<Type> later;  // of Role::start: the function's results, for who waits
+  std::chrono::nanoseconds timeout{0}, warn_after{0};
+  VmapMethod vmap = VmapMethod::sequential;
+  int device = -1;
+};
+
 /// What only taps, hooks and prints ask for.
 struct SiteTap {
   Transforms transforms;
@@ -85,9 +96,6 @@ struct SiteSpec {
   /// What it is to the user; texts and files have its word. All but calls are taps. An operation is
   /// watched by non_finite.
   enum class Kind : std::uint8_t { call, tap, hook, print, operation } kind = Kind::call;
-  /// A call that overlaps is two sites: one starts the function and gives a handle, the other has
-  /// the handle for its operand and gives what the function made.
-  enum class Role : std::uint8_t { whole, start, wait } role = Role::whole;
   std::string name;
   Place place;
 
@@ -98,16 +106,13 @@ struct SiteSpec {
   // What one invocation sees.
   std::vector<Type> operands;
   std::vector<Type> results;  // none of a tap: they are its operands, unchanged
-  std::vector<Type> later;    // of Role::start: the function's results, for who waits
   SiteTrees trees;
 
   Effect effect = Effect::pure;
-  std::chrono::nanoseconds timeout{0}, warn_after{0};
-  VmapMethod vmap = VmapMethod::sequential;
-  int device = -1;
   Memory memory = Memory::host;
   bool one_order = false;  // over all devices
 
+  SiteCall call;
   SiteShard shard;
   SiteBatch batch;
   SiteTap tap;
@@ -115,9 +120,9 @@ struct SiteSpec {
   bool from_file = false;  // so the program's text may not be what the site says
 
   bool is_tap() const { return kind != Kind::call; }
-  bool enters() const { return role != Role::wait; }  // a function
+  bool enters() const { return call.role != SiteCall::Role::wait; }  // a function
   const std::vector<Type>& made() const {
-    if (role == Role::start) return later;
+    if (call.role == SiteCall::Role::start) return call.later;
     return results;
   }
 };
@@ -127,7 +132,7 @@ struct Words<SiteSpec::Kind> {
   static constexpr const char* all[] = {"call", "tap", "hook", "print", "operation"};
 };
 template <>
-struct Words<SiteSpec::Role> {
+struct Words<SiteCall::Role> {
   static constexpr const char* all[] = {"whole", "start", "wait"};
 };
 template <>
@@ -174,6 +179,13 @@ struct Described<SiteBatch> {
                  field("mask_size", &S::mask_size, Say::never));
 };
 template <>
+struct Described<SiteCall> {
+  using S = SiteCall;
+  static constexpr auto fields = std::tuple(
+      field("timeout", &S::timeout), field("warn_after", &S::warn_after), field("vmap", &S::vmap),
+      field("role", &S::role), field("later", &S::later), field("device", &S::device));
+};
+template <>
 struct Described<SiteTap> {
   using S = SiteTap;
   static constexpr auto fields = std::tuple(
@@ -190,17 +202,13 @@ struct Described<SiteSpec> {
   using S = SiteSpec;
   static constexpr auto fields = std::tuple(
       field("name", &S::name, Say::always), field("kind", &S::kind),  // what it is to the user
-      field("role", &S::role), field("later", &S::later),             // of calls that overlap
       field("effect", &S::effect, Say::always),                       // order and elimination
       field("place", &S::place, Say::never),                          // errors name it
       field("operands", &S::operands, Say::never), field("results", &S::results),
       fields_of(&S::trees), field("function", &S::named),  // by name
       transient("fn", &S::function),                       // or as it is
-      field("timeout", &S::timeout), field("warn_after", &S::warn_after),
-      field("vmap", &S::vmap),  // what vmap makes of it
-      fields_of(&S::batch),     // and has made
-      fields_of(&S::tap), field("memory", &S::memory), field("one_order", &S::one_order),
-      fields_of(&S::shard), field("device", &S::device),
+      fields_of(&S::call), fields_of(&S::batch), fields_of(&S::tap), field("memory", &S::memory),
+      field("one_order", &S::one_order), fields_of(&S::shard),
       transient("from_file", &S::from_file));  // the loader says so
 };
 

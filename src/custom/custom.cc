@@ -38,10 +38,11 @@ void refuse_handles(const char* what, const Program& body) {
   const auto moves = [](const Type& t) { return is_differentiable(t.dtype); };
   for (const Equation& e : body.equations) {
     const SiteSpec* const site = site_of(e);
-    if (!site || site->role != SiteSpec::Role::start) continue;
+    if (!site || site->call.role != SiteCall::Role::start) continue;
     check(
         std::ranges::find(body.outputs, e.first) == body.outputs.end() ||
-            std::ranges::none_of(site->operands, moves) || std::ranges::none_of(site->later, moves),
+            std::ranges::none_of(site->operands, moves) ||
+            std::ranges::none_of(site->call.later, moves),
         "{}: the function gives the Pending of call '{}', which has no derivative: wait inside of "
         "the function, or use start_call_with_vjp in its place",
         what, site->name);

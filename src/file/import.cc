@@ -82,7 +82,7 @@ bool is_known(const Tensor& x) {
 }
 
 std::vector<Tensor> at_site_of(const SiteSpec& site, std::span<const Tensor> operands) {
-  const bool overlaps = site.role != SiteSpec::Role::whole;  // is started, or waited for
+  const bool overlaps = site.call.role != SiteCall::Role::whole;  // is started, or waited for
   const bool uses_store = own_functions.of_residuals(site.named.name) != nullptr;
   if (overlaps || uses_store)
     throw Error(ErrorCode::unimplemented,

@@ -30,7 +30,7 @@ void check_sizes(const SiteSpec& s) {
     check(!__builtin_mul_overflow(elements, std::max<std::int64_t>(level.size, 1), &elements),
           "a batch has too many elements");
   }
-  for (const auto* list : {&s.operands, &s.results, &s.later})
+  for (const auto* list : {&s.operands, &s.results, &s.call.later})
     for (const Type& t : *list) {
       std::int64_t bytes = 0;
       check(!__builtin_mul_overflow(static_cast<std::int64_t>(t.byte_size()), elements, &bytes),
@@ -40,15 +40,16 @@ void check_sizes(const SiteSpec& s) {
 
 /// Throws TypeError unless what starts a call gives a handle, and what waits takes one.
 void check_role(const SiteSpec& s) {
-  using Role = SiteSpec::Role;
+  using Role = SiteCall::Role;
   const auto is_handle = [](const Type& t) { return t.dtype == DType::u64; };
-  check(s.role == Role::whole || (!s.is_tap() && s.effect != Effect::pure),
+  check(s.call.role == Role::whole || (!s.is_tap() && s.effect != Effect::pure),
         "a site that starts or waits is no such call");
-  check(s.role == Role::start || s.later.empty(), "a site that starts no call has later results");
-  if (s.role == Role::start)
+  check(s.call.role == Role::start || s.call.later.empty(),
+        "a site that starts no call has later results");
+  if (s.call.role == Role::start)
     check(s.results.empty() || (s.results.size() == 1 && is_handle(s.results[0])),
           "a site that starts a call gives no handle");
-  if (s.role == Role::wait)
+  if (s.call.role == Role::wait)
     check(s.named.name.empty() && s.operands.size() == 1 && is_handle(s.operands[0]) &&
               s.operands[0].dims.empty(),
           "a site that waits takes no handle");

@@ -179,9 +179,9 @@ std::shared_ptr<SiteSpec> spec_of(const CallAttributes& attributes, std::vector<
   spec->trees.result_paths.resize(spec->results.size());
   spec->tap.transforms = parts_of(attributes.transforms, ',');
   spec->tap.derivatives = !spec->tap.transforms.empty();
-  spec->vmap = attributes.parallel ? VmapMethod::parallel : VmapMethod::sequential;
+  spec->call.vmap = attributes.parallel ? VmapMethod::parallel : VmapMethod::sequential;
   spec->effect = Effect::unordered;
-  spec->timeout = std::chrono::nanoseconds(attributes.timeout);
+  spec->call.timeout = std::chrono::nanoseconds(attributes.timeout);
   spec->tap.async = attributes.kind == "async";
   spec->tap.every = attributes.every;
   if (spec->tap.are_counted()) spec->tap.counts = std::make_shared<SiteCounts>();

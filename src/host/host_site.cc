@@ -75,9 +75,9 @@ HostSite::HostSite(SitePtr s, std::shared_ptr<const detail::HostFunction> fn)
   buffers = inputs + results;
   add_leaves(spec->operands, leaves, leaf_bytes);
   add_leaves(spec->results, leaves, leaf_bytes);
-  if (spec->role == SiteSpec::Role::start) {  // whose own result is a handle
+  if (spec->call.role == SiteCall::Role::start) {  // whose own result is a handle
     add_leaves(spec->operands, called, called_bytes);
-    add_leaves(spec->later, called, called_bytes);
+    add_leaves(spec->call.later, called, called_bytes);
     place_number = host::place_number(*spec);
   } else {
     called = leaves;
@@ -98,7 +98,7 @@ void HostSite::serve(std::shared_ptr<const detail::HostFunction> found) {
   object = function->object.get();
   const auto is_pred = [](const Type& t) { return t.dtype == DType::pred; };
   const bool gives_booleans =
-      std::ranges::any_of(spec->results, is_pred) || std::ranges::any_of(spec->later, is_pred);
+      std::ranges::any_of(spec->results, is_pred) || std::ranges::any_of(spec->call.later, is_pred);
   if (gives_booleans && spec->memory == Memory::host) {
     plain = std::make_shared<Entry>(Entry{invoke, object});
     invoke = enter_and_make_booleans;

@@ -28,7 +28,7 @@ namespace postern::internal::host {
 std::string too_late(const SiteSpec& spec, bool by_deadline) {
   if (by_deadline) return RunState::late;
   return fmt::format("no result within the limit of {:g} ms",
-                     std::chrono::duration<double, std::milli>(spec.timeout).count());
+                     std::chrono::duration<double, std::milli>(spec.call.timeout).count());
 }
 
 /// What a function threw is asked for its text, which is the user's: not under a lock.
@@ -108,7 +108,7 @@ void PendingCalls::start(const Invocation& i) {
 
 void PendingCalls::enqueue(const Lock& lock, std::shared_ptr<Job> job) {
   const SiteSpec& spec = *job->spec;
-  const bool element = job->info.element >= 0 && spec.vmap == VmapMethod::sequential;
+  const bool element = job->info.element >= 0 && spec.call.vmap == VmapMethod::sequential;
   job->at = jobs_.insert(jobs_.end(), job);
   try {
     if (spec.effect == Effect::ordered || element) {
@@ -199,7 +199,7 @@ void PendingCalls::work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job
       job->begun = true;
       const auto start = Clock::now();
       if (job->has_limit()) {
-        job->limit = after(spec.timeout);
+        job->limit = after(spec.call.timeout);
         if (job->limit < calls->watches_until_) calls->limits_.notify_one();
       }
       lock.unlock();

@@ -126,7 +126,7 @@ struct PendingCalls::Job : host::Job {
   std::shared_ptr<Job> left_out_by;  // the late one that it was to enter behind
   std::exception_ptr told;           // the error as barrier() throws it
 
-  bool has_limit() const { return spec->timeout.count() > 0; }
+  bool has_limit() const { return spec->call.timeout.count() > 0; }
   bool failed() const { return abandoned || (done && error); }
   std::string why_late() const { return too_late(*spec, by_deadline); }
 };

@@ -26,10 +26,10 @@ std::string PendingCalls::misfit(const Job& job, const HostSite& site) {
   bool fits = job.bytes.size() == site.results;
   for (std::size_t i = 0; fits && i < site.results; ++i)
     fits = job.bytes[i] == site.leaf_bytes[1 + i] &&
-           job.spec->later[i].dtype == site.leaves[1 + i].dtype;
+           job.spec->call.later[i].dtype == site.leaves[1 + i].dtype;
   if (fits) return {};
   return fmt::format("{} gives {}, and {} is waited for", describe(*job.spec),
-                     to_string(job.spec->later), to_string(site.spec->results));
+                     to_string(job.spec->call.later), to_string(site.spec->results));
 }
 
 std::string PendingCalls::unknown(std::uint64_t handle) const {

@@ -159,8 +159,8 @@ void check_process_site(const SiteSpec& s) {
   const auto types_are = [](const std::vector<Type>& types, std::initializer_list<Type> wanted) {
     return std::ranges::equal(types, wanted, alike);
   };
-  bool fits =
-      !s.is_tap() && s.role == SiteSpec::Role::whole && s.batch.levels.empty() && !s.batch.masked;
+  bool fits = !s.is_tap() && s.call.role == SiteCall::Role::whole && s.batch.levels.empty() &&
+              !s.batch.masked;
   if (c.operation == end) {
     fits = fits && s.operands.empty() && s.results.empty();
   } else if (c.operation == index || c.operation == count) {

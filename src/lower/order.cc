@@ -11,9 +11,9 @@ namespace postern::internal {
 
 namespace {
 
-bool has_role(const Equation& e, SiteSpec::Role role) {
+bool has_role(const Equation& e, SiteCall::Role role) {
   const SiteSpec* const site = site_of(e);
-  return site && site->role == role;
+  return site && site->call.role == role;
 }
 
 bool makes(const Equation& e, const std::set<ValueId>& values) {
@@ -28,7 +28,7 @@ class Order {
     order_.reserve(equations.size());
     for (std::size_t i = 0; i < equations.size(); ++i) {
       write(i);
-      if (has_role(equations[i], SiteSpec::Role::wait)) write_starts_behind(i);
+      if (has_role(equations[i], SiteCall::Role::wait)) write_starts_behind(i);
     }
   }
   std::vector<const Equation*> take() { return std::move(order_); }
@@ -41,7 +41,7 @@ class Order {
   }
   void write_starts_behind(std::size_t wait) {
     for (std::size_t i = wait + 1; i < equations_.size(); ++i) {
-      if (has_role(equations_[i], SiteSpec::Role::start))
+      if (has_role(equations_[i], SiteCall::Role::start))
         write_with_needs(wait, i);
       else if (effect_of(equations_[i]) != Effect::pure)
         return;
@@ -69,7 +69,7 @@ class Order {
 
 bool waits_in(std::span<const Equation> equations) {
   return std::ranges::any_of(equations,
-                             [](const Equation& e) { return has_role(e, SiteSpec::Role::wait); });
+                             [](const Equation& e) { return has_role(e, SiteCall::Role::wait); });
 }
 
 std::vector<const Equation*> starts_first(std::span<const Equation> equations) {

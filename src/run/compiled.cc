@@ -182,7 +182,7 @@ CompiledProgram::CompiledProgram(std::shared_ptr<const ProgramModule> module, st
     of_processes_ = of_processes_ || (s->function && host::is_of_processes(*s->function));
     reach_ = std::max(reach_, reach_of(*s));
     queues_work_ = queues_work_ || s->memory != Memory::host;
-    if (s->device >= 0) placed_.push_back(s);
+    if (s->call.device >= 0) placed_.push_back(s);
   }
   for (std::size_t i = 0; i < captures_.size() && !module_->global_inputs.empty(); ++i)
     if (const auto& over = module_->global_inputs[arguments_ + i])
@@ -405,10 +405,10 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
   const Home home = this->home(arguments);
   for (const SitePtr& s : placed_) {
     PlaceScope at(s->place);
-    check(s->device == home.device,
+    check(s->call.device == home.device,
           "{} is for device {}, but its program runs on device {} alone; give arguments that are "
           "spread over both, or use Mode::staged",
-          host::describe(*s), s->device, home.device);
+          host::describe(*s), s->call.device, home.device);
   }
   const bool waits = !record;  // what `start` began is for itself
   if (waits) wait_for_earlier(reach_, {&home.device, 1});

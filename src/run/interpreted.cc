@@ -157,9 +157,9 @@ namespace {
 
 /// Returns where a call outside of programs is: where the first operand is that was put somewhere.
 int device_of(const SiteSpec& spec, TensorSpan operands) {
-  if (spec.device >= 0) {
-    check_device(spec.device);
-    return spec.device;
+  if (spec.call.device >= 0) {
+    check_device(spec.call.device);
+    return spec.call.device;
   }
   for (const Tensor& t : operands) {
     const Tensor* const one = &t;
@@ -190,7 +190,7 @@ std::shared_ptr<void> handles(std::shared_ptr<void> bytes, std::size_t count) {
 
 /// A handle that is not to be had is the caller's mistake, told at once outside of programs.
 [[noreturn]] void rethrow(host::RunState& run, const SiteSpec& spec) {
-  if (!run.outside || spec.role != SiteSpec::Role::wait) run.rethrow();
+  if (!run.outside || spec.call.role != SiteCall::Role::wait) run.rethrow();
   try {
     run.rethrow();
   } catch (const CallbackError& error) {
@@ -233,12 +233,12 @@ Tensors invoke_now(const Primitive& primitive, const ParamsPtr& params, TensorSp
       run->hand_on(*alone);
       alone->observer = run->observer;
       alone->share_calls(*run);
-    } else if (spec->role != SiteSpec::Role::whole) {
+    } else if (spec->call.role != SiteCall::Role::whole) {
       alone->outside = true;
     }
     alone->begin();
-    is_run = !whole && spec->role == SiteSpec::Role::whole;
-    if (alone->outside && spec->role == SiteSpec::Role::start)
+    is_run = !whole && spec->call.role == SiteCall::Role::whole;
+    if (alone->outside && spec->call.role == SiteCall::Role::start)
       alone->under_way = keep_open(Runtime::get().add_started());
     run = alone.get();
     site = run->sites;
@@ -269,7 +269,7 @@ Tensors invoke_now(const Primitive& primitive, const ParamsPtr& params, TensorSp
   } else {
     for (const Type& t : result_types(primitive, params.get(), {types.data(), types.size()})) {
       std::shared_ptr<void> bytes = detail::aligned_bytes(t.byte_size());
-      if (run->outside && spec->role == SiteSpec::Role::start)
+      if (run->outside && spec->call.role == SiteCall::Role::start)
         bytes = handles(std::move(bytes), size_of(t.size()));
       buffers.push_back(bytes.get());
       results.push_back(

@@ -92,7 +92,7 @@ bool may_be_cut(const Program& program) {
     if (device_of_call(e) >= 0) return false;
     if (e.primitive->calls) return true;
     const SiteSpec* const site = site_of(e);
-    return site && (site->role != SiteSpec::Role::whole || site->device >= 0);
+    return site && (site->call.role != SiteCall::Role::whole || site->call.device >= 0);
   });
 }
 

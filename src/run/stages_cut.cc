@@ -121,7 +121,7 @@ bool StagedProgram::on_host(const Equation& equation) const {
     if (e.primitive->calls) return true;
     if (!e.primitive->site) return false;
     const SiteSpec& site = *e.primitive->site(e.params.get());
-    return !reaches || !site.is_tap() || site.device >= 0 ||
+    return !reaches || !site.is_tap() || site.call.device >= 0 ||
            asked({word_of(site.kind), site.place, site.operands, site.operands}) != Cut::none;
   });
 }

@@ -48,7 +48,7 @@ Tensors wait_site(const std::string& name, const Tensor& handle, const Types& ou
   SiteSpec s;
   s.name = name;
   s.place = place;
-  s.role = SiteSpec::Role::wait;
+  s.call.role = SiteCall::Role::wait;
   s.effect = Effect::unordered;
   s.operands = {scalar_handle};
   for (const Type& t : out) s.results.push_back({t.dtype, t.dims});
@@ -91,8 +91,8 @@ Tensor detail::start_call(const CallOptions& options, const std::vector<Type>& o
         "a call of its own",
         options.name);
   SiteSpec s = call_site(options, out, structure, paths, fn, operands);
-  s.role = SiteSpec::Role::start;
-  s.later = std::move(s.results);
+  s.call.role = SiteCall::Role::start;
+  s.call.later = std::move(s.results);
   s.results = {scalar_handle};
   if (s.effect == Effect::pure) s.effect = Effect::unordered;  // it runs, whoever waits
   return at_site(std::move(s), operands).front();

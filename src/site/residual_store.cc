@@ -94,7 +94,7 @@ void check_residual_site(const SiteSpec& s) {
   };
   const bool frees = s.named.name == residual_free, writes = s.named.name == residual_write;
   const std::int64_t room = room_for_steps(s.named.attributes);
-  require(!s.is_tap() && s.role == SiteSpec::Role::whole && s.batch.levels.empty());
+  require(!s.is_tap() && s.call.role == SiteCall::Role::whole && s.batch.levels.empty());
   require(!s.batch.masked && !s.tap.async);
   require(room >= 1 && (!frees || (room == 1 && s.results.empty())));
   const std::size_t first = room == 1 ? 1 : 2;  // handle

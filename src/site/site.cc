@@ -23,7 +23,7 @@ const SiteSpec& spec_of(const Params* params) { return *as<SiteParams>(*params).
 /// of their functions: XLA would start a function when its results are needed.
 Effect site_effect(const Params* params) {
   const SiteSpec& s = spec_of(params);
-  if (s.role == SiteSpec::Role::whole) return s.effect;
+  if (s.call.role == SiteCall::Role::whole) return s.effect;
   return Effect::ordered;
 }
 
@@ -69,20 +69,20 @@ Batched batch_whole(SiteSpec s, Tensors x, std::span<const int> axes, std::int64
   const std::size_t n = s.operands.size();
   for (std::size_t i = 0; i < n; ++i) {
     if (axes[i] < 0 && s.is_tap()) continue;
-    if (axes[i] < 0 && s.vmap == VmapMethod::expand_dims)
+    if (axes[i] < 0 && s.call.vmap == VmapMethod::expand_dims)
       x[i] = expand_dims(x[i], 0);
     else
       x[i] = batch_front(x[i], axes[i], size);
     s.operands[i] = Type{x[i].dtype(), x[i].dims()};
   }
-  for (auto* list : {&s.results, &s.later})
+  for (auto* list : {&s.results, &s.call.later})
     for (Type& t : *list) t.dims.insert(t.dims.begin(), size);
   if (s.shard.spec && n > 0 && (axes[0] >= 0 || !s.is_tap())) {
     auto parts = s.shard.spec->parts();
     parts.insert(parts.begin(), std::vector<std::string>());
     s.shard.spec = P(std::move(parts));
     s.shard.global_dims.insert(s.shard.global_dims.begin(),
-                               axes[0] >= 0 || s.vmap != VmapMethod::expand_dims ? size : 1);
+                               axes[0] >= 0 || s.call.vmap != VmapMethod::expand_dims ? size : 1);
   }
   if (s.batch.masked && (mask.has_value() || axes[n] >= 0)) {  // alive in both batches
     x[n] = batch_front(x[n], axes[n], size);
@@ -162,14 +162,15 @@ Batched site_batch(const Op& op, std::span<const Tensor> x, std::span<const int>
   // What no element can tell apart runs once; an effect is wanted from each. And whoever waits for
   // one call gets what all elements share.
   const bool runs_once = !differs && (s.effect == Effect::pure || s.is_tap()) && !mask.has_value();
-  const bool waits_for_one = s.role == SiteSpec::Role::wait && axes[0] < 0;
+  const bool waits_for_one = s.call.role == SiteCall::Role::wait && axes[0] < 0;
   if (runs_once || waits_for_one) {
     const std::size_t results = s.is_tap() ? s.operands.size() : s.results.size();
     return {bind_n(op.primitive, op.params, x), std::vector<int>(results, -1)};
   }
   Tensors operands(x.begin(), x.end());
   if (shows_derivatives(s)) return batch_derivatives(s, std::move(operands), axes, size, mask);
-  const bool takes_whole = s.vmap == VmapMethod::expand_dims || s.vmap == VmapMethod::broadcast_all;
+  const bool takes_whole =
+      s.call.vmap == VmapMethod::expand_dims || s.call.vmap == VmapMethod::broadcast_all;
   check(s.memory == Memory::host || (!mask.has_value() && takes_whole),
         "vmap: call '{}' with Memory::device is not entered for each element; give it expand_dims "
         "or broadcast_all, outside of loops whose elements end at different times",
@@ -217,7 +218,7 @@ void write_custom_call(Lowering& out, const SiteSpec& s, std::size_t index,
   const bool empty = !s.results.empty() &&
                      std::ranges::all_of(s.results, [](const Type& t) { return t.size() == 0; });
   if (s.effect != Effect::pure || empty) out.write(", has_side_effect = true");
-  out.write("{}", out.where_it_runs(results.size(), s.device));
+  out.write("{}", out.where_it_runs(results.size(), s.call.device));
   // XLA may choose any layout for the buffers of a custom call; host functions see row-major ones.
   const auto has_choice = [](const Port& p) { return p.rank > 1; };
   if (std::ranges::any_of(in, has_choice) || std::ranges::any_of(results, has_choice)) {
@@ -285,13 +286,13 @@ void site_lower(Lowering& out, const Equation& e) {
     if (through) goes_through(in.back());
   }
   // What is kept for who waits would stay until the run's end.
-  const bool starts = s.role == SiteSpec::Role::start, unawaited = starts && !out.needed(e, 0);
+  const bool starts = s.call.role == SiteCall::Role::start, unawaited = starts && !out.needed(e, 0);
   std::vector<Lowering::Awaited> made;
   for (int i = 0; i < e.results && !tap && !unawaited; ++i) {
     const Type& type = out.result_type(e, i);
     const Ssa value = add_result(type);
     out.define(e, i, value);
-    if (s.role == SiteSpec::Role::wait && out.needed(e, i)) made.push_back({value, type});
+    if (s.call.role == SiteCall::Role::wait && out.needed(e, i)) made.push_back({value, type});
   }
   for (const auto& [value, type] : starts ? out.awaited() : std::vector<Lowering::Awaited>()) {
     in.push_back({value, Lowering::type(type), type.rank()});
@@ -311,7 +312,7 @@ void site_lower(Lowering& out, const Equation& e) {
   }
   write_custom_call(out, *site, out.add_site(site), in, results, aliases, answers);
   for (const Alias& a : aliases) out.forward(in[a.operand].value, results[a.result].value);
-  if (s.role == SiteSpec::Role::wait) out.set_awaited(std::move(made));
+  if (s.call.role == SiteCall::Role::wait) out.set_awaited(std::move(made));
   if (ordered) out.set_token(results.back().value);
   if (ordered && goes_beside) out.set_token_orders_calls();
 }
@@ -358,7 +359,8 @@ Tensors at_site(SiteSpec site, std::span<const Tensor> operands) {
   check_signature(site);
   if (const Mesh* mesh = current_mesh(); mesh && !site.shard.mesh) {
     site.shard.mesh = std::make_shared<const Mesh>(*mesh);
-    check(site.device < 0 && (!site.shard.partitioned || site.shard.partitioned->mesh() == *mesh),
+    check(site.call.device < 0 &&
+              (!site.shard.partitioned || site.shard.partitioned->mesh() == *mesh),
           "{} '{}': inside shard_map each device calls for itself; the options device and "
           "partitioned have no meaning there",
           word_of(site.kind), site.name);
@@ -404,10 +406,10 @@ SiteSpec call_site(const CallOptions& options, const std::vector<Type>& out,
   s.trees.result_structure = structure;
   s.trees.result_paths = paths;
   s.effect = options.effect;
-  s.timeout = options.timeout;
-  s.warn_after = options.warn_after;
-  s.vmap = options.vmap;
-  s.device = options.device;
+  s.call.timeout = options.timeout;
+  s.call.warn_after = options.warn_after;
+  s.call.vmap = options.vmap;
+  s.call.device = options.device;
   s.shard.partitioned = options.partitioned;
   s.memory = options.memory;
   s.one_order = options.one_order;

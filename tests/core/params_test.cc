@@ -99,12 +99,12 @@ std::string key_of_block(blocks::BlockParams params) {
 
 TEST(Params, TimesAreExactInKeys) {
   SiteSpec a, b;
-  a.timeout = nanoseconds(123456789);
-  b.timeout = nanoseconds(123456790);
+  a.call.timeout = nanoseconds(123456789);
+  b.call.timeout = nanoseconds(123456790);
   EXPECT_NE(key_of_site(a), key_of_site(b));
-  b.timeout = a.timeout;
+  b.call.timeout = a.call.timeout;
   EXPECT_EQ(key_of_site(a), key_of_site(b));
-  b.warn_after = nanoseconds(1);
+  b.call.warn_after = nanoseconds(1);
   EXPECT_NE(key_of_site(a), key_of_site(b));
   EXPECT_TRUE(test::has(to_string(*make_params(SiteParams{std::make_shared<SiteSpec>(a)})),
                         "timeout=123.457ms"))

@@ -28,10 +28,10 @@ SiteSpec a_call() {
   s.trees.operand_paths = {".x"};
   s.trees.result_paths = {".a", ".b, c"};
   s.effect = Effect::ordered;
-  s.timeout = std::chrono::nanoseconds(123'456'789);
-  s.warn_after = std::chrono::seconds(3);
-  s.vmap = VmapMethod::expand_dims;
-  s.device = 3;
+  s.call.timeout = std::chrono::nanoseconds(123'456'789);
+  s.call.warn_after = std::chrono::seconds(3);
+  s.call.vmap = VmapMethod::expand_dims;
+  s.call.device = 3;
   s.memory = Memory::device;
   s.one_order = true;
   s.batch.levels = {{5, {true, false}}, {2, {false, true}}};
@@ -44,11 +44,11 @@ SiteSpec a_start() {
   SiteSpec s;
   s.name = "a start";
   s.named = {"some.function", {}};
-  s.role = SiteSpec::Role::start;
+  s.call.role = SiteCall::Role::start;
   s.effect = Effect::unordered;
   s.operands = {make_type(DType::f32, {4})};
   s.results = {make_type(DType::u64, {})};
-  s.later = {make_type(DType::f32, {2})};
+  s.call.later = {make_type(DType::f32, {2})};
   return s;
 }
 

@@ -340,7 +340,7 @@ TEST_F(Cuda, ASlowFunctionOnDeviceMemoryIsLogged) {
   Firing f({type<float>()}, {type<float>()},
            [](View<const float>, View<float>) { std::this_thread::sleep_for(5ms); });
   f.spec().memory = Memory::device;
-  f.spec().warn_after = 1ms;
+  f.spec().call.warn_after = 1ms;
   testing::internal::CaptureStderr();
   EXPECT_TRUE(f.fire());
   EXPECT_TRUE(has(testing::internal::GetCapturedStderr(), {"'gpu'", "took", " ms"}));

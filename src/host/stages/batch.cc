@@ -92,7 +92,7 @@ bool enter_side_by_side(const Stage& stage, const Batch& batch, Invocation& i) n
 
 bool enter_elements(const Stage& stage, Invocation& i) noexcept {
   const auto& batch = *static_cast<const Batch*>(stage.prepared.get());
-  if (i.site.spec->vmap == VmapMethod::parallel) return enter_side_by_side(stage, batch, i);
+  if (i.site.spec->call.vmap == VmapMethod::parallel) return enter_side_by_side(stage, batch, i);
   for (std::int64_t e = 0; e < batch.elements; ++e)
     if (i.run.stop.load(std::memory_order_relaxed) || !enter_element(stage, batch, i, e))
       return false;

@@ -23,9 +23,9 @@ bool has_deadline(const RunState& run) { return run.deadline != Clock::time_poin
 /// Whether the function has a limit that is not its own affair.
 bool is_limited(const Invocation& i) {
   const SiteSpec& spec = *i.site.spec;
-  if (i.site.is_ours || i.on_device || spec.tap.async || spec.role != SiteSpec::Role::whole)
+  if (i.site.is_ours || i.on_device || spec.tap.async || spec.call.role != SiteCall::Role::whole)
     return false;
-  return spec.timeout.count() > 0 || has_deadline(i.run);
+  return spec.call.timeout.count() > 0 || has_deadline(i.run);
 }
 
 struct TimedJob : Job {
@@ -56,7 +56,7 @@ void work(TimedJob& job) {
 bool enter_limited(const Stage& stage, Invocation& i) noexcept try {
   if (!is_limited(i)) return stage.next->enter(i);
   RunState& run = i.run;
-  const auto timeout = i.site.spec->timeout;
+  const auto timeout = i.site.spec->call.timeout;
   const auto limit = std::min(timeout.count() > 0 ? after(timeout) : never, run.deadline);
   const auto job = std::make_shared<TimedJob>(i);
   run_on_host_thread([job] { work(*job); });
@@ -117,7 +117,7 @@ bool enter_passed(const Stage& stage, Invocation& i) noexcept {
 const StageRow pass_stage = {.enter = enter_passed, .of_runs = true};
 const StageRow deadline_stage = {.enter = enter_before_deadline, .of_runs = true};
 const StageRow limit_stage = {
-    .applies = [](const HostSite& s) { return s.spec->timeout.count() > 0; },
+    .applies = [](const HostSite& s) { return s.spec->call.timeout.count() > 0; },
     .enter = enter_limited,
     .of_runs = true};
 

@@ -7,7 +7,7 @@ namespace postern::internal::host {
 static bool start_or_wait(const Stage&, Invocation& i) noexcept {
   try {
     PendingCalls& calls = i.run.calls();
-    if (i.site.spec->role == SiteSpec::Role::wait)
+    if (i.site.spec->call.role == SiteCall::Role::wait)
       return calls.wait(i.run, i.site, i.data, i.device);
     calls.start(i);
     return true;
@@ -17,7 +17,7 @@ static bool start_or_wait(const Stage&, Invocation& i) noexcept {
 }
 
 const StageRow overlap_stage = {
-    .applies = [](const HostSite& s) { return s.spec->role != SiteSpec::Role::whole; },
+    .applies = [](const HostSite& s) { return s.spec->call.role != SiteCall::Role::whole; },
     .enter = start_or_wait};
 
 }  // namespace postern::internal::host

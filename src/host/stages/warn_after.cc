@@ -5,13 +5,13 @@
 namespace postern::internal::host {
 
 void warn_if_slow(const SiteSpec& spec, std::chrono::nanoseconds took) {
-  if (spec.warn_after.count() > 0 && took > spec.warn_after)
+  if (spec.call.warn_after.count() > 0 && took > spec.call.warn_after)
     log(LogLevel::warning, "{} took {:g} ms", describe(spec),
         std::chrono::duration<double, std::milli>(took).count());
 }
 
 const StageRow warn_after_stage = {
-    .applies = [](const HostSite& s) { return s.spec->warn_after.count() > 0; },
+    .applies = [](const HostSite& s) { return s.spec->call.warn_after.count() > 0; },
     .enter =
         [](const Stage& stage, Invocation& i) noexcept {
           const auto start = RunState::Clock::now();
