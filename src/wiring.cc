@@ -1,11 +1,9 @@
 // Above all rooms: where an interface of one is tied to others further down that implement it.
 // Constants, and not registrations at start-up, which a static library would drop.
-#include "block/overrides.h"
 #include "block/target.h"
 #include "cluster/cluster.h"
 #include "host/process_call.h"
 #include "host/residual_store.h"
-#include "linalg/open_lapack.h"
 #include "platform/nodes.h"
 #include "run/evaluator.h"
 #include "run/library.h"
@@ -34,7 +32,6 @@ constinit const ClusterAccess cluster_access{platforms::join_of_cluster};
 namespace blocks {
 
 constinit const HandlerAccess handler_access{run::require_handler};
-constinit const OwnOverrides own_overrides{linear_algebra::open_lapack_for_block};
 
 }  // namespace blocks
 

@@ -9,10 +9,10 @@
 #include <unordered_map>
 #include <utility>
 
+#include "block/own_kernels.h"
 #include "block/sharding_rule.h"
 #include "core/check.h"
 #include "core/mutex.h"
-#include "core/once.h"
 
 namespace postern::internal::blocks {
 
@@ -31,17 +31,6 @@ Overrides& overrides() {
 std::atomic<std::uint64_t> generation_count{0};
 
 thread_local bool adding_own = false;
-
-void ensure_cumulative() {
-  if (adding_own) return;
-  static Once once;
-  once([] {
-    const OwnScope own;
-    auto* const list = std::exchange(recorded(), nullptr);  // of a library that is being loaded
-    add_cumulative_overrides();
-    recorded() = list;
-  });
-}
 
 std::vector<OverridePtr> overrides_of(const std::type_info& type) {
   Overrides& all = overrides();
@@ -139,10 +128,9 @@ static std::optional<OverridePtr> latest(const Question& q, std::vector<std::str
 }
 
 OverridePtr choose(const Question& q, std::vector<std::string>* why) {
-  ensure_cumulative();
   std::optional<OverridePtr> found = latest(q, why);
   const bool enters = q.called || platforms::used_here().calls_back;
-  if (!found && q.platform && enters && own_overrides.open(q.config.name, *q.platform))
+  if (!found && q.platform && enters && open_kernels(q.config.name, *q.platform))
     found = latest(q, why);
   return found.value_or(nullptr);
 }
@@ -167,9 +155,8 @@ static std::optional<detail::BlockConfig> known_config(const std::string& name,
 std::optional<detail::BlockConfig> config_named(const std::string& name,
                                                 const Attributes& attributes,
                                                 const platforms::Platform& platform) {
-  ensure_cumulative();
   auto config = known_config(name, attributes);
-  if (!config && own_overrides.open(name, platform)) config = known_config(name, attributes);
+  if (!config && open_kernels(name, platform)) config = known_config(name, attributes);
   return config;
 }
 
@@ -226,7 +213,6 @@ std::uint64_t detail::add_override(ErasedOverride o) {
   }
   if (!o.sharding.empty())
     blocks::parse_sharding(fmt::format("override_block '{}'", o.block), o.sharding);
-  blocks::ensure_cumulative();
   auto& all = overrides();
   std::scoped_lock lock(all.guard);
   auto added = std::make_shared<Override>();

@@ -64,15 +64,4 @@ class OwnScope : Scoped<bool> {
   static bool here();
 };
 
-/// Kernels of Postern's own that are in a library beside it. A room further down opens it:
-/// `src/wiring.cc` names it.
-struct OwnOverrides {
-  /// Opens it where it has something for this block. Whether it is open and has. Throws
-  /// PluginError.
-  bool (*open)(std::string_view block, const platforms::Platform& platform);
-};
-extern const OwnOverrides own_overrides;
-
-void add_cumulative_overrides();
-
 }  // namespace postern::internal::blocks

@@ -21,8 +21,8 @@ void let_jobs_begin();
 inline constexpr std::int64_t max_host_threads = 64;
 /// Runs body(0) ... body(n-1) on the calling and on further threads, at most `threads` in all;
 /// returns when all are done. `body` must not throw.
-void parallel_for(std::int64_t n, const std::function<void(std::int64_t)>& body,
-                  std::int64_t threads = max_host_threads);
+POSTERN_API void parallel_for(std::int64_t n, const std::function<void(std::int64_t)>& body,
+                              std::int64_t threads = max_host_threads);
 
 /// The threads of the runtime that the calling thread works for, while this lives: they were at
 /// work a moment ago, and are fast to take part.
@@ -45,6 +45,6 @@ class Helpers : Scoped<Helpers*> {
 POSTERN_API void compute_for(std::int64_t n, const std::function<void(std::int64_t)>& body);
 
 /// Returns the cores that the process was allowed when somebody first asked.
-std::int64_t core_count();
+POSTERN_API std::int64_t core_count();
 
 }  // namespace postern::internal::host

@@ -9,6 +9,7 @@
 #include <map>
 
 #include "block/overrides.h"
+#include "block/own_kernels.h"
 #include "core/check.h"
 #include "core/mutex.h"
 #include "core/never_destroyed.h"
@@ -16,7 +17,6 @@
 #include "core/scoped.h"
 #include "core/text.h"
 #include "host/text_file.h"
-#include "linalg/open_lapack.h"
 #include "pjrt/ffi.h"
 #include "run/runtime.h"
 
@@ -143,8 +143,7 @@ static bool registered(const std::string& name, const Platform& platform) {
 
 bool run::has_handler(const std::string& name, const Platform& platform) {
   return registered(name, platform) ||
-         (platform.on_host && linear_algebra::open_lapack_for_target(name) &&
-          registered(name, platform));
+         (platform.on_host && blocks::open_lapack_for_target(name) && registered(name, platform));
 }
 
 void run::require_handler(const std::string& name, const Platform& platform) {

@@ -36,11 +36,13 @@ int main(int, char** argv) {
   postern::Pool<Still> pool(2);
   if (postern::sum(pool.reset()).item<float>() != 2) return 1;
 
+  if (postern::cumsum(postern::zeros(postern::type<float>({4}))).rank() != 1) return 1;
+
   const std::string prefix = argv[1];
   for (const std::string file :
-       {"/xla_cpu_pjrt.so", "/libpostern_lapack.so", "/libpostern_live.so", "/libpostern_listen.so",
-        "/libpostern_checkpoint.so", "/libpostern_processes.so", "/libpostern_import.so",
-        "/libpostern_pool.so"}) {
+       {"/xla_cpu_pjrt.so", "/libpostern_lapack.so", "/libpostern_cumulative.so",
+        "/libpostern_live.so", "/libpostern_listen.so", "/libpostern_checkpoint.so",
+        "/libpostern_processes.so", "/libpostern_import.so", "/libpostern_pool.so"}) {
     bool there = false;
     std::ifstream maps("/proc/self/maps");
     for (std::string line; std::getline(maps, line);)

@@ -1,5 +1,8 @@
 // Host kernels of cumulative operations: XLA:CPU goes through its loop element by element, and
 // through memory for each.
+#include <fmt/format.h>
+#include <postern/block.h>
+#include <postern/library.h>
 #include <postern/reduce.h>
 
 #include <algorithm>
@@ -13,12 +16,9 @@
 #include <utility>
 #include <vector>
 
-#include "block/overrides.h"
-#include "core/lists.h"
-#include "host/executor.h"
-#include "platform/cpu/cpu.h"
+#include "spi.h"
 
-namespace postern::internal::blocks {
+namespace postern::internal::cumulative {
 
 namespace {
 
@@ -43,7 +43,7 @@ template <class T>
 struct Sum {
   using Carry = std::conditional_t<std::is_same_v<T, float>, double, T>;
   static constexpr Carry neutral() { return 0; }
-  static bool is_ordinary(const Carry& x) { return blocks::is_ordinary(x, false); }
+  static bool is_ordinary(const Carry& x) { return cumulative::is_ordinary(x, false); }
   static Carry step(Carry before, Carry next) {
     if constexpr (std::is_integral_v<T>)
       return static_cast<T>(static_cast<std::make_unsigned_t<T>>(before) +
@@ -56,7 +56,7 @@ template <class T>
 struct Product {
   using Carry = T;
   static constexpr Carry neutral() { return 1; }
-  static bool is_ordinary(const Carry& x) { return blocks::is_ordinary(x, true); }
+  static bool is_ordinary(const Carry& x) { return cumulative::is_ordinary(x, true); }
   static Carry step(Carry before, Carry next) {
     if constexpr (std::is_integral_v<T>)
       return static_cast<T>(static_cast<std::make_unsigned_t<T>>(before) *
@@ -285,13 +285,14 @@ std::string by_rows(const Cumulative& c, std::span<const Type> x) {
   return fmt::format("{} -> {}", axes, axes);
 }
 
-}  // namespace
-
-void add_cumulative_overrides() {
-  override_block<Cumulative>({.platform = std::string(platforms::cpu.name),
+void load() {
+  override_block<Cumulative>({.platform = "cpu",
                               .when = has_kernel,
                               .kernel = BlockKernel<Cumulative>(run_kernel, Place{}),
                               .sharding = by_rows});
 }
 
-}  // namespace postern::internal::blocks
+}  // namespace
+}  // namespace postern::internal::cumulative
+
+POSTERN_LIBRARY("postern_cumulative", "0.1", postern::internal::cumulative::load)
