@@ -170,6 +170,8 @@ Tensors own_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan) {
   return out;
 }
 
+/// Batches what the equation computes, `push`, of all operands but the residuals, which `backward`
+/// alone reads: what is transposed after this has push's derivative.
 Batched own_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
                   const Tensor& mask) {
   const auto& p = op.as<OwnParams>();

@@ -135,6 +135,8 @@ OverridePtr choose(const Question& q, std::vector<std::string>* why) {
   return found.value_or(nullptr);
 }
 
+/// Asks the overrides of all types of that name, the latest first, for the config of these
+/// attributes. They are the users': none is asked under the lock.
 static std::optional<detail::BlockConfig> known_config(const std::string& name,
                                                        const Attributes& attributes) {
   std::vector<OverridePtr> named;

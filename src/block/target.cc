@@ -80,6 +80,23 @@ std::string layouts_text(const std::vector<Dims>& given, std::span<const std::in
   return out;
 }
 
+std::string attributes_text(const FfiTarget& target) {
+  Separator comma;
+  std::string out;
+  for (const auto& [name, value] : target.attributes.items())
+    out += fmt::format("{}{} = {}", comma(), Lowering::string(name),
+                       std::visit(AttributeText(), value));
+  return out;
+}
+
+std::string aliases_text(const FfiTarget& target, int results) {
+  Separator comma;
+  std::string out;
+  for (const auto& [result, operand] : target.aliases)
+    out += fmt::format("{}{}", comma(), Lowering::alias(result, results, operand));
+  return out;
+}
+
 Types target_type(const Params* params, TypeSpan) { return as<TargetParams>(*params).results; }
 
 Jvp target_jvp(const Op& op, TensorSpan, TensorSpan) {
@@ -141,10 +158,11 @@ Batched target_batch(const Op& op, TensorSpan x, std::span<const int> axes, std:
   return {bind_n(op.primitive, make_params(std::move(p)), moved), std::vector<int>(results, 0)};
 }
 
+/// Writes the custom call. Its sharding rule is not written: kernel_parts has cut by it before.
 void target_lower(Lowering& out, const Equation& e) {
   const auto& p = as<TargetParams>(*e.params);
   const FfiTarget& target = *p.target;
-  const platforms::Platform* platform = platforms::lowered_for(out);
+  const platforms::Platform* platform = platforms::lowered_for(out);  // null: for a file
   check(platform != nullptr,
         "the FFI target '{}' belongs to one platform: a program that calls it outside of a block "
         "cannot be saved",
@@ -164,23 +182,16 @@ void target_lower(Lowering& out, const Equation& e) {
     result_types.push_back(Lowering::type(out.result_type(e, i)));
     result_ranks.push_back(out.result_type(e, i).rank());
   }
-  Separator next_attribute, next_alias;
-  std::string attributes;
-  for (const auto& [name, value] : target.attributes.items())
-    attributes += fmt::format("{}{} = {}", next_attribute(), Lowering::string(name),
-                              std::visit(AttributeText(), value));
   out.write("    {}\"stablehlo.custom_call\"({}) {{call_target_name = {}, api_version = 4 : i32",
             Lowering::assigned(results), Lowering::list(operands), Lowering::string(target.name));
-  out.write(", backend_config = {{{}}}", attributes);
+  out.write(", backend_config = {{{}}}", attributes_text(target));
   if (target.side_effect)
     out.write(", has_side_effect = true{}", out.where_it_runs(results.size(), -1));
   out.write(", operand_layouts = [{}], result_layouts = [{}]",
             layouts_text(target.operand_layouts, operand_ranks),
             layouts_text(target.result_layouts, result_ranks));
-  std::string aliases;
-  for (const auto& [result, operand] : target.aliases)
-    aliases += fmt::format("{}{}", next_alias(), Lowering::alias(result, e.results, operand));
-  if (!aliases.empty()) out.write(", output_operand_aliases = [{}]", aliases);
+  if (!target.aliases.empty())
+    out.write(", output_operand_aliases = [{}]", aliases_text(target, e.results));
   out.write("}} : ({}) -> ({})\n", fmt::join(operand_types, ", "), fmt::join(result_types, ", "));
 }
 

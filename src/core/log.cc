@@ -20,7 +20,8 @@ namespace postern::internal {
 
 namespace {
 
-/// Finds which of `words` comes first in the text, between commas or blanks; their end: none.
+/// Returns which of `words` comes first in the text, between commas or blanks; the end of `words`
+/// where none does.
 const std::string_view* first_of(std::span<const std::string_view> words, std::string_view text) {
   auto found = words.end();
   while (!text.empty() && found == words.end()) {

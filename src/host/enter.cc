@@ -19,12 +19,20 @@ constinit thread_local std::int64_t one_of_many = -1;
 TapInfo Invocation::info(detail::StopState* stop) const {
   const SiteSpec& spec = *site.spec;
   const HostSite::Position& position = site.position(device);
-  return {{spec.name, device, spec.place, run.number, StopToken(stop), run.context, run.sink,
-           element, stop, position.coordinates, position.part, stream, clusters::rank_now()},
-          spec.tap.transforms,
-          spec.trees.operand_paths,
-          spec.tap.recomputed,
-          mask};
+  const CallInfo call{.name = spec.name,
+                      .device = device,
+                      .place = spec.place,
+                      .run = run.number,
+                      .stop = StopToken(stop),
+                      .context = run.context,
+                      .sink = run.sink,
+                      .element = element,
+                      .run_state = stop,
+                      .coordinates = position.coordinates,
+                      .part = position.part,
+                      .stream = stream,
+                      .process = clusters::rank_now()};
+  return {call, spec.tap.transforms, spec.trees.operand_paths, spec.tap.recomputed, mask};
 }
 
 namespace {
@@ -160,10 +168,14 @@ static std::int64_t option_of(const Attributes& options, const StageRow& row) {
 }
 
 void check_stage_options(const Attributes& options) {
-  const auto known = std::ranges::count_if(
-      all_stages, [&](const StageRow* row) { return option_of(options, *row) > 0; });
-  check(known == std::ssize(options.items()),
-        "a site has options that no tap has, or out of range: {}", to_string(options));
+  for (const auto& [name, value] : options.items()) {
+    const auto has_it = [&](const StageRow* row) {
+      return row->option && name == row->option && option_of(options, *row) > 0;
+    };
+    check(std::ranges::any_of(all_stages, has_it),
+          "a site's option '{}' is none that taps have, or out of range: {}", name,
+          to_string(options));
+  }
 }
 
 // The chain grows from the function outwards, so the rows are taken from the last to the first.

@@ -33,18 +33,21 @@ struct Not {
       return static_cast<X>(~x);
   }
 };
+/// Where bits go, and what comes in behind them: zeros, or to the right copies of the highest bit,
+/// also of unsigned numbers.
+enum class Bits { left, right, right_signed };
 /// A shift by as many bits as y says, read as unsigned: by the width or more, all go out.
-template <bool left, bool arithmetic>
+template <Bits way>
 struct Shift {
   template <std::integral X>
   X operator()(X x, X y) const requires(!std::is_same_v<X, bool>) {
     using U = std::make_unsigned_t<X>;
     constexpr int width = 8 * sizeof(X);
     const int by = static_cast<int>(std::min<U>(static_cast<U>(y), width));
-    if constexpr (arithmetic)
+    if constexpr (way == Bits::right_signed)
       return static_cast<X>(static_cast<std::make_signed_t<X>>(x) >> std::min(by, width - 1));
     if (by == width) return 0;
-    if constexpr (left) return static_cast<X>(static_cast<U>(x) << by);
+    if constexpr (way == Bits::left) return static_cast<X>(static_cast<U>(x) << by);
     return static_cast<X>(static_cast<U>(x) >> by);
   }
 };
@@ -85,14 +88,12 @@ bool and_on_host(const Params*, const HostArrays& a) { return binary<Wrapping<st
 bool or_on_host(const Params*, const HostArrays& a) { return binary<Wrapping<std::bit_or<>>>(a); }
 bool xor_on_host(const Params*, const HostArrays& a) { return binary<Wrapping<std::bit_xor<>>>(a); }
 bool not_on_host(const Params*, const HostArrays& a) { return unary<Not>(a); }
-bool shift_left_on_host(const Params*, const HostArrays& a) {
-  return binary<Shift<true, false>>(a);
-}
+bool shift_left_on_host(const Params*, const HostArrays& a) { return binary<Shift<Bits::left>>(a); }
 bool shift_right_on_host(const Params*, const HostArrays& a) {
-  return binary<Shift<false, true>>(a);
+  return binary<Shift<Bits::right_signed>>(a);
 }
 bool shift_right_logical_on_host(const Params*, const HostArrays& a) {
-  return binary<Shift<false, false>>(a);
+  return binary<Shift<Bits::right>>(a);
 }
 bool select_on_host(const Params*, const HostArrays& a) {
   return with_bits(a.types[1].dtype, [&]<class T>(T) {

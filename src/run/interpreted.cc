@@ -36,11 +36,15 @@ std::shared_ptr<void> keep_open(std::uint64_t started) {
   return {nullptr, [started](void*) { Runtime::existing().remove_started(started); }};
 }
 
+/// Adds a site, once, however often it stands in the program.
 void add(InterpretedSites& to, const SitePtr& site) {
-  if (!to.index.emplace(site.get(), to.list.size()).second) return;
-  if (site->tap.derivatives) check_signature(*site);  // as where it is lowered
+  const bool is_new = to.index.emplace(site.get(), to.list.size()).second;
+  if (!is_new) return;
+  // Derivatives have changed what it shows since it was written: site_lower checks it too.
+  if (site->tap.derivatives) check_signature(*site);
   to.list.emplace_back(site, site->function);
-  to.named |= !site->function && site->enters();
+  const bool is_found_by_name = site->enters() && !site->function;
+  to.named |= is_found_by_name;
 }
 
 }  // namespace

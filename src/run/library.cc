@@ -170,8 +170,9 @@ void run::require_handler(const std::string& name, const Platform& platform) {
 
 namespace {
 
-/// Shows Postern's symbols to a library that was not linked with it, also where Postern came with
-/// another one, as with Python's module.
+/// Makes the symbols of the object that holds Postern global, for libraries that are not linked
+/// with it: Python opens its module with RTLD_LOCAL. NOLOAD opens nothing new. Where it fails, the
+/// dlopen that needs a symbol says which.
 void show_own_symbols() {
   Dl_info own{};
   if (dladdr(reinterpret_cast<const void*>(&load_library), &own) && own.dli_fname)

@@ -189,6 +189,8 @@ std::vector<Placed> Expansion::rebound(const Equation& e, std::span<const Progra
   return y;
 }
 
+/// Returns how a program's outputs lie where its inputs lie so. `inner` alone knows, and writes the
+/// program anew for it; what it has written is kept once the flow stands still.
 std::vector<Placement> Expansion::into(const ProgramPtr& p,
                                        const std::vector<Placement>& inputs) const {
   if (split_) return std::vector<Placement>(p->outputs.size());  // nothing is cut over processes
