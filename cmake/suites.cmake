@@ -40,9 +40,10 @@ endfunction()
 
 # What a stand-in for CUDA shows nothing of: it calls no function, starts programs without one, or
 # is about how programs are cut for CPUs.
-string(CONCAT without_stand_in "Checkpoint.Killed*:DevicesBatches.*:Devices.ArraysComeBack*:"
-                               "Devices.CutPrograms*:Devices.EveryDType*:Devices.TwoBits*:"
-                               "DevicesLong.*:DevicesShardMap.Collectives:DevicesShardMap.Values*")
+string(CONCAT without_stand_in "Checkpoint.Killed*:DevicesBatches.*:DevicesCollectives.*:"
+                               "Devices.ArraysComeBack*:Devices.CutPrograms*:Devices.EveryDType*:"
+                               "Devices.TwoBits*:DevicesLong.*:DevicesShardMap.Collectives:"
+                               "DevicesShardMap.Values*")
 
 # What only `./test --all` repeats with it: large types and derivatives, which show nothing of how a
 # call comes to the host. As they always run, without a stand-in, they imply it.

@@ -72,6 +72,57 @@ DType working_dtype(const Reducer& reducer, DType dtype) {
   return dtype;
 }
 
+namespace {
+
+DType bits_dtype(DType dtype) {
+  switch (byte_width(dtype)) {
+    case 2: return DType::s16;
+    case 4: return DType::s32;
+    default: return DType::s64;
+  }
+}
+
+/// Returns the number that none of the dtype is beyond, upwards or downwards.
+Number last_of(DType dtype, bool upwards) {
+  if (upwards) return highest_of(dtype);
+  return lowest_of(dtype);
+}
+
+/// Makes keys, integers of the same order, of the bits of floats, or bits of keys: all bits but the
+/// sign's are turned over where that is set.
+Ssa turned(Lowering& out, Ssa x, const Type& bits) {
+  const Ssa sign_bit = out.constant(std::to_string(bit_width(bits.dtype) - 1), bits),
+            all_but_sign = out.constant(literal_text(highest_of(bits.dtype), bits.dtype), bits);
+  const auto op = [&](const char* hlo, Ssa a, Ssa b) {
+    return out.op(hlo, {a, b}, {&bits, &bits}, bits);
+  };
+  const Ssa repeated_sign = op("shift_right_arithmetic", x, sign_bit);
+  return op("xor", x, op("and", repeated_sign, all_but_sign));
+}
+
+/// Floats of less than 16 bits are compared in f32.
+Type compared(const Type& floats) { return {working_dtype({}, floats.dtype), floats.dims}; }
+
+}  // namespace
+
+Type key_type(const Type& floats) { return {bits_dtype(compared(floats).dtype), floats.dims}; }
+
+Ssa keys_of(Lowering& out, Ssa x, const Type& type, bool largest) {
+  const Type wide = compared(type), keys = key_type(type), pred{DType::pred, type.dims};
+  x = converted(out, x, type, wide);
+  const Ssa nan =
+      out.op("compare", {x, x}, {&wide, &wide}, pred, comparison_text("NE", wide.dtype));
+  const Ssa last = out.constant(literal_text(last_of(keys.dtype, largest), keys.dtype), keys);
+  const Ssa of_numbers = turned(out, out.op("bitcast_convert", {x}, {&wide}, keys), keys);
+  return out.op("select", {nan, last, of_numbers}, {&pred, &keys, &keys}, keys);
+}
+
+Ssa floats_of(Lowering& out, Ssa keys, const Type& type) {
+  const Type bits = key_type(type), wide = compared(type);
+  const Ssa x = out.op("bitcast_convert", {turned(out, keys, bits)}, {&bits}, wide);
+  return converted(out, x, wide, type);
+}
+
 }  // namespace postern::internal
 
 namespace postern {
@@ -126,20 +177,6 @@ void reduce_lower(Lowering& out, const Equation& e) {
   out.define(e, 0, converted(out, reduced, wide_result, result));
 }
 
-DType bits_dtype(DType dtype) {
-  switch (byte_width(dtype)) {
-    case 2: return DType::s16;
-    case 4: return DType::s32;
-    default: return DType::s64;
-  }
-}
-
-/// Returns the number that none of the dtype is beyond, upwards or downwards.
-Number last_of(DType dtype, bool upwards) {
-  if (upwards) return highest_of(dtype);
-  return lowest_of(dtype);
-}
-
 /// Returns the text of the key, as `turned` makes it, of the infinity that every number beats: -inf
 /// where the largest is asked for.
 std::string first_key(DType dtype, bool largest) {
@@ -153,38 +190,17 @@ std::string first_key(DType dtype, bool largest) {
   return std::to_string(bits);
 }
 
-/// Makes keys, integers of the same order, of the bits of floats, or bits of keys: all bits but the
-/// sign's are turned over where that is set.
-Ssa turned(Lowering& out, Ssa x, const Type& bits) {
-  const Ssa sign_bit = out.constant(std::to_string(bit_width(bits.dtype) - 1), bits),
-            all_but_sign = out.constant(literal_text(highest_of(bits.dtype), bits.dtype), bits);
-  const auto op = [&](const char* hlo, Ssa a, Ssa b) {
-    return out.op(hlo, {a, b}, {&bits, &bits}, bits);
-  };
-  const Ssa repeated_sign = op("shift_right_arithmetic", x, sign_bit);
-  return op("xor", x, op("and", repeated_sign, all_but_sign));
-}
-
 /// Reduces the keys of floats in place of the floats, of which XLA:CPU either loses NaN or takes
-/// one by one; integers it reduces by vectors. NaN becomes the last of all keys, so that it wins.
+/// one by one; integers it reduces by vectors.
 template <const Reducer& reducer, bool largest>
 void choice_lower(Lowering& out, const Equation& e) {
   const Type &x = out.operand_type(e, 0), &result = out.result_type(e);
   if (!is_float(x.dtype) || !out.compiler().max_loses_nan) return reduce_lower<reducer>(out, e);
-  const DType work = working_dtype(reducer, x.dtype), dtype = bits_dtype(work);
-  const Type wide{work, x.dims}, bits{dtype, x.dims}, pred{DType::pred, x.dims},
-      result_bits{dtype, result.dims}, wide_result{work, result.dims};
-  const Ssa from = converted(out, out.operand(e, 0), x, wide);
-  const Ssa nan =
-      out.op("compare", {from, from}, {&wide, &wide}, pred, comparison_text("NE", work));
-  const Ssa last_key = out.constant(literal_text(last_of(dtype, largest), dtype), bits);
-  const Ssa keys = turned(out, out.op("bitcast_convert", {from}, {&wide}, bits), bits);
-  const Ssa with_nan = out.op("select", {nan, last_key, keys}, {&pred, &bits, &bits}, bits);
-  const Ssa key = emit_reduce(out, reducer, with_nan, bits, as<ReduceParams>(*e.params).axes,
-                              result_bits, first_key(work, largest));
-  const Ssa number =
-      out.op("bitcast_convert", {turned(out, key, result_bits)}, {&result_bits}, wide_result);
-  out.define(e, 0, converted(out, number, wide_result, result));
+  const Type keys = key_type(x), result_keys = key_type(result);
+  const Ssa key = emit_reduce(out, reducer, keys_of(out, out.operand(e, 0), x, largest), keys,
+                              as<ReduceParams>(*e.params).axes, result_keys,
+                              first_key(working_dtype(reducer, x.dtype), largest));
+  out.define(e, 0, floats_of(out, key, result));
 }
 
 Tensor bind_reduce(const Primitive& p, const Tensor& x, const Dims& axes) {

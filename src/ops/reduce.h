@@ -1,6 +1,6 @@
 // What reductions share with the cumulative operations and with user-written reducers.
 #pragma once
-#include "core/primitive.h"
+#include "lower/lowering.h"
 #include "trace/literal.h"
 
 namespace postern::internal {
@@ -27,6 +27,14 @@ DType working_dtype(const Reducer& reducer, DType dtype);
 /// Returns the attributes of a StableHLO compare. Without the type, XLA folds comparisons of
 /// constants as if they were unsigned.
 std::string comparison_text(const char* direction, DType dtype);
+
+// Keys are integers of the same order as floats, reduced in their place where a compiler's maxima
+// lose NaN (CompilerTraits): NaN is the last of them, so that it wins.
+Type key_type(const Type& floats);
+/// Computes the keys of `x`, which is of `type`. `largest`: NaN is the last one upwards.
+Ssa keys_of(Lowering& out, Ssa x, const Type& type, bool largest);
+/// Computes the floats, of `type`, that keys are of.
+Ssa floats_of(Lowering& out, Ssa keys, const Type& type);
 
 /// Returns the padding of windows, in front and behind on each axis, as an attribute.
 std::string padding_text(const Dims& low, const Dims& high);

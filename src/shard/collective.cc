@@ -9,6 +9,7 @@
 
 #include "core/lists.h"
 #include "ops/family.h"
+#include "ops/reduce.h"
 #include "ops/shape.h"
 #include "shard/collective.h"
 #include "shard/shard_map.h"
@@ -126,14 +127,16 @@ Tensors permute_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
 }
 
 /// The derivative of a maximum or minimum: the mean of the tangents of the devices that hold it.
+/// None holds nan: then it is nan, of 0 / 0.
 Jvp extreme_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const auto& p = op.as<CollectiveParams>();
-  Tensor y = bind1(op.primitive, op.params, x);
+  const Tensor y = bind1(op.primitive, op.params, x);
   if (!dx[0].has_value()) return {{y}, {Tensor()}};
-  const Tensor holds = equal(x[0], y);
-  const Tensor holders = sum_over(p.mesh, p.axes, convert(holds, dx[0].dtype()));
-  const Tensor tangents = where(holds, dx[0], zeros_of(dx[0].type()));
-  return {{y}, {sum_over(p.mesh, p.axes, tangents) / holders}};
+  const DType work = sum_dtype(y.dtype());
+  const Tensor holds = convert(equal(x[0], y), work);
+  const Tensor shares = holds / sum_over(p.mesh, p.axes, holds);
+  const Tensor tangent = sum_over(p.mesh, p.axes, convert_to(dx[0], work) * shares);
+  return {{y}, {convert_to(tangent, y.dtype(), y.type().weak)}};
 }
 
 // --- batching: the batch axis goes in front ---
@@ -144,32 +147,43 @@ Batched no_batch(const Op& op, TensorSpan, std::span<const int>, std::int64_t, c
 
 // --- lowering ---
 
-void write_reducing(Lowering& out, const Equation& e, const char* hlo, const char* reducer,
-                    const std::string& attributes) {
-  if (alone(out, e)) return;
+/// Writes a reduction of `x`, which is the operand or stands for it in another dtype.
+Ssa reduced_over_devices(Lowering& out, const Equation& e, Ssa x, DType dtype, const char* hlo,
+                         const char* reducer, const std::string& attributes = "") {
   const auto& p = collective_of(e.params.get());
-  const Ssa x = out.operand(e, 0), y = out.fresh();
-  const std::string scalar = Lowering::type({out.operand_type(e, 0).dtype, {}});
+  const Ssa y = out.fresh();
   out.write("    %{} = \"stablehlo.{}\"(%{}) (", y.id, hlo, x.id);
-  reducing_region(out, reducer, scalar);
+  reducing_region(out, reducer, Lowering::type({dtype, {}}));
   out.write(") {{{}{}, use_global_device_ids}} : ({}) -> {}\n", attributes,
-            groups_text(out, p.mesh, p.axes), Lowering::type(out.operand_type(e, 0)),
-            Lowering::type(out.result_type(e)));
-  out.define(e, 0, y);
+            groups_text(out, p.mesh, p.axes), Lowering::type({dtype, out.operand_type(e, 0).dims}),
+            Lowering::type({dtype, out.result_type(e).dims}));
+  return y;
 }
 
 void sum_lower(Lowering& out, const Equation& e) {
-  write_reducing(out, e, "all_reduce", "add", "");
+  if (alone(out, e)) return;
+  const DType dtype = out.result_type(e).dtype;
+  out.define(e, 0, reduced_over_devices(out, e, out.operand(e, 0), dtype, "all_reduce", "add"));
 }
-void max_lower(Lowering& out, const Equation& e) {
-  write_reducing(out, e, "all_reduce", "maximum", "");
-}
-void min_lower(Lowering& out, const Equation& e) {
-  write_reducing(out, e, "all_reduce", "minimum", "");
+template <bool largest>
+void extreme_lower(Lowering& out, const Equation& e) {
+  if (alone(out, e)) return;
+  constexpr const char* reducer = largest ? "maximum" : "minimum";
+  const Type& type = out.result_type(e);
+  const Ssa x = out.operand(e, 0);
+  if (!is_float(type.dtype) || !out.compiler().max_loses_nan)
+    return out.define(e, 0, reduced_over_devices(out, e, x, type.dtype, "all_reduce", reducer));
+  const Ssa key = reduced_over_devices(out, e, keys_of(out, x, type, largest), key_type(type).dtype,
+                                       "all_reduce", reducer);
+  out.define(e, 0, floats_of(out, key, type));
 }
 void reduce_scatter_lower(Lowering& out, const Equation& e) {
-  write_reducing(out, e, "reduce_scatter", "add",
-                 fmt::format("scatter_dimension = {} : i64, ", collective_of(e.params.get()).axis));
+  if (alone(out, e)) return;
+  const auto along =
+      fmt::format("scatter_dimension = {} : i64, ", collective_of(e.params.get()).axis);
+  out.define(e, 0,
+             reduced_over_devices(out, e, out.operand(e, 0), out.result_type(e).dtype,
+                                  "reduce_scatter", "add", along));
 }
 void all_gather_lower(Lowering& out, const Equation& e) {
   if (alone(out, e)) return;
@@ -231,12 +245,12 @@ constexpr Primitive pmax_p = same_for_all({.name = "pmax",
                                            .type = same_type_if<comparable>,
                                            .jvp = extreme_jvp,
                                            .batch = elementwise_batch,
-                                           .lower = max_lower});
+                                           .lower = extreme_lower<true>});
 constexpr Primitive pmin_p = same_for_all({.name = "pmin",
                                            .type = same_type_if<comparable>,
                                            .jvp = extreme_jvp,
                                            .batch = elementwise_batch,
-                                           .lower = min_lower});
+                                           .lower = extreme_lower<false>});
 constexpr Primitive all_gather_p = same_for_all(linear(
     "all_gather", nullptr, all_gather_type, all_gather_transpose, moved_batch, all_gather_lower));
 constexpr Primitive reduce_scatter_p =

@@ -1,0 +1,85 @@
+// Collectives of numbers, shapes and operands that XLA's own get wrong.
+#include "devices_test.h"
+
+#include <cmath>
+#include <limits>
+
+namespace postern::test {
+namespace {
+
+using DevicesCollectives = EightDevices;
+
+constexpr float nan = std::numeric_limits<float>::quiet_NaN(),
+                inf = std::numeric_limits<float>::infinity();
+
+/// nan equals nan, and zeros have the same sign.
+void expect_same(const Tensor& got, const Tensor& want) {
+  ASSERT_EQ(to_string(got.type()), to_string(want.type()));
+  const auto a = convert(got, DType::f64).to_vector<double>(),
+             b = convert(want, DType::f64).to_vector<double>();
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (std::isnan(a[i]) && std::isnan(b[i])) continue;
+    EXPECT_TRUE(a[i] == b[i] && std::signbit(a[i]) == std::signbit(b[i]))
+        << "element " << i << ": " << a[i] << " and " << b[i];
+  }
+}
+
+/// What f gives on each of n devices, which have a row of x each, row by row.
+template <class F>
+std::vector<Tensor> on_devices(F f, const Tensor& x) {
+  const auto part = [f](Tensor v) {
+    std::vector<Tensor> out = f(squeeze(v, {0}));
+    for (Tensor& t : out) t = expand_dims(t, 0);
+    return out;
+  };
+  return jit(shard_map(part, Mesh({{"d", x.dims()[0]}}), {.in = {rows}, .out = {rows}}))(x);
+}
+template <class F>
+void expect_as_vmap(F f, const Tensor& x) {
+  const std::vector<Tensor> got = on_devices(f, x), want = jit(vmap(f, {.axis_name = "d"}))(x);
+  ASSERT_EQ(got.size(), want.size());
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    SCOPED_TRACE(i);
+    expect_same(got[i], want[i]);
+  }
+}
+
+TEST_F(DevicesCollectives, MaximaOfFloatsAreThoseOfAVmap) {
+  const auto extremes = [](Tensor v) { return std::vector{pmax(v, "d"), pmin(v, "d")}; };
+  const Tensor x = reshape(tensor<float>({1,   nan, nan, 0.0f,  -0.0f, -inf, inf,  2,   //
+                                          nan, 1,   nan, -0.0f, 0.0f,  -inf, -inf, 2,   //
+                                          2,   2,   nan, -0.0f, -0.0f, nan,  1,    -2,  //
+                                          3,   3,   nan, -0.0f, -0.0f, -inf, 2,    -2}),
+                           {4, 8});
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::f64, DType::f8e5m2}) {
+    SCOPED_TRACE(to_string(dtype));
+    expect_as_vmap(extremes, convert(x, dtype));
+  }
+  const auto greatest = on_devices(extremes, x)[0].to_vector<float>();
+  for (std::size_t device = 0; device < 4; ++device) {
+    EXPECT_TRUE(std::isnan(greatest[device * 8]));
+    EXPECT_EQ(greatest[device * 8 + 3], 0);
+    EXPECT_FALSE(std::signbit(greatest[device * 8 + 3]));
+  }
+}
+
+TEST_F(DevicesCollectives, DerivativesOfMaximaAreThoseOfAVmap) {
+  const Tensor weights = tensor<float>({1, 2, 3, 4});
+  const auto slope = [&](auto all) {
+    return jit(grad([=](Tensor t) { return sum(all(t) * weights); }));
+  };
+  const auto change = [&](auto all) {
+    return jit([=](Tensor t) { return jvp(all, std::tuple{t}, std::tuple{weights}).second; });
+  };
+  const auto greatest = [](Tensor v) { return pmax(v, "d"); };
+  const auto parts = shard_map(greatest, Mesh({{"d", 4}}), {.in = {rows}, .out = {rows}});
+  const auto whole = vmap(greatest, {.axis_name = "d"});
+  for (const Tensor& x : {tensor<float>({1, nan, 2, 3}), tensor<float>({1, 3, 3, 2})}) {
+    expect_same(slope(parts)(x), slope(whole)(x));
+    expect_same(change(parts)(x), change(whole)(x));
+  }
+  EXPECT_TRUE(std::isnan(slope(parts)(tensor<float>({1, nan, 2, 3})).to_vector<float>()[0]));
+}
+
+}  // namespace
+}  // namespace postern::test
