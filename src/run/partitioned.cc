@@ -25,7 +25,8 @@ using detail::Access;
 namespace {
 
 /// Finds a spec that lays an array out on the mesh as XLA did. Tries all: each mesh axis in turn
-/// cuts none of the array's axes, or one, behind or before the mesh axes that do so already.
+/// cuts none of the array's axes, or one, behind or before the mesh axes that do so already. Those
+/// of extent 1 cut nothing, and none cuts further than XLA did.
 std::optional<P> spec_like(const pjrt::OutputSharding& wanted, const Mesh& mesh, const Type& type,
                            const std::vector<int>& devices) {
   if (wanted.kind == pjrt::OutputSharding::Kind::replicated) return P();
@@ -33,22 +34,30 @@ std::optional<P> spec_like(const pjrt::OutputSharding& wanted, const Mesh& mesh,
   const std::string text = tiling_text(wanted.tiles, wanted.devices, wanted.copies);
   const auto rank = size_of(type.rank());
   std::vector<std::vector<std::string>> parts(rank);
+  std::vector<std::int64_t> left = wanted.tiles;  // into so many pieces each is still to be cut
+  left.resize(rank, 1);
+  const std::vector<std::int64_t> done(rank, 1);
   std::optional<P> found;
   std::function<void(std::size_t)> place = [&](std::size_t mesh_axis) {
     if (found) return;
     if (mesh_axis == mesh.axes().size()) {
       const P spec(parts);
-      if (hlo_text({mesh, spec}, type.rank(), devices) == text) found = spec;
+      if (left == done && hlo_text({mesh, spec}, type.rank(), devices) == text) found = spec;
       return;
     }
     place(mesh_axis + 1);
-    for (std::vector<std::string>& names : parts)
+    const MeshAxis& axis = mesh.axes()[mesh_axis];
+    for (std::size_t i = 0; i < rank; ++i) {
+      if (axis.size == 1 || left[i] % axis.size != 0) continue;
+      left[i] /= axis.size;
       for (const bool before : {false, true}) {
-        if (before && names.empty()) continue;
-        names.insert(before ? names.begin() : names.end(), mesh.axes()[mesh_axis].name);
+        if (before && parts[i].empty()) continue;
+        parts[i].insert(before ? parts[i].begin() : parts[i].end(), axis.name);
         place(mesh_axis + 1);
-        names.erase(before ? names.begin() : names.end() - 1);
+        parts[i].erase(before ? parts[i].begin() : parts[i].end() - 1);
       }
+      left[i] *= axis.size;
+    }
   };
   place(0);
   return found;

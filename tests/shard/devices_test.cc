@@ -83,6 +83,25 @@ TEST_F(Devices, ResultsLieAsAskedAlsoWhereXlaKnowsBetter) {
   expect_near(both.second, counting({8}) + 1.0f);
 }
 
+TEST_F(Devices, AxesOfExtentOneChangeNothingOfWhatXlaChose) {
+  const auto turned = [](Tensor v) { return transpose(v, {1, 0, 2, 3, 4, 5}) * 2.0f; };
+  const Tensor x = counting({4, 4, 2, 2, 2, 2});
+  std::vector<MeshAxis> axes{{"a", 2}, {"b", 2}};
+  const P rows_and_columns("a", "b"), columns_and_rows("b", "a");
+  for (const int more : {0, 8}) {  // to try each of them takes hours
+    SCOPED_TRACE(more);
+    for (int i = 0; i < more; ++i) axes.push_back({fmt::format("one{}", i), 1});
+    const Mesh mesh(axes);
+    const Tensor y = jit(turned)(device_put(x, Sharding(mesh, rows_and_columns)));
+    EXPECT_EQ(*sharding_of(y), Sharding(mesh, columns_and_rows));
+    expect_near(y, turned(x));
+    const Tensor folded = jit([](Tensor v) {
+      return reshape(v, {2, 2}) * 2.0f;
+    })(device_put(counting({4}), Sharding(mesh, P(AxisNames{"a", "b"}))));
+    EXPECT_EQ(*sharding_of(folded), Sharding(mesh, P("a", "b")));
+  }
+}
+
 TEST_F(Devices, WhatIsBeingComputedIsMovedWhenItIsThere) {
   RecordProperty("covers", "STAGE-08");
   const auto compute = jit([](Tensor x) {
