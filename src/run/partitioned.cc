@@ -268,6 +268,9 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
       for (std::size_t position = 0; position < parts.size(); ++position)
         in[device_at(mesh, position) * parameters + i] = parts[position]->buffer.handle();
     }
+    for (std::size_t i = 0; i < parameters && !module.donated.empty(); ++i)
+      if (!takes(i))  // those of another array may be the same
+        for (const auto& part : keep[i]->parts) detail::refuse_donated(*part);
     if (!record) record = std::make_shared<RunRecord>(*backend_);
     if (request) request->give(*record, deadline);
     record->begin(shared_from_this(), std::move(group));

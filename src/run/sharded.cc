@@ -102,7 +102,14 @@ const Sharding* sharding_of(const Tensor& tensor) {
   return nullptr;
 }
 
+/// The parts may be another array's too, or have been taken by themselves.
+static void refuse_donated(const ShardedValue& value) {
+  detail::refuse_donated(value);
+  for (const auto& part : value.parts) detail::refuse_donated(*part);
+}
+
 void await(const ShardedValue& value) {
+  refuse_donated(value);
   await(value, [&] {
     for (const auto& part : value.parts) await_buffer(*part);
   });
@@ -155,7 +162,7 @@ std::shared_ptr<const ShardedValue> spread(const Tensor& tensor, const Sharding&
     bool all_there = true;
     for (std::size_t i = 0; i < lanes.size(); ++i) all_there = all_there && is_there(i);
     if (all_there) {
-      detail::refuse_donated(*from);
+      refuse_donated(*from);
       return std::static_pointer_cast<const ShardedValue>(pointer);
     }
     await(*from);
@@ -184,7 +191,12 @@ std::shared_ptr<const ShardedValue> spread_here(const Tensor& tensor, const Shar
   check_devices(sharding.mesh());
   std::vector<Lane*> lanes;
   for (const int d : sharding.mesh().devices()) lanes.push_back(&Runtime::get().lane(d));
-  return spread(tensor, sharding, lanes);
+  const auto value = spread(tensor, sharding, lanes);
+  if (value->sharding == sharding) return value;
+  // Its parts lie so already.
+  auto out = std::make_shared<ShardedValue>(value->type, sharding, value->parts, value->run);
+  out->after = value->after;
+  return out;
 }
 
 /// Returns the type of an array whose parts are of this one. Throws where it would be too large.

@@ -28,7 +28,7 @@ void await(const ShardedValue& value);
 void gather(const ShardedValue& value, void* to);
 
 /// Returns the tensor's array on these lanes, one for each device of the sharding's mesh. Takes
-/// over parts that are there already.
+/// over parts that are there already: of the array itself where it has the same by another name.
 std::shared_ptr<const ShardedValue> spread(const Tensor& tensor, const Sharding& sharding,
                                            std::span<Lane* const> lanes);
 /// Spreads it on those devices themselves.
