@@ -31,7 +31,7 @@ struct Entry : std::enable_shared_from_this<Entry> {
   std::vector<std::optional<Sharding>> arguments_on;
   const std::shared_ptr<const JitOptions> options;
   int device = 0;  // one of the platform of its arguments
-  int home = 0;    // where they are, of a program that calls devices
+  int home = 0;    // where they are, of a program that calls devices or inspects shardings
 
   // Made once, by the first thread that asks; the others wait. Of what is traced see Tracing.
   Tracing tracing;

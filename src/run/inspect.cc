@@ -29,7 +29,9 @@ void tell_shardings(const Lowerable& of, const Module& module) {
     inspected.push_back(&e);
   }
   if (!module.partitioned()) {
-    const Sharding here = on_one_device(default_device());
+    // A mesh of one device may name it.
+    const int named = module.devices.empty() ? 0 : module.devices.front();
+    const Sharding here = on_one_device(named > 0 ? named : default_device());
     for (const Equation* e : inspected) inspector_of (*e)(here);
     return;
   }

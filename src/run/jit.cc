@@ -22,6 +22,7 @@
 #include "run/inspect.h"
 #include "run/misses.h"
 #include "run/start.h"
+#include "shard/inspect_sharding.h"
 #include "shard/shard_map.h"
 #include "site/hook.h"
 #include "trace/trace.h"
@@ -198,7 +199,8 @@ Traced trace_for(const Entry& e, const JitCore& core, const Key& key, const Trac
   named.captures = closed.captures.size();
   ProgramPtr program = simplify(named);
   const bool stays_home = run::calls_devices(*program);
-  const int home = stays_home ? Entry::device_of(*e.options, key) : e.device;
+  int home = e.device;
+  if (stays_home || uses(*program, inspect_sharding_p)) home = Entry::device_of(*e.options, key);
   if (stays_home) program = simplify(*run::with_own_calls_inlined(program, home));
   PlaceScope at(e.options->place);
   check(!out.nothing || !program->equations.empty() || !hooks.met().empty(),
@@ -252,11 +254,20 @@ void lower_entry(Entry& e) {
   e.lowered_once([&] { e.module = run::lower(lowerable(e)); });
 }
 
+/// While one lives, the thread's default device is where a program runs.
+struct AtHome {
+  explicit AtHome(int device) {
+    if (device != run::default_device()) scope.emplace(device, Place{});
+  }
+  std::optional<DeviceScope> scope;
+};
+
 void compile_entry(Entry& e) {
   e.compiled_once([&] {
     lower_entry(e);
     auto compiled =
         std::make_shared<const run::CompiledProgram>(e.module, e.types.size(), e.captures);
+    const AtHome there(e.home);
     run::tell_shardings(lowerable(e), *e.module);
     e.compiled = std::move(compiled);
     add_known_program(e.options->name, e.program);
@@ -300,6 +311,7 @@ Mode mode_of(Entry& e) {
 
 void stage_entry(Entry& e) {
   e.staged_once([&] {
+    const AtHome there(e.home);
     const run::StagedProgram& stages = e.staged.of(e.program);
     stages.compile();
     e.stages = &stages;
@@ -363,9 +375,7 @@ Tensors interpret(const Entry& e, run::InterpretedRun& run, const Tensors& argum
   Tensors inputs = joined({arguments, e.captures});
   std::vector<const Tensor*> pointers;
   for (const Tensor& t : inputs) pointers.push_back(&t);
-  const int device = run::home_of(pointers).device;
-  std::optional<DeviceScope> on;
-  if (device != run::default_device()) on.emplace(device, Place{});
+  const AtHome there(run::home_of(pointers).device);
   const auto donated = donated_of(e, arguments);
   Tensors results = run.interpret([&] {
     if (e.stages) return e.stages->run(std::move(inputs));

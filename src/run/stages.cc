@@ -41,8 +41,8 @@ std::shared_ptr<const CompiledProgram> StagedProgram::compiled(std::size_t step)
 
 std::shared_ptr<const CompiledProgram> StagedProgram::make(std::size_t step) const {
   const Device& device = steps_[step].device;
-  std::optional<AtDevice> there;
-  if (const int place = steps_[step].place; place >= 0) there.emplace(place);
+  std::optional<DeviceScope> there;
+  if (const int place = steps_[step].place; place >= 0) there.emplace(place, Place{});
   // Equal parts of different programs have equal texts, which are compiled once: simplify numbers
   // the values anew.
   Program part{"stage", program_.types, device.inputs, {}, device.outputs};

@@ -107,6 +107,23 @@ TEST_F(DevicesInspect, OnOneDeviceAndAtOnce) {
   const std::string one = to_string(Sharding(Mesh({{"device", 1}}), P()));
   EXPECT_EQ(told, Told(3, one));
   told.clear();
+  const auto everywhere = [&](const Tensor& x) {
+    for (const Mode mode : {Mode::compiled, Mode::staged, Mode::evaluate})
+      EXPECT_EQ(jit(f, {.mode = mode})(x).item<float>(), 2);
+  };
+  const Mesh on_three({{"device", 1}}, {3}), on_two({{"device", 1}}, {2});
+  everywhere(device_put(Tensor(1.0f), 3));
+  EXPECT_EQ(told, Told(3, to_string(Sharding(on_three, P())))) << "where its arguments are";
+  told.clear();
+  {
+    const DeviceScope scope(2);
+    everywhere(Tensor(1.0f));
+    EXPECT_EQ(told, Told(3, to_string(Sharding(on_two, P()))));
+    told.clear();
+    everywhere(device_put(Tensor(1.0f), 3));
+    EXPECT_EQ(told, Told(3, to_string(Sharding(on_three, P()))));
+    told.clear();
+  }
   f(device_put(counting({8, 8}), two_rows()));
   EXPECT_EQ(told.size(), 1u);
   EXPECT_NE(told[0], one);
