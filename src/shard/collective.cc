@@ -52,6 +52,18 @@ bool alone(Lowering& out, const Equation& e) {
   return true;
 }
 
+Ssa pieces_exchanged(Lowering& out, const Equation& e, std::int64_t other, const Type& result) {
+  const auto& p = collective_of(e.params.get());
+  const Type& type = out.operand_type(e, 0);
+  // XLA makes slices of it, and of slices of a concatenation the operands, whose layouts may
+  // differ.
+  const Ssa whole = out.op("optimization_barrier", {out.operand(e, 0)}, {&type}, type);
+  return out.op("all_to_all", {whole}, {&type}, result,
+                fmt::format("split_dimension = {} : i64, concat_dimension = {} : i64, split_count "
+                            "= {} : i64, {}",
+                            p.axis, other, p.count(), groups_text(out, p.mesh, p.axes)));
+}
+
 Type cut_type(const char* op, Type whole, std::int64_t axis, std::int64_t devices) {
   check(extent(whole, axis) % devices == 0, "{}: axis {} of {} must be divisible by the {} devices",
         op, axis, to_string(whole), devices);
@@ -194,12 +206,8 @@ void all_gather_lower(Lowering& out, const Equation& e) {
 }
 void exchange_lower(Lowering& out, const Equation& e) {
   if (alone(out, e)) return;
-  const auto& p = collective_of(e.params.get());
-  out.simple(
-      e, "all_to_all",
-      fmt::format(
-          "split_dimension = {} : i64, concat_dimension = {} : i64, split_count = {} : i64, {}",
-          p.axis, p.other, p.count(), groups_text(out, p.mesh, p.axes)));
+  out.define(e, 0,
+             pieces_exchanged(out, e, collective_of(e.params.get()).other, out.result_type(e)));
 }
 void permute_lower(Lowering& out, const Equation& e) {
   const auto& p = collective_of(e.params.get());

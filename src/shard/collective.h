@@ -50,5 +50,8 @@ Ssa place_along(Lowering& out, const CollectiveParams& p);
 /// Returns whether the program is not partitioned: a device then meets nobody, and the equation's
 /// result is defined to be its operand.
 bool alone(Lowering& out, const Equation& e);
+/// Writes an all_to_all of the equation's operand: it is cut along `axis` of the parameters, and
+/// the pieces that come are put together along `other`.
+Ssa pieces_exchanged(Lowering& out, const Equation& e, std::int64_t other, const Type& result);
 
 }  // namespace postern::internal

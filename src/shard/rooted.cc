@@ -83,11 +83,7 @@ void scatter_from_lower(Lowering& out, const Equation& e) {
   if (alone(out, e)) return;
   const auto& p = collective_of(e.params.get());
   const Type& type = out.operand_type(e, 0);
-  const Ssa pieces =
-      out.op("all_to_all", {out.operand(e, 0)}, {&type}, type,
-             fmt::format("split_dimension = {0} : i64, concat_dimension = {0} : i64, split_count = "
-                         "{1} : i64, {2}",
-                         p.axis, p.count(), groups_text(out, p.mesh, p.axes)));
+  const Ssa pieces = pieces_exchanged(out, e, p.axis, type);
   const std::int64_t piece = extent(type, p.axis) / p.count();
   out.define(e, 0, slice(out, pieces, type, p.axis, p.root * piece, piece));
 }

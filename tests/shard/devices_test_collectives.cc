@@ -81,5 +81,32 @@ TEST_F(DevicesCollectives, DerivativesOfMaximaAreThoseOfAVmap) {
   EXPECT_TRUE(std::isnan(slope(parts)(tensor<float>({1, nan, 2, 3})).to_vector<float>()[0]));
 }
 
+TEST_F(DevicesCollectives, PiecesOfAConcatenation) {
+  const auto joined = [](Tensor v) {
+    return concatenate({transpose(v), reshape(v, {3, 2}) * 2.0f}, 0);
+  };
+  expect_as_vmap(
+      [joined](Tensor v) {
+        const Tensor w = joined(v);
+        return std::vector{all_to_all(w, "d", 0, 1),
+                           all_to_all(w, "d", 0, 0),
+                           scatter_from(w, "d", 1, 0, true),
+                           reduce_scatter(w, "d", 0, true),
+                           all_gather(w, "d", 0, true),
+                           gather_to(w, "d", 1, 0, true),
+                           broadcast(w, "d", 1)};
+      },
+      counting({2, 2, 3}));
+  // Of each column of a batch, whose axis is in front.
+  expect_as_vmap(
+      [](Tensor v) {
+        const auto exchanged = [](Tensor u) {
+          return all_to_all(concatenate({u, u * 3.0f}, 0), "d", 0, 1);
+        };
+        return std::vector{vmap(exchanged, {.in_axes = 1})(v)};
+      },
+      counting({2, 2, 5, 3}));
+}
+
 }  // namespace
 }  // namespace postern::test
