@@ -74,9 +74,10 @@ Mesh::Mesh(std::vector<MeshAxis> axes, std::vector<int> devices, Place place)
   }
   check(device_count == std::ssize(devices_),
         "Mesh: the axes make a grid of {} devices, {} were given", device_count, devices_.size());
+  std::set<int> seen;
   for (const int d : devices_) {
     check(d >= 0, "Mesh: a device must be an ordinal of devices(), got {}", d);
-    check(std::ranges::count(devices_, d) == 1, "Mesh: device {} is there twice", d);
+    check(seen.insert(d).second, "Mesh: device {} is there twice", d);
   }
 }
 

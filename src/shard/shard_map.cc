@@ -6,8 +6,6 @@
 
 #include <postern/shard.h>
 
-#include <numeric>
-
 #include "control/control.h"
 #include "core/lists.h"
 #include "custom/custom.h"
@@ -420,8 +418,8 @@ Tensors shard_map(const TensorFunction& f, const ShardMapCall& call, const Tenso
 
 namespace {
 
-/// The devices that are asked for, else the first ones: one for each element of the first axes.
-std::vector<int> pmap_devices(const PmapOptions& options, const Tensors& x) {
+/// Returns that of the devices asked for, else the first: one for each element of the first axes.
+Mesh pmap_mesh(const PmapOptions& options, const Tensors& x) {
   check(!x.empty(),
         "pmap: the function has no arguments, so nothing says on how many devices it runs");
   for (const Tensor& t : x) {
@@ -434,14 +432,11 @@ std::vector<int> pmap_devices(const PmapOptions& options, const Tensors& x) {
           t.dims()[0]);
   }
   const std::int64_t size = x[0].dims()[0];
-  std::vector<int> devices = options.devices;
-  if (devices.empty()) {
-    devices.resize(size_of(size));
-    std::iota(devices.begin(), devices.end(), 0);
-  }
-  check(std::ssize(devices) == size, "pmap: the first axis has {} elements for {} devices", size,
-        devices.size());
-  return devices;
+  const std::vector<MeshAxis> axes{{options.axis_name, size}};
+  if (options.devices.empty()) return Mesh(axes);
+  check(std::ssize(options.devices) == size, "pmap: the first axis has {} elements for {} devices",
+        size, options.devices.size());
+  return Mesh(axes, options.devices);
 }
 
 }  // namespace
@@ -450,7 +445,7 @@ std::vector<int> pmap_devices(const PmapOptions& options, const Tensors& x) {
 Tensors pmap(const TensorFunction& f, const PmapOptions& options, const Tensors& x,
              const Place& place) {
   PlaceScope at(place);
-  const std::vector<int> devices = pmap_devices(options, x);
+  const Mesh mesh = pmap_mesh(options, x);
   const P each(options.axis_name);
   std::size_t results = 0;
   auto one = [&](TensorSpan parts) {
@@ -461,7 +456,6 @@ Tensors pmap(const TensorFunction& f, const PmapOptions& options, const Tensors&
     results = out.size();
     return out;
   };
-  const Mesh mesh({{options.axis_name, std::ssize(devices)}}, devices);
   return shard_map(
       one, {mesh, std::vector<P>(x.size(), each), [&] { return std::vector<P>(results, each); }}, x,
       place);

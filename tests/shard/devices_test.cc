@@ -28,6 +28,16 @@ TEST_F(Devices, MeshesAndSpecsSayWhatIsWrong) {
         Mesh({{"x", many}, {"y", many}, {"z", many}, {"w", many}});
       },
       {"more than 65536 devices"});
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(Mesh({{"x", many}}).size(), many);
+  const auto f = pmap([](Tensor v) { return v; });
+  expect_error<TypeError>([&] { f(zeros(type<float>({60000}))); }, {"needs device 59999"});
+  expect_error<TypeError>(
+      [&] {
+        f(zeros(type<float>({many * many, 0})));
+      },
+      {"more than 65536 devices", "devices_test.cc"});
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20)) << "not squared";
   const Mesh mesh({{"x", 2}, {"y", 4}});
   EXPECT_EQ(to_string(mesh), "mesh(x=2, y=4)");
   EXPECT_EQ(to_string(Mesh({{"x", 2}}, {4, 2})), "mesh(x=2; devices 4,2)");
