@@ -14,7 +14,7 @@ namespace postern::internal {
 
 namespace {
 
-using AxisSet = std::uint64_t;  // a bit for each axis of the mesh
+using AxisSet = std::uint64_t;  // a bit for each axis of the mesh that tells devices apart
 using AxisSets = std::vector<AxisSet>;
 
 AxisSet union_of(const AxisSets& list) {
@@ -26,20 +26,21 @@ AxisSet union_of(const AxisSets& list) {
 class VaryingAxes {
  public:
   /// With `refuses`, throws where devices that meet may go different ways.
-  VaryingAxes(const Mesh& mesh, bool refuses) : mesh_(mesh), refuses_(refuses) {}
+  VaryingAxes(const Mesh& mesh, bool refuses) : mesh_(mesh), refuses_(refuses) {
+    for (const MeshAxis& axis : mesh.axes())
+      if (axis.size > 1) names_.push_back(axis.name);
+  }
 
-  /// Axes of extent 1 tell nobody apart.
   AxisSet axes_of(const std::vector<std::string>& names) const {
     AxisSet out = 0;
-    for (std::size_t i = 0; i < mesh_.axes().size(); ++i)
-      if (mesh_.axes()[i].size > 1 && std::ranges::find(names, mesh_.axes()[i].name) != names.end())
-        out |= AxisSet{1} << i;
+    for (std::size_t i = 0; i < names_.size(); ++i)
+      if (std::ranges::find(names, names_[i]) != names.end()) out |= AxisSet{1} << i;
     return out;
   }
   std::vector<std::string> names_of(AxisSet axes) const {
     std::vector<std::string> out;
-    for (std::size_t i = 0; i < mesh_.axes().size(); ++i)
-      if (axes >> i & 1) out.push_back(mesh_.axes()[i].name);
+    for (std::size_t i = 0; i < names_.size(); ++i)
+      if (axes >> i & 1) out.push_back(names_[i]);
     return out;
   }
 
@@ -82,7 +83,7 @@ class VaryingAxes {
     return all_results(union_of(operands));
   }
 
-  AxisSet every_axis() const { return axes_of(all_axes(mesh_)); }
+  AxisSet every_axis() const { return axes_of(names_); }
 
   /// Throws where devices meet in the equation's programs along an axis of `decides`: those along
   /// which the devices may go different ways.
@@ -132,6 +133,7 @@ class VaryingAxes {
   }
 
   const Mesh& mesh_;
+  std::vector<std::string> names_;  // of axes of extent 1 none: at most 32, as a Mesh is limited
   bool refuses_;
 };
 

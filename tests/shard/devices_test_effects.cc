@@ -330,6 +330,18 @@ TEST_F(DevicesAgree, ByDataWhereDevicesMeetAreRefused) {
                           {"cond", "mesh axis 'd'"});
 }
 
+TEST_F(DevicesAgree, OnMeshesOfManyAxes) {
+  std::vector<MeshAxis> axes;
+  for (int i = 0; i < 70; ++i) axes.push_back({fmt::format("a{}", i), i == 2 || i == 66 ? 2 : 1});
+  const auto run = [&](const char* differs) {
+    const auto f = [=](Tensor v) { return branch(convert<float>(axis_index(differs)), v, "a66"); };
+    return jit(shard_map(f, Mesh(axes), {.in = {P("a66")}, .out = {P(AxisNames{"a2", "a66"})}}))(
+        counting({2}));
+  };
+  EXPECT_EQ(run("a2").to_vector<float>(), (Floats{0, 2, 1, 1}));
+  expect_error<TypeError>([&] { run("a66"); }, {"the mesh axis 'a66', and"});
+}
+
 TEST_F(DevicesAgree, ThatAgreeMayMeet) {
   const Tensor x = counting({2});
   auto runs = [&](auto f, const Floats& want) {
