@@ -46,9 +46,16 @@ Ssa place_along(Lowering& out, const CollectiveParams& p) {
   return index;
 }
 
+Ssa zero_constant(Lowering& out, const Type& type) {
+  return out.constant(literal_text(zero_of(type.dtype), type.dtype), type);
+}
+
 bool alone(Lowering& out, const Equation& e) {
-  if (out.partitioned()) return false;
-  out.define(e, 0, out.operand(e, 0));
+  Ssa result = out.operand(e, 0);
+  const Type& type = out.result_type(e);
+  if (out.partitioned() && type.size() > 0) return false;
+  if (type.size() == 0) result = zero_constant(out, type);  // XLA refuses collectives of nothing
+  out.define(e, 0, result);
   return true;
 }
 
@@ -221,9 +228,7 @@ void permute_lower(Lowering& out, const Equation& e) {
   }
   if (pairs.empty()) {  // nobody is sent anything, so all have zeros
     static_cast<void>(out.operand(e, 0));
-    const Type& type = out.result_type(e);
-    const std::string zero = literal_text({Number::Kind::integer, 0, 0, 0}, type.dtype);
-    return out.define(e, 0, out.constant(zero, type));
+    return out.define(e, 0, zero_constant(out, out.result_type(e)));
   }
   if (alone(out, e)) return;
   out.simple(e, "collective_permute",

@@ -47,8 +47,9 @@ Tensor row_of(const Tensor& all, std::int64_t i);  // of the first axis, which d
 /// Computes where the device is along the axes, row-major, from the indices that the region was
 /// given. The only device of a program that is not partitioned is at 0.
 Ssa place_along(Lowering& out, const CollectiveParams& p);
-/// Returns whether the program is not partitioned: a device then meets nobody, and the equation's
-/// result is defined to be its operand.
+Ssa zero_constant(Lowering& out, const Type& type);
+/// Returns whether nobody is met: the equation's result is defined to be its operand where the
+/// program is not partitioned, and where it has no elements, to have none.
 bool alone(Lowering& out, const Equation& e);
 /// Writes an all_to_all of the equation's operand: it is cut along `axis` of the parameters, and
 /// the pieces that come are put together along `other`.

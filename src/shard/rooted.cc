@@ -97,8 +97,8 @@ void gather_to_lower(Lowering& out, const Equation& e) {
   const Ssa root = out.constant(std::to_string(p.root), scalar);
   const Ssa here = out.op("compare", {index, root}, {&scalar, &scalar}, truth,
                           comparison_text("EQ", DType::s32));
-  const Ssa zeros = out.constant(literal_text({Number::Kind::integer, 0, 0, 0}, all.dtype), all);
-  out.define(e, 0, out.op("select", {here, whole, zeros}, {&truth, &all, &all}, all));
+  out.define(e, 0,
+             out.op("select", {here, whole, zero_constant(out, all)}, {&truth, &all, &all}, all));
 }
 
 }  // namespace

@@ -108,5 +108,33 @@ TEST_F(DevicesCollectives, PiecesOfAConcatenation) {
       counting({2, 2, 5, 3}));
 }
 
+TEST_F(DevicesCollectives, OfNothing) {
+  expect_as_vmap(
+      [](Tensor v) {
+        return std::vector{psum(v, "d"),
+                           pmean(v, "d"),
+                           pmax(v, "d"),
+                           pmin(v, "d"),
+                           all_gather(v, "d", 0, true),
+                           all_gather(v, "d"),
+                           all_gather(v, "d", 1, true),
+                           reduce_scatter(v, "d", 0, true),
+                           reduce_scatter(v, "d", 1, true),
+                           all_to_all(v, "d", 0, 0),
+                           all_to_all(v, "d", 1, 0),
+                           ppermute(v, "d", {{0, 1}}),
+                           broadcast(v, "d", 1),
+                           scatter_from(v, "d", 1, 0, true),
+                           scatter_from(v, "d", 1, 1, true),
+                           gather_to(v, "d", 1, 0, true),
+                           gather_to(v, "d", 1, 1, true),
+                           send_recv(v, "d", 0, 1)};
+      },
+      zeros(type<float>({3, 0, 3})));
+  const auto each = [](Tensor v) { return all_gather(v, "d", 0, true); };
+  const auto cut = shard_map(each, Mesh({{"d", 3}}), {.in = {rows}, .out = {none}});
+  EXPECT_EQ(to_string(jit(cut)(zeros(type<float>({0, 3}))).type()), "f32[0,3]");
+}
+
 }  // namespace
 }  // namespace postern::test
