@@ -8,6 +8,7 @@
 #include <map>
 
 #include "core/lists.h"
+#include "ops/elementwise.h"
 #include "ops/family.h"
 #include "ops/reduce.h"
 #include "ops/shape.h"
@@ -362,7 +363,8 @@ Tensor psum(const Operand& x, const AxisNames& axes) {
 Tensor pmean(const Operand& x, const AxisNames& axes) {
   PlaceScope at(x.place());
   const NamedAxes named("pmean", axes);
-  const Tensor sum = reduced(named, x.tensor(), sum_first, psum_p, summable);
+  require_dtype(summable(x.tensor().dtype()), x.tensor().dtype());
+  const Tensor sum = reduced(named, as_float(x.tensor()), sum_first, psum_p, summable);
   const bool over_processes = current_mesh() && spans_processes(*current_mesh());
   if (!over_processes || !named.of_mesh()) return sum / static_cast<double>(count_for_user(named));
   // A number that no text has: a saved program may run on more processes, or fewer.

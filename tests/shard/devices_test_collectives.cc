@@ -136,5 +136,25 @@ TEST_F(DevicesCollectives, OfNothing) {
   EXPECT_EQ(to_string(jit(cut)(zeros(type<float>({0, 3}))).type()), "f32[0,3]");
 }
 
+TEST_F(DevicesCollectives, MeansOfIntegersAreFloats) {
+  const auto mean_of = [](Tensor v) { return std::vector{pmean(v, "d")}; };
+  const auto expect_mean = [&](const Tensor& x, float want) {
+    SCOPED_TRACE(to_string(x.type()));
+    expect_as_vmap(mean_of, x);
+    const Tensor means = on_devices(mean_of, x)[0];
+    EXPECT_EQ(means.dtype(), DType::f32);
+    EXPECT_EQ(means.to_vector<float>(), Floats(4, want));
+    EXPECT_EQ(mean(x).item<float>(), want);
+  };
+  const Tensor large = tensor<std::int32_t>({100, 120, 100, 100}),
+               small = tensor<std::int32_t>({7, 1, 1, 1});
+  for (const DType dtype : {DType::s8, DType::u8, DType::s16, DType::s32, DType::s64})
+    expect_mean(convert(large, dtype), 105);
+  for (const DType dtype : {DType::s4, DType::u4}) expect_mean(convert(small, dtype), 2.5f);
+  expect_mean(convert(tensor<std::int32_t>({1, 1, 0, 0}), DType::s2), 0.5f);
+  expect_mean(convert(tensor<std::int32_t>({3, 3, 1, 1}), DType::u2), 2);
+  expect_error<TypeError>([&] { on_devices(mean_of, large > 100); }, {"not defined for pred"});
+}
+
 }  // namespace
 }  // namespace postern::test
