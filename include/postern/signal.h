@@ -30,9 +30,8 @@ struct WindowOptions {
   ConvPadding padding = {};   // by axis; what is outside does not count
 };
 /// Returns one result for each position of a window with these extents, one for each axis of x; of
-/// x's dtype, which is a number's. With padding n, window w and stride s an axis of extent m has (m
-/// + n
-/// - w) / s + 1, rounded down.
+/// x's dtype, which is a number's. f16, bf16 and smaller floats are added and multiplied in f32.
+/// With padding n, window w and stride s an axis of extent m has (m + n - w) / s + 1, rounded down.
 ///
 ///   const pn::Tensor x = pn::tensor<float>({1, 3, 2, 5});
 ///   const pn::Tensor y = pn::reduce_window(pn::Monoid::max, x, {2}, {.strides = {2}});  // [3 5]
@@ -44,8 +43,8 @@ struct PoolOptions {
   Dims strides = {};
   ConvPadding padding = {};
 };
-/// Returns Pooling of x[batch, features, space...] over windows of its spatial axes. Averages count
-/// padding not.
+/// Returns x[batch, features, space...] pooled over windows of its spatial axes. Averages do not
+/// count padding.
 [[nodiscard]] POSTERN_API Tensor max_pool(const Operand& x, const Dims& window,
                                           const PoolOptions& options = {});
 [[nodiscard]] POSTERN_API Tensor avg_pool(const Operand& x, const Dims& window,

@@ -15,8 +15,10 @@ using namespace internal;
 
 namespace {
 
-constexpr Reducer monoids[] = {
-    {"add", zero_of}, {"multiply", one_of}, {"minimum", highest_of}, {"maximum", lowest_of}};
+constexpr Reducer monoids[] = {{"add", zero_of, true},
+                               {"multiply", one_of, true},
+                               {"minimum", highest_of},
+                               {"maximum", lowest_of}};
 
 struct WindowParams {
   Monoid monoid;
@@ -224,8 +226,8 @@ Tensor reduce_window(Monoid monoid, const Operand& operand, const Dims& window,
         "reduce_window: strides and dilation must have {} entries", window.size());
   set_padding(p, options.padding, x.dims());
   const Primitive& primitive = monoid == Monoid::add ? window_sum_p : window_p;
-  if (is_float(x.dtype()) && !is_number(x.dtype()))
-    x = convert_to(x, DType::f32);  // not all have inf
+  // Not all floats of a byte have inf, which is a neutral element.
+  x = convert_to(x, working_dtype(monoids[static_cast<int>(monoid)], x.dtype()));
   return convert_to(bind1(primitive, make_params(std::move(p)), {x}), operand.tensor().dtype());
 }
 
@@ -235,11 +237,13 @@ Tensor max_pool(const Operand& x, const Dims& window, const PoolOptions& options
   return reduce_window(Monoid::max, x, extents, how);
 }
 
-Tensor avg_pool(const Operand& x, const Dims& window, const PoolOptions& options) {
-  PlaceScope at(x.place());
-  const auto [extents, how] = pooling("avg_pool", x.tensor(), window, options);
+Tensor avg_pool(const Operand& operand, const Dims& window, const PoolOptions& options) {
+  PlaceScope at(operand.place());
+  const DType dtype = operand.tensor().dtype();
+  const auto [extents, how] = pooling("avg_pool", operand.tensor(), window, options);
+  const Tensor x = convert_to(operand.tensor(), sum_dtype(dtype));  // bf16 has no 961 to divide by
   const Tensor total = reduce_window(Monoid::add, x, extents, how);
-  return total / reduce_window(Monoid::add, ones_like(x), extents, how);
+  return convert_to(total / reduce_window(Monoid::add, ones_like(x), extents, how), dtype);
 }
 
 }  // namespace postern
