@@ -2,7 +2,8 @@
 //
 // Every function throws TypeError, before anything runs, for indices that are no integers, for axes
 // that there are not, and for shapes and dtypes other than said. An index out of range is no error:
-// what it does is said beside each function.
+// what it does is said beside each function. f16, bf16 and smaller floats are added and multiplied
+// in f32, where an element may be updated twice.
 #pragma once
 #include <postern/detail/api.h>
 #include <postern/ops.h>

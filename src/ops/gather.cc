@@ -294,8 +294,16 @@ Ssa updated(Lowering& out, Ssa old, Ssa update, const Type& element) {
 template <const char* hlo>
 void scatter_lower(Lowering& out, const Equation& e) {
   const auto& p = as<ScatterParams>(*e.params);
-  const Ssa result = out.fresh();
   const Type element{out.result_type(e).dtype, {}};
+  const DType work = sum_dtype(element.dtype);
+  // Short floats do not count far; where each element is updated once they need not.
+  if ((hlo == add_text || hlo == multiply_text) && work != element.dtype && !p.unique)
+    return lower_as(out, e, [&](TensorSpan x) {
+      const Tensor wide =
+          bind_scatter(*e.primitive, convert_to(x[0], work), x[1], convert_to(x[2], work), p);
+      return Tensors{convert_to(wide, element.dtype)};
+    });
+  const Ssa result = out.fresh();
   const std::string text = Lowering::type(element);
   out.write("    %{} = \"stablehlo.scatter\"(%{}, %{}, %{}) (", result.id, out.operand(e, 0).id,
             out.operand(e, 1).id, out.operand(e, 2).id);

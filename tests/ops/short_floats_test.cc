@@ -47,5 +47,41 @@ TEST(ShortFloats, WindowsCountBeyondTheirDType) {
   expect_near(product, halves({300, 300, 0.001f, 0.001f}), 0.09f, 1e-3f);
 }
 
+TEST(ShortFloats, UpdatesOfOneElementAllCount) {
+  const auto zeros_of = [](std::int64_t n) { return zeros(type<int>({n})); };
+  for (const DType dtype : {DType::bf16, DType::f16, DType::f8e5m2}) {
+    const Tensor ones_of = many(dtype, {1000});
+    const auto added = [&](Tensor v) { return index_add(v, zeros_of(1000), ones_of); };
+    expect_near(added, many(dtype, {2}, 0), 1000, 40);
+    const auto taken =
+        grad([&](Tensor v) { return sum(convert(take(v, zeros_of(1000)), DType::f32)); });
+    expect_near(taken, many(dtype, {2}), 1000, 40);
+    const auto along = grad(
+        [&](Tensor v) { return sum(convert(take_along_axis(v, zeros_of(1000), 0), DType::f32)); });
+    expect_near(along, many(dtype, {2}), 1000, 40);
+    // Each row counts for itself.
+    const Tensor rows = vmap(taken)(many(dtype, {2, 2}));
+    EXPECT_NEAR(floats(rows).at(0), 1000, 40);
+    EXPECT_NEAR(floats(rows).at(2), 1000, 40);
+  }
+  const auto added = [&](Tensor v) {
+    return index_add(v, zeros_of(5000), many(DType::f16, {5000}));
+  };
+  expect_near(added, many(DType::f16, {2}, 0), 5000, 0);
+  const auto multiplied = [&](Tensor v) {
+    return index_multiply(v, zeros_of(4), halves({300, 300, 0.001f, 0.001f}));
+  };
+  expect_near(multiplied, many(DType::f16, {2}), 0.09f, 1e-3f);
+}
+
+TEST(ShortFloats, UniqueUpdatesAreAdded) {
+  const auto added = [](Tensor v) {
+    return scatter(Update::add, v, tensor<int>({{2}, {0}}), many(v.dtype(), {2}, 0.5f),
+                   {{}, {0}, {0}, {}, {}}, {.unique = true});
+  };
+  for (const Mode mode : test::both_modes)
+    EXPECT_EQ(floats(jit(added, {.mode = mode})(many(DType::bf16, {3}))), (Floats{1.5, 1, 1.5}));
+}
+
 }  // namespace
 }  // namespace postern
