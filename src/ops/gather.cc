@@ -184,15 +184,17 @@ Jvp scatter_multiply_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
 Jvp scatter_choice_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const Tensor z = bind1(op.primitive, op.params, x);
   if (!dx[0].has_value() && !dx[2].has_value()) return {{z}, {Tensor()}};
+  const DType work = sum_dtype(z.dtype());  // f16 does not count far
   // 1 where an element of x, or of the updates, is the result; else 0.
-  const Tensor x_chosen = convert_to(equal(x[0], z), z.dtype());
-  const Tensor chosen = convert_to(equal(gathered_back(op, z, x[1], x[2]), x[2]), z.dtype());
+  const Tensor x_chosen = convert_to(equal(x[0], z), work);
+  const Tensor chosen = convert_to(equal(gathered_back(op, z, x[1], x[2]), x[2]), work);
   const Tensor count = scattered(scatter_add_p, op, x_chosen, x[1], chosen);
   Tensor dz;
-  if (dx[0].has_value()) dz = dx[0] * x_chosen;
+  if (dx[0].has_value()) dz = convert_to(dx[0], work) * x_chosen;
   if (dx[2].has_value())
-    dz = scattered(scatter_add_p, op, or_zeros_of(dz, z.type()), x[1], dx[2] * chosen);
-  return {{z}, {dz / count}};
+    dz = scattered(scatter_add_p, op, or_zeros_of(dz, count.type()), x[1],
+                   convert_to(dx[2], work) * chosen);
+  return {{z}, {convert_to(dz / count, z.dtype(), z.type().weak)}};
 }
 
 // --- batching ---

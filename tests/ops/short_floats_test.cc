@@ -83,5 +83,25 @@ TEST(ShortFloats, UniqueUpdatesAreAdded) {
     EXPECT_EQ(floats(jit(added, {.mode = mode})(many(DType::bf16, {3}))), (Floats{1.5, 1, 1.5}));
 }
 
+TEST(ShortFloats, ManyThatAreTheExtremumShareItsDerivative) {
+  const Tensor at = zeros(type<int>({5000}));
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    const Tensor updates = many(dtype, {5000});
+    const auto largest = [&](Tensor u) { return index_max(many(dtype, {1}, -1), at, u); };
+    const auto smallest = [&](Tensor u) { return index_min(many(dtype, {1}, 2), at, u); };
+    const auto of_x = [&](Tensor v) { return index_max(v, at, updates); };
+    for (const Tensor& slopes : {grad([&](Tensor u) { return sum(largest(u)); })(updates),
+                                 grad([&](Tensor u) { return sum(smallest(u)); })(updates)}) {
+      EXPECT_EQ(slopes.dtype(), dtype);
+      EXPECT_NEAR(sum(convert(slopes, DType::f32)).item<float>(), 1, 0.01);
+    }
+    const Tensor tangent = jvp(largest, std::tuple{updates}, std::tuple{updates}).second;
+    EXPECT_EQ(tangent.dtype(), dtype);
+    EXPECT_NEAR(floats(tangent).at(0), 1, 0.01);
+    const Tensor share = grad([&](Tensor v) { return sum(of_x(v)); })(many(dtype, {1}));
+    EXPECT_NEAR(floats(share).at(0), 1.0f / 5001, 2e-6f);
+  }
+}
+
 }  // namespace
 }  // namespace postern
