@@ -1,7 +1,9 @@
 // Reductions over sliding windows, and pooling.
+#include <postern/indexing.h>
 #include <postern/signal.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "core/enum.h"
 #include "ops/axes.h"
@@ -91,25 +93,43 @@ Tensor product_tangent(const Tensors& factors, const Tensors& tangents) {
   return sum;
 }
 
+/// Returns what stands in dx, padded like x, at the first of the places that hold each extremum. It
+/// is gathered: were it chosen as the values are, XLA would compile the transpose for minutes.
+Tensor at_extrema(const WindowParams& p, const Tensor& x, const Tensor& dx, const Dims& out) {
+  std::int64_t alone = 0;  // axes in front along which no window reaches, and devices may share
+  while (alone < x.rank() && at(p.window, alone) == 1 && at(p.strides, alone) == 1) ++alone;
+  const Dims in_front = range(0, alone);
+  Dims flat = pick(x.dims(), in_front);
+  flat.push_back(x.size() / product(flat));
+  DType dtype = DType::s32;
+  if (flat.back() > std::numeric_limits<std::int32_t>::max()) dtype = DType::s64;
+  const Tensor numbers = reshape(iota({dtype, flat}, alone), x.dims());
+  const Tensors values = slices_by_place(p, x, out), places = slices_by_place(p, numbers, out);
+  // What cannot be compared, as with nan, gives way to the next, as in JAX.
+  const auto holds = p.monoid == Monoid::max ? greater_equal : less_equal;
+  Tensor best = values[0], winner = places[0];
+  for (std::size_t k = 1; k < values.size(); ++k) {
+    const Tensor stays = holds(best, values[k]);
+    best = where(stays, best, values[k]);
+    winner = where(stays, winner, places[k]);
+  }
+  return gather(reshape(dx, flat), expand_dims(winner, -1),
+                {{}, {alone}, {alone}, in_front, in_front}, Dims(flat.size(), 1),
+                OutOfRange::promise);
+}
+
 /// Extrema pass on the tangent of the first of the places that hold them. Sums are window_sum_p.
 Jvp window_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const auto& p = op.as<WindowParams>();
   const Tensor y = bind1(op.primitive, op.params, x);
-  if (!dx[0].has_value()) return {{y}, {Tensor()}};
+  if (!dx[0].has_value() || y.size() == 0) return {{y}, {Tensor()}};
   WindowParams sums = p;
   sums.monoid = Monoid::add;  // what is padded has no tangent
-  const Tensors values = slices_by_place(p, padded(p, x[0]), y.dims()),
-                tangents = slices_by_place(p, padded(sums, dx[0]), y.dims());
-  if (p.monoid == Monoid::multiply) return {{y}, {product_tangent(values, tangents)}};
-  // What cannot be compared, as with nan, gives way to the next, as in JAX.
-  const auto holds = p.monoid == Monoid::max ? greater_equal : less_equal;
-  Tensor best = values[0], dy = tangents[0];
-  for (std::size_t k = 1; k < values.size(); ++k) {
-    const Tensor stays = holds(best, values[k]);
-    best = where(stays, best, values[k]);
-    dy = where(stays, dy, tangents[k]);
-  }
-  return {{y}, {dy}};
+  const Tensor values = padded(p, x[0]), tangents = padded(sums, dx[0]);
+  if (p.monoid != Monoid::multiply) return {{y}, {at_extrema(p, values, tangents, y.dims())}};
+  return {{y},
+          {product_tangent(slices_by_place(p, values, y.dims()),
+                           slices_by_place(p, tangents, y.dims()))}};
 }
 
 Batched window_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
