@@ -70,8 +70,8 @@ class Optimizer {
     return state_of(parameters, init_leaves(detail::leaves_of(parameters), place).data());
   }
   /// Returns what is to be added to the parameters, and the next state. Throws TypeError where
-  /// gradients and parameters differ in structure or shapes, for a complex leaf, and for the state
-  /// of an optimizer that keeps other moments.
+  /// gradients, moments and parameters differ in structure or shapes, for a complex leaf, and for
+  /// the state of an optimizer that keeps other moments.
   template <class Tree>
   std::pair<Tree, State<Tree>> update(const Tree& gradients, const State<Tree>& state,
                                       const Tree& parameters,
@@ -111,7 +111,7 @@ class Optimizer {
 };
 
 /// Returns parameters + updates, each leaf of the parameter's dtype. Throws TypeError where their
-/// structures differ.
+/// structures or shapes differ, and for a complex leaf.
 template <class Tree>
 [[nodiscard]] Tree apply(const Tree& parameters, const Tree& updates,
                          Place place = Place::current()) {
@@ -171,12 +171,14 @@ struct LionOptions {
 [[nodiscard]] POSTERN_API Optimizer clip_by_global_norm(double most,
                                                         Place place = Place::current());
 
-/// Returns the root of the sum of all leaves' squares.
+/// Returns the root of the sum of all leaves' squares; integers count as f32. Throws TypeError for
+/// a complex leaf.
 template <class Tree>
 [[nodiscard]] Tensor global_norm(const Tree& tree, Place place = Place::current()) {
   return detail::global_norm(detail::leaves_of(tree), place);
 }
-/// Returns the container scaled down to that norm. Throws TypeError unless it is positive.
+/// Returns the container with its floats scaled down to that norm of theirs. Throws TypeError
+/// unless it is positive, and for a complex leaf.
 template <class Tree>
 [[nodiscard]] Tree clip_by_global_norm(const Tree& tree, double most,
                                        Place place = Place::current()) {

@@ -5,6 +5,7 @@
 #include <limits>
 #include <numbers>
 
+#include "ops/elementwise.h"
 #include "ops/family.h"
 #include "ops/reduce.h"
 #include "ops/shape.h"
@@ -67,7 +68,7 @@ Link scaled_by_rate(const Schedule& rate) {
             check(now.rank() == 0, "optimize: the rate must be a scalar, got {}",
                   to_string(now.type()));
             for_moving(step, [&](std::size_t i, DType dtype) {
-              updates[i] = convert(-now, dtype) * updates[i];
+              updates[i] = -convert(now, dtype) * updates[i];  // it may be unsigned
             });
           }};
 }
@@ -120,8 +121,25 @@ Link decayed(double decay, const std::function<bool(const Type&)>& decays) {
           }};
 }
 
-/// Returns the norm of all leaves together; squares of short floats are added in f32.
+void require_real(const char* what, const Tensors& leaves) {
+  for (std::size_t i = 0; i < leaves.size(); ++i)
+    check(!is_complex(leaves[i].dtype()), "optimize: {} must be real, leaf {} of {} is {}", what, i,
+          leaves.size(), to_string(leaves[i].type()));
+}
+
+/// Refuses what does not go, leaf by leaf, with the parameters.
+void require_like(const Tensors& parameters, const char* what, const Tensors& leaves) {
+  require_real("parameters", parameters);
+  require_real(what, leaves);
+  for (std::size_t i = 0; i < leaves.size(); ++i)
+    check(leaves[i].dims() == parameters[i].dims(),
+          "optimize: leaf {} of {} of the parameters is {}, of {} {}", i, leaves.size(),
+          to_string(parameters[i].type()), what, to_string(leaves[i].type()));
+}
+
+/// Returns the norm of all floats together; squares of short ones are added in f32.
 Tensor norm_of(const Tensors& leaves) {
+  require_real("leaves", leaves);
   Tensor squares;
   for (const Tensor& leaf : leaves)
     if (moves(leaf))
@@ -145,12 +163,6 @@ void require_positive(double most) {
   check(most > 0, "clip_by_global_norm: the norm must be positive, got {}", most);
 }
 
-void require_real(const Tensors& leaves) {
-  for (std::size_t i = 0; i < leaves.size(); ++i)
-    check(!is_complex(leaves[i].dtype()), "optimize: parameters must be real, leaf {} of {} is {}",
-          i, leaves.size(), to_string(leaves[i].type()));
-}
-
 Optimizer made_of(std::vector<Link> links) {
   return Optimizer(
       std::make_shared<const detail::OptimizerRules>(detail::OptimizerRules{std::move(links)}));
@@ -165,7 +177,7 @@ std::size_t Optimizer::moments() const {
 
 std::vector<Tensor> Optimizer::init_leaves(const Tensors& parameters, const Place& place) const {
   PlaceScope at(place);
-  require_real(parameters);
+  require_real("parameters", parameters);
   Tensors state{Tensor(std::int32_t{0})};
   for (std::size_t i = 0; i < moments(); ++i)
     for (const Tensor& p : parameters) state.push_back(zeros_like(p));
@@ -176,11 +188,7 @@ std::vector<Tensor> Optimizer::update_leaves(const Tensors& gradients, const Ten
                                              const Tensors& parameters, const Place& place) const {
   PlaceScope at(place);
   const std::size_t leaves = parameters.size();
-  require_real(parameters);
-  for (std::size_t i = 0; i < leaves; ++i)
-    check(gradients[i].dims() == parameters[i].dims(),
-          "optimize: leaf {} of {} of the parameters is {}, of the gradient {}", i, leaves,
-          to_string(parameters[i].type()), to_string(gradients[i].type()));
+  require_like(parameters, "the gradient", gradients);
   check(state.size() == 1 + moments() * leaves,
         "optimize: the state has {} leaves, required are {}: it is of another optimizer, or of "
         "other parameters",
@@ -188,9 +196,11 @@ std::vector<Tensor> Optimizer::update_leaves(const Tensors& gradients, const Ten
   // The state is the count of updates, then each moment of all leaves.
   const Tensor& count = state[0];
   std::vector<Tensors> all_moments;
-  for (std::size_t i = 0; i < moments(); ++i)
-    all_moments.emplace_back(state.begin() + static_cast<std::ptrdiff_t>(1 + i * leaves),
-                             state.begin() + static_cast<std::ptrdiff_t>(1 + (i + 1) * leaves));
+  for (std::size_t i = 0; i < moments(); ++i) {
+    const auto from = state.begin() + static_cast<std::ptrdiff_t>(1 + i * leaves);
+    all_moments.emplace_back(from, from + static_cast<std::ptrdiff_t>(leaves));
+    require_like(parameters, "the state", all_moments.back());
+  }
   Tensors updates = gradients;
   Tensors* of_link = all_moments.data();
   for (const Link& link : rules_->links) {
@@ -301,6 +311,7 @@ using namespace internal;
 
 Tensors updated(const Tensors& parameters, const Tensors& updates, const Place& place) {
   PlaceScope at(place);
+  optimize::require_like(parameters, "the update", updates);
   Tensors out = parameters;
   for (std::size_t i = 0; i < out.size(); ++i)
     if (optimize::moves(out[i])) out[i] = convert_to(out[i] + updates[i], out[i].dtype());
@@ -309,7 +320,9 @@ Tensors updated(const Tensors& parameters, const Tensors& updates, const Place& 
 
 Tensor global_norm(const Tensors& leaves, const Place& place) {
   PlaceScope at(place);
-  return optimize::norm_of(leaves);
+  Tensors floats;
+  for (const Tensor& leaf : leaves) floats.push_back(as_float(leaf));
+  return optimize::norm_of(floats);
 }
 
 Tensors clipped(const Tensors& leaves, double most, const Place& place) {

@@ -2,6 +2,7 @@
 // (scripts/golden_optimize).
 #include <postern/optimize.h>
 
+#include <complex>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -195,6 +196,48 @@ TEST(Optimize, ErrorsNameWhatDiffers) {
         cross_entropy(ones(type<float>({2, 3})), tensor<int>({0, 1, 2}));
       },
       {"shape [2]", "s32[3]"});
+}
+
+TEST(Optimize, ComplexLeavesAreRefused) {
+  using namespace optimize;
+  const Tensor x = tensor<std::complex<float>>({{3, 4}}), p = tensor<float>({1});
+  const auto adam = optimize::adam({.rate = 0.1});
+  expect_error<TypeError>([&] { global_norm(x); }, {"must be real", "c64[1]"});
+  expect_error<TypeError>([&] { optimize::clip_by_global_norm(x, 1); }, {"must be real", "c64[1]"});
+  expect_error<TypeError>([&] { apply(x, x); }, {"parameters must be real", "c64[1]"});
+  expect_error<TypeError>([&] { apply(p, x); }, {"the update must be real", "c64[1]"});
+  expect_error<TypeError>([&] { adam.update(x, adam.init(p), p); },
+                          {"the gradient must be real", "c64[1]", "optimize_test.cc:"});
+}
+
+TEST(Optimize, ShapesThatDifferAreRefused) {
+  using namespace optimize;
+  const Tensor one = tensor<float>({1}), three = tensor<float>({1, 2, 3});
+  const auto adam = optimize::adam({.rate = 0.1});
+  expect_error<TypeError>([&] { adam.update(one, adam.init(three), one); },
+                          {"f32[1]", "the state f32[3]", "optimize_test.cc:"});
+  expect_error<TypeError>([&] { apply(one, three); }, {"f32[1]", "the update f32[3]"});
+  expect_error<TypeError>([&] { apply(three, one); }, {"f32[3]", "the update f32[1]"});
+}
+
+TEST(Optimize, IntegersCountInNormsAndAreNotClipped) {
+  EXPECT_EQ(optimize::global_norm(tensor<int>({3, 4})).item<float>(), 5);
+  using Two = std::vector<Tensor>;
+  const Two both{tensor<int>({2, 3}), tensor<float>({6})};
+  EXPECT_EQ(optimize::global_norm(both).item<float>(), 7);
+  const Two clipped = optimize::clip_by_global_norm(both, 3);
+  EXPECT_EQ(clipped[0].to_vector<int>(), (std::vector<int>{2, 3}));
+  EXPECT_EQ(clipped[1].item<float>(), 3);
+}
+
+TEST(Optimize, RatesMayBeUnsignedOrPred) {
+  const Tensor p = tensor<float>({2});
+  const auto counted = [](Tensor step) { return convert(step + 1, DType::u32); };
+  for (const optimize::Schedule& rate :
+       {optimize::Schedule(1u), optimize::Schedule(true), optimize::Schedule(counted)}) {
+    const auto sgd = optimize::sgd({.rate = rate});
+    EXPECT_EQ(sgd.update(p, sgd.init(p), p).first.item<float>(), -2);
+  }
 }
 
 TEST(Optimize, NothingIsDroppedOrEverything) {
