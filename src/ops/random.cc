@@ -207,8 +207,10 @@ Tensor truncated_normal(const Operand& key, const Type& type, const Operand& low
   PlaceScope at(key.place());
   const Tensor from = convert(low, type.dtype), to = convert(high, type.dtype);
   const double root = std::sqrt(2.0);
-  const Tensor least = maximum(erf(from / root), above_less_one(type.dtype));
-  return clip(erf_inv(uniform(key, type, least, erf(to / root))) * root, from, to);
+  const double most = -above_less_one(type.dtype);  // erf_inv is infinite beyond, on either side
+  const Tensor least = maximum(erf(from / root), -most);
+  const Tensor drawn = minimum(uniform(key, type, least, erf(to / root)), most);
+  return clip(erf_inv(drawn) * root, from, to);
 }
 
 Tensor normal(const Operand& key, const Type& type) {
