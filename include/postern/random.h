@@ -24,7 +24,8 @@ namespace postern::random {
 
 /// Draws one of that type: uniform bits of u8, u16, u32 or u64.
 [[nodiscard]] POSTERN_API Tensor bits(const Operand& key, const Type& type);
-/// Draws one of that type: uniform in [low, high); f16, bf16, f32 or f64.
+/// Draws one of that type: uniform in [low, high), but that rounding may give `high` where the
+/// dtype's numbers are sparse, as from 1000 to 1001; f16, bf16, f32 or f64.
 [[nodiscard]] POSTERN_API Tensor uniform(const Operand& key, const Type& type,
                                          const Operand& low = 0.0f, const Operand& high = 1.0f);
 /// Draws one of that type: mean 0, variance 1 (complex: of both parts together); f16 to f64, c64 or

@@ -176,14 +176,14 @@ Tensors normal_starts(const char* op, const Tensor& x, const std::vector<Operand
 }  // namespace
 
 Tensor slice_from(const Tensor& x, TensorSpan starts, const Dims& sizes) {
-  if (x.rank() == 0) return x;
+  if (x.rank() == 0 && sizes.empty()) return x;
   Tensors operands{x};
   operands.insert(operands.end(), starts.begin(), starts.end());
   return bind1(dynamic_slice_p, make_params(SizesParams{sizes}), operands);
 }
 
 Tensor update_from(const Tensor& x, const Tensor& update, TensorSpan starts) {
-  if (x.rank() == 0) return update;
+  if (x.rank() == 0 && update.rank() == 0) return update;
   Tensors operands{x, update};
   operands.insert(operands.end(), starts.begin(), starts.end());
   return bind1(dynamic_update_slice_p, nullptr, operands);

@@ -453,6 +453,14 @@ TEST(Edges, NormsBeyondShortFloatsClip) {
   EXPECT_NEAR(floats(clipped[0])[0], 0.5f, 1e-3f);
 }
 
+TEST(Edges, ScalarsHaveNoPartsButThemselves) {
+  const Tensor x(1.0f), y = tensor<float>({1, 2, 3});
+  expect_error<TypeError>([&] { dynamic_slice(x, {}, {2, 3}); }, {"2 sizes", "f32[]"});
+  expect_error<TypeError>([&] { dynamic_update_slice(x, y, {}); }, {"rank of f32[]", "f32[3]"});
+  EXPECT_EQ(floats(dynamic_slice(x, {}, {})), Floats{1});
+  EXPECT_EQ(floats(dynamic_update_slice(x, Tensor(2.0f), {})), Floats{2});
+}
+
 TEST(Edges, StridesOfNoneAreRefused) {
   const Tensor x = ones(type<float>({4, 4}));
   for (const ConvPadding& padding : {ConvPadding("SAME"), ConvPadding("VALID")}) {
