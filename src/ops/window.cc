@@ -192,11 +192,9 @@ constexpr Primitive window_sum_p = linear("reduce_window_sum", nullptr, window_t
 constexpr const Primitive* window_family[] = {&window_p, &window_sum_p};
 static_assert(complete(window_family));
 
-/// Fills in the padding of all axes of an operand of these extents.
+/// Fills in the padding, none so far, of all axes of an operand of these extents.
 void set_padding(WindowParams& p, const ConvPadding& padding, const Dims& dims) {
   const std::size_t rank = dims.size();
-  p.low.assign(rank, 0);
-  p.high.assign(rank, 0);
   if (padding.kind == ConvPadding::Kind::valid) return;
   if (padding.kind == ConvPadding::Kind::pairs) {
     check(padding.pairs.size() == rank, "reduce_window: {} pairs of padding for {} axes",
@@ -237,8 +235,8 @@ Tensor reduce_window(Monoid monoid, const Operand& operand, const Dims& window,
                  window,
                  or_each(options.strides, window.size(), 1),
                  or_each(options.window_dilation, window.size(), 1),
-                 {},
-                 {}};
+                 Dims(window.size(), 0),
+                 Dims(window.size(), 0)};
   check(window.size() == x.dims().size(),
         "reduce_window: the window {} must have one extent for each axis of {}",
         dims_to_string(window), to_string(x.type()));
