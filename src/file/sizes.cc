@@ -263,8 +263,8 @@ Rows inverted_at(const std::vector<std::vector<int>>& monomials,
 }  // namespace
 
 // The first are as many as monomials and tell them apart; then each size takes all remainders by
-// small numbers, and last all are large. They differ from each other, and from the numbers that
-// stand in most programs.
+// small numbers, each by itself is above 1625 (permutation's second round), and last all are above
+// 512 (long_axis). They differ from each other, and from the numbers that stand in most programs.
 std::vector<Sizes> Fitting::samples(std::size_t count) {
   const auto all = monomials(count);
   std::uint64_t state = 1;
@@ -288,6 +288,10 @@ std::vector<Sizes> Fitting::samples(std::size_t count) {
     for (std::size_t j = 0; j < count; ++j)
       one.push_back(96 + i + 17 * static_cast<std::int64_t>(j));
     out.push_back(std::move(one));
+  }
+  for (std::size_t j = 0; j < count; ++j) {
+    out.push_back(out[0]);
+    out.back()[j] = 1709;
   }
   Sizes large;
   for (std::size_t j = 0; j < count; ++j) large.push_back(523 + 18 * static_cast<std::int64_t>(j));

@@ -175,6 +175,15 @@ TEST(OpenSizes, WhatIsAnotherProgramAtOtherSizesIsRefused) {
     return {tanh(x[0])};
   };
   refused(tests, {"save: sizes are open", "tanh", "open_sizes_test.cc", "exp"});
+  const auto tests_late = [](const Tensors& x) -> Tensors {
+    if (x[0].dims()[0] > 1700) return {exp(x[0])};
+    return {tanh(x[0])};
+  };
+  refused(tests_late, {"save: sizes are open", "tanh", "exp", "n = 1709"});
+  const auto shuffled = [](const Tensors& x) -> Tensors {  // in one round or two
+    return {random::permutation(random::key(1), x[0])};
+  };
+  refused(shuffled, {"save: sizes are open", "open_sizes_test.cc"});
   const auto strange = [](const Tensors& x) -> Tensors {
     return {x[0] * std::log(static_cast<float>(x[0].dims()[0]))};
   };
