@@ -1,6 +1,6 @@
 // Programs of open sizes. The function is traced at several sizes: its programs, and then their
 // texts, must be the same word for word, and each number that differs one expression of the sizes.
-// How small sizes may be is tried.
+// How small sizes may be is tried, and which may be equal.
 #include "file/open.h"
 
 #include <algorithm>
@@ -216,6 +216,71 @@ std::string merged(const std::vector<std::string>& texts, const Fitting& fitting
   return out;
 }
 
+/// Whether an operation whose result has its operand's type gives just that.
+bool moves_nothing(std::string_view line) {
+  const std::size_t axes = line.find("axes=[");
+  if (line.find(" = reshape[") != line.npos) return true;
+  if (line.find(" = broadcast[") == line.npos || axes == line.npos) return false;
+  const std::string_view order = line.substr(axes + 6, line.find(']', axes) - axes - 6);
+  return std::string_view("0,1,2,3,4,5,6,7").starts_with(order);
+}
+
+/// A program's text without places, each pure value made once: where sizes are equal, tracing makes
+/// one of what repeats, and leaves out what would reshape or broadcast a tensor to its own type.
+std::string once_each(std::string_view program) {
+  struct Value {
+    std::string name, type;
+  };
+  struct Scope {
+    std::map<std::string, Value, std::less<>> values;
+    std::map<std::string, std::size_t> lines;  // their numbers
+  };
+  std::vector<Scope> scopes(1);  // programs within programs number their own values
+  std::string out;
+  while (!program.empty()) {
+    const std::size_t end = std::min(program.find('\n'), program.size() - 1);
+    std::string_view line = program.substr(0, end);
+    line = line.substr(0, line.rfind("  @ "));
+    program.remove_prefix(end + 1);
+    const bool nests = program.substr(0, program.find('\n')).ends_with('{');
+    if (line.ends_with('{')) scopes.emplace_back();
+    auto& [values, lines] = scopes.back();
+    std::vector<std::pair<std::string_view, std::string_view>> made;  // with their types
+    std::vector<Value> taken;
+    std::string text;
+    for (std::size_t i = 0; i < line.size();) {
+      std::size_t behind = i + 1;
+      while (line[i] == '%' && behind < line.size() && is_digit(line[behind])) ++behind;
+      const std::string_view word = line.substr(i, behind - i);
+      i = behind;
+      if (word.size() > 1 && line.substr(behind).starts_with(": ")) {
+        made.emplace_back(word, line.substr(behind, line.find(']', behind) - behind));
+        text += '%';
+      } else if (const auto value = values.find(word); value != values.end()) {
+        taken.push_back(value->second);
+        text += value->second.name;
+      } else {
+        text += word;
+      }
+    }
+    const bool same_type = made.size() == 1 && taken.size() == 1 && made[0].second == taken[0].type;
+    if (same_type && moves_nothing(text)) {
+      values[std::string(made[0].first)] = taken[0];
+      continue;
+    }
+    // What has an effect or holds programs stands for itself.
+    if (made.empty() || nests || line.find("  !") != line.npos)
+      text += fmt::format(" {}", lines.size());
+    const auto [found, is_new] = lines.try_emplace(text, lines.size());
+    for (std::size_t i = 0; i < made.size(); ++i)
+      values[std::string(made[i].first)] = {fmt::format("%{}.{}", found->second, i),
+                                            std::string(made[i].second)};
+    if (is_new) out += text + "\n";
+    if (line.ends_with(" }") && scopes.size() > 1) scopes.pop_back();
+  }
+  return out;
+}
+
 /// The least value of size j from which on the text is the program, the others being as in `base`,
 /// where it fits. Most programs fit from 1 or 0 on; for others the range is halved.
 std::int64_t least_of(std::size_t j, const Sizes& base, const std::function<bool(Sizes)>& fits) {
@@ -239,7 +304,8 @@ std::int64_t least_of(std::size_t j, const Sizes& base, const std::function<bool
 }  // namespace
 
 // Traces at all samples and merges the programs, and then the texts: of the two only programs know
-// their lines, which errors name. What is open is then tried at small sizes.
+// their lines, which errors name. What is open is then tried at small sizes, by twos at equal ones,
+// and where all are small together.
 std::string open_text(const detail::OpenProgram& open,
                       const std::function<std::string(const Lowered&)>& body) {
   std::vector<std::string> names;
@@ -251,23 +317,45 @@ std::string open_text(const detail::OpenProgram& open,
   std::vector<std::string> programs, bodies;
   for (const Sizes& sizes : samples) {
     const Lowered one = open.at(sizes);
-    programs.push_back(to_string(one.program()));
+    programs.push_back(Template::escaped(to_string(one.program())));
     bodies.push_back(body(one));
   }
   const Fitting fitting(samples);
-  static_cast<void>(merged(programs, fitting, told));
+  const Template merged_program(merged(programs, fitting, told), names);
   const std::string text = merged(bodies, fitting, told);
   const Template merged_text(text, names);
-  const auto fits = [&](const Sizes& sizes) {
+  const auto fits = [&](const Sizes& sizes, bool by_text) {
     try {
-      return merged_text.numbers_at(sizes) == body(open.at(sizes));
+      const Lowered one = open.at(sizes);
+      if (by_text) return merged_text.numbers_at(sizes) == body(one);
+      return once_each(merged_program.at(sizes)) == once_each(to_string(one.program()));
     } catch (const Error&) {
       return false;
     }
   };
-  Json about = {{"names", names}, {"least", Json::array()}};
+  // A program that shows a number in another way than the file does is compared as text.
+  const bool as_text = !fits(samples[0], false);
+  Sizes least;
   for (std::size_t j = 0; j < names.size(); ++j)
-    about["least"].push_back(least_of(j, samples[0], fits));
+    least.push_back(least_of(j, samples[0], [&](const Sizes& s) { return fits(s, true); }));
+  std::vector<std::vector<std::size_t>> differ;
+  for (std::size_t j = 1; j < names.size(); ++j)
+    for (std::size_t k = 0; k < j; ++k) {
+      Sizes equal = samples[0];
+      equal[j] = equal[k];
+      if (!fits(equal, as_text)) differ.push_back({k, j});
+    }
+  const auto fits_together = [&] {
+    Sizes sizes = least;
+    for (const auto& pair : differ) sizes[pair[1]] += sizes[pair[0]] == sizes[pair[1]];
+    return fits(sizes, as_text);
+  };
+  for (std::int64_t more = 1; names.size() > 1 && least != samples[0] && !fits_together();
+       more *= 2)
+    for (std::size_t j = 0; j < names.size(); ++j)
+      least[j] = std::min(least[j] + more, samples[0][j]);
+  Json about = {{"names", names}, {"least", least}};
+  if (!differ.empty()) about["differ"] = differ;
   return fmt::format("{}{}\n{}", open_words, about.dump(), text);
 }
 
@@ -315,8 +403,13 @@ OpenFile OpenFile::read(std::string_view text) {
   const Json about = Json::parse(text.substr(open_words.size(), end - open_words.size()));
   text.remove_prefix(end + 1);
   const auto names = about.at("names").get<std::vector<std::string>>();
-  auto least = about.at("least").get<Sizes>();
-  OpenFile out{names, std::move(least), Template(text, names), {}, {}};
+  OpenFile out{.names = names,
+               .least = about.at("least").get<Sizes>(),
+               .differ = exactly<std::vector<std::vector<std::size_t>>>(
+                   about.value("differ", Json::array())),
+               .text = Template(text, names)};
+  for (const auto& pair : out.differ)
+    check(pair.size() == 2 && std::ranges::max(pair) < names.size(), "sizes that differ are two");
   constexpr std::string_view about_words = "// about ";
   if (!text.starts_with(about_words) || out.least.size() != names.size() || names.empty())
     throw Error(ErrorCode::invalid_argument, "it says not how large its sizes may be");
@@ -364,6 +457,11 @@ Sizes OpenFile::sizes_of(std::span<const Tensor> arguments) const {
       out[size] = extent;
     }
   }
+  for (const auto& pair : differ)
+    check(out[pair[0]] != out[pair[1]],
+          "{} and {} of the saved program are both {}: where they are equal, the function that was "
+          "saved is another program",
+          names[pair[0]], names[pair[1]], out[pair[0]]);
   return out;
 }
 

@@ -35,14 +35,15 @@ class Template {
 struct OpenFile {
   std::vector<std::string> names;
   Sizes least;
+  std::vector<std::vector<std::size_t>> differ;  // pairs of sizes that must not be equal
   Template text;
   struct Input {
     Type type;                                    // open extents are -1
     std::vector<std::optional<Expression>> dims;  // of those that are open
     std::string shown;                            // "f32[n,3]"
   };
-  std::vector<Input> inputs;
-  std::vector<Type> outputs;
+  std::vector<Input> inputs = {};
+  std::vector<Type> outputs = {};
 
   /// Throws Error or a json exception for what is none.
   static OpenFile read(std::string_view text);

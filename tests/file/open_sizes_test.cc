@@ -160,6 +160,60 @@ TEST(OpenSizes, TheLeastSizeIsFoundAndKept) {
   EXPECT_EQ(any_size(numbers({0, 3}))[0].dims(), (Dims{0, 3}));
 }
 
+// What tracing leaves out or makes once where sizes are equal changes no values.
+TEST(OpenSizes, SizesMayBeEqual) {
+  const auto f = [](const Tensors& x) -> Tensors {
+    const std::int64_t n = x[0].dims()[0], m = x[0].dims()[1];
+    return {softmax(x[0]),
+            variance(x[0]),
+            reshape(x[0], {m, n}),
+            expand_dims(iota<float>(n), 1) + iota<float>(m) + x[0],
+            mean(x[0], 0) + sum(mean(x[0], 1)),
+            matmul(transpose(x[0]), x[0]) / static_cast<float>(n),
+            triu(x[0]),
+            layer_norm(x[0], x[1], x[1])};
+  };
+  const Loaded program = kept(f, {type<float>({any("n"), any("m")}), type<float>({any("m")})});
+  for (const auto& [n, m] :
+       std::vector<std::pair<std::int64_t, std::int64_t>>{{5, 5}, {81, 81}, {200, 200}, {5, 9}}) {
+    SCOPED_TRACE(n);
+    const Tensors x = {numbers({n, m}), numbers({m})};
+    expect_same(program.run(x), jit(f)(x));
+  }
+}
+
+TEST(OpenSizes, SizesThatMustDifferAreFound) {
+  const auto f = [](const Tensors& x) -> Tensors {
+    if (x[0].dims()[0] == x[0].dims()[1]) return {x[0]};
+    return {-x[0]};
+  };
+  const Loaded program = kept(f, {type<float>({any("n"), any("m")})});
+  for (const Dims& dims : {Dims{2, 3}, Dims{3, 2}, Dims{1, 2}, Dims{90, 81}}) {
+    const Tensors x = {numbers(dims)};
+    expect_same(program.run(x), jit(f)(x));
+  }
+  for (const std::int64_t n : {1, 2, 81, 1000})
+    expect_error<TypeError>(
+        [&] {
+          program.run({numbers({n, n})});
+        },
+        {"n and m of the saved program are both", "another program"});
+}
+
+TEST(OpenSizes, SizesThatAreTooSmallTogetherAreFound) {
+  const auto f = [](const Tensors& x) -> Tensors {
+    if (x[0].size() < 1000) return {x[0]};
+    return {-x[0]};
+  };
+  const Loaded program = kept(f, {type<float>({any("n"), any("m")})});
+  for (const Dims& dims : {Dims{60, 70}, Dims{64, 64}, Dims{200, 300}}) {
+    const Tensors x = {numbers(dims)};
+    expect_same(program.run(x), jit(f)(x));
+  }
+  for (const Dims& dims : {Dims{16, 40}, Dims{10, 13}, Dims{31, 32}})
+    expect_error<TypeError>([&] { program.run({numbers(dims)}); }, {"must be at least"});
+}
+
 TEST(OpenSizes, WhatIsAnotherProgramAtOtherSizesIsRefused) {
   const auto refused = [](const auto& f, std::initializer_list<std::string_view> words) {
     expect_error<TypeError>([&] { kept(f, {rows()}); }, words);
@@ -241,6 +295,9 @@ TEST(OpenSizes, ADamagedFileIsRefused) {
   refused("${n}", "$n");
   refused("\"least\":[", "\"least\":[7,");
   refused("\"least\":[", "\"least\":\"x\",\"other\":[");
+  refused("\"least\":", "\"differ\":[[0]],\"least\":");
+  refused("\"least\":", "\"differ\":[[0,1]],\"least\":");
+  refused("\"least\":", "\"differ\":[[0,-1]],\"least\":");
   refused("// open ", "// opens ");
 }
 
