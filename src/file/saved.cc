@@ -142,10 +142,10 @@ std::vector<Type> whole_types(std::vector<Type> types,
   return types;
 }
 
-/// Of all places that stand in it.
+/// Of all places that stand in it. A print's header may have these keys too, with texts.
 void shorten_places(Json& json, const SaveOptions& options, const std::filesystem::path& root) {
-  if (json.is_object() && json.contains("line") && json.contains("file") &&
-      json["file"].is_string()) {
+  if (json.is_object() && json.size() == 2 && json.contains("file") && json.contains("line") &&
+      json["line"].is_number()) {
     if (options.places == SaveOptions::Places::none) json = file::written(Place());
     const std::filesystem::path file = json["file"].get<std::string>();
     if (file.is_relative()) return;

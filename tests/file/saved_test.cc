@@ -204,6 +204,23 @@ TEST_F(Saved, PrintsBringTheirFormatsAndOptions) {
   EXPECT_NE(there.str().find("loss: 6 {} true 2.5 text"), std::string::npos) << there.str();
 }
 
+// Which looks like a place.
+TEST_F(Saved, APrintsHeaderIsKept) {
+  for (const std::map<std::string, std::string>& header :
+       {std::map<std::string, std::string>{{"file", "/data/run/x.csv"}, {"line", "12"}},
+        {{"file", "/data/run/x.csv"}, {"line", "12"}, {"zeta", "1"}}}) {
+    const auto f = jit([&](Tensor v) { return print_value({.header = header}, v); });
+    using Places = SaveOptions::Places;
+    for (const SaveOptions& options :
+         {SaveOptions{}, SaveOptions{.root = "/"}, SaveOptions{.places = Places::none}}) {
+      std::ostringstream out;
+      const Loaded g = load_text(saved_text(f.lower(x), options));
+      EXPECT_EQ(g.start({x}, {.sink = &out}).wait(), RunStatus::done);
+      EXPECT_NE(out.str().find("file: /data/run/x.csv, line: 12"), std::string::npos) << out.str();
+    }
+  }
+}
+
 TEST_F(Saved, PrintsToWhatIsOfThisProcessAreRefused) {
   std::ostringstream out;
   const auto f = jit([&](Tensor v) {
