@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 #include <postern/metrics.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "metric.h"
 #include "spi.h"
@@ -78,12 +80,24 @@ std::string json_element(const AnyView& view, std::int64_t i) {
                      json_real(im, fmt::format("{}", im)));
 }
 
+std::vector<bool> live_elements(const AnyView& view, std::span<const bool> mask) {
+  std::vector<bool> out(static_cast<std::size_t>(view.size()));
+  host::each_live(view, mask, [&](const AnyView& part, std::int64_t first) {
+    std::fill_n(out.begin() + first, part.size(), true);
+  });
+  return out;
+}
+
 /// The elements from `at` on as nested arrays, of the axes from `axis` on.
-std::string json_array(const AnyView& view, std::size_t axis, std::int64_t& at) {
-  if (axis == view.dims().size()) return json_element(view, at++);
+std::string json_array(const AnyView& view, const std::vector<bool>& alive, std::size_t axis,
+                       std::int64_t& at) {
+  if (axis == view.dims().size()) {
+    const std::int64_t i = at++;
+    return alive[static_cast<std::size_t>(i)] ? json_element(view, i) : "null";
+  }
   std::string out = "[";
   for (std::int64_t i = 0; i < view.dims()[axis]; ++i)
-    out += (i > 0 ? "," : "") + json_array(view, axis + 1, at);
+    out += (i > 0 ? "," : "") + json_array(view, alive, axis + 1, at);
   return out + "]";
 }
 
@@ -97,11 +111,12 @@ std::string json_line(const TapInfo& info, std::span<const AnyView> leaves,
                       const host::MetricStep& step, double time, std::int64_t max_elements) {
   std::string values;
   for (std::size_t i = step.first; i < leaves.size(); ++i) {
+    const std::span<const bool> mask = host::mask_of(info, i);
     std::int64_t at = 0;
     values += (values.empty() ? "" : ",") + json_text(host::metric_name(info, i)) + ":" +
               (leaves[i].size() > max_elements
-                   ? json_summary(host::summarize_live(leaves[i], host::mask_of(info, i)))
-                   : json_array(leaves[i], 0, at));
+                   ? json_summary(host::summarize_live(leaves[i], mask))
+                   : json_array(leaves[i], live_elements(leaves[i], mask), 0, at));
   }
   return fmt::format(R"({{"step":{},"time":{:.6f},"tap":{},"device":{},"values":{{{}}}}})"
                      "\n",

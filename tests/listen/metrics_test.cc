@@ -97,6 +97,29 @@ TEST(Metrics, LinesOfJsonHoldWhatJsonLacks) {
       << got[4];
 }
 
+TEST(Metrics, LinesOfJsonLeaveOutWhatABatchHasMasked) {
+  const TemporaryFolder folder;
+  const auto line = [&](const std::string& name, std::int64_t most) {
+    const fs::path file = folder.path() + "/" + name;
+    const auto lines = listen::jsonl(file, {.max_elements = most});
+    const auto f = jit(vmap([&](Tensor x) {
+      return cond(
+          x > 2.0f,
+          [&](Tensor v) {
+            tap({.name = "t"}, v, lines);
+            return v;
+          },
+          [](Tensor v) { return -v; }, x);
+    }));
+    f(tensor<float>({0, 1, 2, 3, 4, 5})).block_until_ready();
+    barrier();
+    return text_in(file);
+  };
+  const std::string all = line("all.jsonl", 100), many = line("many.jsonl", 3);
+  EXPECT_TRUE(has(all, ":[null,null,null,3,4,5]}")) << all;
+  EXPECT_TRUE(has(many, R"({"count":3,"nan":0,"inf":0,"min":3,"mean":4,"max":5})")) << many;
+}
+
 TEST(Metrics, FilesAreContinued) {
   const TemporaryFolder folder;
   const fs::path file = folder.path() + "/table.csv";
