@@ -6,6 +6,8 @@
 #include <array>
 #include <protozero/pbf_writer.hpp>
 
+#include "summary.h"
+
 namespace postern::internal::host {
 
 using protozero::pbf_writer;
@@ -144,10 +146,9 @@ std::string histogram_summary(const std::string& tag, double from, double to,
                               std::span<const std::uint64_t> bins) {
   const std::int64_t dims[] = {std::ssize(bins), 3};
   std::vector<double> rows;  // left, right, count
-  const double width = (to - from) / static_cast<double>(bins.size());
   for (std::size_t i = 0; i < bins.size(); ++i) {
-    rows.push_back(from + width * static_cast<double>(i));
-    rows.push_back(i + 1 == bins.size() ? to : from + width * static_cast<double>(i + 1));
+    rows.push_back(bin_edge(from, to, i, bins.size()));
+    rows.push_back(bin_edge(from, to, i + 1, bins.size()));
     rows.push_back(static_cast<double>(bins[i]));
   }
   return value_of(

@@ -160,33 +160,6 @@ void merge(listen::Series& into, const listen::Series& from) {
   });
 }
 
-/// So many bins from `low` to `high`. An element lies anywhere in its bin, so a bin across an edge
-/// is shared out by its parts; what is rounded at one edge is counted at the next.
-std::vector<std::uint64_t> spread(const Histogrammed& h, double low, double high,
-                                  std::size_t bins) {
-  std::vector<std::uint64_t> out(bins, 0);
-  const auto own = static_cast<double>(h.bins.size());
-  const double width = h.to / own - h.from / own;
-  std::size_t passed = 0;  // bins of h that lie below the edge
-  std::uint64_t below = 0, given = 0;
-  for (std::size_t i = 0; i < bins; ++i) {
-    const double part = static_cast<double>(i + 1) / static_cast<double>(bins);
-    const double edge = i + 1 == bins ? high : low * (1 - part) + high * part;
-    double at = edge >= h.to ? own : 0;  // the edge, in bins of h
-    if (edge > h.from && edge < h.to && width > 0) at = std::min((edge - h.from) / width, own);
-    while (passed < h.bins.size() && at >= static_cast<double>(passed + 1))
-      below += h.bins[passed++];
-    double here = 0;  // of the bin that the edge cuts
-    if (passed < h.bins.size())
-      here = static_cast<double>(h.bins[passed]) * std::max(at - static_cast<double>(passed), 0.0);
-    const std::uint64_t up_to =
-        std::max(given, below + static_cast<std::uint64_t>(std::llround(here)));
-    out[i] = up_to - given;
-    given = up_to;
-  }
-  return out;
-}
-
 void merge(Histogrammed& into, const Histogrammed& from) {
   into.nan += from.nan;
   into.inf += from.inf;
@@ -239,6 +212,37 @@ struct Merged {
 };
 
 }  // namespace
+
+// An element lies anywhere in its bin, so a bin across an edge is shared out by its parts; what is
+// rounded at one edge is counted at the next.
+std::vector<std::uint64_t> spread(const Histogrammed& h, double low, double high,
+                                  std::size_t bins) {
+  std::vector<std::uint64_t> out(bins, 0);
+  const auto own = static_cast<double>(h.bins.size());
+  const double width = h.to / own - h.from / own;
+  std::size_t passed = 0;  // bins of h that lie below the edge
+  std::uint64_t below = 0, given = 0;
+  for (std::size_t i = 0; i < bins; ++i) {
+    const double part = static_cast<double>(i + 1) / static_cast<double>(bins);
+    const double edge = i + 1 == bins ? high : low * (1 - part) + high * part;
+    double at = edge >= h.to ? own : 0;  // the edge, in bins of h
+    if (edge > h.from && edge < h.to && width > 0) {
+      at = (edge - h.from) / width;
+      if (!std::isfinite(edge - h.from)) at = (edge / 2 - h.from / 2) / (width / 2);
+      at = std::min(at, own);
+    }
+    while (passed < h.bins.size() && at >= static_cast<double>(passed + 1))
+      below += h.bins[passed++];
+    double here = 0;  // of the bin that the edge cuts
+    if (passed < h.bins.size())
+      here = static_cast<double>(h.bins[passed]) * std::max(at - static_cast<double>(passed), 0.0);
+    const std::uint64_t up_to =
+        std::max(given, below + static_cast<std::uint64_t>(std::llround(here)));
+    out[i] = up_to - given;
+    given = up_to;
+  }
+  return out;
+}
 
 Seen of_all(const std::string& who, const Seen& mine, std::chrono::milliseconds limit) {
   Writer writer;

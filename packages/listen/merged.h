@@ -28,4 +28,8 @@ struct Seen {
 /// it, and it throws what clusters::gather_on_first does.
 Seen of_all(const std::string& who, const Seen& mine, std::chrono::milliseconds limit);
 
+/// Returns the counts of a histogram in so many bins from `low` to `high`, between which its own
+/// lie.
+std::vector<std::uint64_t> spread(const Histogrammed& h, double low, double high, std::size_t bins);
+
 }  // namespace postern::internal::host

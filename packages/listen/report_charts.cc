@@ -8,6 +8,7 @@
 
 #include "report.h"
 #include "spi.h"
+#include "summary.h"
 
 namespace postern::internal::host {
 
@@ -15,7 +16,8 @@ namespace {
 
 constexpr double width = 420, height = 210, left = 70, bottom = 42, top = 10, right = 12;
 
-/// Data coordinates to the picture's; an empty range gets some room.
+/// Data coordinates to the picture's; an empty range gets some room. Halves are taken, since a
+/// range may be larger than any double.
 struct Scale {
   double from, to, at, size;
   Scale(double low, double high, double start, double extent)
@@ -26,12 +28,12 @@ struct Scale {
       to += room;
     }
   }
-  double operator()(double x) const { return at + (x - from) / (to - from) * size; }
+  double operator()(double x) const { return at + (x / 2 - from / 2) / (to / 2 - from / 2) * size; }
 };
 
 /// About five round numbers of the scale: multiples of 1, 2 or 5 times a power of ten.
 std::vector<double> ticks(const Scale& scale) {
-  const double about = (scale.to - scale.from) / 5,
+  const double about = (scale.to / 2 - scale.from / 2) / 5 * 2,
                power = std::pow(10, std::floor(std::log10(about))), digit = about / power;
   double step = power * 10;
   for (const double round : {5, 2, 1})
@@ -131,8 +133,9 @@ std::string histogram_svg(const listen::Histogram::Counts& counts) {
       counts.bins.size() -
       static_cast<std::size_t>(std::find_if(counts.bins.rbegin(), counts.bins.rend(), filled) -
                                counts.bins.rbegin());
-  const double step = (counts.to - counts.from) / static_cast<double>(counts.bins.size());
-  auto edge = [&](std::size_t i) { return counts.from + static_cast<double>(i) * step; };
+  auto edge = [&](std::size_t i) {
+    return bin_edge(counts.from, counts.to, i, counts.bins.size());
+  };
   const Scale x(edge(first), edge(end), left, width - left - right),
       y(0, std::max(most, 1.0), height - bottom, -(height - bottom - top));
   std::string bars;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "merged.h"
 #include "spi.h"
@@ -94,7 +95,7 @@ struct HistogramState {
   const std::uint64_t number = Instances<HistogramState>::all().enter(this);
 
   /// Doubles the range until it holds [low, high]; pairs of bins become one, on the side away from
-  /// the growth.
+  /// the growth. A range that no double would hold becomes no larger than it must.
   void widen(Entry& e, double low, double high) const {
     if (e.bins.empty()) {
       // Wide enough for each doubling to move an edge: there are numbers between.
@@ -102,15 +103,24 @@ struct HistogramState {
       double room = std::max(most, 1.0) * 0.5;
       if (high > low) room = std::max(most * 0x1p-40 - (high - low), 0.0);
       e.bins.assign(bins, 0);
-      e.from = low - room;
-      e.to = high + room;
+      constexpr double largest = std::numeric_limits<double>::max();
+      e.from = std::max(low - room, -largest);
+      e.to = std::min(high + room, largest);
     }
-    while ((low < e.from || high > e.to) && std::isfinite(e.to - e.from)) {
+    while (low < e.from || high > e.to) {
       const bool down = low < e.from;
+      const double range = e.to - e.from, next = down ? e.from - range : e.to + range;
+      if (!std::isfinite(next) || !std::isfinite(2 * range)) {
+        const double from = std::min(e.from, low), to = std::max(e.to, high);
+        e.bins = host::spread(e, from, to, bins);
+        e.from = from;
+        e.to = to;
+        return;
+      }
       std::vector<std::uint64_t> wider(bins, 0);
       for (std::size_t i = 0; i < bins; ++i) wider[(down ? bins + i : i) / 2] += e.bins[i];
       e.bins = std::move(wider);
-      (down ? e.from : e.to) += (down ? -1 : 1) * (e.to - e.from);
+      (down ? e.from : e.to) = next;
     }
   }
   /// For who looks later. Of few bins there are many, of many few.

@@ -227,14 +227,25 @@ double magnitude(const AnyView& view, std::int64_t i) {
 
 void count_bins(const AnyView& view, std::span<const bool> mask, double from, double to,
                 std::span<std::uint64_t> bins) {
-  const double scale = static_cast<double>(bins.size()) / (to - from);
-  const double last = static_cast<double>(bins.size() - 1);
+  const auto count = static_cast<double>(bins.size());
+  const double scale = count / (to - from), last = count - 1;
+  // A range that no double holds is halved, and one whose inverse none holds divides.
+  const double by = std::isfinite(to - from) ? 1 : 0.5, width = to * by - from * by;
+  const bool multiplies = by == 1 && std::isfinite(scale);
   each_live(view, mask, [&](const AnyView& part, std::int64_t) {
     for (std::int64_t i = 0; i < part.size(); ++i) {
-      const double x = magnitude(part, i), at = (x - from) * scale;
+      const double x = magnitude(part, i);
+      const double at = multiplies ? (x - from) * scale : (x * by - from * by) / width * count;
       if (std::isfinite(x)) ++bins[at > 0 ? static_cast<std::size_t>(std::min(at, last)) : 0];
     }
   });
+}
+
+double bin_edge(double from, double to, std::size_t i, std::size_t bins) {
+  if (i == bins) return to;
+  const double count = static_cast<double>(bins), at = static_cast<double>(i);
+  const double width = (to - from) / count, part = at / count;
+  return std::isfinite(width) ? from + width * at : from * (1 - part) + to * part;
 }
 
 }  // namespace internal::host

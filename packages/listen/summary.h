@@ -21,6 +21,9 @@ double magnitude(const AnyView& view, std::int64_t i);
 void count_bins(const AnyView& view, std::span<const bool> mask, double from, double to,
                 std::span<std::uint64_t> bins);
 
+/// Returns where bin i of so many begins, or the last one ends.
+double bin_edge(double from, double to, std::size_t i, std::size_t bins);
+
 /// Returns the entry of this leaf among those of a listener, made when it is new.
 template <class Entry>
 Entry& entry_of(std::vector<Entry>& entries, const TapInfo& info, std::size_t leaf) {

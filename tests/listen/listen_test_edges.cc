@@ -4,9 +4,11 @@
 #include <limits>
 #include <numeric>
 
+#include "listen/summary.h"
 #include "support.h"
 
 namespace postern {
+using namespace internal;
 namespace {
 
 std::uint64_t total_of(const listen::Histogram& histogram) {
@@ -29,6 +31,40 @@ TEST(Listen, HistogramsOfNeighbouringNumbersEnd) {
        {tensor<std::int64_t>({large - 1, large}), tensor<std::int64_t>({large + 2})})
     tap({.name = "h"}, x, whole);
   EXPECT_EQ(total_of(whole), 3u);
+}
+
+// The difference of two doubles may be none.
+TEST(Listen, HistogramsOfAllDoubles) {
+  using Counts = std::vector<std::uint64_t>;
+  const double least = std::numeric_limits<double>::lowest(), most = 0x1.8p1023;
+  const auto shown = [](int bins, std::initializer_list<std::vector<double>> firings) {
+    const auto histogram = listen::histogram({.bins = bins});
+    for (const std::vector<double>& x : firings) tap({.name = "h"}, tensor<double>(x), histogram);
+    return histogram.counts().at(0);
+  };
+  EXPECT_EQ(shown(4, {{most, -most, most / 2, -most / 2, 0}}).bins, (Counts{1, 1, 1, 2}));
+  EXPECT_EQ(shown(8, {{least, 0.1, 0.5, 1}, {least, 0.1, 0.5, 1.5}}).bins,
+            (Counts{2, 0, 0, 0, 0, 0, 0, 6}));
+  const auto grown = shown(8, {{1, 2}, {most, -most}, {1, 2}});
+  EXPECT_EQ(grown.from, -most);
+  EXPECT_EQ(grown.to, most);
+  EXPECT_EQ(grown.bins.front(), 1u);
+  EXPECT_EQ(grown.bins.back(), 1u);
+  EXPECT_EQ(grown.bins[3] + grown.bins[4], 4u);
+  const auto single = shown(2, {{most}, {-least}});
+  EXPECT_EQ(single.to, -least);
+  EXPECT_EQ(single.bins[0] + single.bins[1], 2u);
+  const double tiny = 2024 * std::numeric_limits<double>::denorm_min();
+  EXPECT_EQ(shown(4, {{0, tiny, 2 * tiny, 3 * tiny, 4 * tiny}}).bins, (Counts{1, 1, 1, 2}));
+}
+
+TEST(Listen, EdgesOfBinsAreFinite) {
+  const double most = 0x1.8p1023;
+  EXPECT_EQ(host::bin_edge(-most, most, 0, 4), -most);
+  EXPECT_EQ(host::bin_edge(-most, most, 1, 4), -most / 2);
+  EXPECT_EQ(host::bin_edge(-most, most, 2, 4), 0);
+  EXPECT_EQ(host::bin_edge(-most, most, 4, 4), most);
+  EXPECT_EQ(host::bin_edge(1, 3, 1, 2), 2);
 }
 
 // All elements of a batch share it, those that are masked out too, and its own axis is none of the
