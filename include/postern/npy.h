@@ -36,7 +36,8 @@ using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 /// Returns the arrays of a .npz file, in its order, compressed or not; their names without ".npy".
 [[nodiscard]] POSTERN_API NamedTensors read_npz(const std::filesystem::path& file);
 /// Writes a .npz file, not compressed, like write_npy; as ZIP64, like NumPy, where it has more than
-/// 4 GiB or 65534 arrays. Throws TypeError for a name that is empty, stands twice or holds a NUL.
+/// 4 GiB or 65534 arrays. Throws TypeError for a name that is empty, stands twice, is no UTF-8 or
+/// holds a NUL.
 POSTERN_API void write_npz(const std::filesystem::path& file, const NamedTensors& arrays,
                            Place place = Place::current());
 

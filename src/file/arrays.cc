@@ -93,8 +93,9 @@ void write_npz(const std::filesystem::path& file, const NamedTensors& arrays, Pl
   std::vector<host::ZipFile> parts;
   written.reserve(arrays.size());
   for (const auto& [name, tensor] : arrays) {
-    check(!name.empty() && name.size() <= longest_name && name.find('\0') == std::string::npos,
-          "write_npz: a name has 1 to {} bytes and no NUL, got {}", longest_name,
+    check(!name.empty() && name.size() <= longest_name && name.find('\0') == name.npos &&
+              is_utf8(name),
+          "write_npz: a name has 1 to {} bytes, is UTF-8 and has no NUL, got {}", longest_name,
           internal::quoted(std::string_view(name).substr(0, 80)));
     check(names.insert(name).second, "write_npz: two arrays are named {}", internal::quoted(name));
     const Written& array = written.emplace_back(tensor);

@@ -79,6 +79,7 @@ Type type_in(const HeadJson& entry) {
 
 /// The tensors as the head lists them, their offsets from the end of the head.
 std::vector<StoredTensor> tensors_in(const HeadJson& head) {
+  check(head.is_object(), "its head is no safetensors' one: it is no object");
   HeadJson noted = HeadJson::object();
   if (head.contains(metadata) && head.at(metadata).contains(note))
     noted = HeadJson::parse(head.at(metadata).at(note).get<std::string>());

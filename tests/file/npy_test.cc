@@ -87,6 +87,7 @@ TEST(Npy, ManyArraysKeepNamesAndOrder) {
   const Tensor x(1.0f);
   expect_error<TypeError>([&] { write_npz(file, {{"x", x}, {"x", x}}); }, {"\"x\""});
   expect_error<TypeError>([&] { write_npz(file, {{"", x}}); }, {"a name has"});
+  expect_error<TypeError>([&] { write_npz(file, {{"a\xff", x}}); }, {"is UTF-8"});
   EXPECT_TRUE(read_npz(file).empty());  // as it was before
 }
 

@@ -77,6 +77,9 @@ TEST(Safetensors, WhatIsNoneIsRefused) {
   refused(with_head("{}", "").substr(0, 9), "in its head", ErrorCode::data_loss);
   refused(with_head("{", ""), "no safetensors' one", invalid);
   refused(with_head(std::string(50'000, '['), ""), "no safetensors' one", invalid);
+  for (const char* head :
+       {"null", "[]", "5", R"([{"dtype":"F32","shape":[],"data_offsets":[0,0]}])"})
+    refused(with_head(head, ""), "no safetensors' one: it is no object", invalid);
   refused(with_head(entry(R"({"dtype":"F6","shape":[],"data_offsets":[0,0]})"), ""), "\"F6\"",
           ErrorCode::unimplemented);
   refused(with_head(entry(R"({"dtype":"F32","shape":[-1],"data_offsets":[0,4]})"), "abcd"),
