@@ -83,7 +83,8 @@ auto while_loop(Condition condition, Body body, const Carry& init, const WhileOp
 
 /// Loops: for (i = lower; i < upper; ++i) carry = body(i, carry). i is s32, or s64 when a bound
 /// needs it. With bounds known while tracing (numbers) it is a scan, else a while_loop. `unroll`:
-/// so many steps in one.
+/// so many steps in one. A known bound that does not fit s64 is a TypeError; one that is not known
+/// counts as s64's largest number, so that between two of them there are no steps.
 ///
 ///   const pn::Tensor sum = pn::fori_loop(
 ///       0, 5, [](pn::Tensor i, pn::Tensor s) { return s + i; }, 0);

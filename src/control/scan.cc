@@ -404,7 +404,10 @@ namespace {
 std::optional<std::int64_t> known_integer(const Tensor& t) {
   const HostValue* host = host_scalar(t);
   if (!host) return {};
-  return read_number(host->type.dtype, host->data.get()).integer;
+  const Number number = read_number(host->type.dtype, host->data.get());
+  check(holds(DType::s64, number), "fori_loop: a bound must fit s64, got {}",
+        literal_text(number, host->type.dtype));
+  return number.integer;
 }
 
 bool fits_s32(std::int64_t i) {
@@ -424,13 +427,19 @@ DType counter_dtype(const Tensor& lower, const Tensor& upper) {
   return DType::s32;
 }
 
+/// Makes a bound the counter's: what is beyond s64 is its largest number, which no counter passes.
+Tensor counter_bound(const Tensor& bound, DType dtype) {
+  if (bound.dtype() != DType::u64 || known_integer(bound)) return fit(bound, {dtype, {}});
+  return fit(minimum(bound, std::numeric_limits<std::int64_t>::max()), {dtype, {}});
+}
+
 /// Runs fori_loop as a while loop, of which the counter is the first leaf of the carry.
 Tensors counted_while(const Tensor& lower, const Tensor& upper, const TensorFunction& body,
                       const Tensors& init, const std::vector<std::string>& paths,
                       const Place& place) {
   const DType dtype = counter_dtype(lower, upper);
-  Tensors carry{fit(lower, {dtype, {}})};
-  const Tensor end = fit(upper, {dtype, {}});
+  Tensors carry{counter_bound(lower, dtype)};
+  const Tensor end = counter_bound(upper, dtype);
   append(carry, init);
   std::vector<std::string> all_paths{"counter"};
   all_paths.insert(all_paths.end(), paths.begin(), paths.end());

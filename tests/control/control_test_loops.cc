@@ -7,7 +7,7 @@
 namespace postern {
 namespace {
 
-using test::both_modes;
+using test::all_modes, test::both_modes, test::expect_error;
 using Floats = std::vector<float>;
 using Ints = std::vector<int>;
 using Strings = std::vector<std::string>;
@@ -263,6 +263,39 @@ TEST(Control, CountersAreWideWhereNeeded) {
   });
   EXPECT_EQ(traced(Tensor(big)).item<double>(), 2.0 * double(big) - 3);
   EXPECT_EQ(traced(Tensor(9)).item<double>(), 15);
+}
+
+TEST(Control, BoundsBeyondTheCounter) {
+  const auto steps = [](Tensor lower, Tensor upper) {
+    return fori_loop(
+        lower, upper, [](Tensor, Tensor n) { return n + 1; }, 0);
+  };
+  constexpr std::uint64_t half = std::uint64_t{1} << 63;
+  for (const Mode mode : all_modes) {
+    auto traced = jit(steps, {.mode = mode});
+    auto count = [&](std::uint64_t lower, std::uint64_t upper) {
+      return traced(Tensor(lower), Tensor(upper)).item<int>();
+    };
+    EXPECT_EQ(count(half + half - 2, 5), 0) << static_cast<int>(mode);
+    EXPECT_EQ(count(half + 1, 5), 0) << static_cast<int>(mode);
+    EXPECT_EQ(count(half - 1, half + 2), 0) << static_cast<int>(mode);
+    EXPECT_EQ(count(half - 3, half + 2), 2) << static_cast<int>(mode);
+    EXPECT_EQ(count(half - 3, half - 1), 2) << static_cast<int>(mode);
+    EXPECT_EQ(count(2, 5), 3) << static_cast<int>(mode);
+    auto to_known = jit([&](Tensor lower) { return steps(lower, 5); }, {.mode = mode});
+    EXPECT_EQ(to_known(Tensor(half + 1)).item<int>(), 0) << static_cast<int>(mode);
+    auto known = jit([&] { return steps(Tensor(std::uint64_t{0}), Tensor(half + half - 1)); },
+                     {.mode = mode});
+    expect_error<TypeError>([&] { known(); },
+                            {"fori_loop", "must fit s64", "18446744073709551615"});
+  }
+  auto each = vmap([&](Tensor lower) { return steps(lower, 5); });
+  EXPECT_EQ(each(tensor<std::uint64_t>({half + 1, 3, half - 1})).to_vector<int>(), (Ints{0, 2, 0}));
+  const std::pair<std::uint64_t, std::uint64_t> wide[] = {
+      {half + half - 2, 5}, {half + 1, 5}, {half - 1, half + 2}, {0, half + half - 1}};
+  for (const auto& [lower, upper] : wide)
+    expect_error<TypeError>([&] { steps(Tensor(lower), Tensor(upper)); },
+                            {"fori_loop", "must fit s64", "control_test_loops.cc"});
 }
 
 TEST(Control, LongLoopsNeedNoMemory) {
