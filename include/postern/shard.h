@@ -123,9 +123,7 @@ POSTERN_API Tensors call_on_device(const CallOptions& options, const std::vector
 template <class Out, class F, class... Operands>
 typename detail::tensors_of<Out>::type call(const CallOptions& options, const Out& out,
                                             const Jitted<F>& fn, const Operands&... operands) {
-  auto like = detail::abstract_tree(out);
-  std::vector<Type> types;
-  detail::visit(like, [&](const Tensor& leaf) { types.push_back(leaf.type()); });
+  auto like = detail::template_of(options.name, out, options.place);
   const auto trees = std::make_tuple(detail::as_tree(operands)...);
   const detail::TensorFunction on_leaves = [&](std::span<const Tensor> in) {
     const Tensor* next = in.data();
@@ -133,7 +131,8 @@ typename detail::tensors_of<Out>::type call(const CallOptions& options, const Ou
     return detail::leaves_of(std::apply(fn, arguments));
   };
   return detail::with_leaves(
-      std::move(like), detail::call_on_device(options, types, on_leaves, detail::leaves_of(trees)));
+      std::move(like.tree),
+      detail::call_on_device(options, like.types, on_leaves, detail::leaves_of(trees)));
 }
 
 // --- shard_map ---

@@ -345,15 +345,15 @@ template <class Out, class... Operands>
 typename detail::tensors_of<Out>::type call_with_vjp(const CallOptions& options, const Out& out,
                                                      Callee fn, HostVjp vjp_fn,
                                                      const Operands&... operands) {
-  auto like = detail::abstract_tree(out);
-  const detail::Tensors y = detail::call_with_vjp(
-      options, detail::leaves_of(like), detail::structure_of(like), detail::paths_of(like), fn,
-      vjp_fn, detail::leaves_of(detail::as_tree(operands)...));
-  return detail::with_leaves(std::move(like), y);
+  auto like = detail::template_of(options.name, out, fn.place());
+  const detail::Tensors y =
+      detail::call_with_vjp(options, detail::leaves_of(like.tree), like.structure, like.paths, fn,
+                            vjp_fn, detail::leaves_of(detail::as_tree(operands)...));
+  return detail::with_leaves(std::move(like.tree), y);
 }
 template <class Out, class... Operands>
-typename detail::tensors_of<Out>::type call_with_vjp(const Out& out, Callee fn, HostVjp vjp_fn,
-                                                     const Operands&... operands) {
+requires(!std::is_same_v<Out, CallOptions>) typename detail::tensors_of<Out>::type
+    call_with_vjp(const Out& out, Callee fn, HostVjp vjp_fn, const Operands&... operands) {
   return call_with_vjp(CallOptions{}, out, std::move(fn), std::move(vjp_fn), operands...);
 }
 

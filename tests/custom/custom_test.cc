@@ -305,6 +305,31 @@ TEST(Custom, HostDerivatives) {
       {"reverse mode only"});
 }
 
+TEST(Custom, HostDerivativesWithOptionsOfAName) {
+  CallOptions options{.name = "doubled"};  // not braces: both overloads could take it for `out`
+  auto of = [&](auto out, const Tensor& x) {
+    return leaves(call_with_vjp(
+                      options, out, [](float v) { return 2 * v; },
+                      [](float, float, float ct, View<float> to_v) { to_v[0] = 2 * ct; }, x))
+        .front();
+  };
+  auto f = [&](Tensor x) { return of(x.type(), x); };
+  EXPECT_EQ(f(Tensor(3.0f)).item<float>(), 6);
+  EXPECT_EQ(jit(grad(f))(3.0f).item<float>(), 2);
+  auto refused = [&](auto out, std::initializer_list<std::string_view> parts) {
+    expect_error<TypeError>([&] { of(out, Tensor(1.0f)); }, parts);
+    expect_error<TypeError>([&] { jit([&](Tensor x) { return of(out, x); })(1.0f); }, parts);
+  };
+  refused(Type{DType::token, {}}, {"call 'doubled'", "token", "custom_test.cc"});
+  refused(std::vector<Tensor>{Tensor()}, {"call 'doubled'", "[0]", "empty", "custom_test.cc"});
+  auto twice = jit([](Tensor x) { return x * 2.0f; });
+  expect_error<TypeError>(
+      [&] {
+        call({.name = "elsewhere"}, Type{DType::token, {}}, twice, Tensor(1.0f));
+      },
+      {"call 'elsewhere'", "token", "custom_test.cc"});
+}
+
 TEST(Custom, SharedCotangentsOfABatchedCallHaveAnAxisOfOne) {
   struct Seen {
     Dims x, w, ct, to_x, to_w;
