@@ -314,7 +314,8 @@ detail::Tensors detail::while_loop(const TensorFunction& condition, const Tensor
   check(gives.size() == 1 && gives[0].dtype == DType::pred && gives[0].dims.empty(),
         "while_loop: the condition must give pred[], got {}", given);
   WhileParams p;
-  p.residuals = {static_cast<std::int64_t>(options.memory), options.file};
+  p.residuals = {static_cast<std::int64_t>(std::min<std::size_t>(options.memory, PTRDIFF_MAX)),
+                 options.file};
   const bool may_run_again =
       effect_of(*test.program) == Effect::pure && effect_of(*step.program) == Effect::pure;
   if (options.keep_every > 1 && may_run_again)

@@ -66,7 +66,7 @@ ResidualBudget::Room ResidualBudget::room(std::size_t bytes, std::int64_t wanted
   std::int64_t entries = wanted;
   if (memory > 0)
     entries = std::min(entries, std::max<std::int64_t>((memory - used_) / one / 8, 1));
-  if (memory > 0 && used_ + one > memory) {
+  if (memory > 0 && one > memory - used_) {
     if (file_) return room_in_file(bytes, wanted, steps);
     std::string most = fmt::format("{} bytes", memory);
     if (memory != options_.memory)

@@ -191,6 +191,21 @@ TEST(WhileTapes, SavedProgramsKeepLoopsOptionsAndOrders) {
                               ErrorCode::resource_exhausted);
 }
 
+TEST(WhileTapes, ALimitThatNothingReachesIsNone) {
+  RecordProperty("covers", "CTRL-15");
+  const auto slope = [](const WhileOptions& options) {
+    return grad([=](Tensor v) { return sines_of(Tensor(40), v, options); });
+  };
+  const float want = slope({})(Tensor(0.7f)).item<float>();
+  for (const std::size_t memory : {SIZE_MAX, SIZE_MAX / 2 + 1, SIZE_MAX / 2})
+    for (const int every : {1, 2}) {
+      const auto f = slope({.keep_every = every, .memory = memory});
+      EXPECT_NEAR(f(Tensor(0.7f)).item<float>() / want, 1, 1e-4) << memory;
+      for (const Mode mode : all_modes)
+        EXPECT_NEAR(jit(f, {.mode = mode})(0.7f).item<float>() / want, 1, 1e-4) << memory;
+    }
+}
+
 TEST(WhileTapes, AFullDiskIsSaidWithTheBytes) {
   RecordProperty("covers", "CTRL-15");
   const test::TemporaryFolder folder;
