@@ -18,8 +18,8 @@ constinit const Evaluator evaluator{run::evaluate_equation, run::evaluate_progra
 constinit const Elsewhere elsewhere{run::call_on_device, run::trace_for_device};
 
 constinit const ResidualAccess residual_access{
-    write_residuals,     read_residuals, free_residuals,  run::write_residuals,
-    run::read_residuals, run::stores_of, run::keep_stores};
+    write_residuals,     read_residuals, free_residuals, run::write_residuals,
+    run::read_residuals, run::owner_of,  run::keep_owned};
 constinit const ProcessAccess process_access{at_processes};
 constinit const OwnFunctions own_functions{host::residual_function, host::process_function};
 

@@ -65,9 +65,9 @@ struct ResidualAccess {
   void (*write_now)(std::int64_t k, Tensors& handles, TensorSpan leaves,
                     const ResidualOptions& options);
   Tensors (*read_now)(std::int64_t k, TensorSpan handles, const Types& steps);
-  /// What keeps the stores of a handle that was made at once; null for all other tensors.
+  /// What keeps the stores or calls of a handle that was made at once; null for other tensors.
   std::shared_ptr<const void> (*of)(const Tensor& handle);
-  /// Has a tensor that was made of handles keep their stores, those whose handles are in it.
+  /// Has a tensor that was made of handles keep what is behind those that are in it.
   void (*keep)(Tensor& handles);
 };
 extern const ResidualAccess residual_access;

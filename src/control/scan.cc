@@ -263,7 +263,7 @@ Tensors scan_evaluate(const Op& op, TensorSpan x) {
   for (const Tensor& t : of.xs) t.read(x_bytes.emplace_back(t.type().byte_size()).data());
   const Types y_types = p.y_types();
   for (const Type& type : y_types) stacks.emplace_back(stacked_type(type, p.length).byte_size());
-  std::vector<Tensors> handles(p.ys());  // by stack: kept until the stack keeps their stores itself
+  std::vector<Tensors> handles(p.ys());  // by stack: kept until the stack keeps them itself
 
   for (std::int64_t step = 0; step < p.length; ++step) {
     const std::int64_t k = p.slot(step, p.length);
@@ -273,6 +273,7 @@ Tensors scan_evaluate(const Op& op, TensorSpan x) {
     for (std::size_t i = 0; i < of.xs.size(); ++i) {
       const Type type = slice_type_of(of.xs[i].type());
       in.emplace_back(type, x_bytes[i].data() + size_of(k) * type.byte_size());
+      if (residual_access.of(of.xs[i])) residual_access.keep(in.back());
     }
     Tensors y = evaluator.program(p.body, in);
     for (std::size_t i = 0; i < stacks.size(); ++i) {

@@ -34,6 +34,13 @@ struct HostValue final : Value {
   mutable std::atomic<bool> was_staged{false};     // a run was given it by run/staging
 };
 
+/// Marks memory of handles, of which the owner goes with the last tensor that has one: numbers in
+/// programs would keep nothing.
+struct DropsOwner {
+  std::shared_ptr<const void> owner;
+  void operator()(const void*) const {}
+};
+
 /// Tells whether the trace that a value belongs to is still being written, and by whom.
 struct TraceMark {
   std::atomic<bool> open{true};

@@ -192,7 +192,7 @@ Tensors run::evaluate_equation(const Primitive& primitive, const ParamsPtr& para
   Tensors results;
   if (on_host.elements() <= few) results = on_host.make(std::chrono::milliseconds(0));
   if (results.empty()) results = results_of_kind(primitive, params, operands, on_host, arguments);
-  run::keep_stores(arguments, results);
+  run::keep_owned(arguments, results);
   return results;
 }
 

@@ -2,6 +2,7 @@
 #include "run/interpreted.h"
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -21,6 +22,7 @@
 #include "run/array.h"
 #include "run/compiled.h"
 #include "run/ordered.h"
+#include "run/residual_store.h"
 #include "run/run_record.h"
 #include "run/runtime.h"
 #include "shard/shard_map.h"
@@ -183,15 +185,6 @@ void refuse_depth(const SiteSpec& spec, int device) {
       Site{spec.name, spec.place}, device, nullptr);
 }
 
-/// Memory for handles of such a function: when it goes, nobody can wait any more.
-std::shared_ptr<void> handles(std::shared_ptr<void> bytes, std::size_t count) {
-  auto* const first = static_cast<std::uint64_t*>(bytes.get());
-  std::fill_n(first, count, 0);
-  return {first, [bytes = std::move(bytes), count](std::uint64_t* numbers) {
-            host::calls_outside()->forget({numbers, count});
-          }};
-}
-
 /// A handle that is not to be had is the caller's mistake, told at once outside of programs.
 [[noreturn]] void rethrow(host::RunState& run, const SiteSpec& spec) {
   if (!run.outside || spec.call.role != SiteCall::Role::wait) run.rethrow();
@@ -230,6 +223,7 @@ Tensors invoke_now(const Primitive& primitive, const ParamsPtr& params, TensorSp
   if (run) site = run->find(*spec);
   std::shared_ptr<InterpretedRun> alone;
   bool is_run = false;  // which ends here
+  bool starts = false;  // what no run waits for
   if (!site) {          // outside of every program, or written by a rule while the program runs
     alone = std::make_shared<InterpretedRun>(std::make_shared<const InterpretedSites>(spec));
     if (run) {
@@ -242,8 +236,8 @@ Tensors invoke_now(const Primitive& primitive, const ParamsPtr& params, TensorSp
     }
     alone->begin();
     is_run = !whole && spec->call.role == SiteCall::Role::whole;
-    if (alone->outside && spec->call.role == SiteCall::Role::start)
-      alone->under_way = keep_open(Runtime::get().add_started());
+    starts = alone->outside && spec->call.role == SiteCall::Role::start;
+    if (starts) alone->under_way = keep_open(Runtime::get().add_started());
     run = alone.get();
     site = run->sites;
   }
@@ -273,8 +267,7 @@ Tensors invoke_now(const Primitive& primitive, const ParamsPtr& params, TensorSp
   } else {
     for (const Type& t : result_types(primitive, params.get(), {types.data(), types.size()})) {
       std::shared_ptr<void> bytes = detail::aligned_bytes(t.byte_size());
-      if (run->outside && spec->call.role == SiteCall::Role::start)
-        bytes = handles(std::move(bytes), size_of(t.size()));
+      if (starts) std::memset(bytes.get(), 0, t.byte_size());  // handles of nothing
       buffers.push_back(bytes.get());
       results.push_back(
           detail::Access::make(std::make_shared<detail::HostValue>(t, std::move(bytes))));
@@ -283,11 +276,10 @@ Tensors invoke_now(const Primitive& primitive, const ParamsPtr& params, TensorSp
   const host::FloatScope as_caller(run->floats);
   PlaceScope::Replace at({});                  // what the function does has places of its own,
   const InterpretedRun::Scope apart(nullptr);  // and what it runs is its own affair
-  if (!host::enter_site({.run = *run,
-                         .site = *site,
-                         .data = buffers.data(),
-                         .device = device,
-                         .unpacked = true})) {
+  const bool entered = host::enter_site(
+      {.run = *run, .site = *site, .data = buffers.data(), .device = device, .unpacked = true});
+  if (starts) std::ranges::for_each(results, own_calls);  // some may have begun before a failure
+  if (!entered) {
     if (whole && whole->stop.load()) whole->rethrow();
     rethrow(*run, *spec);
   }

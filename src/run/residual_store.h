@@ -7,9 +7,11 @@ namespace postern::internal::run {
 void write_residuals(std::int64_t k, Tensors& handles, TensorSpan leaves,
                      const ResidualOptions& options);
 Tensors read_residuals(std::int64_t k, TensorSpan handles, const Types& steps);
-std::shared_ptr<const void> stores_of(const Tensor& handle);
-void keep_stores(Tensor& handles);
-/// Makes what a program has made of handles keep their stores.
-void keep_stores(std::span<const Tensor* const> operands, std::span<Tensor> results);
+std::shared_ptr<const void> owner_of(const Tensor& handle);
+void keep_owned(Tensor& handles);
+/// Makes what a program has made of handles keep what is behind them.
+void keep_owned(std::span<const Tensor* const> operands, std::span<Tensor> results);
+/// Makes the handles of calls that were started outside of programs keep these.
+void own_calls(Tensor& handles);
 
 }  // namespace postern::internal::run

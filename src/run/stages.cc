@@ -143,7 +143,7 @@ Tensors StagedProgram::run(Tensors inputs) const {
         InterpretedRun::current()->run_part(*program, arguments, results);
       else
         program->run(arguments, results);
-      keep_stores(arguments, results);
+      keep_owned(arguments, results);
       for (std::size_t i = 0; i < results.size(); ++i)
         values.all[at(step.device.outputs[i])] = std::move(results[i]);
       for (const auto& [v, later] : step.read_by)

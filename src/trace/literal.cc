@@ -226,7 +226,8 @@ Tensor full_of(const Number& number, const Type& type) {
 
 const detail::HostValue* host_scalar(const Tensor& tensor) {
   const detail::HostValue* host = detail::Access::host(tensor);
-  if (host && host->type.dims.empty() && is_number(host->type.dtype)) return host;
+  const bool is_scalar = host && host->type.dims.empty() && is_number(host->type.dtype);
+  if (is_scalar && !std::get_deleter<detail::DropsOwner>(host->data)) return host;
   return nullptr;
 }
 

@@ -3,6 +3,7 @@
 #include "resident.h"
 
 #include <atomic>
+#include <functional>
 
 namespace postern {
 namespace {
@@ -276,8 +277,8 @@ TEST(Overlap, OutsideOfPrograms) {
       type<float>(), [&](float v) { return door.pass() ? v * 2 : -1; }, 4.0f);
   door.open();
   EXPECT_EQ(wait(a).item<float>(), 8);
-  expect_error<TypeError>([&] { wait(a); }, {"call 'call' at overlap_test.cc:279",
-                                             "has been waited for before, at overlap_test.cc:278"});
+  expect_error<TypeError>([&] { wait(a); }, {"call 'call' at overlap_test.cc:280",
+                                             "has been waited for before, at overlap_test.cc:279"});
   std::atomic<int> runs = 0;
   static_cast<void>(start_call(std::tuple<>(), [&] { ++runs; }));
   barrier();
@@ -285,6 +286,80 @@ TEST(Overlap, OutsideOfPrograms) {
   static_cast<void>(start_call({.name = "dropped"}, std::tuple<>(),
                                [] { throw std::runtime_error("nobody saw"); }));
   expect_error<CallbackError>([] { barrier(); }, {"dropped", "nobody saw"}, ErrorCode::threw);
+}
+
+TEST(Overlap, OutsideOfProgramsCopiesOfHandlesKeepTheirCalls) {
+  RecordProperty("covers", "OVERLAP-07 OVERLAP-08");
+  const HostVjp slope = [](float v, float, float ct, View<float> to_v) { to_v[0] = 2 * v * ct; };
+  const auto start = [&](const Tensor& x) {
+    return start_call_with_vjp(
+        type<float>(), [](float v) { return v * v; }, slope, x);
+  };
+  const auto waited = [](auto pending) { return wait(pending); };
+  // By what handles go through: selects, stacks and their rows, transposes.
+  const auto branches = [&](Tensor xs) {
+    return vmap([&](Tensor x) {
+      return wait(cond(
+          x < 2.0f, start, [&](Tensor v) { return start(v + 10.0f); }, x));
+    })(xs);
+  };
+  const auto stacks = [&](Tensor xs) { return map(waited, map(start, xs)); };
+  const auto rows = [&](Tensor xs) {
+    const auto [last, y] = scan(
+        [](auto before, auto next) {
+          return std::pair{next, wait(before)};
+        },
+        start(xs[0]), map(start, xs));
+    return y + wait(last);
+  };
+  const auto loops = [&](Tensor xs) {
+    return vmap([&](Tensor x) {
+      const auto [y, last] = while_loop([](Tensor v, auto) { return v < 9.0f; },
+                                        [&](Tensor v, auto before) {
+                                          return std::pair{v + wait(before), start(v)};
+                                        },
+                                        std::pair{x, start(x)});
+      return y + wait(last);
+    })(xs);
+  };
+  const auto nested = [&](Tensor xs) {
+    const auto all = vmap(vmap(start), {.in_axes = 1, .out_axes = 1})(stack({xs, xs}));
+    return vmap(vmap(waited))(all)[1];
+  };
+  const auto captured = [&](Tensor xs) {
+    const auto choose = [&] {  // what a branch gives is all that is left of either
+      const auto one = start(xs[0]), other = start(xs[1]);
+      return cond(
+          xs[2] < 2.0f, [&](Tensor) { return one; }, [&](Tensor) { return other; }, xs);
+    };
+    return wait(choose()) + xs;
+  };
+  const Tensor xs = tensor<float>({1, 2, 3});
+  for (const auto& f : std::vector<std::function<Tensor(Tensor)>>{branches, stacks, rows, loops,
+                                                                  nested, captured}) {
+    const auto gradient = grad([&](Tensor v) { return sum(f(v)); });
+    EXPECT_EQ(f(xs).to_vector<float>(), jit(f, {.mode = Mode::evaluate})(xs).to_vector<float>());
+    EXPECT_EQ(gradient(xs).to_vector<float>(),
+              jit(gradient, {.mode = Mode::evaluate})(xs).to_vector<float>());
+  }
+  EXPECT_EQ(loops(xs).to_vector<float>(), (Floats{65, 46, 21}));
+
+  const auto shared = start_call(
+      type<float>(), [](float v) { return v * v; }, 4.0f);
+  const auto by_branch = vmap([&](Tensor x) {
+    return cond(
+        x < 2.0f, [&](Tensor v) { return v + wait(shared); },
+        [&](Tensor v) { return v - wait(shared); }, x);
+  });
+  EXPECT_EQ(by_branch(xs).to_vector<float>(), (Floats{17, -14, -13}));
+
+  auto one = map_leaves([](const Tensor& t) { return t[0]; }, vmap([](Tensor x) {
+                          return start_call(
+                              {.name = "dropped"}, x.type(),
+                              [](float) -> float { throw std::runtime_error("no data"); }, x);
+                        })(tensor<float>({1})));
+  one = {};
+  expect_error<CallbackError>([] { barrier(); }, {"dropped", "no data"}, ErrorCode::threw);
 }
 
 TEST(Overlap, ManyThatNobodyWaitsForLeaveNothing) {
