@@ -17,7 +17,6 @@
 #include <postern/hook.h>
 #include <postern/host.h>
 #include <postern/indexing.h>
-#include <postern/initialize.h>
 #include <postern/jit.h>
 #include <postern/library.h>
 #include <postern/linalg.h>
@@ -51,6 +50,9 @@
 #if __has_include(<postern/checkpoint.h>)  // packages that may be left out
 #include <postern/checkpoint.h>
 #include <postern/record.h>
+#endif
+#if __has_include(<postern/initialize.h>)
+#include <postern/initialize.h>
 #endif
 #if __has_include(<postern/listen.h>)
 #include <postern/listen.h>

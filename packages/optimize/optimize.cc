@@ -5,13 +5,12 @@
 #include <limits>
 #include <numbers>
 
-#include "ops/elementwise.h"
-#include "ops/family.h"
-#include "ops/reduce.h"
-#include "ops/shape.h"
+#include "spi.h"
 
 namespace postern::detail {
 using namespace internal;
+
+using Tensors = std::vector<Tensor>;
 
 struct OptimizerRules {
   /// What a link is given of a step.
@@ -34,10 +33,14 @@ using namespace internal;
 
 namespace {
 
+using detail::Tensors;
 using Step = detail::OptimizerRules::Step;
 using Link = detail::OptimizerRules::Link;
 
 bool moves(const Tensor& leaf) { return is_float(leaf.dtype()); }
+
+/// Short floats are added and divided in f32.
+DType wide(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 
 /// Calls f(i, dtype) for the leaves that move, with their parameters' dtypes.
 template <class F>
@@ -48,13 +51,12 @@ void for_moving(const Step& step, F&& f) {
 
 /// Returns the mean that fades by `decay`, with `next` in it.
 Tensor faded(double decay, const Tensor& mean, const Tensor& next) {
-  return convert_to((1 - decay) * next + decay * mean, mean.dtype());
+  return convert((1 - decay) * next + decay * mean, mean.dtype());
 }
 
 /// Returns the mean after `count` steps without its bias to the zero that it began with.
 Tensor unbiased(double decay, const Tensor& mean, const Tensor& count, DType dtype) {
-  const DType wide = dtype == DType::f64 ? DType::f64 : DType::f32;
-  const Tensor power = pow(convert(Operand(decay), wide), convert(count, wide));
+  const Tensor power = pow(convert(Operand(decay), wide(dtype)), convert(count, wide(dtype)));
   return mean / convert(1 - power, dtype);
 }
 
@@ -79,7 +81,7 @@ Link traced(double decay, bool nesterov) {
   return {1, [decay, nesterov](const Step& step, Tensors& updates, Tensors* moments) {
             for_moving(step, [&](std::size_t i, DType dtype) {
               Tensor& trace = moments[0][i];
-              trace = convert_to(updates[i] + decay * trace, dtype);
+              trace = convert(updates[i] + decay * trace, dtype);
               Tensor ahead = trace;
               if (nesterov) ahead = updates[i] + decay * trace;
               updates[i] = ahead;
@@ -141,9 +143,11 @@ void require_like(const Tensors& parameters, const char* what, const Tensors& le
 Tensor norm_of(const Tensors& leaves) {
   require_real("leaves", leaves);
   Tensor squares;
-  for (const Tensor& leaf : leaves)
-    if (moves(leaf))
-      squares = add_any(squares, sum(square(convert_to(leaf, sum_dtype(leaf.dtype())))));
+  for (const Tensor& leaf : leaves) {
+    if (!moves(leaf)) continue;
+    const Tensor own = sum(square(convert(leaf, wide(leaf.dtype()))));
+    squares = squares.has_value() ? squares + own : own;
+  }
   if (!squares.has_value()) return Tensor(0.0f);
   return sqrt(squares);
 }
@@ -153,9 +157,9 @@ void clip_to(double most, Tensors& leaves) {
   const Tensor is_within = norm < most;
   for (Tensor& leaf : leaves) {
     if (!moves(leaf)) continue;
-    const DType wide = sum_dtype(leaf.dtype());  // f16 may not hold the norm
-    const Tensor clipped = convert_to(leaf, wide) / convert(norm, wide) * most;
-    leaf = where(is_within, leaf, convert_to(clipped, leaf.dtype()));
+    const DType dtype = wide(leaf.dtype());  // f16 may not hold the norm
+    const Tensor clipped = convert(leaf, dtype) / convert(norm, dtype) * most;
+    leaf = where(is_within, leaf, convert(clipped, leaf.dtype()));
   }
 }
 
@@ -314,14 +318,15 @@ Tensors updated(const Tensors& parameters, const Tensors& updates, const Place& 
   optimize::require_like(parameters, "the update", updates);
   Tensors out = parameters;
   for (std::size_t i = 0; i < out.size(); ++i)
-    if (optimize::moves(out[i])) out[i] = convert_to(out[i] + updates[i], out[i].dtype());
+    if (optimize::moves(out[i])) out[i] = convert(out[i] + updates[i], out[i].dtype());
   return out;
 }
 
 Tensor global_norm(const Tensors& leaves, const Place& place) {
   PlaceScope at(place);
   Tensors floats;
-  for (const Tensor& leaf : leaves) floats.push_back(as_float(leaf));
+  for (const Tensor& leaf : leaves)
+    floats.push_back(is_integer(leaf.dtype()) ? convert(leaf, DType::f32) : leaf);
   return optimize::norm_of(floats);
 }
 

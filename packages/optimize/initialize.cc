@@ -6,8 +6,7 @@
 
 #include <cmath>
 
-#include "ops/axes.h"
-#include "ops/family.h"
+#include "spi.h"
 
 namespace postern::initialize {
 using namespace internal;
@@ -20,7 +19,10 @@ Tensor of_variance(const char* op, const Operand& key, const Type& type, FanAxes
   PlaceScope scope(key.place());
   check(type.rank() >= 2, "{}: a type of rank 2 or more is needed, got {}", op, to_string(type));
   auto others = [&](std::int64_t axis) {
-    const auto extent = static_cast<double>(at(type.dims, normal_axis(op, axis, type.rank())));
+    const std::int64_t rank = type.rank(), in_front = axis < 0 ? axis + rank : axis;
+    check(in_front >= 0 && in_front < rank, "{}: axis {} is out of range for rank {}", op, axis,
+          rank);
+    const auto extent = static_cast<double>(type.dims[size_of(in_front)]);
     if (extent == 0) return 0.0;
     return static_cast<double>(type.size()) / extent;
   };
