@@ -2,7 +2,6 @@
 #include "block/sharding_rule.h"
 
 #include <algorithm>
-#include <cctype>
 #include <map>
 #include <set>
 #include <utility>
@@ -38,11 +37,6 @@ std::vector<std::string_view> pieces(std::string_view text, std::string_view by)
   }
   out.push_back(text);
   return out;
-}
-
-bool is_name(const std::string& word) {
-  return std::isdigit(static_cast<unsigned char>(word[0])) == 0 &&
-         std::ranges::all_of(word, [](unsigned char c) { return std::isalnum(c) || c == '_'; });
 }
 
 template <class List>

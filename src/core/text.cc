@@ -80,11 +80,17 @@ std::string printable(std::string_view text) { return escaped(text, "", true); }
 std::string one_line(std::string_view text) { return escaped(text, "", false); }
 std::string quoted(std::string_view text) { return '"' + escaped(text, "\"\\", false) + '"'; }
 
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_of_name(char c) {
+  constexpr std::string_view others = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_";
+  return is_digit(c) || others.find(c) != others.npos;
+}
+bool is_name(std::string_view text) {
+  return !text.empty() && !is_digit(text[0]) && std::ranges::all_of(text, is_of_name);
+}
+
 std::string word_or_quoted(std::string_view text) {
-  auto in_word = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-           c == '.' || c == '-';
-  };
+  const auto in_word = [](char c) { return is_of_name(c) || c == '.' || c == '-'; };
   if (!text.empty() && std::ranges::all_of(text, in_word)) return std::string(text);
   return internal::quoted(text);
 }

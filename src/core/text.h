@@ -24,6 +24,11 @@ POSTERN_API std::string one_line(std::string_view text);
 /// differently.
 POSTERN_API std::string quoted(std::string_view text);
 
+/// Returns whether it is a decimal digit; a letter of ASCII, a digit or "_": in any locale.
+bool is_digit(char c);
+bool is_of_name(char c);
+/// Returns whether there are such characters alone, and no digit first.
+bool is_name(std::string_view text);
 /// Leaves a word as it is, puts anything else in quotes: for names in lists.
 std::string word_or_quoted(std::string_view text);
 

@@ -3,7 +3,6 @@
 #include <postern/view.h>
 
 #include <algorithm>
-#include <cctype>
 #include <limits>
 
 #include "core/check.h"
@@ -160,11 +159,7 @@ Type make_type(DType dtype, Dims dims, Place place) {
 std::int64_t any(const char* name, Place place) {
   PlaceScope at(place);
   const std::string_view text = name;
-  const auto is_word = [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
-  };
-  check(!text.empty() && !std::isdigit(static_cast<unsigned char>(text[0])) &&
-            std::ranges::all_of(text, is_word),
+  check(is_name(text),
         "any: a size's name must be letters, digits and '_', no digit first; got '{}'", text);
   OpenNames& names = open_names();
   std::scoped_lock lock(names.guard);

@@ -91,8 +91,10 @@ std::string Template::numbers_at(const Sizes& sizes) const {
 
 namespace {
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_hex(char c) { return is_digit(c) || (c >= 'A' && c <= 'F') || (c >= 'a' && c <= 'f'); }
+bool is_hex(char c) {
+  constexpr std::string_view digits = "0123456789ABCDEFabcdef";
+  return digits.find(c) != digits.npos;
+}
 
 bool begins_no_word(char c) { return !is_digit(c) && c != '-' && c != '\n'; }
 
@@ -113,9 +115,9 @@ std::size_t word_end(std::string_view text, std::size_t i) {
   const bool point = end + 1 < size && text[end] == '.' && is_digit(text[end + 1]);
   if (!point) return end;
   end = behind_all(is_digit, end + 1);
-  const bool exponent =
-      end + 2 < size && text[end] == 'e' && (text[end + 1] == '-' || text[end + 1] == '+');
-  return exponent ? behind_all(is_digit, end + 2) : end;
+  const std::string_view rest = text.substr(end);
+  const bool exponent = rest.starts_with("e-") || rest.starts_with("e+");
+  return exponent && rest.size() > 2 ? behind_all(is_digit, end + 2) : end;
 }
 std::vector<std::string_view> words_of(std::string_view text) {
   std::vector<std::string_view> out;

@@ -126,8 +126,8 @@ void is_over(Switch& s, std::uint64_t number, const ListenerSite* seen) {
   std::scoped_lock lock(s.guard);
   const auto found = std::ranges::find(s.listeners, number, &Listening::number);
   if (found == s.listeners.end()) return;
-  if (seen && std::ranges::find(*s.sites, seen, [](auto& l) { return l.get(); }) == s.sites->end())
-    return;  // it was changed meanwhile, and counts anew
+  const auto is_seen = [&](const auto& site) { return site.get() == seen; };
+  if (seen && std::ranges::none_of(*s.sites, is_seen)) return;  // it was changed, and counts anew
   gone = std::move(*found);
   s.listeners.erase(found);
   before = s.sites;

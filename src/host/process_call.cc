@@ -61,9 +61,10 @@ Collective collective_from(const Attributes& a) {
   const std::int64_t places = by_device ? met * c.other : met;
   check(pairs.size() % 2 == 0, "pairs of processes come by twos");
   for (std::size_t i = 0; i < pairs.size(); i += 2) {
-    check(std::min(pairs[i], pairs[i + 1]) >= 0 && std::max(pairs[i], pairs[i + 1]) < places,
+    const std::int64_t from = pairs[i], to = pairs[i + 1];
+    check(std::min(from, to) >= 0 && std::max(from, to) < places,
           "a pair of processes is out of range");
-    c.pairs.emplace_back(static_cast<int>(pairs[i]), static_cast<int>(pairs[i + 1]));
+    c.pairs.emplace_back(static_cast<int>(from), static_cast<int>(to));
   }
   if (c.operation == clusters::Operation::pass) return c;  // of any cluster
   const int size = Cluster::get().size();

@@ -139,8 +139,8 @@ Tensor eigvals(const Operand& operand) {
   DType dtype = DType::f32;
   if (is_complex(t.dtype()) || t.dtype() == DType::f64) dtype = t.dtype();
   const Tensor a = convert(t, dtype);
-  check(a.rank() >= 2 && a.dims().back() == a.dims()[a.dims().size() - 2],
-        "eigvals: square matrices are needed, got {}", to_string(t.type()));
+  check(a.rank() >= 2 && rows(a) == columns(a), "eigvals: square matrices are needed, got {}",
+        to_string(t.type()));
   const Type out{complex_dtype(real_dtype(dtype)), Dims(a.dims().begin(), a.dims().end() - 1)};
   const detail::BlockConfig config = detail::erase_config(Eigvals{});
   const blocks::OverridePtr kernel = blocks::choose({.config = config,

@@ -88,10 +88,8 @@ std::string Lowering::string(std::string_view text) {
 std::string Lowering::symbol(std::string_view name) {
   std::string out;
   for (const char c : name) {
-    const bool digit = c >= '0' && c <= '9',
-               letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-    if (digit && out.empty()) out = '_';
-    if (digit || letter || c == '.')
+    if (is_digit(c) && out.empty()) out = '_';
+    if (is_of_name(c) || c == '.')
       out += c;
     else
       out += '_';

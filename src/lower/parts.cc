@@ -132,6 +132,9 @@ bool Lowering::in_parts(const Program& program) {
   std::vector<Part> parts = parts_of(program);
   if (parts.empty()) return false;
   connect(program, parts);
+  const auto name = [&](const auto& ids, std::span<const Ssa> values) {
+    for (std::size_t i = 0; i < ids.size(); ++i) env_[at(ids[i])] = values[i];
+  };
   for (const Part& part : parts) {
     std::vector<Type> in, out;
     std::vector<Ssa> given;
@@ -149,7 +152,7 @@ bool Lowering::in_parts(const Program& program) {
     std::vector<Ssa> numbers;
     for (const Equation* e : part.numbers) numbers.push_back(env_[at(e->first)]);
     const auto body = [&](std::span<const Ssa> x) {
-      for (std::size_t i = 0; i < part.inputs.size(); ++i) env_[at(part.inputs[i])] = x[i];
+      name(part.inputs, x);
       const auto indices = x.subspan(part.inputs.size());
       axis_indices_.assign(indices.begin(), indices.end());
       for (const Equation* e : part.numbers) equation(*e);
@@ -165,9 +168,9 @@ bool Lowering::in_parts(const Program& program) {
     // The function has names of its own for what both know, which gave way to these again; of what
     // it made only its results are seen here.
     axis_indices_ = axis_indices;
-    for (std::size_t i = 0; i < part.inputs.size(); ++i) env_[at(part.inputs[i])] = given[i];
+    name(part.inputs, given);
     for (std::size_t i = 0; i < numbers.size(); ++i) env_[at(part.numbers[i]->first)] = numbers[i];
-    for (std::size_t i = 0; i < part.outputs.size(); ++i) env_[at(part.outputs[i])] = results[i];
+    name(part.outputs, results);
   }
   return true;
 }

@@ -73,8 +73,11 @@ void threefry_lower(Lowering& out, const Equation& e) {
 bool threefry_on_host(const Params*, const HostArrays& a) {
   const auto in = [&](std::size_t i) { return static_cast<const std::uint32_t*>(a.operands[i]); };
   const auto out = [&](std::size_t i) { return static_cast<std::uint32_t*>(a.to[i]); };
-  for (std::int64_t i = 0; i < a.types[0].size(); ++i)
-    std::tie(out(0)[i], out(1)[i]) = rounds(in(0)[i], in(1)[i], in(2)[i], in(3)[i]);
+  for (std::int64_t i = 0; i < a.types[0].size(); ++i) {
+    const auto [first, second] = rounds(in(0)[i], in(1)[i], in(2)[i], in(3)[i]);
+    out(0)[i] = first;
+    out(1)[i] = second;
+  }
   return true;
 }
 

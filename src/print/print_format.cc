@@ -23,7 +23,7 @@ class Matcher {
       while (next_ < values_.size() && !values_[next_].name.empty()) ++next_;
       value = static_cast<int>(next_++);
       by_position_ = true;
-    } else if (std::ranges::all_of(field, [](char c) { return c >= '0' && c <= '9'; })) {
+    } else if (std::ranges::all_of(field, is_digit)) {
       value = 1'000'000;  // what has more digits is missing in any case
       if (field.size() <= 6) value = std::stoi(field);
       by_number_ = true;
@@ -81,7 +81,7 @@ class Matcher {
 bool is_reasonable(std::string_view spec) {
   std::size_t digits = 0;
   for (const char c : spec) {
-    if (c < '0' || c > '9')
+    if (!is_digit(c))
       digits = 0;
     else if (++digits > 3)
       return false;

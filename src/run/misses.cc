@@ -19,7 +19,7 @@ std::vector<std::string_view> by_argument(std::string_view structure) {
   std::size_t first = 0;
   for (std::size_t at = 0; at < structure.size();) {
     std::size_t number = 0, end = at;
-    for (; end < structure.size() && structure[end] >= '0' && structure[end] <= '9'; ++end)
+    for (; end < structure.size() && is_digit(structure[end]); ++end)
       number = 10 * number + static_cast<std::size_t>(structure[end] - '0');
     const bool is_number = end > at;
     if (is_number && end < structure.size() && structure[end] == ':') {

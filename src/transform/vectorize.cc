@@ -50,9 +50,7 @@ class SignatureParser {
   std::string name() {
     skip();
     std::string out;
-    while (at_ < text_.size() &&
-           (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_'))
-      out += text_[at_++];
+    while (at_ < text_.size() && is_of_name(text_[at_])) out += text_[at_++];
     require(!out.empty(), "a name");
     return out;
   }
