@@ -1,6 +1,7 @@
 // Sums and extremes of rows, in the order of the processes: all get the same bits.
 #include <Eigen/Core>
 #include <algorithm>
+#include <cmath>
 #include <complex>
 #include <cstring>
 #include <type_traits>
@@ -40,16 +41,22 @@ struct Sum {
       return a + b;
   }
 };
-/// nan wins, as in XLA.
+template <class T>
+bool is_negative(T x) {
+  return !std::is_integral_v<T> && std::signbit(static_cast<double>(x));
+}
+/// nan wins, and of two zeros the positive one is the larger, as between devices.
 struct Max {
   template <class T>
   static T of(T a, T b) {
+    if (a == b) return is_negative(a) ? b : a;
     return a != a || a > b ? a : b;
   }
 };
 struct Min {
   template <class T>
   static T of(T a, T b) {
+    if (a == b) return is_negative(a) ? a : b;
     return a != a || a < b ? a : b;
   }
 };

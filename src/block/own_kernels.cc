@@ -29,7 +29,8 @@ constexpr std::string_view of_lapack[] = {linalg::Cholesky::name, linalg::Lu::na
 /// Others wait for the first, which calls nobody's code meanwhile.
 bool open(Kernels& kernels, std::string_view what) {
   kernels.once([&] {
-    const OwnScope own;  // what it adds is Postern's own
+    const OwnScope own;  // what it adds is Postern's own, and no part of a library being loaded
+    const Scoped apart(recorded(), static_cast<std::vector<std::uint64_t>*>(nullptr));
     kernels.open = platforms::load_package(kernels.package, what);
   });
   return kernels.open;

@@ -11,6 +11,7 @@
 #include "core/text.h"
 #include "core/value.h"
 #include "file/described_json.h"
+#include "file/once_each.h"
 
 namespace postern::internal::file {
 
@@ -218,67 +219,13 @@ std::string merged(const std::vector<std::string>& texts, const Fitting& fitting
   return out;
 }
 
-/// Whether an operation whose result has its operand's type gives just that.
-bool moves_nothing(std::string_view line) {
-  const std::size_t axes = line.find("axes=[");
-  if (line.find(" = reshape[") != line.npos) return true;
-  if (line.find(" = broadcast[") == line.npos || axes == line.npos) return false;
-  const std::string_view order = line.substr(axes + 6, line.find(']', axes) - axes - 6);
-  return std::string_view("0,1,2,3,4,5,6,7").starts_with(order);
-}
-
-/// A program's text without places, each pure value made once: where sizes are equal, tracing makes
-/// one of what repeats, and leaves out what would reshape or broadcast a tensor to its own type.
-std::string once_each(std::string_view program) {
-  struct Value {
-    std::string name, type;
-  };
-  struct Scope {
-    std::map<std::string, Value, std::less<>> values;
-    std::map<std::string, std::size_t> lines;  // their numbers
-  };
-  std::vector<Scope> scopes(1);  // programs within programs number their own values
+/// The bytes of what the program captured, which its text does not show.
+std::string captured(const Lowered& program) {
   std::string out;
-  while (!program.empty()) {
-    const std::size_t end = std::min(program.find('\n'), program.size() - 1);
-    std::string_view line = program.substr(0, end);
-    line = line.substr(0, line.rfind("  @ "));
-    program.remove_prefix(end + 1);
-    const bool nests = program.substr(0, program.find('\n')).ends_with('{');
-    if (line.ends_with('{')) scopes.emplace_back();
-    auto& [values, lines] = scopes.back();
-    std::vector<std::pair<std::string_view, std::string_view>> made;  // with their types
-    std::vector<Value> taken;
-    std::string text;
-    for (std::size_t i = 0; i < line.size();) {
-      std::size_t behind = i + 1;
-      while (line[i] == '%' && behind < line.size() && is_digit(line[behind])) ++behind;
-      const std::string_view word = line.substr(i, behind - i);
-      i = behind;
-      if (word.size() > 1 && line.substr(behind).starts_with(": ")) {
-        made.emplace_back(word, line.substr(behind, line.find(']', behind) - behind));
-        text += '%';
-      } else if (const auto value = values.find(word); value != values.end()) {
-        taken.push_back(value->second);
-        text += value->second.name;
-      } else {
-        text += word;
-      }
-    }
-    const bool same_type = made.size() == 1 && taken.size() == 1 && made[0].second == taken[0].type;
-    if (same_type && moves_nothing(text)) {
-      values[std::string(made[0].first)] = taken[0];
-      continue;
-    }
-    // What has an effect or holds programs stands for itself.
-    if (made.empty() || nests || line.find("  !") != line.npos)
-      text += fmt::format(" {}", lines.size());
-    const auto [found, is_new] = lines.try_emplace(text, lines.size());
-    for (std::size_t i = 0; i < made.size(); ++i)
-      values[std::string(made[i].first)] = {fmt::format("%{}.{}", found->second, i),
-                                            std::string(made[i].second)};
-    if (is_new) out += text + "\n";
-    if (line.ends_with(" }") && scopes.size() > 1) scopes.pop_back();
+  for (const Tensor& t : program.captures()) {
+    const std::size_t at = out.size();
+    out.resize(at + t.type().byte_size());
+    t.read(out.data() + at);
   }
   return out;
 }
@@ -316,9 +263,10 @@ std::string open_text(const detail::OpenProgram& open,
   check(names.size() <= most, "save: at most {} sizes can be open, got {}", most, names.size());
   const std::vector<Sizes> samples = Fitting::samples(names.size());
   const Told told{names, samples};
-  std::vector<std::string> programs, bodies;
+  std::vector<std::string> programs, bodies, captures;
   for (const Sizes& sizes : samples) {
     const Lowered one = open.at(sizes);
+    captures.push_back(captured(one));
     programs.push_back(Template::escaped(to_string(one.program())));
     bodies.push_back(body(one));
   }
@@ -330,13 +278,16 @@ std::string open_text(const detail::OpenProgram& open,
     try {
       const Lowered one = open.at(sizes);
       if (by_text) return merged_text.numbers_at(sizes) == body(one);
-      return once_each(merged_program.at(sizes)) == once_each(to_string(one.program()));
+      return captured(one) == captures[0] &&
+             once_each(merged_program.at(sizes)) == once_each(to_string(one.program()));
     } catch (const Error&) {
       return false;
     }
   };
-  // A program that shows a number in another way than the file does is compared as text.
-  const bool as_text = !fits(samples[0], false);
+  // A program whose captures are of the sizes, or that shows a number in another way than the file
+  // does, is compared as text.
+  const bool as_text =
+      captures != std::vector(samples.size(), captures[0]) || !fits(samples[0], false);
   Sizes least;
   for (std::size_t j = 0; j < names.size(); ++j)
     least.push_back(least_of(j, samples[0], [&](const Sizes& s) { return fits(s, true); }));

@@ -293,13 +293,23 @@ Ssa updated(Lowering& out, Ssa old, Ssa update, const Type& element) {
   return out.op("select", {stays, old, update}, {&pred, &element, &element}, element);
 }
 
+/// Returns how many updates may meet in one element: one for each index vector of a batch.
+std::int64_t updates_of_one(const ScatterParams& p, const Type& indices) {
+  std::int64_t out = 1;
+  for (std::int64_t a = 0; a + 1 < indices.rank(); ++a)
+    if (std::ranges::find(p.axes.batch_indices, a) == p.axes.batch_indices.end())
+      out *= at(indices.dims, a);
+  return out;
+}
+
 template <const char* hlo>
 void scatter_lower(Lowering& out, const Equation& e) {
   const auto& p = as<ScatterParams>(*e.params);
   const Type element{out.result_type(e).dtype, {}};
   const DType work = sum_dtype(element.dtype);
+  const bool may_meet = !p.unique && updates_of_one(p, out.operand_type(e, 1)) > 1;
   // Short floats do not count far; where each element is updated once they need not.
-  if ((hlo == add_text || hlo == multiply_text) && work != element.dtype && !p.unique)
+  if ((hlo == add_text || hlo == multiply_text) && work != element.dtype && may_meet)
     return lower_as(out, e, [&](TensorSpan x) {
       const Tensor wide =
           bind_scatter(*e.primitive, convert_to(x[0], work), x[1], convert_to(x[2], work), p);

@@ -39,8 +39,20 @@ DeviceValue::~DeviceValue() {
   for (const View* v = views.load(); v;) delete std::exchange(v, v->next);
 }
 
+/// Returns the array's first part, which arrays of the same memory share, or what is in one piece.
+static const Value* memory_of(const Value* value) {
+  if (value->kind != Value::Kind::sharded) return value;
+  return static_cast<const ShardedValue*>(value)->parts[0].get();
+}
+
+void mark_donated(const Value& value) {
+  value.donated = true;
+  if (value.kind != Value::Kind::sharded) return;
+  for (const auto& part : static_cast<const ShardedValue&>(value).parts) part->donated = true;
+}
+
 void refuse_twice(std::span<const Value* const> given, std::size_t donated) {
-  if (std::ranges::count(given, given[donated]) == 1) [[likely]]
+  if (std::ranges::count(given, memory_of(given[donated]), memory_of) == 1) [[likely]]
     return;
   throw_type_error(fmt::format("a tensor of type {} is donated to a program that is given it twice",
                                to_string(given[donated]->type)));

@@ -86,7 +86,10 @@ class Donation {
 /// if it calls any: XLA names none.
 [[noreturn]] void rethrow_naming(const std::shared_ptr<const std::string>& targets);
 
-/// Throws TypeError when the value that is donated is given to the program once more.
+/// Notes that a program has taken it.
+void mark_donated(const detail::Value& value);
+/// Throws TypeError when the value that is donated is given to the program once more, perhaps as
+/// another array of the same parts.
 void refuse_twice(std::span<const detail::Value* const> given, std::size_t donated);
 
 /// Adds the runs whose failure would be the value's.

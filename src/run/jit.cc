@@ -381,7 +381,7 @@ Tensors interpret(const Entry& e, run::InterpretedRun& run, const Tensors& argum
     if (e.stages) return e.stages->run(std::move(inputs));
     return internal::apply(*e.program, inputs);
   });
-  for (const Value* value : donated) value->donated = true;  // what read it has been queued
+  for (const Value* value : donated) run::mark_donated(*value);  // what read it has been queued
   return results;
 }
 

@@ -171,6 +171,7 @@ TEST(OpenSizes, SizesMayBeEqual) {
             mean(x[0], 0) + sum(mean(x[0], 1)),
             matmul(transpose(x[0]), x[0]) / static_cast<float>(n),
             triu(x[0]),
+            x[0] + expand_dims(cumsum(iota<float>(n), 0), 1) + cumsum(iota<float>(m), 0),
             layer_norm(x[0], x[1], x[1])};
   };
   const Loaded program = kept(f, {type<float>({any("n"), any("m")}), type<float>({any("m")})});
@@ -198,6 +199,17 @@ TEST(OpenSizes, SizesThatMustDifferAreFound) {
           program.run({numbers({n, n})});
         },
         {"n and m of the saved program are both", "another program"});
+}
+
+TEST(OpenSizes, CapturesOfEqualSizesAreCompared) {
+  const Tensor equal = tensor<float>({1, 2}), other = tensor<float>({3, 4});
+  const auto f = [&](const Tensors& x) -> Tensors {
+    return {x[0] + sum(x[0].dims()[0] == x[0].dims()[1] ? equal : other)};
+  };
+  const Loaded program = kept(f, {type<float>({any("n"), any("m")})});
+  const Tensors x = {numbers({3, 4})};
+  expect_same(program.run(x), jit(f)(x));
+  expect_error<TypeError>([&] { program.run({numbers({4, 4})}); }, {"another program"});
 }
 
 TEST(OpenSizes, SizesThatAreTooSmallTogetherAreFound) {

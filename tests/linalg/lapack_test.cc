@@ -20,8 +20,8 @@ TEST(Lapack, IsOpenedByTheFirstThatNeedsIt) {
   EXPECT_EQ(ended.code, 0) << ended.err;
   EXPECT_EQ(ended.out,
             "solved: [[7.]\n [7.]]\n"
-            "before: 0 libraries, OpenBLAS is not there\n"
-            "after: 1 libraries, OpenBLAS is there\n"
+            "before: 1 libraries, OpenBLAS is not there\n"  // that for cumsum
+            "after: 2 libraries, OpenBLAS is there\n"
             "solved: [[7.]\n [7.]]\n"
             "handler: lapack_spotrf_ffi\n");
 }

@@ -424,23 +424,26 @@ TEST_F(Devices, DonatedPartsAreGone) {
 
 TEST_F(Devices, WhatLiesAsAskedIsNamedAsAsked) {
   const Sharding line(Mesh({{"x", 4}}), P()), grid(Mesh({{"a", 2}, {"b", 2}}), P());
-  const Tensor x = device_put(counting({8}), line);
-  const Tensor y = device_put(x, grid);
-  EXPECT_EQ(*sharding_of(x), line);
-  EXPECT_EQ(*sharding_of(y), grid);
-  EXPECT_EQ(*sharding_of(device_put(y, line)), line);
-  expect_near(y, counting({8}));
-  // They share their parts: no program takes them for the one while it reads the other.
-  const auto add = [](Tensor v, Tensor w) { return v + w; };
-  expect_error<TypeError>([&] { jit(add, {.donate = {0}})(x, y); }, {"donated"});
-  expect_error<TypeError>([&] { jit(add, {.donate = {1}})(x, y); }, {"donated"});
-  expect_near(jit(add)(x, y), counting({8}) * 2.0f);
-  expect_near(jit([](Tensor v) { return v + 1.0f; }, {.donate = {0}})(y), counting({8}) + 1.0f);
-  for (const Tensor& gone : {x, y}) {
-    expect_error<TypeError>([&] { gone.to_vector<float>(); }, {"donated"});
-    expect_error<TypeError>([&] { jit(add)(gone, counting({8})); }, {"donated"});
-    expect_error<TypeError>([&] { device_put(gone, grid); }, {"donated"});
-    expect_error<TypeError>([&] { device_put(gone, line); }, {"donated"});
+  for (const Mode mode : test::all_modes) {
+    const Tensor x = device_put(counting({8}), line);
+    const Tensor y = device_put(x, grid);
+    EXPECT_EQ(*sharding_of(x), line);
+    EXPECT_EQ(*sharding_of(y), grid);
+    EXPECT_EQ(*sharding_of(device_put(y, line)), line);
+    expect_near(y, counting({8}));
+    // They share their parts: no program takes them for the one while it reads the other.
+    const auto add = [](Tensor v, Tensor w) { return v + w; };
+    expect_error<TypeError>([&] { jit(add, {.mode = mode, .donate = {0}})(x, y); }, {"donated"});
+    expect_error<TypeError>([&] { jit(add, {.mode = mode, .donate = {1}})(x, y); }, {"donated"});
+    expect_near(jit(add)(x, y), counting({8}) * 2.0f);
+    const auto next = jit([](Tensor v) { return v + 1.0f; }, {.mode = mode, .donate = {0}});
+    expect_near(next(y), counting({8}) + 1.0f);
+    for (const Tensor& gone : {x, y}) {
+      expect_error<TypeError>([&] { gone.to_vector<float>(); }, {"donated"});
+      expect_error<TypeError>([&] { jit(add)(gone, counting({8})); }, {"donated"});
+      expect_error<TypeError>([&] { device_put(gone, grid); }, {"donated"});
+      expect_error<TypeError>([&] { device_put(gone, line); }, {"donated"});
+    }
   }
 }
 
