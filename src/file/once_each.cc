@@ -86,7 +86,8 @@ std::string once_each(std::string_view program) {
       text += fmt::format(" {}", scope.lines.size());
     scope.text = std::move(text);
     scope.made = std::move(made);
-    if (!line.ends_with(" }") || scopes.size() == 1) continue;
+    const bool ends_program = line == "}" || line.ends_with(" }");
+    if (!ends_program || scopes.size() == 1) continue;
     scope.end_line();
     const std::string inner = std::move(scope.out);
     scopes.pop_back();
