@@ -218,7 +218,9 @@ void check_aliases(const FfiTarget& target, const Types& operands, const Types& 
     check(alike(to, from),
           "ffi_call '{}': result {} is written over operand {} and must be of its type {}, got {}",
           target.name, result, operand, to_string(from), to_string(to));
-    const auto of_either = [&](const auto& a) { return a.first == result || a.second == operand; };
+    const auto of_either = [r = result, o = operand](const auto& a) {
+      return a.first == r || a.second == o;
+    };
     check(std::ranges::count_if(target.aliases, of_either) == 1,
           "ffi_call '{}': result {} and operand {} can have one alias each", target.name, result,
           operand);

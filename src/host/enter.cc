@@ -168,12 +168,12 @@ static std::int64_t option_of(const Attributes& options, const StageRow& row) {
 }
 
 void check_stage_options(const Attributes& options) {
-  for (const auto& [name, value] : options.items()) {
+  for (const auto& option : options.items()) {
     const auto has_it = [&](const StageRow* row) {
-      return row->option && name == row->option && option_of(options, *row) > 0;
+      return row->option && option.first == row->option && option_of(options, *row) > 0;
     };
     check(std::ranges::any_of(all_stages, has_it),
-          "a site's option '{}' is none that taps have, or out of range: {}", name,
+          "a site's option '{}' is none that taps have, or out of range: {}", option.first,
           to_string(options));
   }
 }
