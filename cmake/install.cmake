@@ -5,6 +5,7 @@ include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/postern)
 install(TARGETS postern EXPORT postern)
+set(headers_of_formats npy.h safetensors.h)
 set(headers_of_listen listen.h metrics.h)
 set(headers_of_checkpoint checkpoint.h record.h)
 set(headers_of_optimize optimize.h initialize.h)

@@ -55,8 +55,8 @@ function(add_package name)
   endif()
 endfunction()
 
-# add_linked_package(NAME SOURCE...): libpostern_NAME, with which a program that is linked with
-# Postern is linked too where it uses it. It takes what it needs of Postern from the process.
+# add_linked_package(NAME SOURCE...): libpostern_NAME, for link_packages_where_used. It takes what
+# it needs of Postern from the process.
 function(add_linked_package name)
   add_package_objects(${name} ${ARGN})
   target_compile_definitions(postern_${name}_objects PRIVATE POSTERN_INSIDE)  # see Place::current
@@ -70,14 +70,45 @@ function(add_linked_package name)
   add_library(postern_${name} SHARED $<TARGET_OBJECTS:postern_${name}_objects>)
   set_target_properties(postern_${name} PROPERTIES LINKER_LANGUAGE CXX EXPORT_NAME ${name})
   export_postern_alone(postern_${name})
-  target_link_libraries(postern INTERFACE -Wl,--push-state,--as-needed postern_${name}
-                                          -Wl,--pop-state)
+endfunction()
+
+# A program that is linked with Postern is linked too with those that it uses. CMake keeps each flag
+# of a list once, so one pair is around all of them.
+function(link_packages_where_used)
+  set(linked)
+  foreach(name ${ARGN})
+    if(TARGET postern_${name})
+      list(APPEND linked postern_${name})
+    endif()
+  endforeach()
+  if(linked)
+    target_link_libraries(postern INTERFACE -Wl,--push-state,--as-needed ${linked} -Wl,--pop-state)
+  endif()
+endfunction()
+
+# package_uses(NAME PACKAGE...): what those linked packages show other packages.
+function(package_uses name)
+  target_include_directories(postern_${name}_objects PRIVATE ${PROJECT_SOURCE_DIR}/packages)
+  if(BUILD_SHARED_LIBS)
+    list(TRANSFORM ARGN PREPEND postern_)
+    target_link_libraries(postern_${name} PRIVATE ${ARGN})
+    get_target_property(type postern_${name} TYPE)
+    set(folder $ORIGIN)
+    if(type STREQUAL "MODULE_LIBRARY")
+      set(folder $ORIGIN/..)
+    endif()
+    set_target_properties(postern_${name} PROPERTIES INSTALL_RPATH ${folder})
+  endif()
 endfunction()
 
 # package_needs(NAME LIBRARY...): what the package is linked with.
 function(package_needs name)
   if(BUILD_SHARED_LIBS)
     target_link_libraries(postern_${name} PRIVATE ${ARGN})
+    get_target_property(type postern_${name} TYPE)
+    if(type STREQUAL "SHARED_LIBRARY")  # linked: its objects are postern_objects' too
+      target_link_libraries(postern_objects INTERFACE ${ARGN})
+    endif()
   else()
     target_link_libraries(postern PRIVATE ${ARGN})
     target_link_libraries(postern_objects INTERFACE ${ARGN})

@@ -23,7 +23,6 @@
 #include <postern/live.h>
 #include <postern/native.h>
 #include <postern/nn.h>
-#include <postern/npy.h>
 #include <postern/ops.h>
 #include <postern/pending.h>
 #include <postern/print.h>
@@ -33,7 +32,6 @@
 #include <postern/reduce.h>
 #include <postern/registry.h>
 #include <postern/run.h>
-#include <postern/safetensors.h>
 #include <postern/serve.h>
 #include <postern/shard.h>
 #include <postern/sharding.h>
@@ -53,6 +51,10 @@
 #endif
 #if __has_include(<postern/initialize.h>)
 #include <postern/initialize.h>
+#endif
+#if __has_include(<postern/npy.h>)
+#include <postern/npy.h>
+#include <postern/safetensors.h>
 #endif
 #if __has_include(<postern/listen.h>)
 #include <postern/listen.h>

@@ -214,7 +214,7 @@ Json write_files(const fs::path& folder, const Snapshot& snapshot, const std::st
   for (const CheckpointPart& part : snapshot.parts) {
     std::vector<StoredTensor> tensors = part.tensors;
     const std::string head =
-        file::safetensors_head(tensors, part.size >= large ? host::NewFile::block : 8);
+        formats::safetensors_head(tensors, part.size >= large ? host::NewFile::block : 8);
     files.push_back(write_file(folder, fmt::format("part-{}{}.safetensors", mark, files.size()),
                                head, {reinterpret_cast<const char*>(part.bytes.get()), part.size}));
   }

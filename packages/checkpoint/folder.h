@@ -19,11 +19,12 @@
 #include <string_view>
 #include <vector>
 
+#include "formats/shown.h"
 #include "journal.h"
 
 namespace postern::internal::checkpoints {
 
-using file::Json, file::StoredTensor;
+using formats::StoredTensor, file::Json;
 
 /// Memory from which whole blocks of a file go to the disk as they are.
 struct FreeAligned {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "formats/shown.h"
 #include "recording.h"
 
 namespace postern::internal::recordings {
@@ -63,7 +64,7 @@ class JournalFile {
   void append(const std::string& piece);
 
   const std::filesystem::path path_;
-  host::AppendFile out_;
+  formats::AppendFile out_;
   std::optional<std::size_t> cut_to_;  // before more is written
   std::string name_;
 };

@@ -65,7 +65,7 @@ void read_piece(const CborJson& json, JournalPast& out) {
 }  // namespace
 
 JournalFile::JournalFile(const fs::path& file)
-    : path_(file), out_("record", file, host::AppendFile::Open::continued, "") {}
+    : path_(file), out_("record", file, formats::AppendFile::Open::continued, "") {}
 
 JournalPast JournalFile::past() {
   if (out_.is_empty()) return {};

@@ -77,7 +77,7 @@ std::shared_ptr<const detail::FoundCheckpoint> found_in(StoredCheckpoint stored)
     for (const StoredCheckpoint::Part& part : whole.parts) {
       if (part.file >= s.files.size()) refuse_parts(whole.name);
       auto& head = heads[part.file];
-      if (head.empty()) head = file::read_safetensors_head(s.files[part.file]);
+      if (head.empty()) head = formats::read_safetensors_head(s.files[part.file]);
       const auto tensor = std::ranges::find(head, whole.name, &StoredTensor::name);
       if (tensor == head.end()) refuse_parts(whole.name);
       parts.push_back({s.files[part.file].data() + tensor->offset, tensor->type, part.begin});

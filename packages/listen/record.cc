@@ -2,12 +2,14 @@
 #include <cstring>
 #include <memory>
 
+#include "formats/shown.h"
 #include "metric.h"
 #include "spi.h"
 #include "summary.h"
 
 namespace postern::listen {
 using namespace internal;
+using namespace formats;
 
 struct RecordState {
   struct Series {
@@ -63,9 +65,9 @@ struct RecordState {
   void see(const std::string& name, const AnyView& leaf) {
     Series* const s = find(name, leaf);
     const std::size_t size =
-        static_cast<std::size_t>(leaf.size()) * byte_width(host::npy_dtype(leaf.dtype()));
+        static_cast<std::size_t>(leaf.size()) * byte_width(npy_dtype(leaf.dtype()));
     if (!file || !s || bytes + size > max_bytes) return leave_out(name);
-    const std::vector<std::byte> row = host::npy_data(leaf);
+    const std::vector<std::byte> row = npy_data(leaf);
     if (one)
       append(*s, row);
     else
@@ -85,18 +87,18 @@ struct RecordState {
   void see_step(const TapInfo& info, std::span<const AnyView> leaves) {
     const std::int64_t step = steps.next(info, leaves).step;
     std::vector<std::vector<std::byte>> data;
-    std::vector<host::ZipFile> arrays;
+    std::vector<ZipFile> arrays;
     std::size_t size = 0;
     for (std::size_t i = 0; i < leaves.size(); ++i) {
-      const Type type = make_type(host::npy_dtype(leaves[i].dtype()), leaves[i].type().dims);
+      const Type type = make_type(npy_dtype(leaves[i].dtype()), leaves[i].type().dims);
       size += type.byte_size();
-      arrays.push_back(host::npz_entry(host::metric_name(info, i), host::npy_header(type)));
+      arrays.push_back(npz_entry(host::metric_name(info, i), npy_header(type)));
     }
     if (closed || bytes + size > max_bytes) return leave_out(std::string(info.name));
-    for (const AnyView& leaf : leaves) data.push_back(host::npy_data(leaf));
+    for (const AnyView& leaf : leaves) data.push_back(npy_data(leaf));
     for (std::size_t i = 0; i < leaves.size(); ++i) arrays[i].data = data[i];
     host::NewFile out("record", fmt::format(fmt::runtime(path), fmt::arg("step", step)));
-    host::write_zip(out, arrays);
+    write_zip(out, arrays);
     out.finish();
     bytes += size;
     recorded += leaves.size();
@@ -105,7 +107,7 @@ struct RecordState {
   /// The row first, then the header that counts it: whoever opens the file meanwhile finds whole
   /// rows, and when either can't be written the next row takes this one's place.
   void append(Series& s, const std::vector<std::byte>& row) {
-    const std::string header = host::npy_header(host::npy_dtype(s.dtype), s.rows + 1, s.dims);
+    const std::string header = npy_header(npy_dtype(s.dtype), s.rows + 1, s.dims);
     const std::size_t at = header.size() + static_cast<std::size_t>(s.rows) * row.size();
     file->write_at(at, {reinterpret_cast<const char*>(row.data()), row.size()});
     file->write_at(0, header);
@@ -119,11 +121,10 @@ struct RecordState {
     if (!file) return;
     const std::unique_ptr<host::NewFile> f = std::move(file);
     if (!one) {
-      std::vector<host::ZipFile> arrays;
+      std::vector<ZipFile> arrays;
       for (const Series& s : series)
-        arrays.push_back(host::npz_entry(
-            s.name, host::npy_header(host::npy_dtype(s.dtype), s.rows, s.dims), s.data));
-      host::write_zip(*f, arrays);
+        arrays.push_back(npz_entry(s.name, npy_header(npy_dtype(s.dtype), s.rows, s.dims), s.data));
+      write_zip(*f, arrays);
     }
     if (!one || has_rows) f->finish();
     series.clear();

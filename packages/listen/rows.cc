@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "formats/shown.h"
 #include "metric.h"
 #include "spi.h"
 #include "summary.h"
@@ -133,7 +134,7 @@ struct RowsState {
   const fs::path path;
   const RowOptions options;
   Mutex guard;  // of what follows
-  std::unique_ptr<host::AppendFile> file;
+  std::unique_ptr<formats::AppendFile> file;
   std::string header;  // of a table
   host::MetricSteps steps;
   host::MetricClock clock;
@@ -146,7 +147,8 @@ struct RowsState {
     if (std::exchange(file, nullptr))
       log(LogLevel::warning, "{}: '{}' was removed, and is begun anew", who(),
           one_line(path.string()));
-    auto made = std::make_unique<host::AppendFile>(who(), path, host::AppendFile::Open::stream);
+    auto made =
+        std::make_unique<formats::AppendFile>(who(), path, formats::AppendFile::Open::stream);
     if (const std::size_t half = made->cut_half_line(); half > 0)
       log(LogLevel::warning, "{}: '{}' ended in the middle of a line, whose {} bytes are removed",
           who(), one_line(path.string()), half);

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "this_process.h"
+
 namespace postern::internal::host {
 
 struct Images;

@@ -8,10 +8,12 @@
 #include <cmath>
 
 #include "event_file.h"
+#include "formats/shown.h"
 #include "metric.h"
 #include "png.h"
 #include "spi.h"
 #include "summary.h"
+#include "this_process.h"
 
 namespace postern::listen {
 using namespace internal;
@@ -77,7 +79,7 @@ struct EventFolder {
 
   const fs::path folder;
   Mutex guard;  // of what follows
-  std::unique_ptr<host::AppendFile> file;
+  std::unique_ptr<formats::AppendFile> file;
   host::MetricSteps steps;
   host::MetricClock clock;
 
@@ -98,7 +100,7 @@ struct EventFolder {
     for (const auto& entry : fs::directory_iterator(folder, none)) {
       const std::int64_t time = file_time(entry.path().filename().string());
       newest = std::max(newest, time);
-      if (time >= 0 && host::AppendFile::is_held(entry.path()))
+      if (time >= 0 && formats::AppendFile::is_held(entry.path()))
         throw Error(ErrorCode::failed_precondition,
                     fmt::format("tensorboard: another process writes to '{}', and TensorBoard "
                                 "reads one writer of a folder; give each a folder of its own",
@@ -107,8 +109,8 @@ struct EventFolder {
     const std::int64_t time = std::max(static_cast<std::int64_t>(clock.now()), newest + 1);
     const std::string name =
         fmt::format("{}{:010}.{}.{}", file_prefix, time, host_name(), ::getpid());
-    auto made = std::make_unique<host::AppendFile>("tensorboard", folder / name,
-                                                   host::AppendFile::Open::fresh);
+    auto made = std::make_unique<formats::AppendFile>("tensorboard", folder / name,
+                                                      formats::AppendFile::Open::fresh);
     made->append(host::tf_record(host::version_event(clock.now())));
     file = std::move(made);
   }

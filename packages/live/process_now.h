@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 
+#include "listen/shown.h"
 #include "spi.h"
 
 namespace postern::internal::live {

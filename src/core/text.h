@@ -11,7 +11,7 @@ namespace postern::internal {
 /// Returns how many bytes the well-formed UTF-8 character has with which `text` begins; 0: it
 /// begins with none.
 std::size_t utf8_size(std::string_view text);
-bool is_utf8(std::string_view text);
+POSTERN_API bool is_utf8(std::string_view text);
 
 /// Returns valid UTF-8 without control characters but newline and tab: other bytes as \xNN. For
 /// messages.

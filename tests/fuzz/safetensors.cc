@@ -4,13 +4,13 @@
 
 #include <cstdlib>
 
-#include "file/safetensors.h"
+#include "formats/safetensors.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size);
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
   try {
-    for (const postern::internal::file::StoredTensor& t :
-         postern::internal::file::read_safetensors_head(
+    for (const postern::internal::formats::StoredTensor& t :
+         postern::internal::formats::read_safetensors_head(
              {reinterpret_cast<const char*>(data), size}))
       if (t.offset > size || t.type.byte_size() > size - t.offset) std::abort();
   } catch (const postern::Error&) {

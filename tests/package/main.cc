@@ -42,7 +42,8 @@ int main(int, char** argv) {
   for (const std::string file :
        {"/xla_cpu_pjrt.so", "/libpostern_lapack.so", "/libpostern_cumulative.so",
         "/libpostern_live.so", "/libpostern_listen.so", "/libpostern_checkpoint.so",
-        "/libpostern_processes.so", "/libpostern_import.so", "/libpostern_pool.so"}) {
+        "/libpostern_formats.so", "/libpostern_processes.so", "/libpostern_import.so",
+        "/libpostern_pool.so"}) {
     bool there = false;
     std::ifstream maps("/proc/self/maps");
     for (std::string line; std::getline(maps, line);)

@@ -3,7 +3,7 @@
 #include <postern/npy.h>
 
 #include "file/file_test.h"
-#include "file/zip.h"
+#include "formats/zip.h"
 
 namespace postern::test {
 namespace {
@@ -47,7 +47,7 @@ TEST(Npy, DtypesThatNumPyLacksAreWidened) {
 // What does not fit into 32 bits (16 for the number of files), with smaller limits: each number
 // that can be too large is, alone and with the others, and another reader takes the archives too.
 TEST(Npy, ArchivesWithLargeNumbersAreZip64) {
-  using namespace internal::host;
+  using namespace internal::formats;
   const TemporaryFolder folder;
   const std::string file = folder.path() + "/x.zip", large(300, 'x');
   const std::vector<ZipFile> files{{"small", "ab", {}},
@@ -57,7 +57,7 @@ TEST(Npy, ArchivesWithLargeNumbersAreZip64) {
        {ZipShort{}, ZipShort{.bytes = 400}, ZipShort{.bytes = 200}, ZipShort{.bytes = 0},
         ZipShort{.files = 2}, ZipShort{.bytes = 0, .files = 0}}) {
     SCOPED_TRACE(fmt::format("{} bytes, {} files", fits.bytes, fits.files));
-    NewFile out("test", file);
+    internal::host::NewFile out("test", file);
     write_zip(out, files, fits);
     out.finish();
     std::vector<std::pair<std::string, std::string>> back;

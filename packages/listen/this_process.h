@@ -1,6 +1,6 @@
 // Which process this is, for who reads of it elsewhere: the report, the live page.
 #pragma once
-#include <postern/detail/api.h>
+#include <postern/error.h>
 
 #include <string>
 

@@ -1,5 +1,5 @@
 // Appending, and undoing what was appended in part.
-#include "file/append_file.h"
+#include "append_file.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -14,13 +14,12 @@
 #include <ctime>
 #include <utility>
 
-#include "core/lists.h"
-#include "core/text.h"
-#include "host/text_file.h"
+#include "spi.h"
 
-namespace postern::internal::host {
+namespace postern::internal::formats {
 
 namespace fs = std::filesystem;
+using host::open_file, host::open_stream;
 
 namespace {
 
@@ -162,4 +161,4 @@ bool AppendFile::is_held(const fs::path& file) {
   return held;
 }
 
-}  // namespace postern::internal::host
+}  // namespace postern::internal::formats

@@ -1,12 +1,12 @@
 // What the system says of the process.
-#include "host/this_process.h"
+#include "this_process.h"
 
 #include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
 
-#include "host/text_file.h"
+#include "spi.h"
 
 namespace postern::internal::host {
 

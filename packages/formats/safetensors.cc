@@ -1,5 +1,5 @@
 // Writing and reading the heads of safetensors files, and whole files of tensors.
-#include "file/safetensors.h"
+#include "safetensors.h"
 
 #include <fmt/format.h>
 #include <postern/safetensors.h>
@@ -7,15 +7,13 @@
 #include <algorithm>
 #include <set>
 
-#include "core/check.h"
-#include "core/text.h"
-#include "file/site_json.h"
-#include "host/text_file.h"
+#include "spi.h"
 
-namespace postern::internal::file {
+namespace postern::internal::formats {
 
 namespace {
 
+using file::exactly;
 using HeadJson = nlohmann::json;  // finds names fast, also where a file has a million of them
 
 constexpr std::size_t length_bytes = 8;
@@ -58,7 +56,7 @@ Type stored_type(const Type& type) {
 
 /// The type that was noted for what is stored as `bytes`.
 Type noted_type(const Type& bytes, const std::string& name) {
-  const Type element = parse_type(name + "[]");
+  const Type element = file::parse_type(name + "[]");
   Dims dims = bytes.dims;
   if (!dims.empty()) dims.pop_back();
   Type type = make_type(element.dtype, std::move(dims));
@@ -171,7 +169,7 @@ std::vector<StoredTensor> read_safetensors_head(std::string_view file) {
   return tensors;
 }
 
-}  // namespace postern::internal::file
+}  // namespace postern::internal::formats
 
 namespace postern {
 using namespace internal;
@@ -183,9 +181,9 @@ std::string detail::tensor_name(const std::string& path) {
 
 void save_tensors(const std::filesystem::path& file, const NamedTensors& tensors, Place place) {
   PlaceScope at(place);
-  std::vector<file::StoredTensor> stored;
+  std::vector<formats::StoredTensor> stored;
   for (const auto& [name, tensor] : tensors) stored.push_back({name, tensor.type()});
-  const std::string head = file::safetensors_head(stored);
+  const std::string head = formats::safetensors_head(stored);
   host::NewFile out("save_tensors", file.string());
   out.write(head);
   std::string bytes;
@@ -201,7 +199,7 @@ NamedTensors load_tensors(const std::filesystem::path& file) {
   const std::string bytes = host::read_file("load_tensors", file.string());
   try {
     NamedTensors out;
-    for (const file::StoredTensor& t : file::read_safetensors_head(bytes))
+    for (const formats::StoredTensor& t : formats::read_safetensors_head(bytes))
       out.emplace_back(t.name, Tensor(t.type, bytes.data() + t.offset));
     return out;
   } catch (const Error& e) {

@@ -1,7 +1,5 @@
 // ZIP archives, written and read.
 #pragma once
-#include <postern/detail/api.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -10,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "host/text_file.h"
+#include "spi.h"
 
-namespace postern::internal::host {
+namespace postern::internal::formats {
 
 /// A file for an archive: its bytes are the head's and the data's.
 struct ZipFile {
@@ -26,7 +24,7 @@ struct ZipShort {
 };
 /// Writes an archive of these, stored as they are. Names have at most 65535 bytes. Throws what
 /// writing to `to` does.
-POSTERN_API void write_zip(NewFile& to, const std::vector<ZipFile>& files,
+POSTERN_API void write_zip(host::NewFile& to, const std::vector<ZipFile>& files,
                            const ZipShort& fits = {});
 
 /// Calls `with` for each file of the archive, in the order of its directory: files that are stored
@@ -36,4 +34,4 @@ POSTERN_API void write_zip(NewFile& to, const std::vector<ZipFile>& files,
 void read_zip(std::string_view archive,
               const std::function<void(const std::string& name, std::string_view data)>& with);
 
-}  // namespace postern::internal::host
+}  // namespace postern::internal::formats

@@ -1,6 +1,5 @@
 // NumPy's file formats: .npy, and .npz, which is an uncompressed zip of them.
 #pragma once
-#include <postern/detail/api.h>
 #include <postern/view.h>
 
 #include <cstdint>
@@ -8,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "file/zip.h"
+#include "zip.h"
 
-namespace postern::internal::host {
+namespace postern::internal::formats {
 
 /// Returns the dtype that NumPy reads this one as: itself, or f32 for the narrow floats that it
 /// does not know, s8 and u8 for narrow integers.
@@ -32,4 +31,4 @@ POSTERN_API std::string npy_header(DType dtype, std::int64_t rows, const Dims& r
 POSTERN_API ZipFile npz_entry(const std::string& name, std::string header,
                               std::span<const std::byte> data = {});
 
-}  // namespace postern::internal::host
+}  // namespace postern::internal::formats

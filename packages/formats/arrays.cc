@@ -1,20 +1,16 @@
 // Files of arrays: .npy and .npz of tensors.
-#include "file/npy.h"
-
 #include <fmt/format.h>
 #include <postern/npy.h>
 
 #include <cstring>
 #include <set>
 
-#include "core/check.h"
-#include "core/text.h"
-#include "file/safetensors.h"
-#include "file/zip.h"
-#include "host/text_file.h"
+#include "npy.h"
+#include "spi.h"
 
 namespace postern {
 using namespace internal;
+using namespace formats;
 
 namespace {
 
@@ -48,9 +44,9 @@ struct Written {
     std::vector<std::byte> elements(std::max<std::size_t>(tensor.type().byte_size(), 1));
     tensor.read(elements.data());
     const Type& type = tensor.type();
-    data = host::npy_data(
+    data = npy_data(
         AnyView(type.dtype, elements.data(), type.dims.data(), type.dims.size(), type.size()));
-    header = host::npy_header(make_type(host::npy_dtype(type.dtype), type.dims));
+    header = npy_header(make_type(npy_dtype(type.dtype), type.dims));
   }
   std::string header;
   std::vector<std::byte> data;
@@ -76,7 +72,7 @@ NamedTensors read_npz(const std::filesystem::path& file) {
   const std::string archive = host::read_file("read_npz", file.string());
   NamedTensors out;
   told("read_npz: " + one_line(file.string()), [&] {
-    host::read_zip(archive, [&](const std::string& name, std::string_view data) {
+    read_zip(archive, [&](const std::string& name, std::string_view data) {
       const bool suffix = name.ends_with(".npy");
       out.emplace_back(suffix ? name.substr(0, name.size() - 4) : name,
                        told(one_line(name), [&] { return npy_in(data); }));
@@ -90,7 +86,7 @@ void write_npz(const std::filesystem::path& file, const NamedTensors& arrays, Pl
   constexpr std::size_t longest_name = 4096;
   std::set<std::string> names;
   std::vector<Written> written;
-  std::vector<host::ZipFile> parts;
+  std::vector<ZipFile> parts;
   written.reserve(arrays.size());
   for (const auto& [name, tensor] : arrays) {
     check(!name.empty() && name.size() <= longest_name && name.find('\0') == name.npos &&
@@ -99,10 +95,10 @@ void write_npz(const std::filesystem::path& file, const NamedTensors& arrays, Pl
           internal::quoted(std::string_view(name).substr(0, 80)));
     check(names.insert(name).second, "write_npz: two arrays are named {}", internal::quoted(name));
     const Written& array = written.emplace_back(tensor);
-    parts.push_back(host::npz_entry(name, array.header, array.data));
+    parts.push_back(npz_entry(name, array.header, array.data));
   }
   host::NewFile out("write_npz", file.string());
-  host::write_zip(out, parts);
+  write_zip(out, parts);
   out.finish();
 }
 

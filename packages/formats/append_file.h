@@ -1,15 +1,13 @@
 // Files that grow while a program runs, by pieces that are there as a whole or not at all.
 #pragma once
-#include <postern/detail/api.h>
-
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
 
-#include "host/text_file.h"
+#include "spi.h"
 
-namespace postern::internal::host {
+namespace postern::internal::formats {
 
 /// A file that one process at a time appends to, while this lives. Errors are in the name of `who`:
 /// failed_precondition when another process (or another of these) has the file, invalid_argument
@@ -53,4 +51,4 @@ class AppendFile {
   std::optional<host::ClosedInChild> locked_;
 };
 
-}  // namespace postern::internal::host
+}  // namespace postern::internal::formats

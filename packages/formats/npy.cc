@@ -1,5 +1,5 @@
 // Headers of arrays, written and read.
-#include "file/npy.h"
+#include "npy.h"
 
 #include <fmt/format.h>
 #include <postern/npy.h>
@@ -9,11 +9,9 @@
 #include <optional>
 #include <utility>
 
-#include "core/check.h"
-#include "core/text.h"
-#include "print/number.h"
+#include "spi.h"
 
-namespace postern::internal::host {
+namespace postern::internal::formats {
 
 /// NumPy's spelling of each dtype that npy_dtype leaves as it is.
 constexpr std::pair<DType, const char*> descriptors[] = {
@@ -47,8 +45,8 @@ std::vector<std::byte> npy_data(const AnyView& array) {
     return out;
   }
   for (std::size_t i = 0; i < out.size() / sizeof(float); ++i) {
-    const auto x =
-        static_cast<float>(real_at(array.dtype(), array.data(), static_cast<std::int64_t>(i)));
+    const auto x = static_cast<float>(
+        host::real_at(array.dtype(), array.data(), static_cast<std::int64_t>(i)));
     std::memcpy(out.data() + i * sizeof x, &x, sizeof x);
   }
   return out;
@@ -148,17 +146,18 @@ ZipFile npz_entry(const std::string& name, std::string header, std::span<const s
   return {name + ".npy", std::move(header), data};
 }
 
-}  // namespace postern::internal::host
+}  // namespace postern::internal::formats
 
 namespace postern {
 using namespace internal;
+using namespace formats;
 
 std::string npy_bytes(const AnyView& array, Place place) {
   PlaceScope at(place);
   const Type type = array.type();
-  check(host::npy_dtype(type.dtype) == type.dtype, "npy_bytes: NumPy's files have no dtype for {}",
+  check(npy_dtype(type.dtype) == type.dtype, "npy_bytes: NumPy's files have no dtype for {}",
         to_string(type));
-  std::string out = host::npy_header(type);
+  std::string out = npy_header(type);
   return out.append(reinterpret_cast<const char*>(array.data()), type.byte_size());
 }
 
@@ -168,7 +167,7 @@ Type read_npy_header(const std::function<void(void*, std::size_t)>& take) {
   unsigned char start[10];
   take(start, sizeof start);
   const int version = start[6];
-  if (std::memcmp(start, host::magic.data(), host::magic.size()) != 0 || version < 1 || version > 3)
+  if (std::memcmp(start, magic.data(), magic.size()) != 0 || version < 1 || version > 3)
     throw Error(ErrorCode::invalid_argument, "this is no .npy array");
   std::size_t length = start[8] + (std::size_t{start[9]} << 8);
   if (version > 1) {
@@ -179,9 +178,9 @@ Type read_npy_header(const std::function<void(void*, std::size_t)>& take) {
   if (length > 1 << 20) throw Error(ErrorCode::invalid_argument, "its header is too long");
   std::string header(length, ' ');
   take(header.data(), length);
-  const std::string descriptor = host::in_quotes(host::python_entry(header, "descr"));
-  const std::string_view order = host::python_entry(header, "fortran_order");
-  const std::optional<Dims> dims = host::extents_from(host::python_entry(header, "shape"));
+  const std::string descriptor = in_quotes(python_entry(header, "descr"));
+  const std::string_view order = python_entry(header, "fortran_order");
+  const std::optional<Dims> dims = extents_from(python_entry(header, "shape"));
   const bool by_columns = order.starts_with("True"), by_rows = order.starts_with("False");
   if (descriptor.empty() || !(by_columns || by_rows) || !dims)
     throw Error(ErrorCode::invalid_argument, "its header describes no array");
@@ -189,7 +188,7 @@ Type read_npy_header(const std::function<void(void*, std::size_t)>& take) {
     throw Error(ErrorCode::unimplemented,
                 "it is in column order; write it with numpy.ascontiguousarray");
   try {
-    return make_type(host::dtype_from(descriptor), *dims);
+    return make_type(dtype_from(descriptor), *dims);
   } catch (const TypeError& e) {  // more bytes than can be counted
     throw Error(ErrorCode::invalid_argument, e.what());
   }

@@ -1,5 +1,5 @@
 // ZIP archives: headers, the directory, and inflating.
-#include "file/zip.h"
+#include "zip.h"
 
 #include <fmt/format.h>
 #include <postern/error.h>
@@ -9,9 +9,9 @@
 #include <cstdint>
 #include <new>
 
-#include "core/text.h"
+#include "spi.h"
 
-namespace postern::internal::host {
+namespace postern::internal::formats {
 
 namespace {
 
@@ -68,7 +68,7 @@ std::string large_numbers(const std::vector<std::uint64_t>& numbers) {
 // each file begins; then the record that says where the directory is. Numbers have 32 bits there,
 // that of the files 16; those that do not fit stand with 64 in fields and a record of ZIP64
 // (APPNOTE 6.3.10, 4.3.14 and 4.5.3).
-void write_zip(NewFile& to, const std::vector<ZipFile>& files, const ZipShort& fits) {
+void write_zip(host::NewFile& to, const std::vector<ZipFile>& files, const ZipShort& fits) {
   std::uint64_t at = 0;
   auto write = [&](const void* data, std::size_t size) {
     to.write({static_cast<const char*>(data), size});
@@ -271,4 +271,4 @@ void read_zip(std::string_view archive,
   }
 }
 
-}  // namespace postern::internal::host
+}  // namespace postern::internal::formats

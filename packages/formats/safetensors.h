@@ -1,6 +1,5 @@
 // The format of safetensors files: how long the head is, a head of JSON, and the tensors' bytes.
 #pragma once
-#include <postern/detail/api.h>
 #include <postern/tensor.h>
 #include <postern/type.h>
 
@@ -8,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace postern::internal::file {
+namespace postern::internal::formats {
 
 /// A tensor of a file. Its bytes are row-major and begin at `offset`, `type.byte_size()` of them.
 struct StoredTensor {
@@ -30,4 +29,4 @@ POSTERN_API std::string safetensors_head(std::vector<StoredTensor>& tensors,
 /// unimplemented for a dtype that Postern lacks.
 POSTERN_API std::vector<StoredTensor> read_safetensors_head(std::string_view file);
 
-}  // namespace postern::internal::file
+}  // namespace postern::internal::formats
