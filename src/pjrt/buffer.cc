@@ -11,21 +11,10 @@
 namespace postern::internal::pjrt {
 namespace {
 
-// Calls an entry whose only input is the buffer and returns its arguments, filled in.
-template <auto Entry, class Args>
-Args ask(const PJRT_Api* api, PJRT_Buffer* buffer, const char* what) {
-  auto args = make_args<Args>();
-  args.buffer = buffer;
-  call<Entry>(api, args, what);
-  return args;
-}
-
 // The dimensions of a buffer from the fastest on the device to the slowest.
 std::vector<std::int64_t> minor_to_major(const PJRT_Api* api, PJRT_Buffer* buffer) {
-  constexpr const char* what = "to read a buffer's layout";
-  auto layout = ask<&PJRT_Api::PJRT_Buffer_GetMemoryLayout, PJRT_Buffer_GetMemoryLayout_Args>(
-                    api, buffer, what)
-                    .layout;
+  const auto layout =
+      ask<&PJRT_Api::PJRT_Buffer_GetMemoryLayout>(api, buffer, "to read a buffer's layout").layout;
   if (number_of(layout.type) != PJRT_Buffer_MemoryLayout_Type_Tiled)
     throw Error(
         ErrorCode::unimplemented,
@@ -78,27 +67,26 @@ PJRT_Buffer_ToHostBuffer_Args copy_out(const PJRT_Api* api, PJRT_Buffer* buffer,
 }  // namespace
 
 DType Buffer::dtype() const {
-  const auto args = ask<&PJRT_Api::PJRT_Buffer_ElementType, PJRT_Buffer_ElementType_Args>(
-      api(), handle(), "to read a buffer's dtype");
+  const auto args =
+      ask<&PJRT_Api::PJRT_Buffer_ElementType>(api(), handle(), "to read a buffer's dtype");
   return from_buffer_type(number_of(args.type));
 }
 
 std::span<const std::int64_t> Buffer::dims() const {
-  auto args = ask<&PJRT_Api::PJRT_Buffer_Dimensions, PJRT_Buffer_Dimensions_Args>(
-      api(), handle(), "to read a buffer's shape");
+  const auto args =
+      ask<&PJRT_Api::PJRT_Buffer_Dimensions>(api(), handle(), "to read a buffer's shape");
   return {args.dims, args.num_dims};
 }
 
 Device Buffer::device() const {
-  return {api(), ask<&PJRT_Api::PJRT_Buffer_Device, PJRT_Buffer_Device_Args>(
-                     api(), handle(), "to find a buffer's device")
-                     .device};
+  const auto args =
+      ask<&PJRT_Api::PJRT_Buffer_Device>(api(), handle(), "to find a buffer's device");
+  return {api(), args.device};
 }
 
 bool Buffer::is_on_cpu() const {
-  return ask<&PJRT_Api::PJRT_Buffer_IsOnCpu, PJRT_Buffer_IsOnCpu_Args>(api(), handle(),
-                                                                       "to look where a buffer is")
-      .is_on_cpu;
+  constexpr std::string_view what = "to look where a buffer is";
+  return ask<&PJRT_Api::PJRT_Buffer_IsOnCpu>(api(), handle(), what).is_on_cpu;
 }
 
 std::size_t Buffer::host_bytes() const {
@@ -108,14 +96,13 @@ std::size_t Buffer::host_bytes() const {
 bool Buffer::is_row_major() const { return pjrt::is_row_major(minor_to_major(api(), handle())); }
 
 Event Buffer::ready() const {
-  return {api(), ask<&PJRT_Api::PJRT_Buffer_ReadyEvent, PJRT_Buffer_ReadyEvent_Args>(
-                     api(), handle(), "to follow a buffer")
-                     .event};
+  return {api(),
+          ask<&PJRT_Api::PJRT_Buffer_ReadyEvent>(api(), handle(), "to follow a buffer").event};
 }
 
 void* Buffer::data() const {
-  auto args = ask<&PJRT_Api::PJRT_Buffer_UnsafePointer, PJRT_Buffer_UnsafePointer_Args>(
-      api(), handle(), "to find a buffer's memory");
+  const auto args =
+      ask<&PJRT_Api::PJRT_Buffer_UnsafePointer>(api(), handle(), "to find a buffer's memory");
   return reinterpret_cast<void*>(args.buffer_pointer);
 }
 
@@ -145,9 +132,7 @@ Buffer Buffer::copy_to(const Device& device) const {
 }
 
 bool Buffer::is_deleted() const {
-  return ask<&PJRT_Api::PJRT_Buffer_IsDeleted, PJRT_Buffer_IsDeleted_Args>(api(), handle(),
-                                                                           "to look at a buffer")
-      .is_deleted;
+  return ask<&PJRT_Api::PJRT_Buffer_IsDeleted>(api(), handle(), "to look at a buffer").is_deleted;
 }
 
 }  // namespace postern::internal::pjrt

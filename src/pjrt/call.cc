@@ -36,35 +36,34 @@ Failure take_failure(const PJRT_Api* api, PJRT_Error* error) {
 
 namespace {
 
-template <auto Entry, class Args, class Handle>
-void destroy(const PJRT_Api* api, Handle* Args::*place, Handle* handle) noexcept {
-  auto args = make_args<Args>();
-  args.*place = handle;
-  call_quietly<Entry>(api, args);
+/// Forgets an error of letting go of something, which can help nobody.
+template <auto Entry, class Handle>
+void destroy(const PJRT_Api* api, Handle* handle) noexcept {
+  auto args = make_args<ArgumentsOf<Entry>>();
+  set_handle(args, handle);
+  const auto function = find_entry<Entry>(api);
+  if (PJRT_Error* error = function ? function(&args) : nullptr) take_failure(api, error);
 }
 
 }  // namespace
 
 void Free::operator()(PJRT_Buffer* handle) const noexcept {
-  destroy<&PJRT_Api::PJRT_Buffer_Destroy>(api, &PJRT_Buffer_Destroy_Args::buffer, handle);
+  destroy<&PJRT_Api::PJRT_Buffer_Destroy>(api, handle);
 }
 void Free::operator()(PJRT_Client* handle) const noexcept {
-  destroy<&PJRT_Api::PJRT_Client_Destroy>(api, &PJRT_Client_Destroy_Args::client, handle);
+  destroy<&PJRT_Api::PJRT_Client_Destroy>(api, handle);
 }
 void Free::operator()(PJRT_Event* handle) const noexcept {
-  destroy<&PJRT_Api::PJRT_Event_Destroy>(api, &PJRT_Event_Destroy_Args::event, handle);
+  destroy<&PJRT_Api::PJRT_Event_Destroy>(api, handle);
 }
 void Free::operator()(PJRT_Executable* handle) const noexcept {
-  destroy<&PJRT_Api::PJRT_Executable_Destroy>(api, &PJRT_Executable_Destroy_Args::executable,
-                                              handle);
+  destroy<&PJRT_Api::PJRT_Executable_Destroy>(api, handle);
 }
 void Free::operator()(PJRT_ExecuteContext* handle) const noexcept {
-  destroy<&PJRT_Api::PJRT_ExecuteContext_Destroy>(api, &PJRT_ExecuteContext_Destroy_Args::context,
-                                                  handle);
+  destroy<&PJRT_Api::PJRT_ExecuteContext_Destroy>(api, handle);
 }
 void Free::operator()(PJRT_LoadedExecutable* handle) const noexcept {
-  destroy<&PJRT_Api::PJRT_LoadedExecutable_Destroy>(
-      api, &PJRT_LoadedExecutable_Destroy_Args::executable, handle);
+  destroy<&PJRT_Api::PJRT_LoadedExecutable_Destroy>(api, handle);
 }
 
 void throw_error(const PJRT_Api* api, PJRT_Error* error, std::string_view what) {

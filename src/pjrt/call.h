@@ -75,12 +75,30 @@ void call(const PJRT_Api* api, Args& args, std::string_view what) {
     throw_error(api, error, what);
 }
 
-/// Calls from destructors: an error while letting go of something can help nobody, so it is freed
-/// and forgotten.
-template <auto Entry, class Args>
-void call_quietly(const PJRT_Api* api, Args& args) noexcept {
-  const auto function = find_entry<Entry>(api);
-  if (PJRT_Error* error = function ? function(&args) : nullptr) take_failure(api, error);
+/// The arguments of an entry.
+template <class Args>
+Args arguments_of(PJRT_Error* (*PJRT_Api::*)(Args*));
+template <auto Entry>
+using ArgumentsOf = decltype(arguments_of(Entry));
+
+/// Sets the handle that an entry is about.
+void set_handle(auto& args, PJRT_Buffer* handle) { args.buffer = handle; }
+void set_handle(auto& args, PJRT_Client* handle) { args.client = handle; }
+void set_handle(auto& args, PJRT_Device* handle) { args.device = handle; }
+void set_handle(auto& args, PJRT_DeviceDescription* handle) { args.device_description = handle; }
+void set_handle(auto& args, PJRT_Event* handle) { args.event = handle; }
+void set_handle(auto& args, PJRT_Executable* handle) { args.executable = handle; }
+void set_handle(auto& args, PJRT_ExecuteContext* handle) { args.context = handle; }
+void set_handle(auto& args, PJRT_LoadedExecutable* handle) { args.executable = handle; }
+void set_handle(auto& args, PJRT_Memory* handle) { args.memory = handle; }
+
+/// Calls an entry that is given one handle and no more; returns its arguments, filled in.
+template <auto Entry, class Handle>
+ArgumentsOf<Entry> ask(const PJRT_Api* api, Handle* handle, std::string_view what) {
+  auto args = make_args<ArgumentsOf<Entry>>();
+  set_handle(args, handle);
+  call<Entry>(api, args, what);
+  return args;
 }
 
 }  // namespace postern::internal::pjrt

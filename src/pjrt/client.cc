@@ -44,9 +44,8 @@ PJRT_NamedValue to_named_value(const ClientOption& option) {
 }
 
 std::vector<Device> list_devices(const PJRT_Api* api, PJRT_Client* client) {
-  auto args = make_args<PJRT_Client_AddressableDevices_Args>();
-  args.client = client;
-  call<&PJRT_Api::PJRT_Client_AddressableDevices>(api, args, "to list its devices");
+  const auto args =
+      ask<&PJRT_Api::PJRT_Client_AddressableDevices>(api, client, "to list its devices");
   std::vector<Device> devices;
   devices.reserve(args.num_addressable_devices);
   for (std::size_t i = 0; i < args.num_addressable_devices; ++i)
@@ -86,16 +85,14 @@ Client::Client(const Plugin& plugin, const std::vector<ClientOption>& options) :
 const PJRT_Api* Client::api() const { return plugin_->api(); }
 
 std::string Client::platform_name() const {
-  auto args = make_args<PJRT_Client_PlatformName_Args>();
-  args.client = handle();
-  call<&PJRT_Api::PJRT_Client_PlatformName>(api(), args, "to name its platform");
+  const auto args =
+      ask<&PJRT_Api::PJRT_Client_PlatformName>(api(), handle(), "to name its platform");
   return {args.platform_name, args.platform_name_size};
 }
 
 std::string Client::platform_version() const {
-  auto args = make_args<PJRT_Client_PlatformVersion_Args>();
-  args.client = handle();
-  call<&PJRT_Api::PJRT_Client_PlatformVersion>(api(), args, "to give its platform's version");
+  const auto args = ask<&PJRT_Api::PJRT_Client_PlatformVersion>(api(), handle(),
+                                                                "to give its platform's version");
   return {args.platform_version, args.platform_version_size};
 }
 

@@ -7,39 +7,33 @@ namespace postern::internal::pjrt {
 namespace {
 
 PJRT_DeviceDescription* description(const PJRT_Api* api, PJRT_Device* device) {
-  auto args = make_args<PJRT_Device_GetDescription_Args>();
-  args.device = device;
-  call<&PJRT_Api::PJRT_Device_GetDescription>(api, args, "to describe a device");
-  return args.device_description;
+  return ask<&PJRT_Api::PJRT_Device_GetDescription>(api, device, "to describe a device")
+      .device_description;
 }
 
 }  // namespace
 
 int Device::id() const {
-  auto args = make_args<PJRT_DeviceDescription_Id_Args>();
-  args.device_description = description(api_, handle_);
-  call<&PJRT_Api::PJRT_DeviceDescription_Id>(api_, args, "to read a device's id");
-  return args.id;
+  return ask<&PJRT_Api::PJRT_DeviceDescription_Id>(api_, description(api_, handle_),
+                                                   "to read a device's id")
+      .id;
 }
 
 int Device::local_hardware_id() const {
-  auto args = make_args<PJRT_Device_LocalHardwareId_Args>();
-  args.device = handle_;
-  call<&PJRT_Api::PJRT_Device_LocalHardwareId>(api_, args, "to read a device's hardware id");
-  return args.local_hardware_id;
+  return ask<&PJRT_Api::PJRT_Device_LocalHardwareId>(api_, handle_,
+                                                     "to read a device's hardware id")
+      .local_hardware_id;
 }
 
 std::string Device::kind() const {
-  auto args = make_args<PJRT_DeviceDescription_Kind_Args>();
-  args.device_description = description(api_, handle_);
-  call<&PJRT_Api::PJRT_DeviceDescription_Kind>(api_, args, "to read a device's kind");
+  const auto args = ask<&PJRT_Api::PJRT_DeviceDescription_Kind>(api_, description(api_, handle_),
+                                                                "to read a device's kind");
   return {args.device_kind, args.device_kind_size};
 }
 
 std::string Device::text() const {
-  auto args = make_args<PJRT_DeviceDescription_ToString_Args>();
-  args.device_description = description(api_, handle_);
-  call<&PJRT_Api::PJRT_DeviceDescription_ToString>(api_, args, "to describe a device");
+  const auto args = ask<&PJRT_Api::PJRT_DeviceDescription_ToString>(
+      api_, description(api_, handle_), "to describe a device");
   return {args.to_string, args.to_string_size};
 }
 
@@ -53,9 +47,8 @@ std::vector<std::string> Device::memory_kinds() const {
     return out;  // not every plug-in can say
   }
   for (std::size_t i = 0; i < memories.num_memories; ++i) {
-    auto kind = make_args<PJRT_Memory_Kind_Args>();
-    kind.memory = memories.memories[i];
-    call<&PJRT_Api::PJRT_Memory_Kind>(api_, kind, "to read a memory's kind");
+    const auto kind =
+        ask<&PJRT_Api::PJRT_Memory_Kind>(api_, memories.memories[i], "to read a memory's kind");
     out.emplace_back(kind.kind, kind.kind_size);
   }
   return out;

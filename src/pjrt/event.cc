@@ -36,17 +36,10 @@ struct Event::Waiter {
 };
 
 bool Event::is_ready() const {
-  auto args = make_args<PJRT_Event_IsReady_Args>();
-  args.event = handle();
-  call<&PJRT_Api::PJRT_Event_IsReady>(api(), args, "to look at an event");
-  return args.is_ready;
+  return ask<&PJRT_Api::PJRT_Event_IsReady>(api(), handle(), "to look at an event").is_ready;
 }
 
-void Event::await() const {
-  auto args = make_args<PJRT_Event_Await_Args>();
-  args.event = handle();
-  call<&PJRT_Api::PJRT_Event_Await>(api(), args, "while running");
-}
+void Event::await() const { ask<&PJRT_Api::PJRT_Event_Await>(api(), handle(), "while running"); }
 
 bool Event::wait_for(std::chrono::nanoseconds limit) {
   if (is_ready()) return true;

@@ -13,15 +13,6 @@
 namespace postern::internal::pjrt {
 namespace {
 
-// Calls an entry whose only input is the executable and returns its arguments, filled in.
-template <auto Entry, class Args>
-Args ask(const PJRT_Api* api, PJRT_Executable* executable, const char* what) {
-  auto args = make_args<Args>();
-  args.executable = executable;
-  call<Entry>(api, args, what);
-  return args;
-}
-
 // A context without data, for runs that bring none: a handler that asks for its data in a run
 // without any context crashes inside XLA. One for each plug-in, never destroyed, since runs may
 // outlive whoever started them.
@@ -63,8 +54,8 @@ Executable::Executable(const PJRT_Api* api, PJRT_LoadedExecutable* handle, bool 
   args.loaded_executable = handle;
   call<&PJRT_Api::PJRT_LoadedExecutable_GetExecutable>(api_, args, "to describe an executable");
   description_ = {args.executable, Free{api}};
-  num_outputs_ = ask<&PJRT_Api::PJRT_Executable_NumOutputs, PJRT_Executable_NumOutputs_Args>(
-                     api_, args.executable, "to count an executable's outputs")
+  num_outputs_ = ask<&PJRT_Api::PJRT_Executable_NumOutputs>(api_, args.executable,
+                                                            "to count an executable's outputs")
                      .num_outputs;
   empty_context_ = empty_context(api_);
 }
@@ -125,9 +116,8 @@ void Executable::execute_multi(std::size_t num_devices, std::span<PJRT_Buffer* c
 }
 
 std::vector<DType> Executable::output_dtypes() const {
-  auto args =
-      ask<&PJRT_Api::PJRT_Executable_OutputElementTypes, PJRT_Executable_OutputElementTypes_Args>(
-          api_, description_.get(), "to read an executable's output dtypes");
+  const auto args = ask<&PJRT_Api::PJRT_Executable_OutputElementTypes>(
+      api_, description_.get(), "to read an executable's output dtypes");
   std::vector<DType> dtypes;
   for (std::size_t i = 0; i < args.num_output_types; ++i)
     dtypes.push_back(from_buffer_type(number_of(args.output_types[i])));
@@ -135,9 +125,8 @@ std::vector<DType> Executable::output_dtypes() const {
 }
 
 std::vector<std::vector<std::int64_t>> Executable::output_dims() const {
-  auto args =
-      ask<&PJRT_Api::PJRT_Executable_OutputDimensions, PJRT_Executable_OutputDimensions_Args>(
-          api_, description_.get(), "to read an executable's output shapes");
+  const auto args = ask<&PJRT_Api::PJRT_Executable_OutputDimensions>(
+      api_, description_.get(), "to read an executable's output shapes");
   std::vector<std::vector<std::int64_t>> shapes;
   const std::int64_t* dims = args.dims;  // of all outputs, one after another
   for (std::size_t i = 0; i < args.num_outputs; ++i) {
@@ -148,10 +137,8 @@ std::vector<std::vector<std::int64_t>> Executable::output_dims() const {
 }
 
 std::vector<Device> Executable::devices() const {
-  auto args = make_args<PJRT_LoadedExecutable_AddressableDevices_Args>();
-  args.executable = handle();
-  call<&PJRT_Api::PJRT_LoadedExecutable_AddressableDevices>(api_, args,
-                                                            "to list an executable's devices");
+  const auto args = ask<&PJRT_Api::PJRT_LoadedExecutable_AddressableDevices>(
+      api_, handle(), "to list an executable's devices");
   std::vector<Device> devices;
   for (std::size_t i = 0; i < args.num_addressable_devices; ++i)
     devices.emplace_back(api_, args.addressable_devices[i]);
@@ -159,13 +146,13 @@ std::vector<Device> Executable::devices() const {
 }
 
 std::string Executable::name() const {
-  auto args = ask<&PJRT_Api::PJRT_Executable_Name, PJRT_Executable_Name_Args>(
-      api_, description_.get(), "to name an executable");
+  const auto args =
+      ask<&PJRT_Api::PJRT_Executable_Name>(api_, description_.get(), "to name an executable");
   return {args.executable_name, args.executable_name_size};
 }
 
 std::string Executable::fingerprint() const {
-  auto args = ask<&PJRT_Api::PJRT_Executable_Fingerprint, PJRT_Executable_Fingerprint_Args>(
+  const auto args = ask<&PJRT_Api::PJRT_Executable_Fingerprint>(
       api_, description_.get(), "to take an executable's fingerprint");
   return {args.executable_fingerprint, args.executable_fingerprint_size};
 }
@@ -175,8 +162,8 @@ std::string Executable::serialize() const {
     throw Error(ErrorCode::unimplemented,
                 "to serialize an executable needs one that was compiled; came one that was loaded "
                 "from bytes itself");
-  auto args = ask<&PJRT_Api::PJRT_Executable_Serialize, PJRT_Executable_Serialize_Args>(
-      api_, description_.get(), "to serialize an executable");
+  const auto args = ask<&PJRT_Api::PJRT_Executable_Serialize>(api_, description_.get(),
+                                                              "to serialize an executable");
   // Frees the bytes also when the copy runs out of memory.
   std::unique_ptr<PJRT_SerializedExecutable, void (*)(PJRT_SerializedExecutable*)> owner(
       args.serialized_executable, args.serialized_executable_deleter);
