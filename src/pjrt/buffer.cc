@@ -2,7 +2,6 @@
 #include "pjrt/buffer.h"
 
 #include "pjrt/call.h"
-#include "pjrt/dtype.h"
 
 #include <algorithm>
 #include <cstring>
@@ -66,12 +65,6 @@ PJRT_Buffer_ToHostBuffer_Args copy_out(const PJRT_Api* api, PJRT_Buffer* buffer,
 
 }  // namespace
 
-DType Buffer::dtype() const {
-  const auto args =
-      ask<&PJRT_Api::PJRT_Buffer_ElementType>(api(), handle(), "to read a buffer's dtype");
-  return from_buffer_type(number_of(args.type));
-}
-
 std::span<const std::int64_t> Buffer::dims() const {
   const auto args =
       ask<&PJRT_Api::PJRT_Buffer_Dimensions>(api(), handle(), "to read a buffer's shape");
@@ -93,8 +86,6 @@ std::size_t Buffer::host_bytes() const {
   return copy_out(api(), handle(), nullptr, 0, "to read a buffer's size on the host").dst_size;
 }
 
-bool Buffer::is_row_major() const { return pjrt::is_row_major(minor_to_major(api(), handle())); }
-
 Event Buffer::ready() const {
   return {api(),
           ask<&PJRT_Api::PJRT_Buffer_ReadyEvent>(api(), handle(), "to follow a buffer").event};
@@ -114,7 +105,7 @@ Event Buffer::to_host(void* dst, std::size_t bytes) const {
   // An empty array may well have a null place, but by that PJRT is asked for the size alone.
   static char nowhere;
   const auto order = minor_to_major(api(), handle());
-  if (pjrt::is_row_major(order))
+  if (is_row_major(order))
     return {api(), copy_out(api(), handle(), dst ? dst : &nowhere, bytes, what).event};
   std::vector<char> as_on_device(std::max<std::size_t>(bytes, 1));
   Event copied(api(), copy_out(api(), handle(), as_on_device.data(), bytes, what).event);
@@ -129,10 +120,6 @@ Buffer Buffer::copy_to(const Device& device) const {
   args.dst_device = device.handle();
   call<&PJRT_Api::PJRT_Buffer_CopyToDevice>(api(), args, "to copy a buffer to another device");
   return {api(), args.dst_buffer};
-}
-
-bool Buffer::is_deleted() const {
-  return ask<&PJRT_Api::PJRT_Buffer_IsDeleted>(api(), handle(), "to look at a buffer").is_deleted;
 }
 
 }  // namespace postern::internal::pjrt

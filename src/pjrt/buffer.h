@@ -4,8 +4,6 @@
 #include "pjrt/event.h"
 #include "pjrt/owned.h"
 
-#include <postern/dtype.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -22,7 +20,6 @@ class Buffer {
   PJRT_Buffer* handle() const { return handle_.get(); }
   PJRT_Buffer* release() { return handle_.release(); }  // gives up ownership
 
-  DType dtype() const;
   /// Returns the extents, valid as long as the buffer.
   std::span<const std::int64_t> dims() const;
   Device device() const;
@@ -30,10 +27,6 @@ class Buffer {
   /// Returns the bytes that to_host needs: dense, row-major, sub-byte types one byte an element, of
   /// which the device packs several into a byte.
   std::size_t host_bytes() const;
-
-  /// Returns whether the elements lie on the device as on the host: true unless a program chose
-  /// another layout for a result.
-  bool is_row_major() const;
 
   /// Returns an event that is ready when the contents are computed, or when that failed.
   Event ready() const;
@@ -45,12 +38,10 @@ class Buffer {
 
   /// Copies to `dst` as a dense row-major array; `dst` must stay until the event is ready. Types
   /// below 8 bits come one byte an element with the upper bits zero, signed ones too. On CPU,
-  /// reading data() is many times faster. Waits itself unless is_row_major().
+  /// reading data() is many times faster. Waits itself where a program chose another layout than
+  /// row-major.
   Event to_host(void* dst, std::size_t bytes) const;
   Buffer copy_to(const Device& device) const;
-
-  /// Returns whether a run has taken the memory for a result: the buffer was donated.
-  bool is_deleted() const;
 
  private:
   const PJRT_Api* api() const { return handle_.get_deleter().api; }

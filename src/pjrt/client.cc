@@ -53,16 +53,6 @@ std::vector<Device> list_devices(const PJRT_Api* api, PJRT_Client* client) {
   return devices;
 }
 
-PJRT_HostBufferSemantics to_semantics(HostMemory memory) {
-  switch (memory) {
-    case HostMemory::copy: return PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
-    case HostMemory::until_released:
-      return PJRT_HostBufferSemantics_kImmutableUntilTransferCompletes;
-    case HostMemory::alias: return PJRT_HostBufferSemantics_kImmutableZeroCopy;
-  }
-  return PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
-}
-
 void call_release(void* user, const Failure*) noexcept {
   std::unique_ptr<std::function<void()>> release(static_cast<std::function<void()>*>(user));
   (*release)();
@@ -88,12 +78,6 @@ std::string Client::platform_name() const {
   const auto args =
       ask<&PJRT_Api::PJRT_Client_PlatformName>(api(), handle(), "to name its platform");
   return {args.platform_name, args.platform_name_size};
-}
-
-std::string Client::platform_version() const {
-  const auto args = ask<&PJRT_Api::PJRT_Client_PlatformVersion>(api(), handle(),
-                                                                "to give its platform's version");
-  return {args.platform_version, args.platform_version_size};
 }
 
 Executable Client::compile(std::string_view stablehlo, const CompileOptions& options) const {
@@ -147,17 +131,19 @@ Executable Client::deserialize(std::string_view serialized, const CompileOptions
 }
 
 Buffer Client::buffer_from_host(const void* data, DType dtype, std::span<const std::int64_t> dims,
-                                const Device& device, HostMemory memory,
-                                std::function<void()> release) const {
-  std::unique_ptr<std::function<void()>> releaser;
-  if (release) releaser = std::make_unique<std::function<void()>>(std::move(release));
+                                const Device& device, std::function<void()> release) const {
   auto args = make_args<PJRT_Client_BufferFromHostBuffer_Args>();
   args.client = handle();
   args.data = data;
   args.type = static_cast<PJRT_Buffer_Type>(to_buffer_type(dtype));
   args.dims = dims.data();
   args.num_dims = dims.size();
-  args.host_buffer_semantics = to_semantics(memory);
+  args.host_buffer_semantics = PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
+  std::unique_ptr<std::function<void()>> releaser;
+  if (release) {
+    args.host_buffer_semantics = PJRT_HostBufferSemantics_kImmutableZeroCopy;
+    releaser = std::make_unique<std::function<void()>>(std::move(release));
+  }
   args.device = device.handle();
   call<&PJRT_Api::PJRT_Client_BufferFromHostBuffer>(api(), args,
                                                     "to make a buffer from host memory");

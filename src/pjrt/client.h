@@ -33,13 +33,6 @@ struct CompileOptions {
 /// Writes CompileOptions as XLA's protobuf.
 std::string to_proto(const CompileOptions& options);
 
-/// What a client may do with the host memory that it makes a buffer from.
-enum class HostMemory {
-  copy,            // read it during the call only
-  until_released,  // read it until `release` is called
-  alias,           // use it in place where device and alignment allow, else as `until_released`
-};
-
 class Client {
  public:
   Client() = default;
@@ -51,7 +44,6 @@ class Client {
 
   /// Returns it as the plug-in says it.
   std::string platform_name() const;
-  std::string platform_version() const;
   /// Returns the devices of this process, in the order of their ids.
   const std::vector<Device>& devices() const { return devices_; }
 
@@ -62,12 +54,12 @@ class Client {
   Executable deserialize(std::string_view serialized,
                          const CompileOptions* options = nullptr) const;
 
-  /// Makes a buffer from dense row-major host memory. `release` is called exactly once, from any
-  /// thread, when XLA needs `data` no more (with HostMemory::alias: when the buffer is freed or, if
-  /// it could not alias, when it is copied); it is not called if this throws.
+  /// Makes a buffer from dense row-major host memory. Without `release` XLA reads it during the
+  /// call only, else uses it in place where device and alignment allow. `release` is called exactly
+  /// once, from any thread, when XLA needs `data` no more: when the buffer is freed or, if it could
+  /// not alias, when it is copied; it is not called if this throws.
   Buffer buffer_from_host(const void* data, DType dtype, std::span<const std::int64_t> dims,
-                          const Device& device, HostMemory memory = HostMemory::copy,
-                          std::function<void()> release = {}) const;
+                          const Device& device, std::function<void()> release = {}) const;
 
   /// Makes a buffer over memory that is already on `device` and stays owned by someone else: no
   /// copy, no look at its contents. `on_delete`, if any, is called once when the buffer is freed.

@@ -4,17 +4,11 @@
 #include "pjrt/call.h"
 
 namespace postern::internal::pjrt {
-namespace {
-
-PJRT_DeviceDescription* description(const PJRT_Api* api, PJRT_Device* device) {
-  return ask<&PJRT_Api::PJRT_Device_GetDescription>(api, device, "to describe a device")
-      .device_description;
-}
-
-}  // namespace
 
 int Device::id() const {
-  return ask<&PJRT_Api::PJRT_DeviceDescription_Id>(api_, description(api_, handle_),
+  const auto described =
+      ask<&PJRT_Api::PJRT_Device_GetDescription>(api_, handle_, "to describe a device");
+  return ask<&PJRT_Api::PJRT_DeviceDescription_Id>(api_, described.device_description,
                                                    "to read a device's id")
       .id;
 }
@@ -23,18 +17,6 @@ int Device::local_hardware_id() const {
   return ask<&PJRT_Api::PJRT_Device_LocalHardwareId>(api_, handle_,
                                                      "to read a device's hardware id")
       .local_hardware_id;
-}
-
-std::string Device::kind() const {
-  const auto args = ask<&PJRT_Api::PJRT_DeviceDescription_Kind>(api_, description(api_, handle_),
-                                                                "to read a device's kind");
-  return {args.device_kind, args.device_kind_size};
-}
-
-std::string Device::text() const {
-  const auto args = ask<&PJRT_Api::PJRT_DeviceDescription_ToString>(
-      api_, description(api_, handle_), "to describe a device");
-  return {args.to_string, args.to_string_size};
 }
 
 std::vector<std::string> Device::memory_kinds() const {

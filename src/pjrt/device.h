@@ -17,11 +17,6 @@ class Device {
   int id() const;
   /// Returns the ordinal within this process's hardware, -1 if undefined.
   int local_hardware_id() const;
-  /// Returns "cpu", "NVIDIA H100", ...
-  std::string kind() const;
-  /// Returns "CpuDevice(id=0)": terse, for people.
-  std::string text() const;
-
   /// Returns the kinds of memory that it can use ("device", "pinned_host", ...); none where the
   /// plug-in does not say.
   std::vector<std::string> memory_kinds() const;

@@ -145,18 +145,6 @@ std::vector<Device> Executable::devices() const {
   return devices;
 }
 
-std::string Executable::name() const {
-  const auto args =
-      ask<&PJRT_Api::PJRT_Executable_Name>(api_, description_.get(), "to name an executable");
-  return {args.executable_name, args.executable_name_size};
-}
-
-std::string Executable::fingerprint() const {
-  const auto args = ask<&PJRT_Api::PJRT_Executable_Fingerprint>(
-      api_, description_.get(), "to take an executable's fingerprint");
-  return {args.executable_fingerprint, args.executable_fingerprint_size};
-}
-
 std::string Executable::serialize() const {
   if (!compiled_)
     throw Error(ErrorCode::unimplemented,

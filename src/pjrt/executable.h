@@ -75,10 +75,6 @@ class Executable {
   /// Returns the devices that it was compiled for; empty for a portable executable.
   std::vector<Device> devices() const;
 
-  std::string name() const;
-  /// Returns what is equal for equal programs, options and compilers; throws unimplemented where
-  /// the plug-in has none.
-  std::string fingerprint() const;
   /// Serializes it for Client::deserialize of the same plug-in's build. Throws unimplemented for
   /// one that came from there itself: XLA:CPU writes it without its code, and says so only when
   /// that is run.

@@ -197,8 +197,7 @@ pjrt::Buffer send(const Type& t, const void* data, const std::shared_ptr<const v
   const pjrt::Client& client = lane.made_by();
   const bool in_place = t.byte_size() >= seen_in_place && !is_packed(t.dtype);
   if (!in_place) return client.buffer_from_host(data, t.dtype, t.dims, lane.handle);
-  return client.buffer_from_host(data, t.dtype, t.dims, lane.handle, pjrt::HostMemory::alias,
-                                 [keep] {});
+  return client.buffer_from_host(data, t.dtype, t.dims, lane.handle, [keep] {});
 }
 
 static pjrt::Buffer queued_copy(const DeviceValue& from, const Lane& lane) {

@@ -63,13 +63,9 @@ TEST(PjrtPlugin, LoadedOnceAndDescribed) {
 
 TEST(PjrtClient, DevicesAndNames) {
   EXPECT_EQ(client().platform_name(), "cpu");
-  EXPECT_FALSE(client().platform_version().empty());
   ASSERT_EQ(client().devices().size(), 4u);
   for (int i = 0; i < 4; ++i) EXPECT_EQ(client().devices()[static_cast<std::size_t>(i)].id(), i);
-  const Device device = client().devices()[2];
-  EXPECT_EQ(device.kind(), "cpu");
-  EXPECT_FALSE(device.text().empty());
-  EXPECT_GE(device.local_hardware_id(), 0);
+  EXPECT_GE(client().devices()[2].local_hardware_id(), 0);
 }
 
 TEST(PjrtClient, XlaLogsNothing) {
@@ -182,11 +178,9 @@ TEST(PjrtExecutable, RunsAndRunsAgain) {
 
 TEST(PjrtExecutable, DescribesItself) {
   const Executable add = client().compile(add_text);
-  EXPECT_EQ(add.name(), "add");
   EXPECT_EQ(add.num_outputs(), 1u);
   EXPECT_EQ(add.output_dtypes(), std::vector<DType>{DType::f32});
   EXPECT_EQ(add.output_dims(), std::vector<Dims>{{4}});
-  EXPECT_EQ(add.fingerprint(), client().compile(add_text).fingerprint());
   EXPECT_FALSE(add.optimized_program().code.empty());
   EXPECT_EQ(add.memory_stats().arguments, 32);
 }
@@ -324,9 +318,7 @@ TEST(PjrtExecutable, DonationAndKeeping) {
   const Buffer input = to_device(one_to_four, {4});
   const std::int64_t keep[] = {0};
   run(twice, {&input}, {.keep = keep});
-  EXPECT_FALSE(input.is_deleted());
   EXPECT_EQ(to_host(run(twice, {&input})), (std::vector<float>{2, 4, 6, 8}));
-  EXPECT_TRUE(input.is_deleted());
   EXPECT_TRUE(
       contains(error_of<Error>([&] { run(twice, {&input}); }).what(), "deleted or donated"));
 }
