@@ -8,7 +8,6 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "pjrt/dtype.h"
 #include "pjrt/ffi_frame.h"
 #include "platform/cpu/cpu.h"
 
@@ -154,7 +153,7 @@ void Bare::run_on(postern::DType dtype, std::span<const std::int64_t> dims, cons
         PJRT_Client_BufferFromHostBuffer_Args_STRUCT_SIZE);
     from.client = client().handle();
     from.data = in;
-    from.type = static_cast<PJRT_Buffer_Type>(pjrt::to_buffer_type(dtype));
+    from.type = pjrt::to_buffer_type(dtype);
     from.dims = dims.data();
     from.num_dims = dims.size();
     from.host_buffer_semantics = PJRT_HostBufferSemantics_kImmutableZeroCopy;

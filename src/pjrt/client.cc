@@ -3,8 +3,7 @@
 
 #include "pjrt/call.h"
 #include "pjrt/deep.h"
-#include "pjrt/dtype.h"
-#include "pjrt/key_value_calls.h"
+#include "pjrt/dtype_codes.h"
 
 #include <memory>
 #include <string>
@@ -14,6 +13,9 @@
 #include "core/thread_end.h"
 
 namespace postern::internal::pjrt {
+
+void give_key_values(PJRT_Client_Create_Args& args);  // key_values.cc has the callbacks
+
 namespace {
 
 PJRT_NamedValue to_named_value(const ClientOption& option) {
@@ -135,7 +137,7 @@ Buffer Client::buffer_from_host(const void* data, DType dtype, std::span<const s
   auto args = make_args<PJRT_Client_BufferFromHostBuffer_Args>();
   args.client = handle();
   args.data = data;
-  args.type = static_cast<PJRT_Buffer_Type>(to_buffer_type(dtype));
+  args.type = to_buffer_type(dtype);
   args.dims = dims.data();
   args.num_dims = dims.size();
   args.host_buffer_semantics = PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
@@ -164,7 +166,7 @@ Buffer Client::view_of_device(void* data, DType dtype, std::span<const std::int6
   args.device_buffer_ptr = data;
   args.dims = dims.data();
   args.num_dims = dims.size();
-  args.element_type = static_cast<PJRT_Buffer_Type>(to_buffer_type(dtype));
+  args.element_type = to_buffer_type(dtype);
   args.device = device.handle();
   // Without a callback XLA:CPU aborts the process when it frees the buffer.
   args.on_delete_callback = on_delete ? on_delete : [](void*, void*) {};

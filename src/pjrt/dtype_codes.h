@@ -2,9 +2,11 @@
 // it brings in the C headers.
 #pragma once
 #include <postern/dtype.h>
+#include <postern/error.h>
 
 #include <array>
 #include <cstddef>
+#include <string>
 
 #include <pjrt_c_api.h>
 #include <xla/ffi/api/c_api.h>
@@ -69,5 +71,19 @@ constexpr bool in_dtype_order() {
   return true;
 }
 static_assert(in_dtype_order(), "the row of a dtype stands at its number");
+
+/// Returns what PJRT calls a dtype, and back; the way back throws Error for a code that Postern has
+/// no dtype for.
+inline PJRT_Buffer_Type to_buffer_type(DType dtype) {
+  return dtype_codes[static_cast<std::size_t>(dtype)].buffer;
+}
+inline DType from_buffer_type(int code) {
+  const auto place = static_cast<std::size_t>(code);
+  if (place >= by_buffer_type.size() || by_buffer_type[place] < 0)
+    throw Error(ErrorCode::unimplemented,
+                "XLA gave an element type that Postern does not know: PJRT_Buffer_Type number " +
+                    std::to_string(code));
+  return static_cast<DType>(by_buffer_type[place]);
+}
 
 }  // namespace postern::internal::pjrt

@@ -3,7 +3,7 @@
 
 #include "core/mutex.h"
 #include "pjrt/call.h"
-#include "pjrt/dtype.h"
+#include "pjrt/dtype_codes.h"
 
 #include <map>
 #include <memory>

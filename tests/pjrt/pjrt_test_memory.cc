@@ -1,5 +1,5 @@
 // Memory seen through the PJRT boundary: buffers, their layouts, aliases and dtypes.
-#include "pjrt/dtype.h"
+#include "pjrt/dtype_codes.h"
 #include "pjrt_test.h"
 
 namespace postern::internal::pjrt {
