@@ -8,6 +8,7 @@
 
 #include "core/check.h"
 #include "core/mutex.h"
+#include "core/never_destroyed.h"
 #include "core/text.h"
 #include "host/text_file.h"
 #include "platform/cpu/cpu.h"
@@ -30,10 +31,7 @@ struct Users {
   Mutex guard;
   std::list<Made> made;
 };
-Users& users() {
-  static auto* const kept = new Users;
-  return *kept;
-}
+Users& users() { return never_destroyed<Users>(); }
 
 const Platform* found(std::string_view name) {
   const auto* const known = std::ranges::find(table, name, &Platform::name);
@@ -90,6 +88,19 @@ Opened open(const Platform& asked, const pjrt::Plugin& plugin, int devices) {
   if (!said || !said->register_handlers) return {&asked, std::move(client)};
   client = {};  // before there is another one
   return {said, said->make_client(plugin, devices)};
+}
+
+pjrt::Client client_with_device(const pjrt::Plugin& plugin,
+                                const std::vector<pjrt::ClientOption>& options,
+                                std::string_view what) {
+  try {
+    pjrt::Client client(plugin, options);
+    if (client.devices().empty()) throw Error(ErrorCode::not_found, "it lists no device");
+    return client;
+  } catch (const Error& e) {
+    throw PluginError(e.code(), fmt::format("no {} can be used through the plug-in {}: {}", what,
+                                            plugin.path(), e.what()));
+  }
 }
 
 const Used& used_here() {

@@ -14,33 +14,34 @@
 namespace postern::internal::platforms {
 
 struct Platform {
-  std::string_view name;      // what users call it
-  std::string_view xla_name;  // under which XLA keeps FFI handlers
-  bool on_host;               // programs work on the host's memory: what serves host arrays serves
-  bool shares_memory;         // its devices see each other's memory
-  bool makes_devices;         // a client has as many devices as it is asked for
-  bool names_no_device;       // runs on the first device are quicker when they needn't name it
-  bool tunes_on_device;       // compiling tries code on the device, which nothing else may use then
-  bool calls_inline;          // when a run has been queued, its host functions have returned
-  bool calls_are_graphs;      // its XLA makes a graph of a call, where no host function can be
+  std::string_view name;       // what users call it
+  std::string_view xla_name;   // under which XLA keeps FFI handlers
+  bool on_host = false;        // programs work on the host's memory: what serves host arrays serves
+  bool shares_memory = false;  // its devices see each other's memory
+  bool makes_devices = false;  // a client has as many devices as it is asked for
+  bool names_no_device = false;   // runs on the first device are quicker when they needn't name it
+  bool tunes_on_device = false;   // compiling tries code there, which nothing else may use then
+  bool calls_inline = false;      // when a run has been queued, its host functions have returned
+  bool calls_are_graphs = false;  // its XLA makes a graph of a call, where no host function can be
   CompilerTraits compiler;
 
-  /// Throws PluginError where this machine, or this build, can never use it.
-  void (*require_machine)();
+  /// Throws PluginError where this machine, or this build, can never use it. Null: any can.
+  void (*require_machine)() = nullptr;
   /// Where its plug-in is when nobody says it. Throws PluginError that lists the places looked at.
   std::string (*find_plugin)(const Platform& platform);
   /// A client with at least one device; `devices` of them if `makes_devices`. Throws Error.
   pjrt::Client (*make_client)(const pjrt::Plugin& plugin, int devices);
   /// Makes the targets of Postern's own calls known to XLA, of the plug-in with this number. Throws
   /// Error. Null: nobody knows how its programs would call the host.
-  void (*register_handlers)(const pjrt::Plugin& plugin, int number);
+  void (*register_handlers)(const pjrt::Plugin& plugin, int number) = nullptr;
   /// What another XLA registers for its programs on this platform. Throws PluginError. Null as the
   /// one before.
-  guest::Handlers (*guest_handlers)();
+  guest::Handlers (*guest_handlers)() = nullptr;
   /// Readies what a program's calls need on a device, before it first runs there: within an
   /// invocation the device may wait for another. What it cannot get then comes later. Null:
   /// nothing.
-  void (*reserve)(const pjrt::Device& device, std::span<const host::HostSite> sites) noexcept;
+  void (*reserve)(const pjrt::Device& device,
+                  std::span<const host::HostSite> sites) noexcept = nullptr;
 };
 
 /// What is right on whatever platform.
@@ -66,6 +67,11 @@ struct Opened {
 };
 /// Throws Error.
 Opened open(const Platform& asked, const pjrt::Plugin& plugin, int devices);
+
+/// Makes a client that must have a device, which errors call `what`. Throws PluginError.
+pjrt::Client client_with_device(const pjrt::Plugin& plugin,
+                                const std::vector<pjrt::ClientOption>& options,
+                                std::string_view what);
 
 /// A platform that the process uses.
 struct Used {

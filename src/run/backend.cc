@@ -152,7 +152,7 @@ std::unique_ptr<Backend> open_one(const Config& config, const AskedPlatform& ent
   const platforms::Platform& asked = platforms::asked_for(entry.name, asks, entry.plugin, first);
   std::string path = entry.plugin;
   if (path.empty()) path = platforms::plugin_path(asked, first);
-  asked.require_machine();  // what a plug-in that cannot be loaded most often lacks
+  if (asked.require_machine) asked.require_machine();  // what an unusable plug-in mostly lacks
   const pjrt::Plugin& plugin = pjrt::Plugin::load(path);
   if (config.processes && first) platforms::join_nodes(asked);
   auto [platform, client] = platforms::open(asked, plugin, config.cpu_devices);

@@ -85,8 +85,6 @@ void keep_freed_memory() {
 
 }  // namespace
 
-void any_machine() {}
-
 std::string cpu_plugin(const Platform&) {
   const std::filesystem::path installed = installed_beside("xla_cpu_pjrt.so");
   if (host::is_there(installed)) return installed.string();

@@ -4,7 +4,6 @@
 
 namespace postern::internal::platforms {
 
-void any_machine();
 std::string cpu_plugin(const Platform& platform);
 pjrt::Client cpu_client(const pjrt::Plugin& plugin, int devices);
 void register_cpu_handlers(const pjrt::Plugin& plugin, int number);
@@ -17,11 +16,7 @@ inline constexpr Platform cpu{.name = "cpu",
                               .shares_memory = true,
                               .makes_devices = true,
                               .names_no_device = true,
-                              .tunes_on_device = false,
-                              .calls_inline = false,
-                              .calls_are_graphs = false,
                               .compiler = {.slow_windows = true, .max_loses_nan = true},
-                              .require_machine = any_machine,
                               .find_plugin = cpu_plugin,
                               .make_client = cpu_client,
                               .register_handlers = register_cpu_handlers,

@@ -41,26 +41,20 @@ std::string cuda_plugin(const Platform&) {
 }
 
 pjrt::Client cuda_client(const pjrt::Plugin& plugin, int) {
-  try {
-    // Memory as it is needed: there may be a second client on the same devices.
-    std::vector<pjrt::ClientOption> options = {{"preallocate", false}};
-    // The first client joins the cluster; the second, for what host functions start, is of this
-    // process alone.
-    static std::atomic<bool> first{true};
-    const Nodes* const nodes = first ? joined_nodes() : nullptr;
-    std::optional<pjrt::KeyValueScope> scope;
-    if (nodes) {
-      for (pjrt::ClientOption& option : nodes->options()) options.push_back(std::move(option));
-      scope.emplace(*nodes->store);
-    }
-    pjrt::Client client(plugin, options);
-    if (client.devices().empty()) throw Error(ErrorCode::not_found, "it lists no device");
-    first = false;
-    return client;
-  } catch (const Error& e) {
-    throw PluginError(e.code(), fmt::format("no GPU can be used through the plug-in {}: {}",
-                                            plugin.path(), e.what()));
+  // Memory as it is needed: there may be a second client on the same devices.
+  std::vector<pjrt::ClientOption> options = {{"preallocate", false}};
+  // The first client joins the cluster; the second, for what host functions start, is of this
+  // process alone.
+  static std::atomic<bool> first{true};
+  const Nodes* const nodes = first ? joined_nodes() : nullptr;
+  std::optional<pjrt::KeyValueScope> scope;
+  if (nodes) {
+    for (pjrt::ClientOption& option : nodes->options()) options.push_back(std::move(option));
+    scope.emplace(*nodes->store);
   }
+  pjrt::Client client = client_with_device(plugin, options, "GPU");
+  first = false;
+  return client;
 }
 
 void register_cuda_handlers(const pjrt::Plugin& plugin, int number) {

@@ -17,10 +17,6 @@ void cuda_reserve(const pjrt::Device& device, std::span<const host::HostSite> si
 
 inline constexpr Platform cuda{.name = "cuda",
                                .xla_name = "CUDA",
-                               .on_host = false,
-                               .shares_memory = false,
-                               .makes_devices = false,
-                               .names_no_device = false,
                                .tunes_on_device = true,
                                .calls_inline = true,
                                .calls_are_graphs = true,

@@ -1,10 +1,6 @@
 // Where wheels bring the other plug-ins, and their clients.
 #include "platform/other/other.h"
 
-#include <postern/error.h>
-
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "platform/find_plugin.h"
@@ -35,14 +31,7 @@ std::string other_plugin(const Platform& platform) {
 }
 
 pjrt::Client other_client(const pjrt::Plugin& plugin, int) {
-  try {
-    pjrt::Client client(plugin, {});
-    if (client.devices().empty()) throw Error(ErrorCode::not_found, "it lists no device");
-    return client;
-  } catch (const Error& e) {
-    throw PluginError(e.code(), fmt::format("no device can be used through the plug-in {}: {}",
-                                            plugin.path(), e.what()));
-  }
+  return client_with_device(plugin, {}, "device");
 }
 
 }  // namespace postern::internal::platforms

@@ -5,7 +5,6 @@
 
 namespace postern::internal::platforms {
 
-void any_machine();
 std::string other_plugin(const Platform& platform);
 pjrt::Client other_client(const pjrt::Plugin& plugin, int devices);
 
@@ -13,20 +12,10 @@ pjrt::Client other_client(const pjrt::Plugin& plugin, int devices);
 constexpr Platform other(std::string_view name) {
   return {.name = name,
           .xla_name = name,
-          .on_host = false,
-          .shares_memory = false,
-          .makes_devices = false,
           .names_no_device = true,
-          .tunes_on_device = false,
-          .calls_inline = false,
-          .calls_are_graphs = false,
           .compiler = any_compiler,
-          .require_machine = any_machine,
           .find_plugin = other_plugin,
-          .make_client = other_client,
-          .register_handlers = nullptr,
-          .guest_handlers = nullptr,
-          .reserve = nullptr};
+          .make_client = other_client};
 }
 
 inline constexpr Platform rocm = other("rocm"), oneapi = other("oneapi"), tpu = other("tpu"),
