@@ -67,8 +67,8 @@ Config wanted;
 bool in_use = false;
 
 int environment_number(const char* name, int otherwise) {
-  const char* text = std::getenv(name);
-  if (!text || !*text) return otherwise;
+  const char* const text = platforms::environment(name);
+  if (!text) return otherwise;
   char* end = nullptr;
   const long value = std::strtol(text, &end, 10);
   check(*end == '\0' && value > 0 && value <= 1024, "{} must be a number from 1 to 1024, got '{}'",

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/once.h"
 #include "pjrt/client.h"
 #include "platform/platform.h"
 
@@ -30,6 +31,8 @@ struct Backend {
   struct SpareLanes {
     std::size_t at_a_time, times, for_nested;
   } spare{};
+  mutable Once costs_once;
+  mutable Costs costs{};  // see costs_of
 
   const platforms::Platform& platform() const { return *used.platform; }
   /// Returns whether a run that finds no lane is one too many; else it waits for one.

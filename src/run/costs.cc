@@ -9,18 +9,15 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
 #include <limits>
 #include <locale>
-#include <map>
 #include <sstream>
 #include <vector>
 
 #include "analysis/control_flow.h"
 #include "core/check.h"
 #include "core/lists.h"
-#include "core/mutex.h"
-#include "core/once.h"
+#include "platform/find_plugin.h"
 #include "run/array.h"
 #include "run/interpreted.h"
 #include "run/runtime.h"
@@ -90,8 +87,8 @@ Costs measured(const Backend& backend) {
 
 /// Reads POSTERN_COSTS; none: they are to be measured.
 std::optional<Costs> costs_of_environment() {
-  const char* const text = std::getenv("POSTERN_COSTS");
-  if (!text || !*text) return std::nullopt;
+  const char* const text = platforms::environment("POSTERN_COSTS");
+  if (!text) return std::nullopt;
   std::istringstream in(text);
   in.imbue(std::locale::classic());
   Costs c{};
@@ -105,11 +102,6 @@ std::optional<Costs> costs_of_environment() {
   return c;
 }
 
-struct Kept {
-  Once once;
-  Costs costs{};
-};
-
 std::atomic<const Costs*> instead{nullptr};
 
 }  // namespace
@@ -121,18 +113,11 @@ CostsScope::~CostsScope() { instead = outer_; }
 
 const Costs& costs_of(const Backend& backend) {
   if (const Costs* const other = instead.load()) return *other;
-  static auto* const all = new std::map<int, Kept>;
-  static auto* const guard = new Mutex;
-  Kept* kept = nullptr;
-  {
-    const std::scoped_lock lock(*guard);
-    kept = &(*all)[backend.number];
-  }
-  kept->once([&] {
+  backend.costs_once([&] {
     const std::optional<Costs> costs = costs_of_environment();
-    kept->costs = costs ? *costs : measured(backend);
+    backend.costs = costs ? *costs : measured(backend);
   });
-  return kept->costs;
+  return backend.costs;
 }
 
 double seconds_of(const Program& program, const Equation& e, const Costs& costs) {
