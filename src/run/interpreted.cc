@@ -33,11 +33,6 @@ namespace {
 
 constinit thread_local InterpretedRun* this_run = nullptr;
 
-/// Barriers wait as long as somebody has it.
-std::shared_ptr<void> keep_open(std::uint64_t started) {
-  return {nullptr, [started](void*) { Runtime::existing().remove_started(started); }};
-}
-
 /// Adds a site, once, however often it stands in the program.
 void add(InterpretedSites& to, const SitePtr& site) {
   const bool is_new = to.index.emplace(site.get(), to.list.size()).second;
@@ -98,7 +93,7 @@ void InterpretedRun::begin() {
 
 Tensors InterpretedRun::interpret(const std::function<Tensors()>& body) {
   std::shared_ptr<void> in_flight;  // one that was started has that
-  if (started == 0) in_flight = keep_open(started = Runtime::get().add_started());
+  if (started == 0) in_flight = Runtime::keep_open(started = Runtime::get().add_started());
   const host::Wait waits(*this);
   struct End {  // its functions go with the run, not with who waits for it
     InterpretedRun& run;
@@ -237,7 +232,7 @@ Tensors invoke_now(const Primitive& primitive, const ParamsPtr& params, TensorSp
     alone->begin();
     is_run = !whole && spec->call.role == SiteCall::Role::whole;
     starts = alone->outside && spec->call.role == SiteCall::Role::start;
-    if (starts) alone->under_way = keep_open(Runtime::get().add_started());
+    if (starts) alone->under_way = Runtime::keep_open(Runtime::get().add_started());
     run = alone.get();
     site = run->sites;
   }

@@ -385,6 +385,10 @@ void Runtime::remove_started(std::uint64_t started) {
   freed_.notify_all();
 }
 
+std::shared_ptr<void> Runtime::keep_open(std::uint64_t started) {
+  return {nullptr, [started](void*) { existing().remove_started(started); }};
+}
+
 void Runtime::add_trailing(std::uint64_t run, bool started) {
   std::scoped_lock lock(guard_);
   trailing_.emplace(run, started);

@@ -98,6 +98,8 @@ class Runtime {
   /// also before it has a lane.
   std::uint64_t add_started();
   void remove_started(std::uint64_t started);
+  /// Removes it when nobody has what this returns: so long barriers wait.
+  static std::shared_ptr<void> keep_open(std::uint64_t started);
   /// Adds a run that has left its lane before its end (RunRecord::leave_early); `started`: it has
   /// such a number too.
   void add_trailing(std::uint64_t run, bool started);

@@ -91,11 +91,6 @@ std::function<void()> work(StartedRun& run, const std::function<Tensors()>& body
   }
 }
 
-/// Barriers wait as long as somebody has it.
-std::shared_ptr<void> keep_open(std::uint64_t number) {
-  return {nullptr, [number](void*) { run::Runtime::existing().remove_started(number); }};
-}
-
 /// A barrier in there does not wait for those with the numbers.
 void enter_at_end(const std::function<void()>& act, std::initializer_list<std::uint64_t> numbers) {
   if (!act) return;
@@ -110,7 +105,9 @@ void enter_at_end(const std::function<void()>& act, std::initializer_list<std::u
 void act_elsewhere(const StartedRun& run, const std::function<void()>& act) {
   if (!act) return;
   const std::uint64_t of_run = run.record->started, number = run::Runtime::get().add_started();
-  const auto enter = [=, open = keep_open(number)] { enter_at_end(act, {of_run, number}); };
+  const auto enter = [=, open = run::Runtime::keep_open(number)] {
+    enter_at_end(act, {of_run, number});
+  };
   try {
     host::run_on_host_thread(enter);
   } catch (const Error&) {  // there is no thread
@@ -191,7 +188,7 @@ std::shared_ptr<StartedRun> start_run(std::shared_ptr<RunState> state,
   const int device = run::default_device();
   const std::uint64_t number = run::Runtime::get().add_started();
   run->record->started = number;
-  std::shared_ptr<void> open = keep_open(number);
+  std::shared_ptr<void> open = run::Runtime::keep_open(number);
   host::run_on_host_thread([run, body = std::move(body), depth, delivery, device, open]() mutable {
     std::optional<DeviceScope> on;
     if (device > 0)
