@@ -25,10 +25,6 @@ using detail::Access, detail::HostValue, detail::Value;
 
 namespace run {
 
-ComputedValue::ComputedValue(Kind k, Type t, std::shared_ptr<RunRecord> r)
-    : Value(k, std::move(t)), run(std::move(r)) {}
-ComputedValue::~ComputedValue() = default;
-
 DeviceValue::DeviceValue(Type t, pjrt::Buffer b, int on, int ordinal, std::shared_ptr<RunRecord> r)
     : ComputedValue(Kind::device, std::move(t), std::move(r)),
       buffer(std::move(b)),
@@ -192,12 +188,21 @@ void copy_out(const pjrt::Buffer& buffer, const Type& type, void* to) {
   std::memcpy(to, buffer.data(), bytes);
 }
 
-pjrt::Buffer send(const Type& t, const void* data, const std::shared_ptr<const void>& keep,
-                  const Lane& lane) {
-  const pjrt::Client& client = lane.made_by();
+pjrt::Buffer send(const Type& t, const std::shared_ptr<const void>& bytes, const Lane& lane) {
   const bool in_place = t.byte_size() >= seen_in_place && !is_packed(t.dtype);
-  if (!in_place) return client.buffer_from_host(data, t.dtype, t.dims, lane.handle);
-  return client.buffer_from_host(data, t.dtype, t.dims, lane.handle, [keep] {});
+  std::function<void()> release;
+  if (in_place) release = [bytes] {};
+  return lane.made_by().buffer_from_host(bytes.get(), t.dtype, t.dims, lane.handle,
+                                         std::move(release));
+}
+
+std::shared_ptr<DeviceValue> placed_on(const Type& type, pjrt::Buffer buffer, const Lane& lane) {
+  return std::make_shared<DeviceValue>(type, std::move(buffer), lane.index, lane.device, nullptr);
+}
+
+std::shared_ptr<DeviceValue> sent_to(const Lane& lane, const Type& type,
+                                     const std::shared_ptr<const void>& bytes) {
+  return placed_on(type, send(type, bytes, lane), lane);
 }
 
 static pjrt::Buffer queued_copy(const DeviceValue& from, const Lane& lane) {
@@ -262,14 +267,12 @@ pjrt::Buffer* on_lane(const HostValue& host, Lane& lane, std::shared_ptr<const v
       if (pjrt::Buffer* const buffer = staged->stage(host, lane)) return buffer;
     std::scoped_lock lock(host.guard);
     if (!host.on_device) {
-      host.on_device = std::make_shared<DeviceValue>(
-          host.type, send(host.type, host.data.get(), host.data, lane), lane.index, lane.device,
-          nullptr);
+      host.on_device = sent_to(lane, host.type, host.data);
       host.was_sent.store(true, std::memory_order_release);
     }
     if (pjrt::Buffer* const buffer = find_sent()) return buffer;  // by whichever thread
   }
-  return kept_by(keep, send(host.type, host.data.get(), host.data, lane));
+  return kept_by(keep, send(host.type, host.data, lane));
 }
 
 /// Returns whether runs on the lane see the value through one buffer that stays: to make one takes
@@ -311,10 +314,8 @@ pjrt::Buffer* on_lane(const Tensor& tensor, Lane& lane, std::shared_ptr<const vo
     }
     return kept_by(keep, seen_on(pointer, lane));
   }
-  if (pointer->kind == Value::Kind::sharded) {
-    const auto bytes = host_bytes(tensor, "an argument");
-    return kept_by(keep, send(pointer->type, bytes.get(), bytes, lane));
-  }
+  if (pointer->kind == Value::Kind::sharded)
+    return kept_by(keep, send(pointer->type, host_bytes(tensor, "an argument"), lane));
   if (pointer->kind != Value::Kind::host) [[unlikely]]
     throw_type_error(
         fmt::format("an argument of type {} is traced or abstract: a program needs values",

@@ -18,8 +18,8 @@ using Runs = std::vector<std::shared_ptr<RunRecord>>;
 
 /// What a run made or a transfer brought, and who is to blame when it cannot be had.
 struct ComputedValue : detail::Value {
-  ComputedValue(Kind k, Type t, std::shared_ptr<RunRecord> r);
-  ~ComputedValue() override;
+  ComputedValue(Kind k, Type t, std::shared_ptr<RunRecord> r)
+      : Value(k, std::move(t)), run(std::move(r)) {}
 
   std::shared_ptr<RunRecord>
       run;     // of the program with calls that makes it, while that is under way or if it failed
@@ -108,10 +108,12 @@ void await(const ComputedValue& value, const std::function<void()>& wait);
 void copy_out(const DeviceValue& value, void* to);
 /// Copies those of a buffer that is ready.
 void copy_out(const pjrt::Buffer& buffer, const Type& type, void* to);
-/// Sends host memory to a buffer on `lane`, used in place where it is aligned; `data` is `bytes`
-/// that `keep` owns.
-pjrt::Buffer send(const Type& type, const void* data, const std::shared_ptr<const void>& keep,
-                  const Lane& lane);
+/// Sends host memory to a buffer on `lane`, used in place where it is aligned.
+pjrt::Buffer send(const Type& type, const std::shared_ptr<const void>& bytes, const Lane& lane);
+/// Does so and returns the array there, or that of a buffer which is there already.
+std::shared_ptr<DeviceValue> sent_to(const Lane& lane, const Type& type,
+                                     const std::shared_ptr<const void>& bytes);
+std::shared_ptr<DeviceValue> placed_on(const Type& type, pjrt::Buffer buffer, const Lane& lane);
 /// Makes an array of another lane a buffer of this one. Where the two share memory and the contents
 /// are there, it is the same memory, which the buffer keeps alive; else a copy, which within a
 /// client nobody waits for unless a run that calls back makes the contents.

@@ -23,8 +23,7 @@ Tensor unplaced_operand(const Lane& lane, const Tensor& tensor) {
   if (value->kind != Value::Kind::device) return tensor;
   const auto& array = static_cast<const DeviceValue&>(*value);
   if (array.device == lane.device && !array.placed) return tensor;
-  return Access::make(std::make_shared<DeviceValue>(value->type, seen_on(value, lane), lane.index,
-                                                    lane.device, nullptr));
+  return Access::make(placed_on(value->type, seen_on(value, lane), lane));
 }
 
 /// What is observed of the run of a site is the site's invocation alone.

@@ -38,9 +38,7 @@ std::shared_ptr<DeviceValue> on_its_device(const Tensor& part, const Sharding& o
   const Mesh& mesh = over.mesh();
   check_devices(mesh);
   const Lane& lane = Runtime::get().lane(mesh.devices().front());
-  const std::shared_ptr<const void> bytes = host_bytes(part, "device_put");
-  auto out = std::make_shared<DeviceValue>(part.type(), send(part.type(), bytes.get(), bytes, lane),
-                                           lane.index, lane.device, nullptr);
+  auto out = sent_to(lane, part.type(), host_bytes(part, "device_put"));
   out->placed = true;
   return out;
 }

@@ -37,15 +37,6 @@ const ShardedValue* sharded(const Tensor& tensor) {
   return nullptr;
 }
 
-std::shared_ptr<DeviceValue> placed_on(const Type& type, pjrt::Buffer buffer, const Lane& lane) {
-  return std::make_shared<DeviceValue>(type, std::move(buffer), lane.index, lane.device, nullptr);
-}
-
-std::shared_ptr<DeviceValue> sent_to(const Lane& lane, const Type& type,
-                                     const std::shared_ptr<const void>& bytes) {
-  return placed_on(type, send(type, bytes.get(), bytes, lane), lane);
-}
-
 }  // namespace
 
 // Copies block by block: a block is what lies together in both, of the last axes up to and with the
