@@ -85,13 +85,12 @@ void StagedProgram::place() {
 /// The values of one run; of some a copy on another device, for the stages there.
 class StagedProgram::Values {
  public:
-  Values(const StagedProgram& program, Tensors inputs) : all(program.program_.types.size()) {
-    for (std::size_t i = 0; i < inputs.size(); ++i)
-      all[at(program.program_.inputs[i])] = std::move(inputs[i]);
+  Values(const Program& program, const Tensors& inputs) : all(program) {
+    all.set(program.inputs, inputs);
   }
   /// Returns the value on the device, sent there if need be, which nobody waits for.
   const Tensor* on(int device, ValueId v) {
-    const Tensor& value = all[at(v)];
+    const Tensor& value = all[v];
     const auto kind = detail::Access::value(value)->kind;
     if (kind != detail::Value::Kind::device || value.device() == device) return &value;
     Tensor& copy = copies_[{v, device}];
@@ -99,11 +98,11 @@ class StagedProgram::Values {
     return &copy;
   }
   void forget(ValueId v) {
-    all[at(v)] = Tensor();
+    all[v] = Tensor();
     copies_.erase(copies_.lower_bound({v, 0}), copies_.lower_bound({v + 1, 0}));
   }
 
-  Tensors all;
+  Env all;
 
  private:
   std::map<std::pair<ValueId, int>, Tensor> copies_;
@@ -122,7 +121,7 @@ Tensors StagedProgram::run(Tensors inputs) const {
     return step.place;
   };
   wait_for_earlier(reach_, {});
-  Values values(*this, std::move(inputs));
+  Values values(program_, std::exchange(inputs, {}));  // none is kept longer than it is read
   for (std::size_t s = 0; s < steps_.size(); ++s) {
     const Step& step = steps_[s];
     InterpretedRun::current()->check_going();
@@ -135,7 +134,7 @@ Tensors StagedProgram::run(Tensors inputs) const {
         if (placed)
           arguments.push_back(values.on(device, v));
         else
-          arguments.push_back(&values.all[at(v)]);
+          arguments.push_back(&values.all[v]);
       }
       Tensors results(step.device.outputs.size());
       const auto program = compiled(s);
@@ -144,30 +143,24 @@ Tensors StagedProgram::run(Tensors inputs) const {
       else
         program->run(arguments, results);
       keep_owned(arguments, results);
-      for (std::size_t i = 0; i < results.size(); ++i)
-        values.all[at(step.device.outputs[i])] = std::move(results[i]);
+      values.all.set(step.device.outputs, results);
       for (const auto& [v, later] : step.read_by)
         values.on(device_of(steps_[later]), v);  // under way while others run
     }
     run_host(step, values.all);
     for (const ValueId v : step.last_used) values.forget(v);
   }
-  Tensors outputs;
-  for (const ValueId v : program_.outputs) outputs.push_back(values.all[at(v)]);
-  return outputs;
+  return values.all.get(program_.outputs);
 }
 
 /// Runs the host functions of a step, round after round. Those of one round do not read each other
 /// and run at the same time; all of them end before any failure is thrown.
-void StagedProgram::run_host(const Step& step, Tensors& values) const {
+void StagedProgram::run_host(const Step& step, Env& values) const {
   InterpretedRun* const run = InterpretedRun::current();
   auto run_one = [&](std::size_t i) {
     const Equation& e = program_.equations[i];
     const PlaceScope::Replace here(e.place);
-    Tensors operands;
-    for (const ValueId v : e.operands) operands.push_back(values[at(v)]);
-    Tensors results = evaluate_equation(*e.primitive, e.params, operands);
-    for (int r = 0; r < e.results; ++r) values[at(e.first + r)] = std::move(results[at(r)]);
+    values.set(e, evaluate_equation(*e.primitive, e.params, values.get(e.operands)));
   };
   for (const auto& round : step.host) {
     const auto has_parts = [&](std::size_t i) {  // a recording knows their runs by their order

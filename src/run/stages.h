@@ -9,6 +9,7 @@
 #include "core/once.h"
 #include "run/compiled.h"
 #include "run/stage_choice.h"
+#include "transform/walk.h"
 
 namespace postern::internal::run {
 
@@ -75,7 +76,7 @@ class StagedProgram {
   class Values;
   std::shared_ptr<const CompiledProgram> compiled(std::size_t step) const;
   std::shared_ptr<const CompiledProgram> make(std::size_t step) const;
-  void run_host(const Step& step, Tensors& values) const;
+  void run_host(const Step& step, Env& values) const;
   std::vector<Type> types(const std::vector<ValueId>& values) const;
 
   Program program_;
