@@ -142,23 +142,9 @@ inline bool schedule(const XLA_FFI_CallFrame* frame, XLA_FFI_Task* task, void* d
 }
 
 /// What runtimes want to be told of the state of a call, by the minor version of their FFI: 1 has
-/// the deleter here, 2 has it in the type's info, 3 asks for the stage. The header has version 1.
-struct StateSet1 {
-  std::size_t struct_size;
-  XLA_FFI_Extension_Base* extension_start;
-  XLA_FFI_ExecutionContext* ctx;
-  XLA_FFI_TypeId* type_id;
-  void* state;
-  void (*deleter)(void* state);
-};
-struct StateGet1 {
-  std::size_t struct_size;
-  XLA_FFI_Extension_Base* extension_start;
-  XLA_FFI_ExecutionContext* ctx;
-  XLA_FFI_TypeId* type_id;
-  void* state;
-};
-struct StateArgs3 {  // to set and to get
+/// the deleter here, 2 has it in the type's info, 3 asks for the stage. The header has version 1,
+/// this is 3, to set and to get.
+struct StateArgs3 {
   std::size_t struct_size;
   XLA_FFI_Extension_Base* extension_start;
   XLA_FFI_ExecutionContext* ctx;
@@ -166,8 +152,6 @@ struct StateArgs3 {  // to set and to get
   XLA_FFI_TypeId* type_id;
   void* state;
 };
-static_assert(sizeof(StateSet1) == XLA_FFI_State_Set_Args_STRUCT_SIZE &&
-              sizeof(StateGet1) == XLA_FFI_State_Get_Args_STRUCT_SIZE);
 inline constexpr int last_known_ffi_minor = 5;  // of JAX 0.12
 
 inline int ffi_minor(const XLA_FFI_CallFrame* frame) {
@@ -175,9 +159,10 @@ inline int ffi_minor(const XLA_FFI_CallFrame* frame) {
 }
 
 namespace detail {
-template <class To, class Args>
-To* entry_as(XLA_FFI_Error* (*entry)(Args*)) {
-  return reinterpret_cast<To*>(reinterpret_cast<void*>(entry));
+template <class Args>
+bool ask3(const XLA_FFI_CallFrame* frame, XLA_FFI_Error* (*entry)(Args*), StateArgs3& args) {
+  using Entry3 = XLA_FFI_Error*(StateArgs3*);
+  return ask(frame, reinterpret_cast<Entry3*>(reinterpret_cast<void*>(entry)), args);
 }
 }  // namespace detail
 
@@ -190,18 +175,12 @@ inline bool set_state(const XLA_FFI_CallFrame* frame, XLA_FFI_TypeId type, void*
   if (minor >= 3) {
     StateArgs3 args{sizeof args, nullptr, frame->ctx, XLA_FFI_ExecutionStage_INSTANTIATE,
                     &type,       state};
-    auto* const entry =
-        detail::entry_as<XLA_FFI_Error*(StateArgs3*)>(frame->api->XLA_FFI_State_Set);
-    return detail::ask(frame, entry, args);
+    return detail::ask3(frame, frame->api->XLA_FFI_State_Set, args);
   }
-  StateSet1 args{minor == 1 ? sizeof args : offsetof(StateSet1, deleter),
-                 nullptr,
-                 frame->ctx,
-                 &type,
-                 state,
-                 deleter};
-  auto* const entry = detail::entry_as<XLA_FFI_Error*(StateSet1*)>(frame->api->XLA_FFI_State_Set);
-  return detail::ask(frame, entry, args);
+  XLA_FFI_State_Set_Args args{
+      XLA_FFI_State_Set_Args_STRUCT_SIZE, nullptr, frame->ctx, &type, state, deleter};
+  if (minor > 1) args.struct_size = offsetof(XLA_FFI_State_Set_Args, deleter);
+  return detail::ask(frame, frame->api->XLA_FFI_State_Set, args);
 }
 
 /// Returns what set_state has given this call; null if it has none.
@@ -212,13 +191,11 @@ inline void* state_of(const XLA_FFI_CallFrame* frame, XLA_FFI_TypeId type) {
   if (minor >= 3) {
     StateArgs3 args{sizeof args, nullptr, frame->ctx, XLA_FFI_ExecutionStage_INSTANTIATE,
                     &type,       nullptr};
-    auto* const entry =
-        detail::entry_as<XLA_FFI_Error*(StateArgs3*)>(frame->api->XLA_FFI_State_Get);
-    return detail::ask(frame, entry, args) ? args.state : nullptr;
+    return detail::ask3(frame, frame->api->XLA_FFI_State_Get, args) ? args.state : nullptr;
   }
-  StateGet1 args{sizeof args, nullptr, frame->ctx, &type, nullptr};
-  auto* const entry = detail::entry_as<XLA_FFI_Error*(StateGet1*)>(frame->api->XLA_FFI_State_Get);
-  return detail::ask(frame, entry, args) ? args.state : nullptr;
+  XLA_FFI_State_Get_Args args{XLA_FFI_State_Get_Args_STRUCT_SIZE, nullptr, frame->ctx, &type,
+                              nullptr};
+  return detail::ask(frame, frame->api->XLA_FFI_State_Get, args) ? args.state : nullptr;
 }
 
 /// Returns the stream of a GPU handler (CUstream), or null.
