@@ -25,15 +25,15 @@ void notify(PJRT_Error* error, void* raw) {
   listener->callback(listener->user, &failure);
 }
 
-}  // namespace
-
-// PJRT cannot wait with a limit, nor take a callback back: the state lives on until the callback
-// has come.
-struct Event::Waiter {
+// PJRT cannot wait with a limit, nor take a callback back: this lives on until the callback has
+// come.
+struct Waiter {
   Mutex mutex;
   Condition changed;
   bool ready = false;
 };
+
+}  // namespace
 
 bool Event::is_ready() const {
   return ask<&PJRT_Api::PJRT_Event_IsReady>(api(), handle(), "to look at an event").is_ready;
@@ -41,26 +41,22 @@ bool Event::is_ready() const {
 
 void Event::await() const { ask<&PJRT_Api::PJRT_Event_Await>(api(), handle(), "while running"); }
 
-bool Event::wait_for(std::chrono::nanoseconds limit) {
+bool Event::wait_for(std::chrono::nanoseconds limit) const {
   if (is_ready()) return true;
-  if (!waiter_) {
-    auto waiter = std::make_shared<Waiter>();
-    auto share = std::make_unique<std::shared_ptr<Waiter>>(waiter);  // for the callback
-    on_ready(
-        [](void* user, const Failure*) noexcept {
-          std::unique_ptr<std::shared_ptr<Waiter>> held(
-              static_cast<std::shared_ptr<Waiter>*>(user));
-          std::lock_guard lock((*held)->mutex);
-          (*held)->ready = true;
-          (*held)->changed.notify_all();
-        },
-        share.get());
-    share.release();  // the callback frees it
-    waiter_ = std::move(waiter);
-  }
-  std::unique_lock lock(waiter_->mutex);
+  const auto waiter = std::make_shared<Waiter>();
+  auto share = std::make_unique<std::shared_ptr<Waiter>>(waiter);  // for the callback
+  on_ready(
+      [](void* user, const Failure*) noexcept {
+        std::unique_ptr<std::shared_ptr<Waiter>> held(static_cast<std::shared_ptr<Waiter>*>(user));
+        std::lock_guard lock((*held)->mutex);
+        (*held)->ready = true;
+        (*held)->changed.notify_all();
+      },
+      share.get());
+  share.release();  // the callback frees it
+  std::unique_lock lock(waiter->mutex);
   const std::chrono::nanoseconds year = std::chrono::hours(24 * 365);  // now() + more may overflow
-  return waiter_->changed.wait_for(lock, std::min(limit, year), [&] { return waiter_->ready; });
+  return waiter->changed.wait_for(lock, std::min(limit, year), [&] { return waiter->ready; });
 }
 
 std::optional<Failure> Event::error() const {

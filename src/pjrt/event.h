@@ -4,7 +4,6 @@
 #include "pjrt/owned.h"
 
 #include <chrono>
-#include <memory>
 #include <optional>
 
 namespace postern::internal::pjrt {
@@ -27,9 +26,8 @@ class Event {
   bool is_ready() const;
   /// Waits without a limit; throws Error if the work failed.
   void await() const;
-  /// Waits at most that long; true when finished, well or not (then ask error() or await()). From
-  /// one thread at a time.
-  [[nodiscard]] bool wait_for(std::chrono::nanoseconds limit);
+  /// Waits at most that long; true when finished, well or not (then ask error() or await()).
+  [[nodiscard]] bool wait_for(std::chrono::nanoseconds limit) const;
   /// Returns the error of a finished event; nothing if it ended well or is not ready.
   std::optional<Failure> error() const;
   /// Throws Error when XLA takes no callback; none comes then.
@@ -38,11 +36,9 @@ class Event {
   void surely_on_ready(ReadyCallback callback, void* user) const noexcept;
 
  private:
-  struct Waiter;
   const PJRT_Api* api() const { return handle_.get_deleter().api; }
 
   Owned<PJRT_Event> handle_;
-  std::shared_ptr<Waiter> waiter_;  // made by the first timed wait, shared with PJRT's callback
 };
 
 }  // namespace postern::internal::pjrt

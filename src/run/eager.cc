@@ -100,7 +100,7 @@ const void* settled_bytes(const Tensor& tensor, std::shared_ptr<const void>& kee
   if (array.placed || array.device != 0 || !array.buffer.is_on_cpu()) return nullptr;
   if (!array.ready.load(std::memory_order_acquire)) {
     if (array.run || !array.after.empty() || array.targets) return nullptr;
-    pjrt::Event ready = array.buffer.ready();
+    const pjrt::Event ready = array.buffer.ready();
     if (!ready.is_ready() && (patience.count() == 0 || !ready.wait_for(patience))) return nullptr;
   }
   return run::host_view(tensor, keep);
