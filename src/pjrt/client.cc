@@ -7,7 +7,6 @@
 
 #include <memory>
 #include <string>
-#include <type_traits>
 #include <utility>
 
 #include "core/thread_end.h"
@@ -23,25 +22,13 @@ PJRT_NamedValue to_named_value(const ClientOption& option) {
   named.name = option.name.data();
   named.name_size = option.name.size();
   named.value_size = 1;
-  std::visit(
-      [&](const auto& value) {
-        using Value = std::decay_t<decltype(value)>;
-        if constexpr (std::is_same_v<Value, std::int64_t>) {
-          named.type = PJRT_NamedValue_kInt64;
-          named.int64_value = value;
-        } else if constexpr (std::is_same_v<Value, bool>) {
-          named.type = PJRT_NamedValue_kBool;
-          named.bool_value = value;
-        } else if constexpr (std::is_same_v<Value, float>) {
-          named.type = PJRT_NamedValue_kFloat;
-          named.float_value = value;
-        } else {
-          named.type = PJRT_NamedValue_kString;
-          named.string_value = value.data();
-          named.value_size = value.size();
-        }
-      },
-      option.value);
+  if (const bool* const flag = std::get_if<bool>(&option.value)) {
+    named.type = PJRT_NamedValue_kBool;
+    named.bool_value = *flag;
+  } else {
+    named.type = PJRT_NamedValue_kInt64;
+    named.int64_value = std::get<std::int64_t>(option.value);
+  }
   return named;
 }
 

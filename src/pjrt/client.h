@@ -15,7 +15,7 @@ namespace postern::internal::pjrt {
 /// that it does not know, and a value of the wrong type is undefined behaviour inside it.
 struct ClientOption {
   std::string name;
-  std::variant<std::int64_t, bool, float, std::string> value;
+  std::variant<std::int64_t, bool> value;
 };
 
 struct CompileOptions {

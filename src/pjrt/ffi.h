@@ -31,7 +31,6 @@ std::int64_t register_type(const Plugin& plugin, std::string_view name);
 /// events are ready.
 class ExecuteContext {
  public:
-  ExecuteContext() = default;
   explicit ExecuteContext(const Plugin& plugin);
 
   /// Adds `data`, which the context does not own.
