@@ -28,27 +28,23 @@ class Tracing {
     std::unique_lock lock(guard_);
     if (wait(lock, name)) return;
     under_way_.push_back(&traced_steps());
-    auto ends = [&] {
-      under_way_.erase(std::ranges::find(under_way_, &traced_steps()));
-      changed_.notify_all();
-    };
     lock.unlock();
     std::optional<decltype(trace())> made;  // when another one counts, it goes without the lock
-    try {
-      made.emplace(trace());
-      lock.lock();
-      if (!done_.load(std::memory_order_relaxed)) {
-        keep(std::move(*made));
-        done_.store(true, std::memory_order_release);
+    struct End {
+      Tracing& tracing;
+      std::unique_lock<Mutex>& its;
+      ~End() {
+        if (!its.owns_lock()) its.lock();
+        tracing.under_way_.erase(std::ranges::find(tracing.under_way_, &traced_steps()));
+        tracing.changed_.notify_all();
+        its.unlock();
       }
-    } catch (...) {
-      if (!lock.owns_lock()) lock.lock();
-      ends();
-      lock.unlock();
-      throw;
-    }
-    ends();
-    lock.unlock();
+    } const end{*this, lock};
+    made.emplace(trace());
+    lock.lock();
+    if (done_.load(std::memory_order_relaxed)) return;
+    keep(std::move(*made));
+    done_.store(true, std::memory_order_release);
   }
 
  private:
