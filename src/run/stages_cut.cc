@@ -5,6 +5,7 @@
 // step whose host functions need not wait for all of it. add_constants() and find_crossing() then
 // say what each XLA program reads and makes, and after which step a value may be forgotten.
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -228,18 +229,14 @@ void StagedProgram::part_what_runs_beside() {
 
 /// Gives each XLA program the constants that it reads, in front: it makes them anew.
 void StagedProgram::add_constants() {
-  std::vector<std::size_t> maker(program_.types.size());
-  std::vector<bool> constant(program_.types.size());
+  std::map<ValueId, std::size_t> maker;  // of constants alone
   for (std::size_t i = 0; i < constant_.size(); ++i)
-    if (constant_[i]) {
-      maker[at(program_.equations[i].first)] = i;
-      constant[at(program_.equations[i].first)] = true;
-    }
+    if (constant_[i]) maker.emplace(program_.equations[i].first, i);
   for (Step& step : steps_) {
     std::set<std::size_t> wanted;
     for (const std::size_t i : step.device.equations)
       for (const ValueId v : program_.equations[i].operands)
-        if (constant[at(v)]) wanted.insert(maker[at(v)]);
+        if (const auto made = maker.find(v); made != maker.end()) wanted.insert(made->second);
     step.device.equations.insert(step.device.equations.begin(), wanted.begin(), wanted.end());
   }
 }
