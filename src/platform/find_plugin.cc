@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <vector>
 
 #include "core/text.h"
 
@@ -30,7 +31,7 @@ fs::path installed_beside(const char* file) {
   return folder / "postern" / file;
 }
 
-std::vector<fs::path> python_folders() {
+static std::vector<fs::path> python_folders() {
   std::vector<fs::path> found;
   auto add_versions = [&](const fs::path& lib) {
     std::error_code ignored;

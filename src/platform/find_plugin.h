@@ -4,7 +4,6 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace postern::internal::platforms {
 
@@ -14,11 +13,8 @@ const char* environment(const char* name);
 /// Finds a file that was installed with Postern: in the folder `postern` beside its own binary.
 std::filesystem::path installed_beside(const char* file);
 
-/// Returns where Python's packages are: of the environment that is active, of PYTHONPATH, of the
-/// user, of the system.
-std::vector<std::filesystem::path> python_folders();
-
-/// Returns the first of these files that is in one of them; empty if there is none.
+/// Returns the first of these files that is where Python's packages are: of the environment that is
+/// active, of PYTHONPATH, of the user, of the system. Empty if there is none.
 std::filesystem::path in_python_folders(std::initializer_list<const char*> files);
 /// Returns that nothing that these packages bring is there, for the text of an error.
 std::string not_in_python_folders(std::string_view packages);

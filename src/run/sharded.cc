@@ -37,10 +37,9 @@ const ShardedValue* sharded(const Tensor& tensor) {
   return nullptr;
 }
 
-}  // namespace
-
-// Copies block by block: a block is what lies together in both, of the last axes up to and with the
-// last one that is cut. The blocks are counted through the axes before, in row-major order.
+/// Copies between a whole array and one of its parts, both row-major, block by block: a block is
+/// what lies together in both, of the last axes up to and with the last one that is cut. The blocks
+/// are counted through the axes before, in row-major order.
 void copy_part(const Dims& whole, const std::vector<IndexRange>& range, std::size_t width,
                std::byte* in_whole, std::byte* part, bool to_part) {
   const auto extent = [&](std::size_t axis) { return range[axis].end - range[axis].begin; };
@@ -74,12 +73,15 @@ void copy_part(const Dims& whole, const std::vector<IndexRange>& range, std::siz
   }
 }
 
+/// Returns which indices of the whole a part has.
 std::vector<IndexRange> range_of(const ShardedValue& value, std::size_t part) {
   const Sharding& s = value.sharding;
   const auto at = spans_processes(s.mesh()) ? position_on(s.mesh(), part, clusters::rank_now())
                                             : static_cast<std::int64_t>(part);
   return index_ranges(s, value.type.dims, at);
 }
+
+}  // namespace
 
 ShardedValue::ShardedValue(Type t, Sharding s, std::vector<std::shared_ptr<DeviceValue>> p,
                            std::shared_ptr<RunRecord> r)

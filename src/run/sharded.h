@@ -17,9 +17,6 @@ struct ShardedValue final : ComputedValue {
   std::vector<std::shared_ptr<DeviceValue>> parts;
 };
 
-/// Returns which indices of the whole a part has.
-std::vector<IndexRange> range_of(const ShardedValue& value, std::size_t part);
-
 /// Returns the sharding of a tensor on several devices, else null.
 const Sharding* sharding_of(const Tensor& tensor);
 
@@ -52,9 +49,6 @@ void check_devices(const Mesh& mesh);
 /// all, and what check_devices throws.
 std::vector<int> common_devices(std::span<const Mesh> meshes);
 
-/// Copies between a whole array and one of its parts, both row-major.
-void copy_part(const Dims& whole, const std::vector<IndexRange>& range, std::size_t width,
-               std::byte* in_whole, std::byte* part, bool to_part);
 /// Returns memory of its own with what such a range of a whole array has.
 std::shared_ptr<const void> copied_part(const void* whole, const Type& type,
                                         const std::vector<IndexRange>& range);
