@@ -53,15 +53,6 @@ std::vector<std::string> listed(std::string_view text) {
 
 constexpr const char* asks = "POSTERN_PLATFORM, Config::platforms";
 
-}  // namespace
-
-}  // namespace postern::internal::run
-
-namespace postern {
-using namespace internal;
-
-namespace {
-
 Mutex config_guard;
 Config wanted;
 bool in_use = false;
@@ -75,68 +66,6 @@ int environment_number(const char* name, int otherwise) {
         name, text);
   return static_cast<int>(value);
 }
-
-}  // namespace
-
-// What the user configured comes before what the environment says, and that before defaults.
-Config run::settled_config() {
-  std::scoped_lock lock(config_guard);
-  Config c = wanted;
-  if (c.cpu_devices == 0) c.cpu_devices = environment_number("POSTERN_CPU_DEVICES", 1);
-  if (c.platforms.empty() && !c.platform.empty()) c.platforms = run::listed(c.platform);
-  if (const char* list = platforms::environment("POSTERN_PLATFORM"); c.platforms.empty() && list)
-    c.platforms = run::listed(list);
-  if (c.platforms.empty()) c.platforms = {std::string(platforms::all().front()->name)};
-  check(c.plugin.empty() || c.platforms[0].find('=') == std::string::npos,
-        "{}: '{}' names a plug-in, and Config::plugin another one, '{}'", run::asks, c.platforms[0],
-        c.plugin);
-  if (!c.plugin.empty()) c.platforms[0] += "=" + c.plugin;
-  run::check_platforms(c.platforms, run::asks);
-  if (const char* dir = std::getenv("POSTERN_CACHE_DIR"); c.cache_dir.empty() && dir)
-    c.cache_dir = dir;
-  if (c.max_reentry == 0) c.max_reentry = 32;
-  if (const char* on = std::getenv("POSTERN_TF32"); on && std::string_view(on) == "1")
-    c.tf32 = true;
-  in_use = true;
-  return c;
-}
-
-void run::forget_config() {
-  std::scoped_lock lock(config_guard);
-  in_use = false;
-}
-
-void configure(const Config& config, Place place) {
-  PlaceScope at(place);
-  check(config.cpu_devices >= 0 && config.cpu_devices <= 1024,
-        "configure: cpu_devices must be from 1 to 1024 (0: default), got {}", config.cpu_devices);
-  check(config.max_reentry >= 0 && config.max_reentry <= 1024,
-        "configure: max_reentry must be from 1 to 1024 (0: default), got {}", config.max_reentry);
-  check(config.exit_limit.count() >= 0, "configure: exit_limit must not be negative, got {} ms",
-        config.exit_limit.count());
-  check(config.look.count() >= 0 && config.look <= std::chrono::milliseconds(100),
-        "configure: look must be from 0 to 100 ms, got {} ns", config.look.count());
-  check(config.platforms.empty() || (config.platform.empty() && config.plugin.empty()),
-        "configure: platforms names all that the process uses, so platform and plugin must be "
-        "empty, got '{}' and '{}'; a plug-in is named beside its platform, as in \"name=file\"",
-        config.platform, config.plugin);
-  run::check_platforms(config.platforms, "configure: platforms");
-  std::scoped_lock lock(config_guard);
-  if (in_use)
-    throw Error(ErrorCode::failed_precondition,
-                "configure: the runtime is already in use; configure before the first operation");
-  check(config.cluster_patience.count() > 0,
-        "configure: cluster_patience must be positive, got {} ms", config.cluster_patience.count());
-  clusters::choose(config.cluster, config.cluster_patience);
-  wanted = config;
-  host::set_tap_queue_limit(config.tap_queue_bytes);  // guests tap without a runtime
-}
-
-}  // namespace postern
-
-namespace postern::internal::run {
-
-namespace {
 
 /// Returns how many lanes for nested runs may be added. A client that makes CPU devices has as many
 /// as it is asked for. XLA lets 32 runs be under way on each GPU of a client, and those that wait
@@ -190,6 +119,34 @@ void let_call(Backend& backend) {
 
 }  // namespace
 
+// What the user configured comes before what the environment says, and that before defaults.
+Config settled_config() {
+  std::scoped_lock lock(config_guard);
+  Config c = wanted;
+  if (c.cpu_devices == 0) c.cpu_devices = environment_number("POSTERN_CPU_DEVICES", 1);
+  if (c.platforms.empty() && !c.platform.empty()) c.platforms = listed(c.platform);
+  if (const char* list = platforms::environment("POSTERN_PLATFORM"); c.platforms.empty() && list)
+    c.platforms = listed(list);
+  if (c.platforms.empty()) c.platforms = {std::string(platforms::all().front()->name)};
+  check(c.plugin.empty() || c.platforms[0].find('=') == std::string::npos,
+        "{}: '{}' names a plug-in, and Config::plugin another one, '{}'", asks, c.platforms[0],
+        c.plugin);
+  if (!c.plugin.empty()) c.platforms[0] += "=" + c.plugin;
+  check_platforms(c.platforms, asks);
+  if (const char* dir = std::getenv("POSTERN_CACHE_DIR"); c.cache_dir.empty() && dir)
+    c.cache_dir = dir;
+  if (c.max_reentry == 0) c.max_reentry = 32;
+  if (const char* on = std::getenv("POSTERN_TF32"); on && std::string_view(on) == "1")
+    c.tf32 = true;
+  in_use = true;
+  return c;
+}
+
+void forget_config() {
+  std::scoped_lock lock(config_guard);
+  in_use = false;
+}
+
 std::vector<std::unique_ptr<Backend>> open_backends(const Config& config) {
   std::vector<std::unique_ptr<Backend>> out;
   int devices = 0;
@@ -212,6 +169,33 @@ std::vector<std::unique_ptr<Backend>> open_backends(const Config& config) {
 }  // namespace postern::internal::run
 
 namespace postern {
+using namespace internal;
+
+void configure(const Config& config, Place place) {
+  PlaceScope at(place);
+  check(config.cpu_devices >= 0 && config.cpu_devices <= 1024,
+        "configure: cpu_devices must be from 1 to 1024 (0: default), got {}", config.cpu_devices);
+  check(config.max_reentry >= 0 && config.max_reentry <= 1024,
+        "configure: max_reentry must be from 1 to 1024 (0: default), got {}", config.max_reentry);
+  check(config.exit_limit.count() >= 0, "configure: exit_limit must not be negative, got {} ms",
+        config.exit_limit.count());
+  check(config.look.count() >= 0 && config.look <= std::chrono::milliseconds(100),
+        "configure: look must be from 0 to 100 ms, got {} ns", config.look.count());
+  check(config.platforms.empty() || (config.platform.empty() && config.plugin.empty()),
+        "configure: platforms names all that the process uses, so platform and plugin must be "
+        "empty, got '{}' and '{}'; a plug-in is named beside its platform, as in \"name=file\"",
+        config.platform, config.plugin);
+  run::check_platforms(config.platforms, "configure: platforms");
+  std::scoped_lock lock(run::config_guard);
+  if (run::in_use)
+    throw Error(ErrorCode::failed_precondition,
+                "configure: the runtime is already in use; configure before the first operation");
+  check(config.cluster_patience.count() > 0,
+        "configure: cluster_patience must be positive, got {} ms", config.cluster_patience.count());
+  clusters::choose(config.cluster, config.cluster_patience);
+  run::wanted = config;
+  host::set_tap_queue_limit(config.tap_queue_bytes);  // guests tap without a runtime
+}
 
 static void add_devices(const run::Backend& backend, std::vector<DeviceInfo>& out) {
   for (int i = 0; i < backend.device_count; ++i)
