@@ -61,8 +61,6 @@ Client::Client(const Plugin& plugin, const std::vector<ClientOption>& options) :
   devices_ = list_devices(api(), handle());
 }
 
-const PJRT_Api* Client::api() const { return plugin_->api(); }
-
 std::string Client::platform_name() const {
   const auto args =
       ask<&PJRT_Api::PJRT_Client_PlatformName>(api(), handle(), "to name its platform");

@@ -40,7 +40,7 @@ class Client {
 
   explicit operator bool() const { return handle_ != nullptr; }
   PJRT_Client* handle() const { return handle_.get(); }
-  const PJRT_Api* api() const;
+  const PJRT_Api* api() const { return plugin_->api(); }
 
   /// Returns it as the plug-in says it.
   std::string platform_name() const;

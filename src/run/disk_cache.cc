@@ -85,7 +85,7 @@ std::string surroundings() {
 /// Compiles, and says in `options` whether the program was tuned.
 pjrt::Executable compile_now(const Backend& backend, const pjrt::Client& client,
                              const std::string& text, pjrt::CompileOptions& options) {
-  const Tuning tuning(Runtime::get(), backend.platform());
+  const Tuning tuning(backend.platform());
   options.tune = tuning.granted();
   return client.compile(text, options);
 }

@@ -11,19 +11,17 @@ namespace postern::internal::run {
 /// or it is told to choose without trying.
 class Tuning {
  public:
-  Tuning(Runtime& runtime, const platforms::Platform& platform)
-      : runtime_(runtime), needed_(platform.tunes_on_device) {
-    granted_ = !needed_ || runtime.try_begin_tuning();
-  }
+  explicit Tuning(const platforms::Platform& platform)
+      : needed_(platform.tunes_on_device),
+        granted_(!needed_ || Runtime::get().try_begin_tuning()) {}
   ~Tuning() {
-    if (needed_ && granted_) runtime_.end_tuning();
+    if (needed_ && granted_) Runtime::existing().end_tuning();
   }
   Tuning(const Tuning&) = delete;
   bool granted() const { return granted_; }
 
  private:
-  Runtime& runtime_;
-  bool needed_, granted_;
+  const bool needed_, granted_;
 };
 
 }  // namespace postern::internal::run
