@@ -82,10 +82,10 @@ Sharding sharding_like(const pjrt::OutputSharding& wanted, const Module& module)
   return on_one_device(devices[0]);
 }
 
-LaneGroup lanes_of(const Module& module) {
-  LaneGroup group;
-  for (const int d : module.devices) group.lanes.push_back(&Runtime::get().lane(d));
-  return group;
+Lanes lanes_of(const Module& module) {
+  Lanes lanes;
+  for (const int d : module.devices) lanes.push_back(&Runtime::get().lane(d));
+  return lanes;
 }
 
 /// Returns of which results XLA chooses the sharding.
@@ -95,15 +95,15 @@ std::vector<bool> left_to_xla(const Module& module) {
   return out;
 }
 
-pjrt::Executable compiled(const std::string& text, const LaneGroup& group,
+pjrt::Executable compiled(const std::string& text, const Lanes& lanes,
                           const std::vector<bool>& free_results) {
   const host::timeline::Compiling compiling(host::timeline::module_name(text));
   const Compilation here;
-  pjrt::CompileOptions options{.num_partitions = static_cast<int>(group.lanes.size()),
+  pjrt::CompileOptions options{.num_partitions = static_cast<int>(lanes.size()),
                                .use_spmd = true,
                                .free_results = free_results};
-  for (const Lane* lane : group.lanes) options.device_ids.push_back(lane->handle.id());
-  return compile_or_load(*group.lanes[0]->backend, size_of(group.client), text, options);
+  for (const Lane* lane : lanes) options.device_ids.push_back(lane->handle.id());
+  return compile_or_load(*lanes[0]->backend, size_of(lanes[0]->client), text, options);
 }
 
 }  // namespace
@@ -130,9 +130,9 @@ std::vector<Sharding> chosen_shardings(const Module& module) {
 // module contradict each other.
 PartitionedCode::PartitionedCode(const Module& module)
     : text_(module.text), free_(left_to_xla(module)) {
-  const LaneGroup group = lanes_of(module);
+  const Lanes lanes = lanes_of(module);
   std::vector<std::optional<Sharding>> wanted = module.result_shardings;
-  main_ = compiled(text_, group, free_);
+  main_ = compiled(text_, lanes, free_);
   if (const auto made = main_.output_dims().size(); made != wanted.size())
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("the program says that it has {} results, its text makes {}",
@@ -152,7 +152,7 @@ PartitionedCode::PartitionedCode(const Module& module)
       free_[i] = false;
       text_.insert(module.result_ends[i], " {mhlo.sharding = \"{replicated}\"}");
     }
-    if (again) main_ = compiled(text_, group, free_);
+    if (again) main_ = compiled(text_, lanes, free_);
   }
   const auto dims = main_.output_dims();
   for (std::size_t i = 0; i < wanted.size(); ++i) {
@@ -177,18 +177,18 @@ std::shared_ptr<PartitionedCode> load_partitioned(const Module& module) {
   return cache->find(key, [&] { return std::make_shared<PartitionedCode>(module); });
 }
 
-const pjrt::Executable& PartitionedCode::on(const LaneGroup& group) {
-  if (group.client == 0) return main_;
+const pjrt::Executable& PartitionedCode::on(const Lanes& lanes) {
+  if (lanes.front()->client == 0) return main_;
   std::scoped_lock lock(guard_);
-  auto& code = spare_[group.lanes.front()->index];
-  if (!code) code = compiled(text_, group, free_);
+  auto& code = spare_[lanes.front()->index];
+  if (!code) code = compiled(text_, lanes, free_);
   return code;
 }
 
 /// Puts a run's results together of the buffers that it made, which are by device of the program,
 /// then by result. `record`: null if it has ended.
 static void wrap_parts(const Module& module, const std::vector<Sharding>& shardings,
-                       const std::vector<Lane*>& lanes, std::vector<pjrt::Buffer> buffers,
+                       const Lanes& lanes, std::vector<pjrt::Buffer> buffers,
                        const std::shared_ptr<RunRecord>& record, const Runs& pending,
                        std::span<Tensor> results) {
   for (std::size_t r = 0; r < results.size(); ++r) {
@@ -234,9 +234,7 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
   // Before there are lanes to give back.
   std::vector<PJRT_Buffer*> in(devices * parameters), out(devices * results.size());
   std::vector<pjrt::Event> complete(devices);
-  std::vector<Lane*> lanes(devices);
-  LaneGroup group = runtime.take(module.devices, !sites_.empty());
-  std::ranges::copy(group.lanes, lanes.begin());
+  const Lanes lanes = runtime.take(module.devices, !sites_.empty());
   for (Lane* lane : lanes) lane->started.store(record != nullptr);
   // Parts are kept by position in a mesh, lanes and buffers by the program's devices.
   const auto device_at = [&](const Mesh& mesh, std::size_t position) {
@@ -248,7 +246,7 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
   Donation donation;
   std::vector<std::shared_ptr<const ShardedValue>> keep;
   try {
-    executable = &partitioned_->on(group);
+    executable = &partitioned_->on(lanes);
     for (std::size_t i = 0; i < parameters; ++i) {
       const Tensor& t = parameter(i, arguments);
       check(t.has_value() && !t.is_traced(),
@@ -273,7 +271,7 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
         for (const auto& part : keep[i]->parts) detail::refuse_donated(*part);
     if (!record) record = std::make_shared<RunRecord>(*backend_);
     if (request) request->give(*record, deadline);
-    record->begin(shared_from_this(), std::move(group));
+    record->begin(shared_from_this(), lanes);
   } catch (...) {
     for (Lane* lane : lanes) runtime.leave(*lane);
     throw;

@@ -15,7 +15,7 @@ class PartitionedCode {
   /// Compiles for the devices themselves. Throws CompileError.
   explicit PartitionedCode(const Module& module);
   const pjrt::Executable& main() const { return main_; }
-  const pjrt::Executable& on(const LaneGroup& group);
+  const pjrt::Executable& on(const Lanes& lanes);
   /// Returns them as the module asks, or as XLA chose.
   const std::vector<Sharding>& result_shardings() const { return results_; }
 

@@ -64,8 +64,8 @@ void RunRecord::begin(std::shared_ptr<const CompiledProgram> program, Lane& lane
   prepare(std::move(program));
 }
 
-void RunRecord::begin(std::shared_ptr<const CompiledProgram> program, LaneGroup group) {
-  group_ = std::move(group.lanes);
+void RunRecord::begin(std::shared_ptr<const CompiledProgram> program, Lanes lanes) {
+  group_ = std::move(lanes);
   lane_run = group_.front()->run.load(std::memory_order_relaxed);
   ordinals.clear();
   std::vector<int> order;
@@ -84,7 +84,7 @@ void RunRecord::begin(std::shared_ptr<const CompiledProgram> program, LaneGroup 
   // that is not the first are counted on from the others'.
   const Backend& backend = *group_.front()->backend;
   first_ordinal = 0;
-  if (group.client != 0 && platform_->makes_devices) {
+  if (group_.front()->client != 0 && platform_->makes_devices) {
     first_ordinal = group_.front()->ordinal;
     for (const Lane* lane : group_) ordinals.push_back(lane->device);
   } else if (backend.first_device > 0) {

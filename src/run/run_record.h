@@ -77,7 +77,7 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
 
   /// Readies the record for a run of `program`, which stays alive until the run ends.
   void begin(std::shared_ptr<const CompiledProgram> program, Lane& lane);
-  void begin(std::shared_ptr<const CompiledProgram> program, LaneGroup group);
+  void begin(std::shared_ptr<const CompiledProgram> program, Lanes lanes);
   const pjrt::ExecuteContext& execute_context() const { return execute_context_; }
 
   /// What keeps the program of a run alive for who ran it: the run no longer does when it has
@@ -111,7 +111,7 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
   /// What release() does but for leaving the lanes, which it returns.
   struct Left {
     Lane* lane = nullptr;
-    std::vector<Lane*> group;
+    Lanes group;
     bool seen_by_none = false;   // no undelivered invocation looks at the record
     std::uint64_t trailing = 0;  // the number of a run that left early
     Owner owner = nullptr;
@@ -131,7 +131,7 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
   pjrt::ExecuteContext execute_context_;
   const Module* module_ = nullptr;  // lives as long as `owner`
   Lane* lane_ = nullptr;
-  std::vector<Lane*> group_;                   // instead, of a run on several devices
+  Lanes group_;                                // instead, of a run on several devices
   bool queues_work_ = false;                   // its functions may, on the device
   bool trails_ = false;                        // has left early
   std::atomic<std::size_t> waits_{0};          // for so many devices

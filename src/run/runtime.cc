@@ -130,7 +130,7 @@ Lane* Runtime::try_take(Lane& lane) {
   return &lane;
 }
 
-bool Runtime::try_take(const std::vector<Lane*>& lanes, Lane::Holder holder) {
+bool Runtime::try_take(const Lanes& lanes, Lane::Holder holder) {
   for (std::size_t i = 0; i < lanes.size(); ++i) {
     if (try_take(*lanes[i])) continue;
     while (i-- > 0) leave(*lanes[i]);
@@ -177,7 +177,7 @@ void Runtime::wait_for_a_lane() {
 /// Takes the main lanes, unless a run on several devices is in the way: one in its calls bars any
 /// other from the client, one without calls bars those that call. `stuck` becomes true where what
 /// is in the way may be in its calls, of which nobody knows when they end.
-bool Runtime::try_take_main(const std::vector<Lane*>& lanes, Lane::Holder as, bool& stuck) {
+bool Runtime::try_take_main(const Lanes& lanes, Lane::Holder as, bool& stuck) {
   using Holder = Lane::Holder;
   const std::scoped_lock lock(grouping_);
   for (std::size_t i = 0; i < main_lanes_; ++i) {
@@ -200,8 +200,8 @@ bool Runtime::try_take_main(const std::vector<Lane*>& lanes, Lane::Holder as, bo
 /// Takes spare lanes of one client, one for each device. Where the platform makes its devices, a
 /// client for a group has exactly as many lanes; where they are the machine's, a client's lanes
 /// come in rows of one for each of them, and a group takes some of a row.
-std::optional<LaneGroup> Runtime::try_take_spare(const std::vector<int>& devices, Lane::Holder as,
-                                                 bool may_add) {
+std::optional<Lanes> Runtime::try_take_spare(const std::vector<int>& devices, Lane::Holder as,
+                                             bool may_add) {
   const std::size_t wanted = devices.size();
   Backend& backend = backend_of(devices[0]);
   const bool makes_devices = backend.platform().makes_devices;
@@ -214,13 +214,13 @@ std::optional<LaneGroup> Runtime::try_take_spare(const std::vector<int>& devices
       if (own && !makes_devices) next = first + size_of(backend.device_count);
       if (!own || next > end) continue;
       if (makes_devices && (!lanes_[first]->grouped || next - first != wanted)) continue;
-      LaneGroup spare{lanes_[first]->client, {}};
+      Lanes spare;
       for (std::size_t i = 0; i < wanted; ++i) {
         const std::size_t offset = makes_devices ? i : size_of(devices[i] - backend.first_device);
-        if (first + offset < next) spare.lanes.push_back(lanes_[first + offset].get());
+        if (first + offset < next) spare.push_back(lanes_[first + offset].get());
       }
-      if (spare.lanes.size() != wanted || !try_take(spare.lanes, as)) continue;
-      for (std::size_t i = 0; i < wanted; ++i) spare.lanes[i]->device = devices[i];
+      if (spare.size() != wanted || !try_take(spare, as)) continue;
+      for (std::size_t i = 0; i < wanted; ++i) spare[i]->device = devices[i];
       return spare;
     }
     const std::size_t more = makes_devices ? wanted : backend.spare.at_a_time;
@@ -228,24 +228,24 @@ std::optional<LaneGroup> Runtime::try_take_spare(const std::vector<int>& devices
   }
 }
 
-LaneGroup Runtime::take_any(const std::vector<int>& devices, bool calls) {
-  LaneGroup main{0, {}};
+Lanes Runtime::take_any(const std::vector<int>& devices, bool calls) {
+  Lanes main;
   Lane::Holder as = Lane::Holder::plain_group;
   if (calls) as = Lane::Holder::calling_group;
-  for (const int d : devices) main.lanes.push_back(lanes_[size_of(d)].get());
+  for (const int d : devices) main.push_back(lanes_[size_of(d)].get());
   const host::Nesting* nested = host::nesting();
   constexpr int most_waits = 3;  // before another client is made and the program compiled for it
   for (int waits = 0;; ++waits) {
     bool stuck = false;
-    if (try_take_main(main.lanes, as, stuck)) return main;
+    if (try_take_main(main, as, stuck)) return main;
     // Where many pass, one after another, there may never be a moment without any.
     const auto passed = [](const Lane* lane) { return lane->dispatching.load() > 0; };
-    stuck = stuck || (waits >= most_waits && std::ranges::any_of(main.lanes, passed));
+    stuck = stuck || (waits >= most_waits && std::ranges::any_of(main, passed));
     // The lanes may be those of the run that is calling: a nested run never waits for them.
     const bool may_add = nested || waits >= most_waits;
     if (nested || stuck) {
       if (auto spare = try_take_spare(devices, as, may_add)) return *spare;
-      if (nested || (may_add && main.lanes[0]->backend->may_refuse()))
+      if (nested || (may_add && main[0]->backend->may_refuse()))
         refuse(fmt::format(
             "{} a program on {} devices, and all spare ones are taken by runs inside their calls",
             what_is_refused(nested != nullptr), devices.size()));
@@ -312,13 +312,13 @@ Lane& Runtime::take(int device, bool calls) {
   }
 }
 
-LaneGroup Runtime::take(const std::vector<int>& devices, bool calls) {
+Lanes Runtime::take(const std::vector<int>& devices, bool calls) {
   check_depth();
   while (true) {
     if (calls) wait_for_tuning();
-    LaneGroup group = take_any(devices, calls);
+    Lanes group = take_any(devices, calls);
     if (!calls || tuning_.load() == 0) return group;
-    for (Lane* lane : group.lanes) leave(*lane);
+    for (Lane* lane : group) leave(*lane);
   }
 }
 

@@ -49,10 +49,7 @@ struct alignas(64) Lane {  // what is written for one is not beside what is read
 };
 
 /// Lanes of one client, one for each device of a program that XLA cut, in the order of its devices.
-struct LaneGroup {
-  int client = 0;
-  std::vector<Lane*> lanes;
-};
+using Lanes = std::vector<Lane*>;
 
 class Runtime {
  public:
@@ -84,7 +81,7 @@ class Runtime {
   /// devices would wait for each other. `calls`: whether the run calls back. XLA has the runs of
   /// one client that are on several devices go one after the other, so no other one shares a client
   /// with a run that is in its calls.
-  LaneGroup take(const std::vector<int>& devices, bool calls);
+  Lanes take(const std::vector<int>& devices, bool calls);
   /// Returns whether no run is in its calls; then none begins until end_tuning(): run/tuning.h.
   bool try_begin_tuning();
   void end_tuning();
@@ -128,17 +125,17 @@ class Runtime {
  private:
   explicit Runtime(Config config);
   Lane* try_take(Lane& lane);
-  bool try_take(const std::vector<Lane*>& lanes, Lane::Holder holder);
+  bool try_take(const Lanes& lanes, Lane::Holder holder);
   void check_depth() const;
   void wait_for_a_lane();  // for a while: it may be taken again at once
   void wait_for_tuning();
   Lane& take_any(int device);
-  LaneGroup take_any(const std::vector<int>& devices, bool calls);
+  Lanes take_any(const std::vector<int>& devices, bool calls);
   Lane* try_take_single(Lane& main, bool nested);
   Lane* try_take_spare(const Lane& main, bool nested);
-  bool try_take_main(const std::vector<Lane*>& lanes, Lane::Holder as, bool& stuck);
-  std::optional<LaneGroup> try_take_spare(const std::vector<int>& devices, Lane::Holder as,
-                                          bool may_add);
+  bool try_take_main(const Lanes& lanes, Lane::Holder as, bool& stuck);
+  std::optional<Lanes> try_take_spare(const std::vector<int>& devices, Lane::Holder as,
+                                      bool may_add);
   Lane& make_lane(std::size_t index, Backend& backend, std::size_t client, int ordinal);
   /// Adds another client with so many lanes, unless there are more than `seen` by now; false when
   /// there can be no more.
