@@ -42,10 +42,9 @@ std::vector<Device> list_devices(const PJRT_Api* api, PJRT_Client* client) {
   return devices;
 }
 
-void call_release(void* user, const Failure*) noexcept {
-  std::unique_ptr<std::function<void()>> release(static_cast<std::function<void()>*>(user));
-  (*release)();
-}
+/// What a plug-in is given to let go of.
+using Kept = std::shared_ptr<const void>;
+void let_go(void* kept) { delete static_cast<Kept*>(kept); }
 
 }  // namespace
 
@@ -118,7 +117,7 @@ Executable Client::deserialize(std::string_view serialized, const CompileOptions
 }
 
 Buffer Client::buffer_from_host(const void* data, DType dtype, std::span<const std::int64_t> dims,
-                                const Device& device, std::function<void()> release) const {
+                                const Device& device, std::shared_ptr<const void> keep) const {
   auto args = make_args<PJRT_Client_BufferFromHostBuffer_Args>();
   args.client = handle();
   args.data = data;
@@ -126,26 +125,27 @@ Buffer Client::buffer_from_host(const void* data, DType dtype, std::span<const s
   args.dims = dims.data();
   args.num_dims = dims.size();
   args.host_buffer_semantics = PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
-  std::unique_ptr<std::function<void()>> releaser;
-  if (release) {
+  std::unique_ptr<Kept> kept;
+  if (keep) {
     args.host_buffer_semantics = PJRT_HostBufferSemantics_kImmutableZeroCopy;
-    releaser = std::make_unique<std::function<void()>>(std::move(release));
+    kept = std::make_unique<Kept>(std::move(keep));
   }
   args.device = device.handle();
   call<&PJRT_Api::PJRT_Client_BufferFromHostBuffer>(api(), args,
                                                     "to make a buffer from host memory");
   Buffer buffer(api(), args.buffer);
   Event done(api(), args.done_with_host_buffer);
-  if (releaser) {
-    done.on_ready(call_release, releaser.get());
-    releaser.release();  // call_release frees it
+  if (kept) {
+    done.on_ready([](void* user, const Failure*) noexcept { let_go(user); }, kept.get());
+    kept.release();  // let_go frees it
   }
   return buffer;
 }
 
 Buffer Client::view_of_device(void* data, DType dtype, std::span<const std::int64_t> dims,
-                              const Device& device, void (*on_delete)(void* data, void* user),
-                              void* user) const {
+                              const Device& device, std::shared_ptr<const void> keep) const {
+  std::unique_ptr<Kept> kept;
+  if (keep) kept = std::make_unique<Kept>(std::move(keep));
   auto args = make_args<PJRT_Client_CreateViewOfDeviceBuffer_Args>();
   args.client = handle();
   args.device_buffer_ptr = data;
@@ -154,10 +154,11 @@ Buffer Client::view_of_device(void* data, DType dtype, std::span<const std::int6
   args.element_type = to_buffer_type(dtype);
   args.device = device.handle();
   // Without a callback XLA:CPU aborts the process when it frees the buffer.
-  args.on_delete_callback = on_delete ? on_delete : [](void*, void*) {};
-  args.on_delete_callback_arg = user;
+  args.on_delete_callback = [](void*, void* user) { let_go(user); };
+  args.on_delete_callback_arg = kept.get();
   call<&PJRT_Api::PJRT_Client_CreateViewOfDeviceBuffer>(api(), args,
                                                         "to view memory of a device as a buffer");
+  kept.release();  // let_go frees it
   return Buffer(api(), args.buffer);
 }
 

@@ -5,7 +5,7 @@
 #include "pjrt/executable.h"
 #include "pjrt/plugin.h"
 
-#include <functional>
+#include <memory>
 #include <string_view>
 #include <variant>
 
@@ -54,19 +54,18 @@ class Client {
   Executable deserialize(std::string_view serialized,
                          const CompileOptions* options = nullptr) const;
 
-  /// Makes a buffer from dense row-major host memory. Without `release` XLA reads it during the
-  /// call only, else uses it in place where device and alignment allow. `release` is called exactly
-  /// once, from any thread, when XLA needs `data` no more: when the buffer is freed or, if it could
-  /// not alias, when it is copied; it is not called if this throws.
+  /// Makes a buffer from dense row-major host memory. Without `keep` XLA reads it during the call
+  /// only, else uses it in place where device and alignment allow. `keep` is let go, on any thread,
+  /// when XLA needs `data` no more: when the buffer is freed or, if it could not alias, when it is
+  /// copied.
   Buffer buffer_from_host(const void* data, DType dtype, std::span<const std::int64_t> dims,
-                          const Device& device, std::function<void()> release = {}) const;
+                          const Device& device, std::shared_ptr<const void> keep = {}) const;
 
   /// Makes a buffer over memory that is already on `device` and stays owned by someone else: no
-  /// copy, no look at its contents. `on_delete`, if any, is called once when the buffer is freed.
-  /// Donating the buffer to a run lets the run write there.
+  /// copy, no look at its contents. `keep` is let go when the buffer is freed. Donating the buffer
+  /// to a run lets the run write there.
   Buffer view_of_device(void* data, DType dtype, std::span<const std::int64_t> dims,
-                        const Device& device, void (*on_delete)(void* data, void* user) = nullptr,
-                        void* user = nullptr) const;
+                        const Device& device, std::shared_ptr<const void> keep = {}) const;
 
  private:
   const Plugin* plugin_ = nullptr;

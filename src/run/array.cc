@@ -151,9 +151,9 @@ struct Held {
 
 /// Returns the value's memory as a buffer of the lane.
 pjrt::Buffer view_on(const Lane& lane, const DeviceValue& value,
-                     void (*on_delete)(void* data, void* user), void* user) {
+                     std::shared_ptr<const Held> keep = {}) {
   return lane.made_by().view_of_device(value.buffer.data(), value.type.dtype, value.type.dims,
-                                       lane.handle, on_delete, user);
+                                       lane.handle, std::move(keep));
 }
 
 bool is_there(const DeviceValue& value) {
@@ -190,10 +190,8 @@ void copy_out(const pjrt::Buffer& buffer, const Type& type, void* to) {
 
 pjrt::Buffer send(const Type& t, const std::shared_ptr<const void>& bytes, const Lane& lane) {
   const bool in_place = t.byte_size() >= seen_in_place && !is_packed(t.dtype);
-  std::function<void()> release;
-  if (in_place) release = [bytes] {};
   return lane.made_by().buffer_from_host(bytes.get(), t.dtype, t.dims, lane.handle,
-                                         std::move(release));
+                                         in_place ? bytes : nullptr);
 }
 
 std::shared_ptr<DeviceValue> placed_on(const Type& type, pjrt::Buffer buffer, const Lane& lane) {
@@ -234,11 +232,7 @@ pjrt::Buffer seen_on(std::shared_ptr<const Value> array, const Lane& lane) {
     const void* const bytes = host_view(Access::make(array), keep);
     return lane.made_by().buffer_from_host(bytes, from.type.dtype, from.type.dims, lane.handle);
   }
-  auto keep = std::make_unique<Held>(std::move(array));
-  pjrt::Buffer view = view_on(
-      lane, from, [](void*, void* user) { delete static_cast<Held*>(user); }, keep.get());
-  keep.release();  // its on_delete frees it
-  return view;
+  return view_on(lane, from, std::make_shared<const Held>(std::move(array)));
 }
 
 namespace {
@@ -289,8 +283,7 @@ pjrt::Buffer* view_of(const DeviceValue& value, const Lane& lane) {
   View* first = value.views.load(std::memory_order_acquire);
   for (View* v = first; v; v = v->next)
     if (v->lane == lane.index) return &v->buffer;
-  auto made =
-      std::make_unique<View>(View{lane.index, view_on(lane, value, nullptr, nullptr), first});
+  auto made = std::make_unique<View>(View{lane.index, view_on(lane, value), first});
   // Another thread may have made one for the lane too: two of them do no harm.
   while (!value.views.compare_exchange_weak(made->next, made.get(), std::memory_order_acq_rel)) {
   }

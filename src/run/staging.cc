@@ -38,19 +38,15 @@ constexpr std::size_t most_copied = 16384;  // bytes that take less time than a 
 bool is_aligned(const void* bytes) { return reinterpret_cast<std::uintptr_t>(bytes) % 64 == 0; }
 
 std::unique_ptr<Staged> staged_over(void* bytes, bool lent, const Type& type, const Lane& lane,
-                                    void (*on_delete)(void*, void*), void* user) {
+                                    std::shared_ptr<const void> keep = {}) {
   return std::unique_ptr<Staged>(new Staged{
       type, bytes, lent,
-      lane.made_by().view_of_device(bytes, type.dtype, type.dims, lane.handle, on_delete, user)});
+      lane.made_by().view_of_device(bytes, type.dtype, type.dims, lane.handle, std::move(keep))});
 }
 
 std::unique_ptr<Staged> with_memory(const Type& type, const Lane& lane) {
-  auto memory = std::make_unique<std::shared_ptr<void>>(detail::aligned_bytes(type.byte_size()));
-  std::unique_ptr<Staged> out = staged_over(
-      memory->get(), false, type, lane,
-      [](void*, void* user) { delete static_cast<std::shared_ptr<void>*>(user); }, memory.get());
-  static_cast<void>(memory.release());  // its on_delete frees it
-  return out;
+  const std::shared_ptr<void> memory = detail::aligned_bytes(type.byte_size());
+  return staged_over(memory.get(), false, type, lane, memory);
 }
 
 /// Copies, and makes what is true 1: a caller's bytes of pred may be any.
@@ -86,7 +82,7 @@ const pjrt::Buffer& ArgumentsInPlace::take(std::size_t position, const Type& typ
                    lane.made_by().buffer_from_host(bytes, type.dtype, type.dims, lane.handle)});
   } else if (size >= seen_in_place && is_aligned(bytes) && type.dtype != DType::pred) {
     if (!staged || staged->bytes != bytes)
-      staged = staged_over(const_cast<void*>(bytes), true, type, lane, nullptr, nullptr);
+      staged = staged_over(const_cast<void*>(bytes), true, type, lane);
   } else {
     if (!staged || staged->lent) staged = with_memory(type, lane);
     copy_in(type, bytes, staged->bytes);
@@ -107,7 +103,7 @@ pjrt::Buffer* StagedOperands::stage(const detail::HostValue& value, Lane& lane) 
     if (!held_) held_ = std::make_unique<Held>();
     held_->push_back(value.data);
     staged = lane.staging.take(type, bytes);
-    if (!staged) staged = staged_over(bytes, true, type, lane, nullptr, nullptr);
+    if (!staged) staged = staged_over(bytes, true, type, lane);
   } else {
     staged = lane.staging.take(type);
     if (!staged) staged = with_memory(type, lane);

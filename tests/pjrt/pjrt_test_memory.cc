@@ -56,18 +56,19 @@ TEST(PjrtBuffer, SubByteTypesComeOneByteAnElement) {
 TEST(PjrtBuffer, AliasedMemoryIsReleasedOnce) {
   alignas(64) static float memory[16] = {1, 2, 3, 4};
   std::atomic<int> released{0};
+  const auto kept = [&] {
+    return std::shared_ptr<const void>(memory, [&](const void*) { ++released; });
+  };
   const Device& device = client().devices()[3];
   {
-    const Buffer buffer =
-        client().buffer_from_host(memory, DType::f32, Dims{4}, device, [&] { ++released; });
+    const Buffer buffer = client().buffer_from_host(memory, DType::f32, Dims{4}, device, kept());
     buffer.ready().await();
     EXPECT_EQ(buffer.data(), memory);
     EXPECT_EQ(released, 0);
   }
   EXPECT_EQ(released, 1);
   // Not aligned to 64 bytes: copied, and released early.
-  const Buffer copied =
-      client().buffer_from_host(memory + 1, DType::f32, Dims{3}, device, [&] { ++released; });
+  const Buffer copied = client().buffer_from_host(memory + 1, DType::f32, Dims{3}, device, kept());
   copied.ready().await();
   EXPECT_NE(copied.data(), memory + 1);
   EXPECT_EQ(to_host(copied), (std::vector<float>{2, 3, 4}));
@@ -83,14 +84,14 @@ TEST(PjrtBuffer, ViewsLetAnotherDeviceRead) {
   {
     const Buffer view = client().view_of_device(
         owner.data(), DType::f32, owner.dims(), device,
-        [](void*, void* user) { ++*static_cast<int*>(user); }, &deleted);
+        std::shared_ptr<const void>(owner.data(), [&](const void*) { ++deleted; }));
     EXPECT_EQ(view.data(), owner.data());
     EXPECT_EQ(to_host(run(add, {&view, &view}, {.device = &device})),
               (std::vector<float>{2, 4, 6, 8}));
   }
   EXPECT_EQ(deleted, 1);
   EXPECT_NO_THROW(client().view_of_device(owner.data(), DType::f32, owner.dims(),
-                                          device));  // no callback: nothing to call
+                                          device));  // nothing to let go of
   EXPECT_THROW(
       client().view_of_device(static_cast<float*>(owner.data()) + 1, DType::f32, Dims{1}, device),
       Error);
