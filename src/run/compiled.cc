@@ -44,12 +44,10 @@ std::vector<std::shared_ptr<const void>> write_out(LoweringOptions& options, std
   return keep;
 }
 
-/// What a program goes through on its way to text, in this order.
-constexpr void (*passes[])(Expanded& program) = {
-    expand_processes, [](Expanded& p) { p.program = with_offloaded_expanded(p.program); }};
-
+/// Returns what a program becomes on its way to text, pass by pass.
 Expanded passed(Expanded program) {
-  for (const auto pass : passes) pass(program);
+  expand_processes(program);
+  program.program = with_offloaded_expanded(program.program);
   return program;
 }
 
