@@ -4,6 +4,7 @@
 #include "pjrt/call.h"
 #include "pjrt/deep.h"
 #include "pjrt/dtype_codes.h"
+#include "pjrt/key_values.h"
 
 #include <memory>
 #include <string>
@@ -12,8 +13,6 @@
 #include "core/thread_end.h"
 
 namespace postern::internal::pjrt {
-
-void give_key_values(PJRT_Client_Create_Args& args);  // key_values.cc has the callbacks
 
 namespace {
 

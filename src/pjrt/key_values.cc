@@ -68,7 +68,6 @@ PJRT_Error* try_get_value(PJRT_KeyValueTryGetCallback_Args* args) {
 
 KeyValueScope::KeyValueScope(const KeyValues& store) : Scoped(store_in_scope, &store) {}
 
-/// Names the store of the thread's KeyValueScope, if there is one.
 void give_key_values(PJRT_Client_Create_Args& args) {
   if (!store_in_scope) return;
   args.kv_put_callback = put_value;

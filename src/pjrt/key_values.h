@@ -7,6 +7,8 @@
 
 #include "core/scoped.h"
 
+struct PJRT_Client_Create_Args;
+
 namespace postern::internal::pjrt {
 
 /// Called from XLA's threads too; what they throw is XLA's error.
@@ -23,5 +25,7 @@ class KeyValueScope : Scoped<const KeyValues*> {
  public:
   explicit KeyValueScope(const KeyValues& store);
 };
+/// Names the store of the thread's KeyValueScope, if there is one.
+void give_key_values(PJRT_Client_Create_Args& args);
 
 }  // namespace postern::internal::pjrt
