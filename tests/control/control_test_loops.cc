@@ -294,8 +294,9 @@ TEST(Control, BoundsBeyondTheCounter) {
   const std::pair<std::uint64_t, std::uint64_t> wide[] = {
       {half + half - 2, 5}, {half + 1, 5}, {half - 1, half + 2}, {0, half + half - 1}};
   for (const auto& [lower, upper] : wide)
-    expect_error<TypeError>([&] { steps(Tensor(lower), Tensor(upper)); },
-                            {"fori_loop", "must fit s64", "control_test_loops.cc"});
+    expect_error<TypeError>(
+        [&, lower = lower, upper = upper] { steps(Tensor(lower), Tensor(upper)); },
+        {"fori_loop", "must fit s64", "control_test_loops.cc"});
 }
 
 TEST(Control, LongLoopsNeedNoMemory) {

@@ -223,7 +223,7 @@ TEST(CustomLinear, TransposesOfCallsHaveDerivatives) {
     EXPECT_EQ(jit(jacrev(grad(f)), {.mode = Mode::evaluate})(x).to_vector<float>(), want);
     const Loaded saved = load_text(saved_text(jit(jacrev(grad(f))).lower(x)));
     EXPECT_EQ(std::get<0>(std::tuple{saved(x)})[0].to_vector<float>(), want);
-    auto cube = [apply](Tensor v) { return sum(apply(v) * apply(v) * apply(v)); };
+    auto cube = [apply = apply](Tensor v) { return sum(apply(v) * apply(v) * apply(v)); };
     const auto third = jit(jacrev(jacrev(grad(cube))))(x).to_vector<float>();
     EXPECT_EQ(third, (Floats{48, 24, 24, 12, 24, 12, 12, 6 + 162}));  // 6 sum_i a_ij a_ik a_il
   }

@@ -3,7 +3,6 @@
 #include <iostream>
 #include <random>
 #include <set>
-#include <source_location>
 #include <sstream>
 
 #include "platform/platform.h"
@@ -278,7 +277,7 @@ TEST_F(Saved, FilesHoldNoAbsolutePaths) {
     return v;
   });
   const Lowered lowered = f.lower(Tensor(1.0f));
-  const std::filesystem::path here = std::source_location::current().file_name();
+  const std::filesystem::path here = Place::current().file;
   ASSERT_TRUE(here.is_absolute());
   const auto files_in = [](const std::string& text) {
     std::set<std::string> files;
@@ -357,7 +356,8 @@ TEST_F(Saved, ForgedFilesDoNoHarm) {
            {R"("line":)", R"("lime":)"},
            {R"({"double":)", R"({"triple":)"},
            {"// about {", "// about [["}})
-    expect_error<Error>([&] { forged(part, other); }, {}, ErrorCode::invalid_argument);
+    expect_error<Error>([&, part = part, other = other] { forged(part, other); }, {},
+                        ErrorCode::invalid_argument);
   // Sites of a loop's residuals say how many steps there are in a block.
   const auto halves = [](Tensor v) {
     return while_loop([](Tensor u) { return u > 1.0f; }, [](Tensor u) { return sin(u) * 0.5f; }, v);
@@ -369,8 +369,9 @@ TEST_F(Saved, ForgedFilesDoNoHarm) {
            {R"("room":{"int64":64})", R"("room":{"int64":3})"},
            {R"("operands":["s64[]","s64[]","f64[]")", R"("operands":["s64[]","s64[]","f32[]")"},
            {R"("operands":["s64[]","s64[]",)", R"("operands":["s64[]",)"}})
-    expect_error<Error>([&] { load_text(summed(replaced(tapes, part, other))); }, {"residuals"},
-                        ErrorCode::invalid_argument);
+    expect_error<Error>(
+        [&, part = part, other = other] { load_text(summed(replaced(tapes, part, other))); },
+        {"residuals"}, ErrorCode::invalid_argument);
   std::mt19937 random(6);
   const std::size_t head = text.find("module @");
   for (int i = 0; i < 5000; ++i) {  // any bytes in the head: loads or refuses

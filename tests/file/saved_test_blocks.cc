@@ -208,7 +208,8 @@ TEST_F(SavedBlocks, ThatAreForgedAreRefused) {
            {R"("function":"postern_block_0")", R"("function":"main")"},
            {R"("inputs":["f32[2,3]"])", R"("inputs":[])"},
            {R"("outputs":["f32[2,3]"])", R"("outputs":["f99[2]"])"}})
-    expect_error<Error>([&] { forged(part, other); }, {}, ErrorCode::invalid_argument);
+    expect_error<Error>([&, part = part, other = other] { forged(part, other); }, {},
+                        ErrorCode::invalid_argument);
   // What only shows when it runs: XLA, or the override's declaration, does not accept it.
   for (const auto& [part, other] : std::vector<std::pair<std::string, std::string>>{
            {R"("inputs":["f32[2,3]"])", R"("inputs":["f32[2,4]"])"},

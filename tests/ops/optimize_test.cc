@@ -97,7 +97,7 @@ TEST(Optimize, SchedulesAreOptax) {
                                                   {"warmup", warmed()},
                                                   {"joined", join({0.1, linear(1, 0, 4)}, {3})}};
   for (const auto& [name, schedule] : schedules) {
-    const auto all = jit(vmap([schedule](Tensor step) { return schedule(step); }));
+    const auto all = jit(vmap([schedule = schedule](Tensor step) { return schedule(step); }));
     const Tensor steps = iota({DType::s32, {8}}, 0);
     expect_golden("schedule " + name, convert<float>(all(steps)).to_vector<float>());
   }

@@ -27,7 +27,7 @@ TEST(DevicesCheckpoint, EachDeviceWritesItsPartAndAnyNumberReadsThem) {
   for (const auto& [sharding, parts] : {std::pair{both, 4}, std::pair{rows, 2}}) {
     const TemporaryFolder folder;
     const auto keep = listen::checkpoint(folder.path(), {.keep = 1});
-    const auto f = jit([&](std::pair<Tensor, Tensor> v) {
+    const auto f = jit([&, sharding = sharding](std::pair<Tensor, Tensor> v) {
       const std::pair next{v.first + 1.0f, v.second * 2.0f};
       tap({.partitioned = sharding}, next, keep);
       return next;

@@ -27,7 +27,7 @@ TEST_F(DevicesShardMap, AFailureOnOneDeviceEndsAll) {
         mesh, {.in = {rows}, .out = {none}}));
     for (int round = 0; round < 10; ++round) {
       bad = {n - 1};
-      const auto e = error_of<CallbackError>([&] { f(iota<float>(n)).block_until_ready(); });
+      const auto e = error_of<CallbackError>([&, n = n] { f(iota<float>(n)).block_until_ready(); });
       ASSERT_TRUE(e);
       EXPECT_EQ(e->device(), n - 1);
       EXPECT_TRUE(has(e->what(), "no luck") && has(e->what(), fmt::format("device {}", n - 1)))
@@ -36,7 +36,7 @@ TEST_F(DevicesShardMap, AFailureOnOneDeviceEndsAll) {
       EXPECT_EQ(f(iota<float>(n)).to_vector<float>().back(), static_cast<float>(n * (n - 1)));
     }
     bad = {0, 1};
-    const auto e = error_of<CallbackError>([&] { f(iota<float>(n)).block_until_ready(); });
+    const auto e = error_of<CallbackError>([&, n = n] { f(iota<float>(n)).block_until_ready(); });
     ASSERT_TRUE(e);
     EXPECT_EQ(e->device(), 0);
     EXPECT_EQ(e->count(), 2u);
@@ -107,7 +107,8 @@ TEST_F(DevicesShardMap, TheSameFailureReadsTheSameEachTime) {
       for (int i = 0; i < 100; ++i) {
         bad_step = i % 2 ? 3 : 0;
         odd = i % 4 < 2;
-        const auto e = error_of<CallbackError>([&] { f(iota<float>(n)).block_until_ready(); });
+        const auto e =
+            error_of<CallbackError>([&, n = n] { f(iota<float>(n)).block_until_ready(); });
         ASSERT_TRUE(e);
         EXPECT_EQ(e->count(), static_cast<std::size_t>(odd ? n / 2 : n)) << told(*e);
         EXPECT_EQ(e->device(), odd ? 1 : 0) << told(*e);
@@ -176,7 +177,7 @@ TEST_F(DevicesShardMap, LongLoopsAreLeftWhenADeviceFails) {
                                       {true, Effect::ordered}}) {
     std::atomic<std::int64_t> calls{0};
     const auto f = jit(shard_map(
-        [&](Tensor v) {
+        [&, meets = meets, effect = effect](Tensor v) {
           return fori_loop(
               0, std::int64_t{1} << 40,
               [&](Tensor, Tensor c) {
@@ -412,11 +413,12 @@ TEST_F(DevicesShardMap, AThousandRunsWithFailures) {
         continue;
       }
       if (kind == late) {
-        const auto e = error_of<TimeoutError>([&] { limited(iota<float>(n)).block_until_ready(); });
+        const auto e =
+            error_of<TimeoutError>([&, n = n] { limited(iota<float>(n)).block_until_ready(); });
         ASSERT_TRUE(e && e->device() == first) << "run " << i;
         continue;
       }
-      const auto e = error_of<CallbackError>([&] { f(iota<float>(n)).block_until_ready(); });
+      const auto e = error_of<CallbackError>([&, n = n] { f(iota<float>(n)).block_until_ready(); });
       ASSERT_TRUE(e) << "run " << i;
       ASSERT_EQ(e->device(), first) << e->what();
       ASSERT_EQ(e->code(), kind == shape ? ErrorCode::bad_result : ErrorCode::threw);
