@@ -247,16 +247,6 @@ struct CompiledProgram::Arguments {
   }
 };
 
-namespace {
-
-struct ResultBuffers {
-  explicit ResultBuffers(std::size_t n) : list(n) { std::ranges::fill(list, nullptr); }
-  std::span<PJRT_Buffer*> span() { return {list.data(), list.size()}; }
-  detail::SmallVector<PJRT_Buffer*, 8> list;
-};
-
-}  // namespace
-
 void CompiledProgram::ready_on(const Lane& lane) const {
   const auto reserve = lane.platform().reserve;
   const std::uint64_t bit = std::uint64_t{1} << (lane.device % 64);
@@ -304,12 +294,12 @@ void CompiledProgram::refuse_twice(std::span<const Tensor* const> arguments) con
 
 /// Makes tensors of a run's buffers. `record`: null if it has ended; `ready`: nobody need ask them.
 static void wrap(const Module& module, const std::shared_ptr<const std::string>& targets,
-                 const PJRT_Api* api, std::span<PJRT_Buffer* const> buffers, const Lane& lane,
-                 Home home, const std::shared_ptr<RunRecord>& record, const Runs& pending,
-                 bool ready, std::span<Tensor> results) {
+                 ResultBuffers& buffers, const Lane& lane, Home home,
+                 const std::shared_ptr<RunRecord>& record, const Runs& pending, bool ready,
+                 std::span<Tensor> results) {
   for (std::size_t i = 0; i < results.size(); ++i) {
-    auto value = std::make_shared<DeviceValue>(module.results[i], pjrt::Buffer(api, buffers[i]),
-                                               lane.index, home.device, record);
+    auto value = std::make_shared<DeviceValue>(module.results[i], buffers.take(i), lane.index,
+                                               home.device, record);
     value->placed = home.put;
     value->targets = targets;
     value->after = pending;
@@ -360,7 +350,7 @@ void CompiledProgram::run_plain(std::span<const Tensor* const> arguments,
   const Runtime::Passed passed{lane};
   const auto [executable, named] = code_->on(lane);
   Arguments buffers;
-  ResultBuffers out(results.size());
+  ResultBuffers out(executable.api(), results.size());
   bool ready = false;
   try {
     const bool timed = host::timeline::on();
@@ -381,8 +371,7 @@ void CompiledProgram::run_plain(std::span<const Tensor* const> arguments,
     buffers.rethrow(*this, arguments);
     rethrow_naming(targets_);
   }
-  wrap(*module_, targets_, executable.api(), out.span(), lane, home, nullptr, buffers.pending,
-       ready, results);
+  wrap(*module_, targets_, out, lane, home, nullptr, buffers.pending, ready, results);
 }
 
 // Runs a program that calls back, or one that `start` began (`record` is then the run's, else
@@ -410,9 +399,9 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
   }
   const bool waits = !record;  // what `start` began is for itself
   if (waits) wait_for_earlier(reach_, {&home.device, 1});
-  const pjrt::Executable* executable = nullptr;
+  // Before there is a lane to give back.
   Arguments buffers;
-  ResultBuffers out(results.size());  // before there is a lane to give back
+  ResultBuffers out(backend_->plugin->api(), results.size());
   pjrt::Event complete;
   std::optional<host::Deadline> deadline;
   Lane& lane = runtime.take(home.device, !sites_.empty());
@@ -428,16 +417,15 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
   }
   try {
     const CompiledText::Choice choice = code_->on(lane);
-    executable = &choice.executable;
     const auto in = buffers.collect(*this, arguments, lane, 0);
     record->views = buffers.views();    // before XLA has the run: there may be no memory for it
     const host::Wait blocked(*record);  // as long as XLA runs it on this thread
-    executable->execute(in, out.span(),
-                        {.context = &record->execute_context(),
-                         .device = choice.device,
-                         .complete = &complete,
-                         .number = record->mark,
-                         .keep = buffers.donation.kept()});
+    choice.executable.execute(in, out.span(),
+                              {.context = &record->execute_context(),
+                               .device = choice.device,
+                               .complete = &complete,
+                               .number = record->mark,
+                               .keep = buffers.donation.kept()});
     buffers.donation.stands();
     record->await_functions({&complete, 1});
   } catch (...) {
@@ -455,13 +443,10 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
   const auto [ended, owner] =
       RunRecord::finish(record, {&complete, 1}, request || (!waits && results.empty()));
   buffers.staged.settle(lane, complete, ended);
-  if (ended && record && record->outcome() != host::Outcome::done) {
-    for (PJRT_Buffer* b : out.span()) pjrt::Buffer(executable->api(), b);
-    record->rethrow();
-  }
+  if (ended && record && record->outcome() != host::Outcome::done) record->rethrow();
   if (!ended && waits) note_under_way(reach_, {&home.device, 1}, lane, record->number);
-  wrap(*module_, targets_, executable->api(), out.span(), lane, home, ended ? nullptr : record,
-       buffers.pending, ended && !complete.error(), results);
+  wrap(*module_, targets_, out, lane, home, ended ? nullptr : record, buffers.pending,
+       ended && !complete.error(), results);
 }
 
 }  // namespace postern::internal::run

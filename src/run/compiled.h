@@ -1,12 +1,15 @@
 // CompiledProgram: a lowered program with its executables and sites, ready to run.
 #pragma once
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include <postern/detail/small_vector.h>
 #include <postern/program.h>
 
 #include "core/mutex.h"
@@ -59,6 +62,22 @@ std::shared_ptr<const std::string> targets_of(std::string_view text);
 class ArgumentsInPlace;
 class PartitionedCode;
 struct Home;
+
+/// The buffers that XLA makes of a run's results, which end with this but for those taken.
+struct ResultBuffers {
+  ResultBuffers(const PJRT_Api* of, std::size_t count) : api(of), list(count) {
+    std::ranges::fill(list, nullptr);
+  }
+  ResultBuffers(const ResultBuffers&) = delete;
+  ~ResultBuffers() {
+    for (PJRT_Buffer* b : list) pjrt::Buffer(api, b);
+  }
+  std::span<PJRT_Buffer*> span() { return {list.data(), list.size()}; }
+  pjrt::Buffer take(std::size_t i) { return {api, std::exchange(list[i], nullptr)}; }
+
+  const PJRT_Api* const api;
+  detail::SmallVector<PJRT_Buffer*, 8> list;
+};
 
 /// A program lowered for this process.
 struct ProgramModule : Module {

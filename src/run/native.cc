@@ -54,20 +54,12 @@ void run::CompiledProgram::run_in_place(std::span<const void* const> arguments,
     in[i] = on_lane(captures_[input - arguments_], lane, held)->handle();
     if (held) keep.push_back(std::move(held));
   }
-  struct Out {
-    const PJRT_Api* api;
-    detail::SmallVector<PJRT_Buffer*, 8> list;
-    ~Out() {
-      for (PJRT_Buffer* b : list) pjrt::Buffer(api, b);
-    }
-    pjrt::Buffer take(std::size_t i) { return {api, std::exchange(list[i], nullptr)}; }
-  } out{executable.api(), detail::SmallVector<PJRT_Buffer*, 8>(results.size())};
-  std::ranges::fill(out.list, nullptr);
+  ResultBuffers out(executable.api(), results.size());
   const bool timed = host::timeline::on();
   const auto start = timed ? host::timeline::Clock::now() : host::timeline::Clock::time_point();
   pjrt::Event complete;
   try {
-    executable.execute({in.data(), in.size()}, {out.list.data(), out.list.size()},
+    executable.execute({in.data(), in.size()}, out.span(),
                        {.device = named, .complete = &complete, .keep = undonated});
     passed.leave();
     if (timed)

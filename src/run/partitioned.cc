@@ -188,7 +188,7 @@ const pjrt::Executable& PartitionedCode::on(const Lanes& lanes) {
 /// Puts a run's results together of the buffers that it made, which are by device of the program,
 /// then by result. `record`: null if it has ended.
 static void wrap_parts(const Module& module, const std::vector<Sharding>& shardings,
-                       const Lanes& lanes, std::vector<pjrt::Buffer> buffers,
+                       const Lanes& lanes, ResultBuffers& buffers,
                        const std::shared_ptr<RunRecord>& record, const Runs& pending,
                        std::span<Tensor> results) {
   for (std::size_t r = 0; r < results.size(); ++r) {
@@ -198,7 +198,7 @@ static void wrap_parts(const Module& module, const std::vector<Sharding>& shardi
     for (std::int64_t position = 0; position < sharding.mesh().size(); ++position) {
       const auto partition = size_of(partition_of(sharding.mesh(), position, module.devices));
       parts.push_back(std::make_shared<DeviceValue>(
-          part, std::move(buffers[partition * results.size() + r]), lanes[partition]->index,
+          part, buffers.take(partition * results.size() + r), lanes[partition]->index,
           module.devices[partition], record));
       parts.back()->after = pending;
     }
@@ -232,7 +232,8 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
   if (waits) wait_for_earlier(reach_, module.devices);
   const std::size_t devices = module.devices.size(), parameters = module.parameters.size();
   // Before there are lanes to give back.
-  std::vector<PJRT_Buffer*> in(devices * parameters), out(devices * results.size());
+  std::vector<PJRT_Buffer*> in(devices * parameters);
+  ResultBuffers out(backend_->plugin->api(), devices * results.size());
   std::vector<pjrt::Event> complete(devices);
   const Lanes lanes = runtime.take(module.devices, !sites_.empty());
   for (Lane* lane : lanes) lane->started.store(record != nullptr);
@@ -276,14 +277,12 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
     for (Lane* lane : lanes) runtime.leave(*lane);
     throw;
   }
-  std::vector<pjrt::Buffer> buffers;
   try {
-    buffers.reserve(out.size());
     if (!backend_->platform().on_host)  // see Arguments::views
       record->views = std::make_shared<const decltype(keep)>(std::move(keep));
     const host::Wait blocked(*record);  // as long as XLA runs it on this thread
     executable->execute_multi(
-        devices, in, out, complete,
+        devices, in, out.span(), complete,
         {.context = &record->execute_context(), .number = record->mark, .keep = donation.kept()});
     donation.stands();
     record->await_functions(complete);
@@ -298,11 +297,10 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
   // Who started a run without results has nothing else to wait for.
   const auto [ended, owner] =
       RunRecord::finish(record, complete, request || (!waits && results.empty()));
-  for (PJRT_Buffer* b : out) buffers.emplace_back(executable->api(), b);
   if (ended && record->outcome() != host::Outcome::done) record->rethrow();
   if (!ended && waits) note_under_way(reach_, module.devices, *lanes.front(), record->number);
-  wrap_parts(module, partitioned_->result_shardings(), lanes, std::move(buffers),
-             ended ? nullptr : record, pending, results);
+  wrap_parts(module, partitioned_->result_shardings(), lanes, out, ended ? nullptr : record,
+             pending, results);
 }
 
 }  // namespace postern::internal::run
