@@ -1,6 +1,7 @@
 // Simplification in one pass forward (merging) and one backward (dropping).
 #include "transform/simplify.h"
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "core/primitive.h"
@@ -33,26 +34,30 @@ void merge(Program& program) {
   for (ValueId& v : program.outputs) v = same[at(v)];
 }
 
-/// Marks the values that some output or effect depends on, and in `keep`, if it is given, the
-/// equations that make them or have an effect.
-std::vector<bool> needed_values(const Program& program, std::vector<bool>* keep) {
+}  // namespace
+
+bool makes_any(const Equation& e, const std::vector<bool>& marked) {
+  const auto first = marked.begin() + e.first;
+  return std::find(first, first + e.results, true) != first + e.results;
+}
+
+bool is_needed(const Equation& e, const std::vector<bool>& needed) {
+  return makes_any(e, needed) || effect_of(e) != Effect::pure;
+}
+
+std::vector<bool> needed_values(const Program& program) {
   std::vector<bool> needed(program.types.size());
   for (ValueId v : program.outputs) needed[at(v)] = true;
   for (std::size_t i = program.equations.size(); i-- > 0;) {
     const Equation& e = program.equations[i];
-    bool wanted = effect_of(e) != Effect::pure;
-    for (int r = 0; r < e.results && !wanted; ++r) wanted = needed[at(e.first + r)];
-    if (wanted)
-      for (ValueId v : e.operands) needed[at(v)] = true;
-    if (keep) (*keep)[i] = wanted;
+    if (!is_needed(e, needed)) continue;
+    for (ValueId v : e.operands) needed[at(v)] = true;
   }
   return needed;
 }
 
-}  // namespace
-
 std::vector<bool> used_inputs(const Program& program) {
-  const std::vector<bool> needed = needed_values(program, nullptr);
+  const std::vector<bool> needed = needed_values(program);
   std::vector<bool> used;
   for (ValueId v : program.inputs) used.push_back(needed[at(v)]);
   return used;
@@ -61,8 +66,7 @@ std::vector<bool> used_inputs(const Program& program) {
 ProgramPtr simplify(const Program& program) {
   Program merged = program;
   merge(merged);
-  std::vector<bool> keep(merged.equations.size());
-  needed_values(merged, &keep);
+  const std::vector<bool> needed = needed_values(merged);
   // Values are numbered anew, without gaps.
   Program out;
   out.name = merged.name;
@@ -74,9 +78,8 @@ ProgramPtr simplify(const Program& program) {
     return renamed[at(v)];
   };
   for (ValueId v : merged.inputs) out.inputs.push_back(take(v));
-  for (std::size_t i = 0; i < merged.equations.size(); ++i) {
-    if (!keep[i]) continue;
-    Equation& e = merged.equations[i];
+  for (Equation& e : merged.equations) {
+    if (!is_needed(e, needed)) continue;
     for (ValueId& v : e.operands) v = renamed[at(v)];
     const ValueId old = e.first;
     e.first = static_cast<ValueId>(out.types.size());

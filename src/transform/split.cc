@@ -38,15 +38,8 @@ class Splitter {
       : program_(program),
         unknown_inputs_(unknown),
         known_(program),
-        needed_(program.types.size()),
-        remade_(program.types.size()) {
-    for (ValueId v : program.outputs) needed_[at(v)] = true;
-    for (std::size_t i = program.equations.size(); i-- > 0;) {
-      const Equation& e = program.equations[i];
-      if (wanted(e))
-        for (ValueId v : e.operands) needed_[at(v)] = true;
-    }
-  }
+        needed_(needed_values(program)),
+        remade_(program.types.size()) {}
 
   Halves operator()(const std::vector<bool>& force) {
     Halves halves;
@@ -81,11 +74,6 @@ class Splitter {
   }
 
  private:
-  bool wanted(const Equation& e) const {
-    for (int i = 0; i < e.results; ++i)
-      if (needed_[at(e.first + i)]) return true;
-    return effect_of(e) != Effect::pure;
-  }
   std::vector<bool> wanted_results(const Equation& e) const {
     return {needed_.begin() + e.first, needed_.begin() + e.first + e.results};
   }
@@ -95,7 +83,7 @@ class Splitter {
   }
 
   void sort(const Equation& e) {
-    if (!wanted(e)) return;
+    if (!is_needed(e, needed_)) return;
     PlaceScope::Replace place(e.place);
     Tensors operands = known_.get(e.operands);
     const bool all_known =
@@ -163,9 +151,7 @@ class Splitter {
     std::vector<const Equation*> again;
     for (std::size_t i = program_.equations.size(); i-- > 0;) {
       const Equation& e = program_.equations[i];
-      bool any = false;
-      for (int r = 0; r < e.results; ++r) any = any || used[at(e.first + r)];
-      if (!any) continue;
+      if (!makes_any(e, used)) continue;
       again.push_back(&e);
       for (ValueId v : e.operands) used[at(v)] = true;
     }
@@ -211,7 +197,8 @@ class Splitter {
   const Program& program_;
   const std::vector<bool>& unknown_inputs_;
   Env known_;
-  std::vector<bool> needed_, remade_;
+  const std::vector<bool> needed_;
+  std::vector<bool> remade_;
   std::unordered_map<const detail::Value*, ValueId> constants_;
   std::vector<Deferred> deferred_;
   Tensors residuals_;
