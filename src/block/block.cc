@@ -116,8 +116,7 @@ Primitive::SplitResult defer(const Op& op, TensorSpan x, std::size_t results) {
   out.known.resize(results);
   out.primitive = &op.primitive;
   out.params = op.params;
-  for (std::size_t i = 0; i < x.size(); ++i)
-    out.operands.push_back(Primitive::SplitResult::Source::of(x[i], static_cast<int>(i)));
+  for (std::size_t i = 0; i < x.size(); ++i) out.operands.push_back({x[i], static_cast<int>(i)});
   for (std::size_t i = 0; i < results; ++i) out.results.push_back(static_cast<int>(i));
   return out;
 }

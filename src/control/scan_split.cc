@@ -269,7 +269,7 @@ void give_unknown_operands(const Pruned& whole, const Halves& halves,
   const ScanParts of(p, whole.x);
   std::size_t next = halves.residuals;
   auto unknown_input = [&] { return halves.unknown->inputs[next++]; };
-  auto source = [&](std::size_t i) { return Source::of(whole.x[i], whole.operands[i]); };
+  auto source = [&](std::size_t i) { return Source{whole.x[i], whole.operands[i]}; };
   const std::size_t first = p.first_operand(), first_carry = first + p.constants,
                     first_x = first_carry + p.carries;
   for (std::size_t i = 0; i < p.constants; ++i)
@@ -386,7 +386,7 @@ Primitive::SplitResult while_split(const Op& op, TensorSpan x, const std::vector
 
   std::size_t next = halves.residuals;  // behind them the unknown half takes its own operands
   auto unknown_input = [&] { return halves.unknown->inputs[next++]; };
-  auto source = [&](std::size_t i) { return Source::of(x[i], static_cast<int>(i)); };
+  auto source = [&](std::size_t i) { return Source{x[i], static_cast<int>(i)}; };
   for (std::size_t i = p.condition_constants; i < first_carry; ++i)
     if (!x[i].has_value()) rest.add_constant(unknown_input(), source(i));
   for (std::size_t i = 0; i < carries; ++i)

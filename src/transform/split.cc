@@ -19,8 +19,8 @@ namespace {
 using detail::Access;
 
 struct Source {
-  Tensor known;
-  ValueId value = -1;
+  Tensor known;        // empty: the unknown half makes it
+  ValueId value = -1;  // of the program that is split
 };
 /// An equation of the unknown half. `results` are values of the program that is split; -1: not one
 /// of them.
@@ -56,7 +56,7 @@ class Splitter {
         const ValueId v = program_.outputs[i];
         halves.unknown_outputs.push_back(!known_[v].has_value() || (!force.empty() && force[i]));
         if (halves.unknown_outputs.back())
-          unknown_outputs.push_back(source(v));
+          unknown_outputs.push_back({known_[v], v});
         else
           outputs.push_back(known_[v]);
       }
@@ -77,10 +77,6 @@ class Splitter {
   std::vector<bool> wanted_results(const Equation& e) const {
     return {needed_.begin() + e.first, needed_.begin() + e.first + e.results};
   }
-  Source source(ValueId v) {
-    if (known_[v].has_value()) return Source{known_[v], v};
-    return Source{{}, v};
-  }
 
   void sort(const Equation& e) {
     if (!is_needed(e, needed_)) return;
@@ -100,7 +96,7 @@ class Splitter {
       return defer_rest(e,
                         e.primitive->split({*e.primitive, e.params}, operands, wanted_results(e)));
     Deferred d{e.primitive, e.params, {}, {}, e.place};
-    for (ValueId v : e.operands) d.operands.push_back(source(v));
+    for (ValueId v : e.operands) d.operands.push_back({known_[v], v});
     for (int i = 0; i < e.results; ++i) d.results.push_back(e.first + i);
     deferred_.push_back(std::move(d));
   }
@@ -119,7 +115,7 @@ class Splitter {
     Deferred d{r.primitive, std::move(r.params), {}, {}, e.place};
     for (Primitive::SplitResult::Source& s : r.operands)
       if (s.known.has_value())
-        d.operands.push_back({std::move(s.known), -1});
+        d.operands.push_back({std::move(s.known)});
       else
         d.operands.push_back({{}, e.operands[at(s.operand)]});
     for (const int i : r.results) {
@@ -164,8 +160,7 @@ class Splitter {
 
   ProgramPtr unknown_half(const std::vector<Source>& outputs) {
     Types types = types_of(residuals_);
-    for (std::size_t i = 0; i < program_.inputs.size(); ++i)
-      if (unknown_inputs_[i]) types.push_back(program_.type(program_.inputs[i]));
+    append(types, where_marked(program_.input_types(), unknown_inputs_));
     const Closed closed = trace_program("unknown", types, [&](TensorSpan inputs) {
       Env env(program_);
       std::size_t next = residuals_.size();
@@ -223,7 +218,7 @@ Primitive::SplitResult split_result(const Primitive& primitive, ParamsPtr params
   out.known = placed(there, known);
   for (std::size_t i = 0; i < unknown.size(); ++i)
     if (unknown[i]) out.results.push_back(static_cast<int>(i));
-  for (const Tensor& t : residuals) out.operands.push_back({t, -1});
+  for (const Tensor& t : residuals) out.operands.push_back({t});
   for (std::size_t i = 0; i < x.size(); ++i)
     if (!x[i].has_value()) out.operands.push_back({{}, static_cast<int>(i)});
   return out;

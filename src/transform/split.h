@@ -11,11 +11,7 @@ namespace postern::internal {
 struct Primitive::SplitResult {
   struct Source {
     Tensor known;
-    int operand = -1;  // else: that operand of the equation, which is unknown
-    static Source of(const Tensor& x, int operand) {
-      if (x.has_value()) return {x, -1};
-      return {{}, operand};
-    }
+    int operand = -1;  // where that is empty: which operand of the equation, an unknown one
   };
   Tensors known;                         // by result of the equation; empty: unknown
   const Primitive* primitive = nullptr;  // of the rest; null: there is none
