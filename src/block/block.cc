@@ -132,8 +132,7 @@ Primitive::SplitResult with_rest(const Halves& halves, TensorSpan known, TensorS
 Primitive::SplitResult block_split(const Op& op, TensorSpan x, const std::vector<bool>& wanted) {
   const auto& p = op.as<BlockParams>();
   const auto leading = x.first(p.leading());
-  if (p.rules || std::ranges::any_of(leading, [](const Tensor& t) { return !t.has_value(); }))
-    return defer(op, x, wanted.size());
+  if (p.rules || !has_all(leading)) return defer(op, x, wanted.size());
   Primitive::SplitResult out;
   if (split_own(p, x, out)) return out;
   const Halves halves = split(*p.body, missing(x));

@@ -106,8 +106,9 @@ class BatchedWhile {
 
   /// Writes the condition of (its constants, the carry); its batch axis, -1: one for all elements.
   std::pair<Tensor, int> batch_condition(TensorSpan in, const Tensor& mask) const {
+    const bool minds = any_equation(*p_.condition, minds_who_runs);
     auto [y, from] = batch_of(*p_.condition, in, axes_with_carry(condition_axes_), size_,
-                              only_if(any_equation(*p_.condition, minds_who_runs), mask));
+                              minds ? mask : Tensor());
     return {y[0], from[0]};
   }
 

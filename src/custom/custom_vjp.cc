@@ -66,8 +66,7 @@ Jvp pending_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
 Tensors pending_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan) {
   const auto& p = op.as<PendingParams>();
   Tensors in = head(x, p.residuals);
-  check(std::ranges::all_of(in, [](const Tensor& t) { return t.has_value(); }),
-        "custom_vjp: a residual depends on a tangent");
+  check(has_all(in), "custom_vjp: a residual depends on a tangent");
   std::size_t next = 0;
   for (const Type& t : p.results) {
     Tensor of_result;

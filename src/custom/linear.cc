@@ -90,8 +90,7 @@ TensorFunction body_as_transpose(const LinearCallParams& p, std::size_t known,
 Tensors linear_call_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types) {
   const auto& p = op.as<LinearCallParams>();
   Tensors in = head(x, p.first_x());
-  check(std::ranges::all_of(in, [](const Tensor& t) { return t.has_value(); }),
-        "linear_call: a residual depends on a tangent");
+  check(has_all(in), "linear_call: a residual depends on a tangent");
   for (std::size_t i = p.first_x(); i < x.size(); ++i)
     if (!is_differentiable(types[i].dtype)) in.push_back(x[i]);
   const std::size_t known = in.size();

@@ -65,8 +65,7 @@ Tensors linear_solve_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSp
         "custom_linear_solve: reverse mode needs transpose_solve, or .symmetric where matvec is "
         "its own transpose");
   Tensors operands = head(x, p.captures);
-  check(std::ranges::all_of(operands, [](const Tensor& t) { return t.has_value(); }),
-        "custom_linear_solve: what its functions capture depends on a tangent");
+  check(has_all(operands), "custom_linear_solve: what its functions capture depends on a tangent");
   for (std::size_t i = 0; i < ct.size(); ++i)
     operands.push_back(or_zeros_of(ct[i], types[p.captures + i]));
   std::swap(p.body, p.transpose_body);

@@ -64,8 +64,6 @@ void require_inputs(const char* what, const Tensors& x, const std::vector<bool>&
   }
 }
 
-Tensor ones_of(const Type& type) { return ones(Type{type.dtype, type.dims}); }
-
 }  // namespace
 
 Values jvp(const TensorFunction& f, const Tensors& x, const Tensors& dx, const Place& place) {
@@ -124,7 +122,7 @@ Values value_and_grad(const char* what, const TensorFunction& f, const Tensors& 
   wanted[0] = true;
   const Linearized linear = linearized(closed, x, active, wanted);
   Tensors ct(types.size());
-  ct[0] = ones_of(type);
+  ct[0] = ones({type.dtype, type.dims});  // no weak ones
   Tensors gradients = filled(linear.pull(ct), types_of(x), active);
   return {linear.results, std::move(gradients)};
 }

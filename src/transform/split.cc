@@ -82,9 +82,7 @@ class Splitter {
     if (!is_needed(e, needed_)) return;
     PlaceScope::Replace place(e.place);
     Tensors operands = known_.get(e.operands);
-    const bool all_known =
-        std::ranges::all_of(operands, [](const Tensor& t) { return t.has_value(); });
-    if (all_known) {
+    if (has_all(operands)) {
       remember_constant(e);
       Tensors results = bind_n(*e.primitive, e.params, operands);
       for (int i = 0; i < e.results; ++i)

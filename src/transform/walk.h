@@ -10,6 +10,9 @@ namespace postern::internal {
 inline bool has_any(TensorSpan tensors) {
   return std::ranges::any_of(tensors, [](const Tensor& t) { return t.has_value(); });
 }
+inline bool has_all(TensorSpan tensors) {
+  return std::ranges::all_of(tensors, [](const Tensor& t) { return t.has_value(); });
+}
 inline std::vector<bool> present(TensorSpan tensors) {
   std::vector<bool> out;
   for (const Tensor& t : tensors) out.push_back(t.has_value());
@@ -37,11 +40,6 @@ inline Tensors joined(std::initializer_list<TensorSpan> lists) {
 }
 /// Returns the tensor as a list of one, of none where it is empty.
 inline TensorSpan list_of(const Tensor& x) { return {&x, static_cast<std::size_t>(x.has_value())}; }
-/// Returns the tensor where `there`, else an empty one.
-inline Tensor only_if(bool there, const Tensor& x) {
-  if (there) return x;
-  return {};
-}
 /// Returns tensors[i] where `there`; they may end before it elsewhere.
 inline Tensor at_if(bool there, TensorSpan tensors, std::size_t i) {
   if (there) return tensors[i];
