@@ -68,7 +68,7 @@ Closed batched_body(const char* what, const Program& body, const Types& types,
 
 TensorFunction batched_function(const char* what, TensorFunction f, Types types,
                                 std::vector<int> axes, std::int64_t size, bool masked,
-                                std::vector<int> out_axes) {
+                                std::size_t mask_place, std::vector<int> out_axes) {
   return [=, axis = BatchScope::current()](TensorSpan leaves) {
     std::vector<bool> given;  // by output: f gives it; an empty Tensor is zero
     const AxisScope named(axis);
@@ -78,8 +78,9 @@ TensorFunction batched_function(const char* what, TensorFunction f, Types types,
       return kept(y);
     });
     const BatchScope batching(axis);
-    const Tensor mask = at_if(masked, leaves, axes.size());
-    const auto [y, from] = batch_of(closed, leaves.first(axes.size()), axes, size, mask);
+    const Tensor mask = at_if(masked, leaves, mask_place);
+    const Tensors x = joined({leaves.first(mask_place), leaves.subspan(mask_place + masked)});
+    const auto [y, from] = batch_of(closed, std::span(x).first(axes.size()), axes, size, mask);
 
     Tensors out(given.size());
     for (std::size_t i = 0, next = 0; i < out.size(); ++i) {
@@ -97,11 +98,6 @@ TensorFunction batched_function(const char* what, TensorFunction f, Types types,
     }
     return out;
   };
-}
-
-Tensors with_mask_last(TensorSpan leaves, std::size_t place, bool masked) {
-  const auto mask = leaves.subspan(place, masked);
-  return joined({leaves.first(place), leaves.subspan(place + masked), mask});
 }
 
 ProgramPtr with_mask_at(const Program& program, std::size_t place) {

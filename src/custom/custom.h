@@ -90,15 +90,13 @@ Closed batched_body(const char* what, const Program& body, TensorSpan x, std::sp
 Closed batched_body(const char* what, const Program& body, const Types& types,
                     std::span<const int> axes, std::int64_t size, bool masked);
 
-/// Returns a function of leaves of these types for a batch: leaves with these axes, then the mask
-/// if `masked`, to outputs with axis `out_axes[i]` (-1: summed over the batch).
+/// Returns a function of leaves of these types for a batch: leaves with these axes, if `masked`
+/// with the mask among them as leaf `mask_place`, to outputs with axis `out_axes[i]` (-1: summed
+/// over the batch).
 TensorFunction batched_function(const char* what, TensorFunction f, Types types,
                                 std::vector<int> axes, std::int64_t size, bool masked,
-                                std::vector<int> out_axes);
+                                std::size_t mask_place, std::vector<int> out_axes);
 
-/// Moves the mask, which is leaf `place` if `masked`, behind the other leaves, where such a
-/// function takes it.
-Tensors with_mask_last(TensorSpan leaves, std::size_t place, bool masked);
 /// Moves a program's last input, the mask of batched_body, to `place` among the inputs.
 ProgramPtr with_mask_at(const Program& program, std::size_t place);
 

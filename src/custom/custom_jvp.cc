@@ -74,14 +74,14 @@ Batched custom_jvp_batch(const Op& op, TensorSpan x, std::span<const int> axes, 
   }
   const std::size_t results = p.body->outputs.size();
   TensorFunction batched = batched_function("custom_jvp", *p.rule, types, rule_axes, size, masked,
-                                            std::vector<int>(2 * results, 0));
+                                            arguments, std::vector<int>(2 * results, 0));
   // The batched rule is given arguments, (the mask,) tangents, (what stands for the mask's).
   auto rule = std::make_shared<const TensorFunction>(
       [batched, arguments, masked, spread = std::move(spread), size](TensorSpan leaves) {
-        Tensors in = with_mask_last(leaves.first(2 * arguments + masked), arguments, masked);
+        Tensors in(leaves.begin(), leaves.end());
         for (std::size_t i = 0; i < arguments; ++i) {
-          Tensor& tangent = in[arguments + i];
-          if (spread[i]) tangent = move_batch(tangent, -1, 0, size, in.back());
+          Tensor& tangent = in[arguments + masked + i];
+          if (spread[i]) tangent = move_batch(tangent, -1, 0, size, in[arguments]);
         }
         return batched(in);
       });

@@ -92,21 +92,17 @@ Tensors pending_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan) {
 /// Returns the backward rule for a batch: from residuals of these types with `kept_axes`, (the
 /// mask,) and cotangents with their batch axis in front to cotangents of the arguments with theirs;
 /// those of arguments that are the same for all elements are summed.
-std::shared_ptr<const TensorFunction> batched_backward(const TensorFunction& backward, Types kept,
-                                                       std::vector<int> kept_axes,
-                                                       const Types& results,
-                                                       const std::vector<int>& argument_axes,
-                                                       std::int64_t size, bool masked) {
+TensorFunction batched_backward(const TensorFunction& backward, Types kept,
+                                std::vector<int> kept_axes, const Types& results,
+                                const std::vector<int>& argument_axes, std::int64_t size,
+                                bool masked) {
   const std::size_t residuals = kept.size();
   for (const Type& t : results) {
     kept.push_back(tangent_type(t));
     kept_axes.push_back(0);
   }
-  TensorFunction batched = batched_function("custom_vjp", backward, std::move(kept),
-                                            std::move(kept_axes), size, masked, argument_axes);
-  return std::make_shared<const TensorFunction>([batched, residuals, masked](TensorSpan leaves) {
-    return batched(with_mask_last(leaves, residuals, masked));
-  });
+  return batched_function("custom_vjp", backward, std::move(kept), std::move(kept_axes), size,
+                          masked, residuals, argument_axes);
 }
 
 Types with_axes(Types types, std::span<const int> axes, std::int64_t size) {
@@ -126,8 +122,9 @@ Batched pending_batch(const Op& op, TensorSpan x, std::span<const int> axes, std
     if (is_differentiable(t.dtype)) argument_axes.back() = axes[next++];
   }
   const Types kept = element_types(x.first(p.residuals), kept_axes);
-  PendingParams of_batch{batched_backward(*p.backward, kept, kept_axes, p.results, argument_axes,
-                                          size, mask.has_value()),
+  TensorFunction backward = batched_backward(*p.backward, kept, kept_axes, p.results, argument_axes,
+                                             size, mask.has_value());
+  PendingParams of_batch{std::make_shared<const TensorFunction>(std::move(backward)),
                          p.residuals + mask.has_value(),  // the mask is the last of them
                          with_axes(p.arguments, argument_axes, size),
                          with_axes(p.results, std::vector<int>(p.results.size(), 0), size)};
@@ -209,8 +206,8 @@ ForwardRule batched_forward(const ForwardRule& forward, Types types, std::vector
     for (std::size_t i = 0; i < results; ++i)
       out.results.push_back(move_batch(y[i], from[i], 0, size, mask));
     out.residuals = tail(y, results);
-    out.backward = *batched_backward(one.backward, types_of(one.residuals), tail(from, results),
-                                     types_of(one.results), axes, size, masked);
+    out.backward = batched_backward(one.backward, types_of(one.residuals), tail(from, results),
+                                    types_of(one.results), axes, size, masked);
     if (masked) {
       out.residuals.push_back(mask);
       out.backward = [backward = out.backward](TensorSpan in) {

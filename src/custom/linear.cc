@@ -133,12 +133,9 @@ Batched linear_call_batch(const Op& op, TensorSpan x, std::span<const int> axes,
     rule_axes.push_back(0);
   }
   const bool masked = mask.has_value();
-  TensorFunction batched = batched_function("linear_call", *p.transpose, types, rule_axes, size,
-                                            masked, tail(axes, p.first_x()));
-  auto transpose =
-      std::make_shared<const TensorFunction>([batched, residuals, masked](TensorSpan leaves) {
-        return batched(with_mask_last(leaves, residuals, masked));
-      });
+  auto transpose = std::make_shared<const TensorFunction>(
+      batched_function("linear_call", *p.transpose, types, rule_axes, size, masked, residuals,
+                       tail(axes, p.first_x())));
   const std::size_t captures = p.captures + body.captures.size();
   if (masked) body.program = with_mask_at(*body.program, captures + residuals);
   const Tensors operands =
