@@ -20,11 +20,6 @@ Types program_type(const char* what, const Program& program, TypeSpan operands) 
   return program.output_types();
 }
 
-Tensors call_user(const TensorFunction& f, TensorSpan x) {
-  PlaceScope::Replace none{Place{}};
-  return f(x);
-}
-
 Types element_types(TensorSpan x, std::span<const int> axes) {
   Types out;
   for (std::size_t i = 0; i < x.size(); ++i) {
@@ -113,35 +108,6 @@ void refuse_captured(const char* what, TensorSpan dx, std::size_t count) {
         what);
 }
 
-}  // namespace postern::internal
-
-namespace postern {
-using namespace internal;
-
-namespace {
-
-Types stop_type(const Params*, TypeSpan operands) { return {operands[0]}; }
-void stop_lower(Lowering& out, const Equation& e) { out.define(e, 0, out.operand(e, 0)); }
-Tensors stop_evaluate(const Op&, TensorSpan x) { return {x[0]}; }
-constexpr Primitive stop_gradient_p{.name = "stop_gradient",
-                                    .type = stop_type,
-                                    .no_derivative = true,
-                                    .batch = elementwise_batch,
-                                    .lower = stop_lower,
-                                    .evaluate = stop_evaluate};
-static_assert(complete(stop_gradient_p));
-
-}  // namespace
-
-Tensor detail::stop_gradient(const Tensor& x, const Place& place) {
-  PlaceScope at(place);
-  check(x.has_value(), "stop_gradient: an empty Tensor, one that was never given a value");
-  if (is_differentiable(x.dtype())) return bind1(stop_gradient_p, nullptr, {x});
-  return x;
-}
-
-namespace internal {
-
 // The new body takes the operands and behind them the tangents that there are.
 Jvp body_jvp(const char* what, const Op& op, const Program& body, TensorSpan x, TensorSpan dx,
              Rebind rebind) {
@@ -175,6 +141,31 @@ Batched body_batch(const char* what, const Op& op, const Program& body, TensorSp
   return {rebind(op, batched, operands, false), std::vector<int>(body.outputs.size(), 0)};
 }
 
-}  // namespace internal
+}  // namespace postern::internal
+
+namespace postern {
+using namespace internal;
+
+namespace {
+
+Types stop_type(const Params*, TypeSpan operands) { return {operands[0]}; }
+void stop_lower(Lowering& out, const Equation& e) { out.define(e, 0, out.operand(e, 0)); }
+Tensors stop_evaluate(const Op&, TensorSpan x) { return {x[0]}; }
+constexpr Primitive stop_gradient_p{.name = "stop_gradient",
+                                    .type = stop_type,
+                                    .no_derivative = true,
+                                    .batch = elementwise_batch,
+                                    .lower = stop_lower,
+                                    .evaluate = stop_evaluate};
+static_assert(complete(stop_gradient_p));
+
+}  // namespace
+
+Tensor detail::stop_gradient(const Tensor& x, const Place& place) {
+  PlaceScope at(place);
+  check(x.has_value(), "stop_gradient: an empty Tensor, one that was never given a value");
+  if (is_differentiable(x.dtype())) return bind1(stop_gradient_p, nullptr, {x});
+  return x;
+}
 
 }  // namespace postern

@@ -80,7 +80,11 @@ Tensors bind_custom(const Primitive& primitive, const TensorFunction& f, Rule ru
 }
 
 /// Calls a function that the user wrote: its operations have places of their own.
-Tensors call_user(const TensorFunction& f, TensorSpan x);
+template <class F>
+auto call_user(const F& f, TensorSpan x) {
+  PlaceScope::Replace none{Place{}};
+  return f(x);
+}
 
 /// Returns `body` for a batch: its inputs as `x` with `axes`, then the mask if there is one; all
 /// outputs with the batch axis in front.

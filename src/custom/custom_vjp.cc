@@ -160,10 +160,7 @@ Jvp custom_vjp_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   refuse_captured("custom_vjp", dx, p.captures);
   const TensorSpan arguments = x.subspan(p.captures);
   const Types types = p.body->output_types();
-  Forward forward = [&] {
-    PlaceScope::Replace none{Place{}};
-    return (*p.forward)(arguments);
-  }();
+  Forward forward = call_user(*p.forward, arguments);
   check(forward.results.size() == types.size(),
         "custom_vjp: the forward rule returns {} values, the function {}", forward.results.size(),
         types.size());

@@ -163,10 +163,9 @@ constexpr Primitive linear_call_p{.name = "linear_call",
 namespace postern {
 using namespace internal;
 
-namespace detail {
-
-Tensors linear_call(const TensorFunction& f, const TensorFunction& transpose,
-                    const Tensors& residuals, const Tensors& x, const Place& place) {
+detail::Tensors detail::linear_call(const TensorFunction& f, const TensorFunction& transpose,
+                                    const Tensors& residuals, const Tensors& x,
+                                    const Place& place) {
   PlaceScope at(place);
   const Tensors arguments = joined({residuals, x});
   const Closed body = trace_user_inner("linear_call", types_of(arguments), f);
@@ -175,7 +174,5 @@ Tensors linear_call(const TensorFunction& f, const TensorFunction& transpose,
                      body.captures.size(), residuals.size()};
   return bind_n(linear_call_p, make_params(std::move(p)), operands);
 }
-
-}  // namespace detail
 
 }  // namespace postern
