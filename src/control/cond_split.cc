@@ -185,7 +185,7 @@ Primitive::SplitResult cond_split(const Op& op, TensorSpan x, const std::vector<
   Types types = types_of(operands);
   append(types, slots);
   const TensorSpan filled = std::span(known).subspan(next_known);
-  for (const Tensor& t : joined({x.first(1), operands, filled})) out.operands.push_back({t, -1});
+  for (const Tensor& t : joined({x.first(1), operands, filled})) out.operands.push_back({t});
   for (std::size_t i = 1; i < x.size(); ++i) {
     if (x[i].has_value()) continue;
     out.operands.push_back({{}, static_cast<int>(i)});

@@ -36,6 +36,16 @@ std::vector<bool> inputs_for(const ScanParams& p, std::vector<bool>& wanted) {
   }
 }
 
+/// Returns the ranks of the handles of those offloaded outputs that have this mark; the marks of
+/// offloaded outputs begin at `first`.
+std::vector<int> ranks_of(const std::vector<int>& ranks, const std::vector<bool>& marks,
+                          std::size_t first, bool mark) {
+  std::vector<int> out;
+  for (std::size_t i = 0; i < ranks.size(); ++i)
+    if (marks[first + i] == mark) out.push_back(ranks[i]);
+  return out;
+}
+
 Pruned prune(const ScanParams& p, TensorSpan x, std::vector<bool> wanted) {
   const std::vector<bool> used = inputs_for(p, wanted);
   Pruned out{p, {}, {}, {}};
@@ -63,9 +73,7 @@ Pruned prune(const ScanParams& p, TensorSpan x, std::vector<bool> wanted) {
 
   for (std::size_t i = 0; i < wanted.size(); ++i)
     if (wanted[i]) out.results.push_back(static_cast<int>(i));
-  out.p.handle_ranks.clear();
-  for (std::size_t i = 0; i < p.handle_ranks.size(); ++i)
-    if (wanted[p.carries + i]) out.p.handle_ranks.push_back(p.handle_ranks[i]);
+  out.p.handle_ranks = ranks_of(p.handle_ranks, wanted, p.carries, true);
   out.p.body = simplify(body);
   return out;
 }
@@ -135,48 +143,44 @@ std::vector<std::size_t> input_numbers(const Program& program) {
 
 using Source = Primitive::SplitResult::Source;
 
-/// The scan of what is unknown, while it is put together: the inputs of its body by kind, each with
-/// what it is given.
+/// Inputs of the unknown half that are of one kind, and what each is given.
+struct Given {
+  std::vector<ValueId> inputs;
+  std::vector<Source> from;
+
+  void add(ValueId input, Source source) {
+    inputs.push_back(input);
+    from.push_back(std::move(source));
+  }
+};
+
+/// The scan of what is unknown, while it is put together.
 struct Rest {
-  std::vector<ValueId> constants, carry, xs;  // inputs of the unknown half
-  std::vector<Source> constant_from, carry_from, x_from;
+  Given constants, carry, xs;
   ValueId number = -1;  // the input that is the step's number, if there is one
   // Residuals that are the same in each step: values of the known half, inputs of the unknown half.
   std::vector<ValueId> early, early_in;
 
-  void add_constant(ValueId input, Source from) {
-    constants.push_back(input);
-    constant_from.push_back(std::move(from));
-  }
-  void add_carry(ValueId input, Source from) {
-    carry.push_back(input);
-    carry_from.push_back(std::move(from));
-  }
-  void add_x(ValueId input, Source from) {
-    xs.push_back(input);
-    x_from.push_back(std::move(from));
-  }
-
   /// The operands of that scan. `steps`: of one that is offloaded.
   std::vector<Source> operands(const Tensor& steps) {
     std::vector<Source> out;
-    if (steps.has_value()) out.push_back({steps, -1});
-    for (auto* from : {&constant_from, &carry_from, &x_from})
-      std::ranges::move(*from, std::back_inserter(out));
+    if (steps.has_value()) out.push_back({steps});
+    for (Given* given : {&constants, &carry, &xs})
+      std::ranges::move(given->from, std::back_inserter(out));
     return out;
   }
 
   /// A scan of `half` like `p`, its body's inputs in the order that a scan gives them.
   ScanParams params(const ScanParams& p, Program half) const {
-    half.inputs = constants;
+    half.inputs = constants.inputs;
     if (number >= 0) half.inputs.push_back(number);
-    half.inputs.insert(half.inputs.end(), carry.begin(), carry.end());
-    half.inputs.insert(half.inputs.end(), xs.begin(), xs.end());
+    append(half.inputs, carry.inputs);
+    append(half.inputs, xs.inputs);
     ScanParams out = p;
     out.body = simplify(half);
     out.counted = number >= 0;
-    out.constants = constants.size();
-    out.carries = carry.size();
+    out.constants = constants.inputs.size();
+    out.carries = carry.inputs.size();
     return out;
   }
 };
@@ -209,11 +213,11 @@ std::vector<Stacked> give_residuals(const Halves& halves, const Known& known, Re
     const ValueId v = body.outputs[known.outputs + r], in = halves.unknown->inputs[r];
     const std::size_t input = inputs[at(v)];
     if (input < number) {
-      rest.add_constant(in, {known.constants[input], -1});
+      rest.constants.add(in, {known.constants[input]});
     } else if (known.counted && input == number) {
       rest.number = in;
     } else if (!known.offloaded && input >= first_x && input < body.inputs.size()) {
-      rest.add_x(in, {known.xs[input - first_x], -1});
+      rest.xs.add(in, {known.xs[input - first_x]});
     } else if (same[at(v)]) {
       rest.early.push_back(v);
       rest.early_in.push_back(in);
@@ -229,7 +233,7 @@ void give_hoisted(const Halves& halves, const Known& known, const Tensor& steps,
   const std::vector<bool> same =
       same_in_each_step(*halves.known, known.constants.size(), known.may_be_none);
   const Tensors once = hoisted(*halves.known, same, rest.early, known.constants, steps);
-  for (std::size_t i = 0; i < once.size(); ++i) rest.add_constant(rest.early_in[i], {once[i], -1});
+  for (std::size_t i = 0; i < once.size(); ++i) rest.constants.add(rest.early_in[i], {once[i]});
 }
 
 /// The known half that gives `stacked` in the place of its residuals.
@@ -238,16 +242,6 @@ Program stacking(const Halves& halves, const Known& known, const std::vector<Sta
   body.outputs.resize(known.outputs);
   for (const Stacked& s : stacked) body.outputs.push_back(s.value);
   return body;
-}
-
-/// Returns the ranks of the handles of those offloaded outputs whose `unknown` is `mark`; the marks
-/// of offloaded outputs begin at `first`.
-std::vector<int> ranks_of(const std::vector<int>& ranks, const std::vector<bool>& unknown,
-                          std::size_t first, bool mark) {
-  std::vector<int> out;
-  for (std::size_t i = 0; i < ranks.size(); ++i)
-    if (unknown[first + i] == mark) out.push_back(ranks[i]);
-  return out;
 }
 
 /// Binds the known half as a scan of its own, unless nobody reads it and it does nothing. Returns
@@ -273,11 +267,11 @@ void give_unknown_operands(const Pruned& whole, const Halves& halves,
   const std::size_t first = p.first_operand(), first_carry = first + p.constants,
                     first_x = first_carry + p.carries;
   for (std::size_t i = 0; i < p.constants; ++i)
-    if (!of.constants[i].has_value()) rest.add_constant(unknown_input(), source(first + i));
+    if (!of.constants[i].has_value()) rest.constants.add(unknown_input(), source(first + i));
   for (std::size_t i = 0; i < p.carries; ++i)
-    if (unknown_carry[i]) rest.add_carry(unknown_input(), source(first_carry + i));
+    if (unknown_carry[i]) rest.carry.add(unknown_input(), source(first_carry + i));
   for (std::size_t i = 0; i < of.xs.size(); ++i)
-    if (!of.xs[i].has_value()) rest.add_x(unknown_input(), source(first_x + i));
+    if (!of.xs[i].has_value()) rest.xs.add(unknown_input(), source(first_x + i));
 }
 
 }  // namespace
@@ -318,7 +312,7 @@ Primitive::SplitResult scan_split(const Op& op, TensorSpan operands,
   give_hoisted(halves, known, has_none ? step_number(0) : steps, rest);
   const Tensors results = run_known(whole.p, halves, known, stacked, steps);
   for (std::size_t i = 0; i < stacked.size(); ++i)
-    rest.add_x(stacked[i].input, {results[known.outputs + i], -1});
+    rest.xs.add(stacked[i].input, {results[known.outputs + i]});
   give_unknown_operands(whole, halves, unknown_carry, rest);
 
   Primitive::SplitResult out;
@@ -388,11 +382,11 @@ Primitive::SplitResult while_split(const Op& op, TensorSpan x, const std::vector
   auto unknown_input = [&] { return halves.unknown->inputs[next++]; };
   auto source = [&](std::size_t i) { return Source{x[i], static_cast<int>(i)}; };
   for (std::size_t i = p.condition_constants; i < first_carry; ++i)
-    if (!x[i].has_value()) rest.add_constant(unknown_input(), source(i));
+    if (!x[i].has_value()) rest.constants.add(unknown_input(), source(i));
   for (std::size_t i = 0; i < carries; ++i)
-    if (unknown_carry[i]) rest.add_carry(unknown_input(), source(first_carry + i));
+    if (unknown_carry[i]) rest.carry.add(unknown_input(), source(first_carry + i));
   for (std::size_t i = 0; i < stacked.size(); ++i)
-    rest.add_x(stacked[i].input, {handles[known_ys + i], -1});
+    rest.xs.add(stacked[i].input, {handles[known_ys + i]});
 
   // Results: the carry, the number of steps, handles.
   Primitive::SplitResult out;
