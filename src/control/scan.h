@@ -9,6 +9,8 @@ namespace postern::internal {
 /// not given.
 struct ScanParts {
   TensorSpan constants, carry, xs;
+  ScanParts(TensorSpan own_constants, TensorSpan own_carry, TensorSpan own_xs)
+      : constants(own_constants), carry(own_carry), xs(own_xs) {}
   ScanParts(const ScanParams& p, TensorSpan x)
       : constants(x.subspan(p.first_operand(), p.constants)),
         carry(x.subspan(p.first_operand() + p.constants, p.carries)),
@@ -34,6 +36,18 @@ Primitive::SplitResult while_split(const Op& op, TensorSpan x, const std::vector
 
 Batched while_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
                     const Tensor& mask);
+
+/// Returns a while's body as that of an offloaded scan without xs, for what the rules of both
+/// share.
+ScanParams scan_of_body(const WhileParams& p);
+
+/// A loop's body with its tangents. Constants and carry have theirs behind them.
+struct StepJvp {
+  Closed body;
+  Tensors constants, carry;
+  std::vector<bool> carry_moves, ys_move;
+};
+StepJvp step_jvp(const ScanParams& p, const ScanParts& of, const ScanParts& tangent);
 
 /// Binds a scan like `p` with another body, which takes (what it captured, constants, the step's
 /// number if p.counted, carry, slices of xs). `steps`: of one that is offloaded.

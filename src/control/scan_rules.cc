@@ -45,27 +45,36 @@ class Reader {
 
 }  // namespace
 
+ScanParams scan_of_body(const WhileParams& p) {
+  ScanParams out;
+  out.body = p.body;
+  out.index = count_type().dtype;
+  out.constants = p.body_constants;
+  out.carries = p.carries();
+  out.residuals = p.residuals;
+  out.offloaded = true;
+  out.handle_ranks = p.handle_ranks;
+  return out;
+}
+
 // New body: constants and their tangents, the step's number, carry and tangents, xs and tangents ->
 // carry, tangents, ys, tangents. A part of the carry that starts without a tangent may get one from
-// another in some step, and a scan's carry has one type: so the body is traced again, with zeros
+// another in some step, and a loop's carry has one type: so the body is traced again, with zeros
 // for the tangents that came to be, until no step adds one. That ends after at most as many rounds
 // as there is carry.
-Jvp scan_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
-  const auto& p = op.as<ScanParams>();
-  const ScanParts of(p, x), tangent(p, dx);
-  const Tensors constants = joined({of.constants, kept(tangent.constants)}),
-                xs = joined({of.xs, kept(tangent.xs)});
+StepJvp step_jvp(const ScanParams& p, const ScanParts& of, const ScanParts& tangent) {
+  StepJvp out;
+  out.constants = joined({of.constants, kept(tangent.constants)});
+  out.carry_moves = present(tangent.carry);
   const std::vector<bool> constants_move = present(tangent.constants),
                           xs_move = present(tangent.xs);
   Types slices = p.x_types();
   append(slices, where_marked(p.x_types(), xs_move));
-  std::vector<bool> carry_moves = present(tangent.carry), ys_move;
-  Tensors carry;
-  Closed body;
   for (bool again = true; again;) {
-    carry = joined({of.carry, or_zeros_like(tangent.carry, carry_moves, types_of(of.carry))});
-    const std::vector<bool> before = carry_moves;
-    body = trace_inner("body", input_types(p, constants, carry, slices), [&](TensorSpan in) {
+    const std::vector<bool> before = out.carry_moves;
+    out.carry = joined({of.carry, or_zeros_like(tangent.carry, before, types_of(of.carry))});
+    const Types types = input_types(p, out.constants, out.carry, slices);
+    out.body = trace_inner("body", types, [&](TensorSpan in) {
       Reader read(in);
       Tensors values = joined({read.many(of.constants.size())}),
               tangents = read.marked(constants_move);
@@ -83,22 +92,31 @@ Jvp scan_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
                  ys = std::span(results).subspan(p.carries),
                  new_dcarry = std::span(results_dx).first(p.carries),
                  dys = std::span(results_dx).subspan(p.carries);
-      join(carry_moves, present(new_dcarry));
-      ys_move = present(dys);
-      return joined(
-          {new_carry, or_zeros_like(new_dcarry, carry_moves, types_of(new_carry)), ys, kept(dys)});
+      join(out.carry_moves, present(new_dcarry));
+      out.ys_move = present(dys);
+      return joined({new_carry, or_zeros_like(new_dcarry, out.carry_moves, types_of(new_carry)), ys,
+                     kept(dys)});
     });
-    again = carry_moves != before;
+    again = out.carry_moves != before;
   }
+  return out;
+}
+
+Jvp scan_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
+  const auto& p = op.as<ScanParams>();
+  const ScanParts of(p, x), tangent(p, dx);
+  const StepJvp step = step_jvp(p, of, tangent);
   ScanParams with_tangents = p;
   for (std::size_t i = 0; i < p.handle_ranks.size(); ++i)
-    if (ys_move[i]) with_tangents.handle_ranks.push_back(p.handle_ranks[i]);
-  const Tensors all = bind_scan(with_tangents, body, constants, carry, xs, steps_of(p, x));
+    if (step.ys_move[i]) with_tangents.handle_ranks.push_back(p.handle_ranks[i]);
+  const Tensors xs = joined({of.xs, kept(tangent.xs)});
+  const Tensors all =
+      bind_scan(with_tangents, step.body, step.constants, step.carry, xs, steps_of(p, x));
   Reader read(all);
   const auto last_carry = read.many(p.carries);
-  const Tensors last_dcarry = read.marked(carry_moves);
+  const Tensors last_dcarry = read.marked(step.carry_moves);
   const auto ys = read.many(p.ys());
-  return {joined({last_carry, ys}), joined({last_dcarry, read.marked(ys_move)})};
+  return {joined({last_carry, ys}), joined({last_dcarry, read.marked(step.ys_move)})};
 }
 
 // The loop runs the other way. Carry: sums of the cotangents of linear constants, cotangents of the

@@ -78,22 +78,6 @@ Pruned prune(const ScanParams& p, TensorSpan x, std::vector<bool> wanted) {
   return out;
 }
 
-/// Splits a body by which constants (with the step's number), carry and xs are unknown. To `carry`
-/// it adds what some step makes unknown, which is then unknown in all of them.
-Halves split_body(const Program& body, const std::vector<bool>& constants, std::vector<bool>& carry,
-                  const std::vector<bool>& xs) {
-  for (;;) {
-    std::vector<bool> unknown = constants, force = carry;
-    unknown.insert(unknown.end(), carry.begin(), carry.end());
-    unknown.insert(unknown.end(), xs.begin(), xs.end());
-    force.resize(body.outputs.size(), false);
-    Halves halves = split(body, unknown, force);
-    const std::vector<bool> now = head(halves.unknown_outputs, carry.size());
-    if (now == carry) return halves;
-    carry = now;
-  }
-}
-
 /// Marks the values of a body that are the same in each step, so that they may be computed once
 /// before the loop: pure functions of its first `constants` inputs. If the loop may have no step,
 /// those of an inner while are not: for these constants it might never end.
@@ -111,27 +95,6 @@ std::vector<bool> same_in_each_step(const Program& body, std::size_t constants, 
     for (int i = 0; i < e.results; ++i) same[at(e.first + i)] = is_same;
   }
   return same;
-}
-
-/// Computes such `values` of `body` from its first inputs, `constants`. Where there are no `steps`
-/// (empty: there are some) no cotangent may come back through them, as none comes from a loop
-/// without steps: the constants are shielded, unless a cotangent of 0 stays 0 anyway.
-Tensors hoisted(const Program& body, const std::vector<bool>& same,
-                const std::vector<ValueId>& values, Tensors constants, const Tensor& steps) {
-  if (values.empty()) return {};
-  Program out;
-  out.name = "hoisted";
-  out.types = body.types;
-  out.inputs = head(body.inputs, constants.size());
-  for (const Equation& e : body.equations)
-    if (e.results > 0 && same[at(e.first)]) out.equations.push_back(e);
-  out.outputs = values;
-  const ProgramPtr program = simplify(out);
-  if (steps.has_value() && !std::ranges::all_of(program->equations, keeps_zeros)) {
-    const Tensor some = reshape(greater(steps, step_number(0)), {1});
-    for (Tensor& t : constants) t = shielded(t, -1, some);
-  }
-  return internal::apply(*program, constants);
 }
 
 /// Returns, by value, which input of the program it is; the number of inputs for none.
@@ -154,12 +117,16 @@ struct Given {
   }
 };
 
+/// A residual: the value in the known half, the input of the unknown one.
+struct Residual {
+  ValueId value, input;
+};
+
 /// The scan of what is unknown, while it is put together.
 struct Rest {
   Given constants, carry, xs;
-  ValueId number = -1;  // the input that is the step's number, if there is one
-  // Residuals that are the same in each step: values of the known half, inputs of the unknown half.
-  std::vector<ValueId> early, early_in;
+  ValueId number = -1;          // the input that is the step's number, if there is one
+  std::vector<Residual> early;  // those that are the same in each step
 
   /// The operands of that scan. `steps`: of one that is offloaded.
   std::vector<Source> operands(const Tensor& steps) {
@@ -185,42 +152,66 @@ struct Rest {
   }
 };
 
-/// What the scan of the known half is given, and which of its body's outputs are no residuals.
-struct Known {
-  Tensors constants, carry, xs;
-  std::size_t outputs;
-  bool counted, offloaded, may_be_none;  // of the loop: it may have no step
+/// A loop's body in two halves, and what is known of what goes into it.
+struct SplitBody {
+  Halves halves;
+  std::vector<bool> unknown_carry;
+  Tensors constants, carry, xs;  // known ones: what the known half is given
+  std::size_t outputs;           // of the known half, without the residuals
+  std::vector<bool> same;        // by value of the known half: see same_in_each_step
 };
 
-/// A residual that each step computes anew: the value in the known half, the input of the unknown.
-struct Stacked {
-  ValueId value, input;
-};
+/// Splits the body of a loop by which constants, carry and xs are unknown. A carry that some step
+/// makes unknown is then unknown in all of them.
+SplitBody split_body(const Pruned& whole) {
+  const ScanParams& p = whole.p;
+  const ScanParts of(p, whole.x);
+  std::vector<bool> constants = missing(of.constants), before;
+  if (p.counted) constants.push_back(false);
+  const std::vector<bool> xs = missing(of.xs);
+  SplitBody out;
+  out.unknown_carry = missing(of.carry);
+  do {
+    before = out.unknown_carry;
+    std::vector<bool> unknown = constants, force = before;
+    unknown.insert(unknown.end(), before.begin(), before.end());
+    unknown.insert(unknown.end(), xs.begin(), xs.end());
+    force.resize(p.body->outputs.size(), false);
+    out.halves = split(*p.body, unknown, force);
+    out.unknown_carry = head(out.halves.unknown_outputs, p.carries);
+  } while (out.unknown_carry != before);
+  out.constants = kept(of.constants);
+  out.carry = where_marked(of.carry, out.unknown_carry, false);
+  out.xs = kept(of.xs);
+  out.outputs = out.halves.known->outputs.size() - out.halves.residuals;
+  const bool may_be_none = p.offloaded || p.length == 0;  // steps
+  out.same = same_in_each_step(*out.halves.known, out.constants.size(), may_be_none);
+  return out;
+}
 
 /// Gives the residuals of the known half to `rest`, each in the cheapest way: an operand as it is,
 /// the step's number, or, where it is the same in each step, computed once (give_hoisted).
 /// Returns those for which nothing but one value for each step will do. A slice from a store is one
 /// of them too: the unknown half does not read that store again, since a store with one reader is
 /// freed behind it and has a cotangent that is no sum.
-std::vector<Stacked> give_residuals(const Halves& halves, const Known& known, Rest& rest) {
+std::vector<Residual> give_residuals(const ScanParams& p, const SplitBody& known, Rest& rest) {
+  const Halves& halves = known.halves;
   const Program& body = *halves.known;
   const std::size_t number = known.constants.size(),  // the input that is the step's number
-      first_x = number + known.counted + known.carry.size();
+      first_x = number + p.counted + known.carry.size();
   const std::vector<std::size_t> inputs = input_numbers(body);
-  const std::vector<bool> same = same_in_each_step(body, known.constants.size(), known.may_be_none);
-  std::vector<Stacked> stacked;
+  std::vector<Residual> stacked;
   for (std::size_t r = 0; r < halves.residuals; ++r) {
     const ValueId v = body.outputs[known.outputs + r], in = halves.unknown->inputs[r];
     const std::size_t input = inputs[at(v)];
     if (input < number) {
       rest.constants.add(in, {known.constants[input]});
-    } else if (known.counted && input == number) {
+    } else if (p.counted && input == number) {
       rest.number = in;
-    } else if (!known.offloaded && input >= first_x && input < body.inputs.size()) {
+    } else if (!p.offloaded && input >= first_x && input < body.inputs.size()) {
       rest.xs.add(in, {known.xs[input - first_x]});
-    } else if (same[at(v)]) {
-      rest.early.push_back(v);
-      rest.early_in.push_back(in);
+    } else if (known.same[at(v)]) {
+      rest.early.push_back({v, in});
     } else {
       stacked.push_back({v, in});
     }
@@ -228,50 +219,95 @@ std::vector<Stacked> give_residuals(const Halves& halves, const Known& known, Re
   return stacked;
 }
 
-/// Gives `rest` what is the same in each step. `steps`: how many, where the loop may have none.
-void give_hoisted(const Halves& halves, const Known& known, const Tensor& steps, Rest& rest) {
-  const std::vector<bool> same =
-      same_in_each_step(*halves.known, known.constants.size(), known.may_be_none);
-  const Tensors once = hoisted(*halves.known, same, rest.early, known.constants, steps);
-  for (std::size_t i = 0; i < once.size(); ++i) rest.constants.add(rest.early_in[i], {once[i]});
+/// Computes what is the same in each step from the known constants, and gives it to `rest`. Where
+/// there are no `steps` (empty: there are some) no cotangent may come back through it, as none
+/// comes from a loop without steps: the constants are shielded, unless a cotangent of 0 stays 0
+/// anyway.
+void give_hoisted(const SplitBody& known, const Tensor& steps, Rest& rest) {
+  if (rest.early.empty()) return;
+  const Program& body = *known.halves.known;
+  Program hoisted;
+  hoisted.name = "hoisted";
+  hoisted.types = body.types;
+  hoisted.inputs = head(body.inputs, known.constants.size());
+  for (const Equation& e : body.equations)
+    if (e.results > 0 && known.same[at(e.first)]) hoisted.equations.push_back(e);
+  for (const Residual& r : rest.early) hoisted.outputs.push_back(r.value);
+  const ProgramPtr program = simplify(hoisted);
+  Tensors constants = known.constants;
+  if (steps.has_value() && !std::ranges::all_of(program->equations, keeps_zeros)) {
+    const Tensor some = reshape(greater(steps, step_number(0)), {1});
+    for (Tensor& t : constants) t = shielded(t, -1, some);
+  }
+  const Tensors once = internal::apply(*program, constants);
+  for (std::size_t i = 0; i < once.size(); ++i) rest.constants.add(rest.early[i].input, {once[i]});
 }
 
-/// The known half that gives `stacked` in the place of its residuals.
-Program stacking(const Halves& halves, const Known& known, const std::vector<Stacked>& stacked) {
-  Program body = *halves.known;
+/// Returns the known half as a loop like `p`, which gives `stacked` in the place of its residuals.
+ScanParams known_half(const ScanParams& p, const SplitBody& known,
+                      const std::vector<Residual>& stacked) {
+  Program body = *known.halves.known;
   body.outputs.resize(known.outputs);
-  for (const Stacked& s : stacked) body.outputs.push_back(s.value);
-  return body;
-}
-
-/// Binds the known half as a scan of its own, unless nobody reads it and it does nothing. Returns
-/// its outputs, then those of `stacked`, one value for each step.
-Tensors run_known(ScanParams p, const Halves& halves, const Known& known,
-                  const std::vector<Stacked>& stacked, const Tensor& steps) {
-  const Program body = stacking(halves, known, stacked);
-  if (body.outputs.empty() && effect_of(body) == Effect::pure) return {};
-  p.handle_ranks = ranks_of(p.handle_ranks, halves.unknown_outputs, p.carries, false);
-  if (p.offloaded) p.handle_ranks.resize(p.handle_ranks.size() + stacked.size(), 0);
-  return bind_scan(p, {simplify(body), {}}, known.constants, known.carry, known.xs, steps);
+  for (const Residual& r : stacked) body.outputs.push_back(r.value);
+  ScanParams out = p;
+  out.body = simplify(body);
+  out.handle_ranks = ranks_of(p.handle_ranks, known.halves.unknown_outputs, p.carries, false);
+  if (p.offloaded) out.handle_ranks.resize(out.handle_ranks.size() + stacked.size(), 0);
+  return out;
 }
 
 /// Gives `rest` the unknown operands, which the unknown half takes behind its residuals, and the
 /// carry that is known before the first step and unknown after it.
-void give_unknown_operands(const Pruned& whole, const Halves& halves,
-                           const std::vector<bool>& unknown_carry, Rest& rest) {
+void give_unknown_operands(const Pruned& whole, const SplitBody& known, Rest& rest) {
   const ScanParams& p = whole.p;
   const ScanParts of(p, whole.x);
-  std::size_t next = halves.residuals;
-  auto unknown_input = [&] { return halves.unknown->inputs[next++]; };
+  std::size_t next = known.halves.residuals;
+  auto unknown_input = [&] { return known.halves.unknown->inputs[next++]; };
   auto source = [&](std::size_t i) { return Source{whole.x[i], whole.operands[i]}; };
   const std::size_t first = p.first_operand(), first_carry = first + p.constants,
                     first_x = first_carry + p.carries;
   for (std::size_t i = 0; i < p.constants; ++i)
     if (!of.constants[i].has_value()) rest.constants.add(unknown_input(), source(first + i));
   for (std::size_t i = 0; i < p.carries; ++i)
-    if (unknown_carry[i]) rest.carry.add(unknown_input(), source(first_carry + i));
+    if (known.unknown_carry[i]) rest.carry.add(unknown_input(), source(first_carry + i));
   for (std::size_t i = 0; i < of.xs.size(); ++i)
     if (!of.xs[i].has_value()) rest.xs.add(unknown_input(), source(first_x + i));
+}
+
+/// Returns what a split rule does for a loop of so many results. `given`: the outputs of the known
+/// half and the values of `stacked`, as it has run for so many `steps` (of one that is offloaded).
+Primitive::SplitResult with_rest(const Pruned& whole, const SplitBody& known, std::size_t results,
+                                 TensorSpan given, const std::vector<Residual>& stacked,
+                                 const Tensor& steps, Rest rest) {
+  for (std::size_t i = 0; i < stacked.size(); ++i)
+    rest.xs.add(stacked[i].input, {given[known.outputs + i]});
+  give_unknown_operands(whole, known, rest);
+  const std::vector<bool>& unknown = known.halves.unknown_outputs;
+  Primitive::SplitResult out;
+  out.known.resize(results);
+  for (std::size_t i = 0, next_known = 0; i < whole.results.size(); ++i) {
+    if (unknown[i])
+      out.results.push_back(whole.results[i]);
+    else
+      out.known[at(whole.results[i])] = given[next_known++];
+  }
+  ScanParams second = rest.params(whole.p, *known.halves.unknown);
+  second.handle_ranks = ranks_of(whole.p.handle_ranks, unknown, whole.p.carries, true);
+  out.primitive = &scan_primitive(second.offloaded);
+  out.params = make_params(std::move(second));
+  out.operands = rest.operands(steps);
+  return out;
+}
+
+/// Returns a while as a scan of its body, offloaded, of which it does not know the steps yet.
+Pruned as_scan(const WhileParams& p, TensorSpan x) {
+  Pruned out{scan_of_body(p), {Tensor()}, {-1}, {}};
+  for (std::size_t i = p.condition_constants; i < x.size(); ++i) out.keep_operand(x, i);
+  for (std::size_t i = 0; i < p.body->outputs.size(); ++i) {
+    const bool is_handle = i >= p.carries();  // they come behind the number of steps
+    out.results.push_back(static_cast<int>(i + is_handle));
+  }
+  return out;
 }
 
 }  // namespace
@@ -294,42 +330,17 @@ Primitive::SplitResult scan_split(const Op& op, TensorSpan operands,
   if (all.offloaded) steps = operands[0];
   check(!all.offloaded || steps.has_value(), "scan: the number of steps depends on a tangent");
   const Pruned whole = prune(all, operands, wanted);
-  const ScanParts of(whole.p, whole.x);
-  std::vector<bool> constants = missing(of.constants), unknown_carry = missing(of.carry);
-  if (whole.p.counted) constants.push_back(false);
-  const Halves halves = split_body(*whole.p.body, constants, unknown_carry, missing(of.xs));
-
-  const bool has_none = !whole.p.offloaded && whole.p.length == 0;
-  const Known known{kept(of.constants),
-                    where_marked(of.carry, unknown_carry, false),
-                    kept(of.xs),
-                    halves.known->outputs.size() - halves.residuals,
-                    whole.p.counted,
-                    whole.p.offloaded,
-                    has_none || whole.p.offloaded};
+  const SplitBody known = split_body(whole);
   Rest rest;
-  const std::vector<Stacked> stacked = give_residuals(halves, known, rest);
-  give_hoisted(halves, known, has_none ? step_number(0) : steps, rest);
-  const Tensors results = run_known(whole.p, halves, known, stacked, steps);
-  for (std::size_t i = 0; i < stacked.size(); ++i)
-    rest.xs.add(stacked[i].input, {results[known.outputs + i]});
-  give_unknown_operands(whole, halves, unknown_carry, rest);
-
-  Primitive::SplitResult out;
-  out.known.resize(wanted.size());
-  for (std::size_t i = 0, next_known = 0; i < whole.results.size(); ++i) {
-    if (halves.unknown_outputs[i])
-      out.results.push_back(whole.results[i]);
-    else
-      out.known[at(whole.results[i])] = results[next_known++];
-  }
-  ScanParams second = rest.params(whole.p, *halves.unknown);
-  second.handle_ranks =
-      ranks_of(whole.p.handle_ranks, halves.unknown_outputs, whole.p.carries, true);
-  out.primitive = &scan_primitive(op.primitive.calls);
-  out.params = make_params(std::move(second));
-  out.operands = rest.operands(steps);
-  return out;
+  const std::vector<Residual> stacked = give_residuals(whole.p, known, rest);
+  const bool has_none = !whole.p.offloaded && whole.p.length == 0;
+  give_hoisted(known, has_none ? step_number(0) : steps, rest);
+  const ScanParams first = known_half(whole.p, known, stacked);
+  Tensors given;
+  const bool does_nothing = first.body->outputs.empty() && effect_of(*first.body) == Effect::pure;
+  if (!does_nothing)
+    given = bind_scan(first, {first.body, {}}, known.constants, known.carry, known.xs, steps);
+  return with_rest(whole, known, wanted.size(), given, stacked, steps, std::move(rest));
 }
 
 // Given the operands, of which those that are unknown are empty: the constants of the condition and
@@ -346,72 +357,34 @@ Primitive::SplitResult scan_split(const Op& op, TensorSpan operands,
 // not bound yet. Throws for such a condition, and what binding does.
 Primitive::SplitResult while_split(const Op& op, TensorSpan x, const std::vector<bool>&) {
   const auto& p = op.as<WhileParams>();
-  const std::size_t first_carry = p.condition_constants + p.body_constants, carries = p.carries();
   const WhileParts of(p, x);
-  std::vector<bool> unknown_carry = missing(of.carry);
-  const Halves halves = split_body(*p.body, missing(of.body_constants), unknown_carry, {});
+  const Pruned whole = as_scan(p, x);
+  const SplitBody known = split_body(whole);
   std::vector<bool> condition_unknown = missing(of.condition_constants);
-  condition_unknown.insert(condition_unknown.end(), unknown_carry.begin(), unknown_carry.end());
+  condition_unknown.insert(condition_unknown.end(), known.unknown_carry.begin(),
+                           known.unknown_carry.end());
   const Halves condition = split(*p.condition, condition_unknown);
   check(!condition.unknown_outputs[0], "while_loop: the condition depends on a tangent");
 
-  const Known known{kept(of.body_constants),
-                    where_marked(of.carry, unknown_carry, false),
-                    {},
-                    halves.known->outputs.size() - halves.residuals,
-                    false,
-                    true,
-                    true};
   Rest rest;
-  const std::vector<Stacked> stacked = give_residuals(halves, known, rest);
-
+  const std::vector<Residual> stacked = give_residuals(whole.p, known, rest);
+  const ScanParams first = known_half(whole.p, known, stacked);
   WhileParams offloaded;
   offloaded.residuals = p.residuals;
   offloaded.offloaded = true;
-  offloaded.handle_ranks = ranks_of(p.handle_ranks, halves.unknown_outputs, carries, false);
-  const std::size_t known_ys = offloaded.handle_ranks.size();
-  offloaded.handle_ranks.resize(known_ys + stacked.size(), 0);
-  const Tensors results =
-      bind_while(offloaded, {condition.known, {}}, {simplify(stacking(halves, known, stacked)), {}},
-                 kept(of.condition_constants), known.constants, known.carry);
-  const Tensor& steps = results[known.carry.size()];
-  give_hoisted(halves, known, steps, rest);
-  const auto handles = std::span(results).subspan(known.carry.size() + 1);
+  offloaded.handle_ranks = first.handle_ranks;
+  Tensors given = bind_while(offloaded, {condition.known, {}}, {first.body, {}},
+                             kept(of.condition_constants), known.constants, known.carry);
+  // Behind the carry comes the number of steps.
+  const auto count = nth(given, known.carry.size());
+  const Tensor steps = *count;
+  given.erase(count);
+  give_hoisted(known, steps, rest);
 
-  std::size_t next = halves.residuals;  // behind them the unknown half takes its own operands
-  auto unknown_input = [&] { return halves.unknown->inputs[next++]; };
-  auto source = [&](std::size_t i) { return Source{x[i], static_cast<int>(i)}; };
-  for (std::size_t i = p.condition_constants; i < first_carry; ++i)
-    if (!x[i].has_value()) rest.constants.add(unknown_input(), source(i));
-  for (std::size_t i = 0; i < carries; ++i)
-    if (unknown_carry[i]) rest.carry.add(unknown_input(), source(first_carry + i));
-  for (std::size_t i = 0; i < stacked.size(); ++i)
-    rest.xs.add(stacked[i].input, {handles[known_ys + i]});
-
-  // Results: the carry, the number of steps, handles.
-  Primitive::SplitResult out;
-  out.known.resize(carries + p.offloaded + p.ys());
-  std::size_t known_carry = 0, known_handle = 0;
-  for (std::size_t i = 0; i < p.body->outputs.size(); ++i) {
-    std::size_t result = i;
-    if (i >= carries) ++result;  // behind the number of steps
-    if (halves.unknown_outputs[i])
-      out.results.push_back(static_cast<int>(result));
-    else if (i < carries)
-      out.known[result] = results[known_carry++];
-    else
-      out.known[result] = handles[known_handle++];
-  }
-  if (p.offloaded) out.known[carries] = steps;
-  ScanParams like;
-  like.offloaded = true;
-  like.residuals = p.residuals;
-  like.index = count_type().dtype;
-  ScanParams scan = rest.params(like, *halves.unknown);
-  scan.handle_ranks = ranks_of(p.handle_ranks, halves.unknown_outputs, carries, true);
-  out.primitive = &offloaded_scan_p;
-  out.params = make_params(std::move(scan));
-  out.operands = rest.operands(steps);
+  const std::size_t results = p.carries() + p.offloaded + p.ys();
+  Primitive::SplitResult out =
+      with_rest(whole, known, results, given, stacked, steps, std::move(rest));
+  if (p.offloaded) out.known[p.carries()] = steps;
   return out;
 }
 

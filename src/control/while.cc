@@ -62,58 +62,32 @@ Tensors bind_while(WhileParams p, const Closed& condition, const Closed& body,
 
 namespace {
 
-// Constants of the body may move; the condition sees values only. A part of the carry that starts
-// without a tangent may get one in some step, so the body is traced until no step adds one.
-// Afterwards the results are those of the loop, in its order: carry, and of one that is offloaded
-// the number of its steps and its handles, each with the tangent of its own store. Throws what
-// tracing the body does.
+// Constants of the body may move; the condition sees values only. The results are those of the
+// loop, in its order: carry, and of one that is offloaded the number of its steps and its handles,
+// each with the tangent of its own store. Throws what tracing the body does.
 Jvp while_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const auto& p = op.as<WhileParams>();
   const WhileParts of(p, x), tangent(p, dx);
-  const std::size_t constants = p.body_constants, carries = p.carries();
-  const Tensors body_constants = joined({of.body_constants, kept(tangent.body_constants)});
-  const std::vector<bool> constants_move = present(tangent.body_constants);
-  std::vector<bool> carry_moves = present(tangent.carry), ys_move;
-  Tensors carry;  // with its tangents
-  Closed body;
-  for (bool again = true; again;) {
-    carry = joined({of.carry, or_zeros_like(tangent.carry, carry_moves, types_of(of.carry))});
-    const std::vector<bool> before = carry_moves;
-    body = trace_inner("body", joined_types(body_constants, carry), [&](TensorSpan in) {
-      const auto carry_in = in.subspan(body_constants.size());
-      const Tensors values = joined({in.first(constants), carry_in.first(carries)});
-      const Tensors tangents = joined({placed(constants_move, in.subspan(constants)),
-                                       placed(before, carry_in.subspan(carries))});
-      const auto [results, results_dx] = jvp_of(*p.body, values, tangents);
-      const auto new_carry = std::span(results).first(carries),
-                 ys = std::span(results).subspan(carries),
-                 new_dcarry = std::span(results_dx).first(carries),
-                 dys = std::span(results_dx).subspan(carries);
-      join(carry_moves, present(new_dcarry));
-      ys_move = present(dys);
-      return joined(
-          {new_carry, or_zeros_like(new_dcarry, carry_moves, types_of(new_carry)), ys, kept(dys)});
-    });
-    again = carry_moves != before;
-  }
-  const Closed condition =
-      trace_inner("condition", joined_types(of.condition_constants, carry), [&](TensorSpan in) {
+  const std::size_t carries = p.carries();
+  const StepJvp step = step_jvp(scan_of_body(p), {of.body_constants, of.carry, {}},
+                                {tangent.body_constants, tangent.carry, {}});
+  const Closed condition = trace_inner(
+      "condition", joined_types(of.condition_constants, step.carry), [&](TensorSpan in) {
         return internal::apply(*p.condition, in.first(p.condition_constants + carries));
       });
   WhileParams with_tangents = p;
-  for (std::size_t i = 0; i < p.ys(); ++i)
-    if (ys_move[i]) with_tangents.handle_ranks.push_back(p.handle_ranks[i]);
-  const Tensors all =
-      bind_while(with_tangents, condition, body, of.condition_constants, body_constants, carry);
+  append(with_tangents.handle_ranks, where_marked(p.handle_ranks, step.ys_move));
+  const Tensors all = bind_while(with_tangents, condition, step.body, of.condition_constants,
+                                 step.constants, step.carry);
 
   // These are: the carry, its tangents, the number of steps, handles, handles of tangents.
   const std::span results(all);
-  Tensors y = head(all, carries), dy = placed(carry_moves, results.subspan(carries));
+  Tensors y = head(all, carries), dy = placed(step.carry_moves, results.subspan(carries));
   if (p.offloaded) {
-    const auto offloaded = results.subspan(carry.size());
+    const auto offloaded = results.subspan(step.carry.size());
     append(y, offloaded.first(1 + p.ys()));
     dy.emplace_back();  // of the number of steps
-    append(dy, placed(ys_move, offloaded.subspan(1 + p.ys())));
+    append(dy, placed(step.ys_move, offloaded.subspan(1 + p.ys())));
   }
   return {std::move(y), std::move(dy)};
 }
