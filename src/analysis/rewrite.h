@@ -18,6 +18,14 @@ ParamsPtr with_each(const Equation& e, const Change& change) {
   return e.primitive->with_programs(e.params.get(), programs);
 }
 
+/// The with_programs of a primitive whose parameters P hold one program, their field `body`.
+template <class P>
+ParamsPtr body_with_programs(const Params* params, std::span<const ProgramPtr> programs) {
+  P p = as<P>(*params);
+  p.body = programs[0];
+  return make_params(std::move(p));
+}
+
 /// Returns the program written anew: `rule(program, equation)` adds to the new one what comes in
 /// the equation's place.
 template <class Rule>

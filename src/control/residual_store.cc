@@ -342,13 +342,8 @@ ProgramPtr expanded(const ProgramPtr& program) {
 
 void lower_offloaded(Lowering& out, const Equation& e) {
   Types types;
-  std::vector<Ssa> inputs;
-  for (std::size_t i = 0; i < e.operands.size(); ++i) {
-    types.push_back(out.operand_type(e, i));
-    inputs.push_back(out.operand(e, i));
-  }
-  const std::vector<Ssa> results = out.inlined(*expansion(e, types), inputs);
-  out.define_all(e, results);
+  for (std::size_t i = 0; i < e.operands.size(); ++i) types.push_back(out.operand_type(e, i));
+  out.define_all(e, out.inlined(*expansion(e, types), out.operands(e)));
 }
 
 ProgramPtr with_offloaded_expanded(const ProgramPtr& program) {

@@ -1,6 +1,7 @@
 // scan, map, and fori_loop with a known number of steps: what they are and how they run. Their
 // derivatives are in scan_rules.cc.
 #include "control/scan.h"
+#include "analysis/rewrite.h"
 #include "control/residual_store.h"
 #include "core/lists.h"
 #include "lower/collectives.h"
@@ -52,12 +53,6 @@ Types scan_type(const Params* params, TypeSpan operands) {
   return out;
 }
 
-ParamsPtr scan_with_programs(const Params* params, std::span<const ProgramPtr> programs) {
-  ScanParams p = as<ScanParams>(*params);
-  p.body = programs[0];
-  return make_params(std::move(p));
-}
-
 // --- lowering: a while with a counter ---
 
 /// Writes the loop. The counter runs upwards: with the step's number where no xs or ys need it,
@@ -71,17 +66,12 @@ class ScanWriter {
  public:
   ScanWriter(Lowering& out, const Equation& e) : out_(out), e_(e), p_(as<ScanParams>(*e.params)) {
     const std::size_t first_x = p_.constants + p_.carries;
-    for (std::size_t i = 0; i < e.operands.size(); ++i) {
-      const Ssa x = out.operand(e, i);
-      if (i < p_.constants) {
-        constants_.push_back(x);
-      } else if (i < first_x) {
-        state_.push_back(x);
-      } else {
-        xs_.push_back(x);
-        x_types_.push_back(&out.operand_type(e, i));
-      }
-    }
+    const std::vector<Ssa> operands = out.operands(e);
+    constants_ = head(operands, p_.constants);
+    state_ = between(operands, p_.constants, first_x);
+    xs_ = tail(operands, first_x);
+    for (std::size_t i = first_x; i < operands.size(); ++i)
+      x_types_.push_back(&out.operand_type(e, i));
     for (int i = 0; i < e.results; ++i) result_types_.push_back(out.result_type(e, i));
     ordered_ = effect_of(e) == Effect::ordered;
     from_start_ = p_.counted && !p_.reverse && xs_.empty() && p_.ys() == 0;
@@ -321,7 +311,7 @@ constexpr Primitive scan_p{.name = "scan",
                            .transpose = scan_transpose,
                            .linear = Linear::jointly,
                            .split = scan_split,
-                           .with_programs = scan_with_programs,
+                           .with_programs = body_with_programs<ScanParams>,
                            .control = ControlFlow::scan,
                            .batch = scan_batch,
                            .lower = scan_lower,

@@ -163,8 +163,7 @@ void checkpoint_lower(Lowering& out, const Equation& e) {
   const std::string all_types = fmt::format("{}", fmt::join(types, ", "));
   out.write("    {}\"stablehlo.optimization_barrier\"({}) : ({}) -> ({})\n",
             Lowering::assigned(inputs), Lowering::list(operands), all_types, all_types);
-  const std::vector<Ssa> outputs = out.inlined(*p.body, inputs);
-  out.define_all(e, outputs);
+  out.define_all(e, out.inlined(*p.body, inputs));
 }
 
 constexpr Primitive checkpoint_p{.name = "checkpoint",

@@ -2,6 +2,7 @@
 #pragma once
 #include <postern/transforms.h>
 
+#include "analysis/rewrite.h"
 #include "ops/family.h"
 #include "transform/alive.h"
 #include "transform/batch.h"
@@ -41,19 +42,11 @@ Types body_type(const Params* params, TypeSpan operands) {
 }
 template <class P>
 void body_lower(Lowering& out, const Equation& e) {
-  const std::vector<Ssa> inputs = out.operands(e);
-  const std::vector<Ssa> outputs = out.inlined(*as<P>(*e.params).body, inputs);
-  out.define_all(e, outputs);
+  out.define_all(e, out.inlined(*as<P>(*e.params).body, out.operands(e)));
 }
 template <class P>
 Tensors body_evaluate(const Op& op, TensorSpan x) {
   return evaluator.program(op.as<P>().body, x);
-}
-template <class P>
-ParamsPtr body_with_programs(const Params* params, std::span<const ProgramPtr> programs) {
-  P p = as<P>(*params);
-  p.body = programs[0];
-  return make_params(std::move(p));
 }
 
 /// Binds the operation with another body: `x` behind the body's captures. `again`: the body
