@@ -124,18 +124,13 @@ class ScanWriter {
     operands.insert(operands.end(), state_.begin(), state_.end());
     std::vector<std::string> types{Lowering::type(counter_type_)};
     types.insert(types.end(), types_.begin(), types_.end());
-    const std::vector<Ssa> results = out_.fresh(types.size());
     const std::int64_t end = first() + rounds * unroll;
     const Type pred{DType::pred, {}};
-    out_.write("    {} = \"stablehlo.while\"({}) (", Lowering::list(results),
-               Lowering::list(operands));
-    out_.region(types, [&](std::span<const Ssa> in) {
-      const Ssa goes_on = out_.op("compare", {in[0], number(end)}, {&counter_type_, &counter_type_},
-                                  pred, comparison_text("LT", counter_type_.dtype));
-      return std::vector<Lowering::Typed>{{goes_on, "tensor<i1>"}};
-    });
-    out_.write(", ");
-    out_.region(types, [&](std::span<const Ssa> in) {
+    const auto goes_on = [&](std::span<const Ssa> in) {
+      return out_.op("compare", {in[0], number(end)}, {&counter_type_, &counter_type_}, pred,
+                     comparison_text("LT", counter_type_.dtype));
+    };
+    const auto one_round = [&](std::span<const Ssa> in) {
       Ssa counter = in[0];
       std::vector<Ssa> state(in.begin() + 1, in.end());
       const Ssa one = number(1);
@@ -147,9 +142,9 @@ class ScanWriter {
       });
       if (out_.partitioned() && calls_back(*p_.body)) counter = unless_failed(counter, answer, end);
       state.insert(state.begin(), counter);
-      return Lowering::typed(state, types);
-    });
-    out_.write(") : ({0}) -> ({0})\n", fmt::join(types, ", "));
+      return state;
+    };
+    const std::vector<Ssa> results = out_.while_loop(operands, types, goes_on, one_round);
     state_.assign(results.begin() + 1, results.end());
   }
 

@@ -145,17 +145,12 @@ void while_lower(Lowering& out, const Equation& e) {
     carry.push_back(out.token());
     types.push_back(Lowering::token_type);
   }
-  const std::vector<Ssa> results = out.fresh(types.size());
-  out.write("    {}\"stablehlo.while\"({}) (", Lowering::assigned(results), Lowering::list(carry));
-  out.region(types, [&](std::span<const Ssa> arguments) {
+  const auto goes_on_with = [&](std::span<const Ssa> arguments) {
     if (ordered) out.set_token(arguments.back());
-    const auto values = arguments.first(at(e.results));
-    const Ssa go =
-        ahead ? arguments[at(e.results)] : inlined(p.condition, condition_constants, values)[0];
-    return std::vector<Lowering::Typed>{{go, "tensor<i1>"}};
-  });
-  out.write(", ");
-  out.region(types, [&](std::span<const Ssa> arguments) {
+    if (ahead) return arguments[at(e.results)];
+    return inlined(p.condition, condition_constants, arguments.first(at(e.results)))[0];
+  };
+  const auto step = [&](std::span<const Ssa> arguments) {
     if (ordered) out.set_token(arguments.back());
     std::vector<Ssa> values;
     Ssa condition;
@@ -165,9 +160,9 @@ void while_lower(Lowering& out, const Equation& e) {
     });
     if (ahead) values.push_back(go_if(condition, answer));
     if (ordered) values.push_back(out.token());
-    return Lowering::typed(values, types);
-  });
-  out.write(") : ({0}) -> ({0})\n", fmt::join(types, ", "));
+    return values;
+  };
+  const std::vector<Ssa> results = out.while_loop(carry, types, goes_on_with, step);
   out.define_all(e, results);
   if (ordered) out.set_token(results.back());
 }

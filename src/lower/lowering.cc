@@ -274,6 +274,21 @@ void Lowering::region(const std::vector<std::string>& argument_types,
   append(out_, ") -> ()\n    }");
 }
 
+std::vector<Ssa> Lowering::while_loop(std::span<const Ssa> carry,
+                                      const std::vector<std::string>& types,
+                                      const std::function<Ssa(std::span<const Ssa>)>& goes_on,
+                                      const Body& step) {
+  const std::vector<Ssa> results = fresh(types.size());
+  write("    {}\"stablehlo.while\"({}) (", assigned(results), list(carry));
+  region(types, [&](std::span<const Ssa> in) {
+    return std::vector<Typed>{{goes_on(in), "tensor<i1>"}};
+  });
+  write(", ");
+  region(types, [&](std::span<const Ssa> in) { return typed(step(in), types); });
+  write(") : ({0}) -> ({0})\n", fmt::join(types, ", "));
+  return results;
+}
+
 void Lowering::by_rule(const Equation& e) {
   if (e.primitive->lower) {
     PlaceScope::Replace at(e.place);
@@ -349,8 +364,7 @@ std::vector<Ssa> Lowering::inlined(const Program& program, std::span<const Ssa> 
 }
 
 void Lowering::function(const std::string& name, const std::vector<Type>& inputs,
-                        const std::vector<Type>& outputs,
-                        const std::function<std::vector<Ssa>(std::span<const Ssa>)>& body) {
+                        const std::vector<Type>& outputs, const Body& body) {
   fmt::memory_buffer outer;
   std::swap(outer, out_);
   const Inner inner(*this);

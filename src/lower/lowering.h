@@ -169,14 +169,21 @@ class Lowering {
                                   const std::vector<std::string>& types);
   void region(const std::vector<std::string>& argument_types,
               const std::function<std::vector<Typed>(std::span<const Ssa>)>& body);
+  /// Writes what a region or function does with its arguments; gives the values that it returns.
+  using Body = std::function<std::vector<Ssa>(std::span<const Ssa>)>;
+
+  /// Writes a `while` whose carry has these types: `goes_on` writes its condition, `step` the next
+  /// carry, each in a region of its own. Returns the last carry.
+  std::vector<Ssa> while_loop(std::span<const Ssa> carry, const std::vector<std::string>& types,
+                              const std::function<Ssa(std::span<const Ssa>)>& goes_on,
+                              const Body& step);
 
   /// Writes the equations of a sub-program for these inputs; its outputs.
   std::vector<Ssa> inlined(const Program& program, std::span<const Ssa> inputs);
 
   // Adds functions beside main: one that `body` writes, and what a call of it gives.
   void function(const std::string& name, const std::vector<Type>& inputs,
-                const std::vector<Type>& outputs,
-                const std::function<std::vector<Ssa>(std::span<const Ssa>)>& body);
+                const std::vector<Type>& outputs, const Body& body);
   std::vector<Ssa> called(const std::string& name, std::span<const Ssa> inputs,
                           const std::vector<Type>& input_types,
                           const std::vector<Type>& output_types, std::string_view attributes = "");
@@ -190,8 +197,7 @@ class Lowering {
     bool ordered = false;
     std::string_view attributes = "";
   };
-  std::vector<Ssa> apart(Apart what, std::vector<Ssa> inputs,
-                         const std::function<std::vector<Ssa>(std::span<const Ssa>)>& body);
+  std::vector<Ssa> apart(Apart what, std::vector<Ssa> inputs, const Body& body);
   /// Calls a function that calls another with this program, and may do something better when the
   /// module is loaded.
   std::vector<Ssa> kept(ParamsPtr params, const Program& by_default, std::span<const Ssa> inputs);

@@ -95,9 +95,7 @@ std::string in_one_piece(std::string text) {
   return text;
 }
 
-std::vector<Ssa> Lowering::apart(
-    Apart what, std::vector<Ssa> inputs,
-    const std::function<std::vector<Ssa>(std::span<const Ssa>)>& body) {
+std::vector<Ssa> Lowering::apart(Apart what, std::vector<Ssa> inputs, const Body& body) {
   // The token goes in and out as the last input and result, and with it whether it orders calls: in
   // the function as it was here before, here as it is at the function's end.
   const bool ordered = what.ordered || token_orders_calls_;

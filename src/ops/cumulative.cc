@@ -154,16 +154,12 @@ Ssa loop(Lowering& out, Ssa x, const Type& type, const Combination& c, bool reve
   const std::vector<Type> pair{row, row};
   const Closed body =
       trace_program("combine", pair, [&](TensorSpan a) { return Tensors{c.combine(a[0], a[1])}; });
-  const std::vector<Ssa> first{zero, x, neutral, x}, last = out.fresh(first.size());
-  out.write("    {}\"stablehlo.while\"({}) (", Lowering::assigned(last), Lowering::list(first));
-  out.region(types, [&](std::span<const Ssa> carried) -> std::vector<Lowering::Typed> {
+  const auto goes_on = [&](std::span<const Ssa> carried) {
     const Ssa end = out.constant(std::to_string(n), index);
-    const Ssa goes_on = out.op("compare", {carried[0], end}, {&index, &index}, pred,
-                               comparison_text("LT", DType::s32));
-    return {{goes_on, Lowering::type(pred)}};
-  });
-  out.write(", ");
-  out.region(types, [&](std::span<const Ssa> carried) -> std::vector<Lowering::Typed> {
+    return out.op("compare", {carried[0], end}, {&index, &index}, pred,
+                  comparison_text("LT", DType::s32));
+  };
+  const auto add_row = [&](std::span<const Ssa> carried) {
     const Ssa step = carried[0], rows = carried[1], sum_before = carried[2], result = carried[3];
     Ssa at = step;
     if (reverse) at = index_op("subtract", out.constant(std::to_string(n - 1), index), step);
@@ -182,10 +178,10 @@ Ssa loop(Lowering& out, Ssa x, const Type& type, const Combination& c, bool reve
     out.write("    %{} = \"stablehlo.dynamic_update_slice\"(%{}, %{}, {}) : ({}, {}, {}) -> {}\n",
               updated.id, result.id, sum.id, starts, x_text, row_text, start_types, x_text);
     const Ssa next_step = index_op("add", step, out.constant("1", index));
-    return {{next_step, index_text}, {rows, x_text}, {sum, row_text}, {updated, x_text}};
-  });
-  out.write(") : ({}) -> ({})\n", fmt::join(types, ", "), fmt::join(types, ", "));
-  return last[3];
+    return std::vector<Ssa>{next_step, rows, sum, updated};
+  };
+  const Ssa first[] = {zero, x, neutral, x};
+  return out.while_loop(first, types, goes_on, add_row)[3];
 }
 
 /// Writes a window of XLA's that reaches back (or ahead) over the whole axis, into padding.
