@@ -264,6 +264,9 @@ class Lowering {
   void answer(Ssa goes_on) { answer_ = goes_on; }
   /// Returns the channel of one more collective: ", channel_handle = ...".
   std::string channel();
+  /// Writes a custom call by which XLA is told how a value lies.
+  Ssa sharding_marker(const char* target, Ssa x, const Type& from, const Type& to,
+                      std::string_view sharding);
   /// Puts the value where XLA is to have it: "{replicated}", "{devices=[2]0,1}".
   Ssa with_sharding(Ssa x, const Type& type, std::string_view sharding);
   /// Returns what a custom call with an effect says of where it runs: on each device in a

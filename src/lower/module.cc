@@ -40,15 +40,17 @@ std::string Lowering::where_it_runs(std::size_t results, int device) const {
                      fmt::join(std::vector<std::string>(results, one), ", "));
 }
 
+Ssa Lowering::sharding_marker(const char* target, Ssa x, const Type& from, const Type& to,
+                              std::string_view sharding) {
+  const Ssa y = fresh();
+  write(
+      "    %{} = \"stablehlo.custom_call\"(%{}) {{call_target_name = \"{}\", mhlo.sharding = "
+      "\"{}\"}} : ({}) -> {}\n",
+      y.id, x.id, target, sharding, type(from), type(to));
+  return y;
+}
+
 Ssa Lowering::with_sharding(Ssa x, const Type& type, std::string_view sharding) {
-  const auto say_sharding = [&](const Type& t) {
-    const Ssa y = fresh();
-    write(
-        "    %{} = \"stablehlo.custom_call\"(%{}) {{call_target_name = \"Sharding\", "
-        "mhlo.sharding = \"{}\"}} : ({}) -> {}\n",
-        y.id, x.id, sharding, this->type(t), this->type(t));
-    x = y;
-  };
   // XLA:CPU gathers integers of two bits past the end of its memory, so they move as bytes. Behind
   // a barrier, for it would rather move what a conversion makes larger before that.
   if (bit_width(type.dtype) == 2) {
@@ -57,11 +59,10 @@ Ssa Lowering::with_sharding(Ssa x, const Type& type, std::string_view sharding) 
     if (is_signed(type.dtype)) bytes.dtype = DType::s8;
     x = op("convert", {x}, {&type}, bytes);
     x = op("optimization_barrier", {x}, {&bytes}, bytes);
-    say_sharding(bytes);
+    x = sharding_marker("Sharding", x, bytes, bytes, sharding);
     x = op("convert", {x}, {&bytes}, type);
   }
-  say_sharding(type);
-  return x;
+  return sharding_marker("Sharding", x, type, type, sharding);
 }
 
 /// Returns whether XLA might gather an operand of two bits, see with_sharding(): in all but what

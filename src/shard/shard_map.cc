@@ -224,19 +224,10 @@ ParamsPtr shard_map_with_programs(const Params* params, std::span<const ProgramP
 
 // --- lowering ---
 
-Ssa marker(Lowering& out, const char* target, Ssa x, const Type& from, const Type& to,
-           const std::string& sharding) {
-  const Ssa y = out.fresh();
-  out.write(
-      "    %{} = \"stablehlo.custom_call\"(%{}) {{call_target_name = \"{}\", mhlo.sharding = "
-      "\"{}\"}} : ({}) -> {}\n",
-      y.id, x.id, target, sharding, Lowering::type(from), Lowering::type(to));
-  return y;
-}
-
 Ssa to_part(Lowering& out, Ssa x, const Type& whole, const Sharding& sharding) {
   x = out.with_sharding(x, whole, hlo_text(sharding, whole.rank(), out.devices()));
-  return marker(out, "SPMDFullToShardShape", x, whole, sharding.part_type(whole), "{manual}");
+  return out.sharding_marker("SPMDFullToShardShape", x, whole, sharding.part_type(whole),
+                             "{manual}");
 }
 
 /// Computes where a device is along these axes: XLA's partitioner knows no partition_id, so every
@@ -291,9 +282,9 @@ std::vector<Ssa> on_parts(Lowering& out, const ShardMapParams& p, const Types& w
     y = body(0);
   for (std::size_t i = 0; i < results.size(); ++i) {
     const Type& part = p.body->type(p.body->outputs[i]);
-    const Ssa manual = marker(out, "Sharding", y[i], part, part, "{manual}");
-    y[i] = marker(out, "SPMDShardToFullShape", manual, part, results[i],
-                  hlo_text({p.mesh, p.out[i]}, part.rank(), out.devices()));
+    const Ssa manual = out.sharding_marker("Sharding", y[i], part, part, "{manual}");
+    y[i] = out.sharding_marker("SPMDShardToFullShape", manual, part, results[i],
+                               hlo_text({p.mesh, p.out[i]}, part.rank(), out.devices()));
   }
   return y;
 }
