@@ -15,6 +15,7 @@
 #include "shard/collective.h"
 #include "shard/shard_map.h"
 #include "transform/batch.h"
+#include "transform/transpose.h"
 
 namespace postern::internal {
 
@@ -126,9 +127,6 @@ Types index_type(const Params*, TypeSpan) { return {Type{DType::s32, {}}}; }
 
 // --- derivatives ---
 
-Tensors sum_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
-  return bind_n(op.primitive, op.params, ct);
-}
 Tensors all_gather_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
   return bind_n(reduce_scatter_p, op.params, ct);
 }
@@ -240,6 +238,15 @@ void permute_lower(Lowering& out, const Equation& e) {
 void index_lower(Lowering& out, const Equation& e) {
   out.define(e, 0, place_along(out, collective_of(e.params.get())));
 }
+void count_lower(Lowering& out, const Equation& e) {
+  const std::int64_t n = out.partitioned() ? collective_of(e.params.get()).count() : 1;
+  out.define(e, 0, out.constant(std::to_string(n), out.result_type(e)));
+}
+/// A number that the user's function was told may be anywhere in the program, which is then for
+/// this number alone: the equation stays to say so.
+Effect count_effect(const Params* params) {
+  return collective_of(params).user_knows ? Effect::unordered : Effect::pure;
+}
 
 /// XLA has all devices meet in a ppermute.
 std::vector<std::string> every_axis(const Params& params) {
@@ -254,7 +261,7 @@ constexpr Primitive collective_permute(Primitive p) {
 }  // namespace
 
 constexpr Primitive psum_p = same_for_all(
-    linear("psum", nullptr, same_type_if<summable>, sum_transpose, elementwise_batch, sum_lower));
+    linear("psum", nullptr, same_type_if<summable>, self_transpose, elementwise_batch, sum_lower));
 constexpr Primitive pmax_p = same_for_all({.name = "pmax",
                                            .type = same_type_if<comparable>,
                                            .jvp = extreme_jvp,
@@ -274,6 +281,17 @@ constexpr Primitive all_to_all_p = collective(
     linear("all_to_all", nullptr, exchange_type, exchange_transpose, moved_batch, exchange_lower));
 constexpr Primitive ppermute_p = collective_permute(
     linear("ppermute", nullptr, same_type, permute_transpose, elementwise_batch, permute_lower));
+constexpr Primitive axis_index_p{.name = "axis_index",
+                                 .type = index_type,
+                                 .no_derivative = true,
+                                 .batch = no_batch,
+                                 .lower = index_lower};
+constexpr Primitive axis_count_p{.name = "axis_size",
+                                 .type = index_type,
+                                 .no_derivative = true,
+                                 .batch = no_batch,
+                                 .lower = count_lower,
+                                 .effect = count_effect};
 
 namespace {
 
@@ -296,44 +314,13 @@ Tensor sum_first(const Tensor& all) { return sum(all, {.axes = Dims{0}}); }
 Tensor max_first(const Tensor& all) { return max(all, {.axes = Dims{0}}); }
 Tensor min_first(const Tensor& all) { return min(all, {.axes = Dims{0}}); }
 
-}  // namespace
-
-constexpr Primitive axis_index_p{.name = "axis_index",
-                                 .type = index_type,
-                                 .no_derivative = true,
-                                 .batch = no_batch,
-                                 .lower = index_lower};
-
-namespace {
-
-void count_lower(Lowering& out, const Equation& e) {
-  const std::int64_t n = out.partitioned() ? collective_of(e.params.get()).count() : 1;
-  out.define(e, 0, out.constant(std::to_string(n), out.result_type(e)));
-}
-/// A number that the user's function was told may be anywhere in the program, which is then for
-/// this number alone: the equation stays to say so.
-Effect count_effect(const Params* params) {
-  return collective_of(params).user_knows ? Effect::unordered : Effect::pure;
-}
-
-}  // namespace
-
-constexpr Primitive axis_count_p{.name = "axis_size",
-                                 .type = index_type,
-                                 .no_derivative = true,
-                                 .batch = no_batch,
-                                 .lower = count_lower,
-                                 .effect = count_effect};
-
-namespace {
 Tensor position_of(const NamedAxes& axes, std::size_t i) {
   if (axes.batch(i)) return position_along(axes.batch(i));
   return bind1(axis_index_p, make_params(axes.of_mesh(i)), {});
 }
-}  // namespace
 
 /// The number of devices, told to the user's function: over processes an equation notes that.
-static std::int64_t count_for_user(const NamedAxes& named) {
+std::int64_t count_for_user(const NamedAxes& named) {
   if (current_mesh() && spans_processes(*current_mesh()) && Trace::current()) {
     CollectiveParams p = named.all_of_mesh();
     p.user_knows = true;
@@ -341,6 +328,8 @@ static std::int64_t count_for_user(const NamedAxes& named) {
   }
   return named.count();
 }
+
+}  // namespace
 
 const std::vector<std::string>& collective_axes(const Equation& e) {
   return collective_of(e.params.get()).axes;

@@ -316,9 +316,6 @@ Types constrain_type(const Params* params, TypeSpan operands) {
   as<ConstrainParams>(*params).sharding.part_type(operands[0]);
   return {operands[0]};
 }
-Tensors constrain_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
-  return bind_n(op.primitive, op.params, ct);
-}
 Batched constrain_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
                         const Tensor&) {
   const Sharding& s = op.as<ConstrainParams>().sharding;
@@ -351,7 +348,7 @@ constexpr Primitive shard_map_p{.name = "shard_map",
 
 constexpr Primitive constrain_p{.name = "constrain_sharding",
                                 .type = constrain_type,
-                                .transpose = constrain_transpose,
+                                .transpose = self_transpose,
                                 .linear = Linear::jointly,
                                 .batch = constrain_batch,
                                 .lower = constrain_lower};

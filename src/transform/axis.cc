@@ -9,6 +9,7 @@
 #include "core/check.h"
 #include "lower/lowering.h"
 #include "transform/batch.h"
+#include "transform/transpose.h"
 
 namespace postern::internal {
 
@@ -50,9 +51,6 @@ Types position_type(const Params*, TypeSpan) { return {Type{DType::s32, {}}}; }
 Tensors gathered_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
   return {sum(exchanged(op.as<AxisParams>().axis, ct[0]), {.axes = Dims{0}})};
 }
-Tensors exchanged_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
-  return bind_n(op.primitive, op.params, ct);
-}
 
 Batched gathered_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
                        const Tensor&) {
@@ -91,7 +89,7 @@ constexpr Primitive gathered_p{.name = "gather_batch",
                                .lower = refuse_lowering};
 constexpr Primitive exchanged_p{.name = "exchange_batch",
                                 .type = exchanged_type,
-                                .transpose = exchanged_transpose,
+                                .transpose = self_transpose,
                                 .linear = Linear::jointly,
                                 .batch = exchanged_batch,
                                 .lower = refuse_lowering};

@@ -110,4 +110,8 @@ Tensors packed_transpose(const Program& program, TensorSpan in, const std::vecto
   return kept(into);
 }
 
+Tensors self_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
+  return bind_n(op.primitive, op.params, ct);
+}
+
 }  // namespace postern::internal

@@ -14,4 +14,7 @@ Tensors transpose_of(const Program& program, TensorSpan known, TensorSpan cotang
 Tensors packed_transpose(const Program& program, TensorSpan in, const std::vector<bool>& known,
                          const std::vector<bool>& arrives, std::vector<bool>& gets);
 
+/// The transpose of an operation that is its own transpose.
+Tensors self_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan);
+
 }  // namespace postern::internal
