@@ -61,6 +61,14 @@ bool alone(Lowering& out, const Equation& e) {
   return true;
 }
 
+Ssa gathered_along(Lowering& out, const Equation& e, Ssa x, const Type& part, const Type& all,
+                   std::int64_t axis) {
+  const auto& p = collective_of(e.params.get());
+  return out.op("all_gather", {x}, {&part}, all,
+                fmt::format("all_gather_dim = {} : i64, {}, use_global_device_ids", axis,
+                            groups_text(out, p.mesh, p.axes)));
+}
+
 Ssa pieces_exchanged(Lowering& out, const Equation& e, std::int64_t other, const Type& result) {
   const auto& p = collective_of(e.params.get());
   const Type& type = out.operand_type(e, 0);
@@ -205,10 +213,9 @@ void reduce_scatter_lower(Lowering& out, const Equation& e) {
 }
 void all_gather_lower(Lowering& out, const Equation& e) {
   if (alone(out, e)) return;
-  const auto& p = collective_of(e.params.get());
-  out.simple(e, "all_gather",
-             fmt::format("all_gather_dim = {} : i64, {}, use_global_device_ids", p.axis,
-                         groups_text(out, p.mesh, p.axes)));
+  out.define(e, 0,
+             gathered_along(out, e, out.operand(e, 0), out.operand_type(e, 0), out.result_type(e),
+                            collective_of(e.params.get()).axis));
 }
 void exchange_lower(Lowering& out, const Equation& e) {
   if (alone(out, e)) return;

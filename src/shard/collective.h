@@ -51,6 +51,9 @@ Ssa zero_constant(Lowering& out, const Type& type);
 /// Returns whether nobody is met: the equation's result is defined to be its operand where the
 /// program is not partitioned, and where it has no elements, to have none.
 bool alone(Lowering& out, const Equation& e);
+/// Writes an all_gather of `part` along `axis`, over the equation's mesh axes.
+Ssa gathered_along(Lowering& out, const Equation& e, Ssa x, const Type& part, const Type& all,
+                   std::int64_t axis);
 /// Writes an all_to_all of the equation's operand: it is cut along `axis` of the parameters, and
 /// the pieces that come are put together along `other`.
 Ssa pieces_exchanged(Lowering& out, const Equation& e, std::int64_t other, const Type& result);

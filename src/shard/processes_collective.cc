@@ -85,7 +85,7 @@ class Rewriting {
   }
 
   Tensor index(const Names& names) const {
-    Tensor out = full_of({Number::Kind::integer, 0, 0, 0}, Type{DType::s32, {}});
+    Tensor out = zeros_of({DType::s32, {}});
     for (const std::string& axis : names) {
       out = out * static_cast<std::int32_t>(p_.mesh.size(axis));
       if (split_.is_across(axis))
@@ -98,8 +98,7 @@ class Rewriting {
 
   Tensor count() const {
     if (p_.user_knows) NumberScope::fix();
-    std::int64_t here = 1;
-    for (const std::string& axis : here_) here *= p_.mesh.size(axis);
+    const std::int64_t here = CollectiveParams{p_.mesh, here_}.count();
     const Tensor one = full_of({Number::Kind::integer, 1, 1, 0}, Type{DType::s32, {}});
     const Tensor processes = across_.empty() ? one : count_along(split_, across_);
     return processes * static_cast<std::int32_t>(here);

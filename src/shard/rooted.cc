@@ -59,14 +59,6 @@ Ssa slice(Lowering& out, Ssa x, const Type& type, std::int64_t axis, std::int64_
                             array_text(starts), array_text(limits), array_text(strides)));
 }
 
-Ssa gather_all(Lowering& out, const Equation& e, Ssa x, const Type& part, const Type& all,
-               std::int64_t axis) {
-  const auto& p = collective_of(e.params.get());
-  return out.op("all_gather", {x}, {&part}, all,
-                fmt::format("all_gather_dim = {} : i64, {}, use_global_device_ids", axis,
-                            groups_text(out, p.mesh, p.axes)));
-}
-
 void pbroadcast_lower(Lowering& out, const Equation& e) {
   if (alone(out, e)) return;
   const auto& p = collective_of(e.params.get());
@@ -75,7 +67,7 @@ void pbroadcast_lower(Lowering& out, const Equation& e) {
   part.dims.insert(part.dims.begin(), 1);
   const Type all = with_extent(part, 0, p.count());
   const Ssa row = out.op("reshape", {out.operand(e, 0)}, {&type}, part);
-  const Ssa root = slice(out, gather_all(out, e, row, part, all, 0), all, 0, p.root, 1);
+  const Ssa root = slice(out, gathered_along(out, e, row, part, all, 0), all, 0, p.root, 1);
   out.define(e, 0, out.op("reshape", {root}, {&part}, type));
 }
 /// Every device sends each a piece of what it has, and keeps of the pieces that come the root's.
@@ -92,7 +84,7 @@ void gather_to_lower(Lowering& out, const Equation& e) {
   const auto& p = collective_of(e.params.get());
   const Type scalar{DType::s32, {}}, truth{DType::pred, {}};
   const Type &part = out.operand_type(e, 0), &all = out.result_type(e);
-  const Ssa whole = gather_all(out, e, out.operand(e, 0), part, all, p.axis);
+  const Ssa whole = gathered_along(out, e, out.operand(e, 0), part, all, p.axis);
   const Ssa index = place_along(out, p);
   const Ssa root = out.constant(std::to_string(p.root), scalar);
   const Ssa here = out.op("compare", {index, root}, {&scalar, &scalar}, truth,

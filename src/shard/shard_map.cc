@@ -47,12 +47,10 @@ Type whole_type(const Mesh& mesh, const P& spec, const Type& part) {
 /// Binds the equation. What `body` captured are its first inputs, and every device sees the whole.
 Tensors bind_map(const Mesh& mesh, const Closed& body, std::vector<P> in, std::vector<P> out,
                  TensorSpan x) {
-  Tensors operands = body.captures;
-  append(operands, x);
   in.insert(in.begin(), body.captures.size(), P());
   return bind_n(shard_map_p,
                 make_params(ShardMapParams{mesh, std::move(in), std::move(out), body.program}),
-                operands);
+                joined({body.captures, x}));
 }
 
 /// Traces what a rule writes for one part.
@@ -100,14 +98,13 @@ Jvp shard_map_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
 /// of them are processes, no text says: a saved program may run on others.
 Tensor shared_out(const Tensor& ct, const Mesh& mesh, const std::vector<std::string>& axes) {
   if (axes.empty()) return ct;
+  const CollectiveParams holders{mesh, axes};
   if (spans_processes(mesh)) {
-    const Tensor count = bind1(axis_count_p, make_params(CollectiveParams{mesh, axes}), {});
+    const Tensor count = bind1(axis_count_p, make_params(holders), {});
     return ct / convert_to(count, DType::f32, true);
   }
-  std::int64_t holders = 1;
-  for (const std::string& name : axes) holders *= mesh.size(name);
-  if (holders == 1) return ct;
-  return ct / static_cast<double>(holders);
+  if (holders.count() == 1) return ct;
+  return ct / static_cast<double>(holders.count());
 }
 
 /// A shard_map of the body's transpose. It takes the known operands and the cotangents that there
@@ -115,24 +112,20 @@ Tensor shared_out(const Tensor& ct, const Mesh& mesh, const std::vector<std::str
 Tensors shard_map_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan) {
   const auto& p = op.as<ShardMapParams>();
   const std::vector<bool> known = present(x), arrives = present(ct);
-  Tensors operands = kept(x);
-  append(operands, kept(ct));
+  const Tensors operands = joined({kept(x), kept(ct)});
   std::vector<P> in = where_marked(p.in, known), out;
   for (const P& spec : where_marked(p.out, arrives)) in.push_back(spec);
   std::vector<bool> leaves;
   const Closed body =
       trace_part(p, part_types(p.mesh, in, types_of(operands)), [&](TensorSpan parts) {
         Tensors cotangents = placed(arrives, parts.subspan(count(known)));
-        for (std::size_t i = 0; i < ct.size(); ++i) {
+        for (std::size_t i = 0; i < ct.size(); ++i)
           if (arrives[i])
             cotangents[i] = shared_out(cotangents[i], p.mesh, unnamed_axes(p.mesh, p.out[i]));
-        }
         Tensors into = transpose_of(*p.body, placed(known, parts), cotangents);
-        for (std::size_t i = 0; i < x.size(); ++i) {
-          if (known[i]) into[i] = Tensor();
+        for (std::size_t i = 0; i < x.size(); ++i)
           if (into[i].has_value())
             into[i] = sum_over(p.mesh, unnamed_axes(p.mesh, p.in[i]), into[i]);
-        }
         leaves = present(into);
         return kept(into);
       });
@@ -202,7 +195,7 @@ Batched shard_map_batch(const Op& op, TensorSpan x, std::span<const int> axes, s
   for (std::size_t i = 0; i < x.size(); ++i) {
     operands.push_back(batch_front(x[i], axes[i], size, false));
     in.push_back(axes[i] >= 0 ? with_axis_in_front(p.in[i]) : p.in[i]);
-    fronts.push_back(axes[i] >= 0 ? 0 : -1);
+    fronts.push_back(axis_if(axes[i] >= 0));
   }
   if (mask.has_value()) {
     operands.push_back(mask);
@@ -234,8 +227,7 @@ Ssa to_part(Lowering& out, Ssa x, const Type& whole, const Sharding& sharding) {
 /// device takes its part of a list of indices.
 Ssa index_along(Lowering& out, const Mesh& mesh, const std::vector<std::string>& axes) {
   const Type part{DType::s32, {1}}, scalar{DType::s32, {}};
-  Type all = part;
-  for (const std::string& axis : axes) all.dims[0] *= mesh.size(axis);
+  const Type all{DType::s32, {CollectiveParams{mesh, axes}.count()}};
   const Ssa list = out.op("iota", {}, {}, all, "iota_dimension = 0 : i64");
   return out.op("reshape",
                 {to_part(out, list, all, {mesh, P(std::vector<std::vector<std::string>>{axes})})},
