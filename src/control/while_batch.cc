@@ -12,19 +12,17 @@ namespace {
 /// Refuses calls with ordered effects in the condition of a loop whose elements end at different
 /// times.
 void refuse_ordered(const Program& condition) {
-  for (const Equation& e : condition.equations) {
-    if (e.primitive->site) {
-      const SiteSpec& s = *e.primitive->site(e.params.get());
-      PlaceScope::Replace at(s.place);
-      check(s.is_tap() || s.effect != Effect::ordered,
-            "vmap: call '{}' with an ordered effect decides when a while_loop ends, and under vmap "
-            "each element ends at its own time: no order would be right. Make the call unordered, "
-            "or batch inside of the loop",
-            s.name);
-    }
-    if (e.params)
-      for (const ProgramPtr& p : programs_of(*e.params)) refuse_ordered(*p);
-  }
+  any_equation(condition, [](const Equation& e) {
+    const SiteSpec* const s = site_of(e);
+    if (!s || s->is_tap()) return false;
+    PlaceScope::Replace at(s->place);
+    check(s->effect != Effect::ordered,
+          "vmap: call '{}' with an ordered effect decides when a while_loop ends, and under vmap "
+          "each element ends at its own time: no order would be right. Make the call unordered, "
+          "or batch inside of the loop",
+          s->name);
+    return false;
+  });
 }
 
 /// A while_loop under vmap: its parts with their axes, and the trace of one step.

@@ -144,7 +144,7 @@ void Lowering::by_rule_of_hidden(const Equation& e, bool folds, bool gathers) {
     Ssa& value = env_[at(e.operands[i])];
     const Type& type = operand_type(e, i);
     before.push_back(value);
-    if (folds && (i == 0 || is_constant(latest(value))))
+    if (folds && (i == 0 || known(e, i).constant))
       value = op("optimization_barrier", {operand(e, i)}, {&type}, type);
     if (gathers && bit_width(type.dtype) == 2)
       value = with_sharding(operand(e, i), type, "{replicated}");

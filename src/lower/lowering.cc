@@ -51,17 +51,6 @@ void append_ssa(fmt::memory_buffer& out, Ssa value) {
   append_int(out, value.id);
 }
 
-/// Marks the values that an equation or an output reads.
-std::vector<bool> needed_in(const Program& program) {
-  std::vector<bool> needed(program.types.size());
-  for (const Equation& e : program.equations)
-    for (ValueId v : e.operands) needed[at(v)] = true;
-  for (ValueId v : program.outputs) needed[at(v)] = true;
-  return needed;
-}
-
-}  // namespace
-
 void append_type(fmt::memory_buffer& out, const Type& type) {
   if (type.dtype == DType::token) return append(out, Lowering::token_type);
   append(out, "tensor<");
@@ -73,6 +62,17 @@ void append_type(fmt::memory_buffer& out, const Type& type) {
   append(out, element_names[static_cast<int>(type.dtype)]);
   out.push_back('>');
 }
+
+/// Marks the values that an equation or an output reads.
+std::vector<bool> needed_in(const Program& program) {
+  std::vector<bool> needed(program.types.size());
+  for (const Equation& e : program.equations)
+    for (ValueId v : e.operands) needed[at(v)] = true;
+  for (ValueId v : program.outputs) needed[at(v)] = true;
+  return needed;
+}
+
+}  // namespace
 
 std::string Lowering::string(std::string_view text) {
   std::string out = "\"";

@@ -127,13 +127,6 @@ class Lowering {
   /// Writes a splat constant.
   Ssa constant(std::string_view element, const Type& type);
 
-  // Returns whether a value is made of numbers alone. XLA folds what has only constants for
-  // operands, by rules that are not those of its run time: nan is lost in maximum, an integer
-  // division by zero ends the process. So such operations read their operands from behind a
-  // barrier.
-  bool is_constant(Ssa value) const {
-    return at(value.id) < known_.size() && known_[at(value.id)].constant;
-  }
   /// Returns the number that every element of the operand is known to be, or null.
   const Number* every_element(const Equation& e, std::size_t i) const;
 
@@ -304,9 +297,11 @@ class Lowering {
   void write_operation(std::string_view hlo, std::size_t n, const Value& value,
                        std::string_view attributes, const TypeOf& type_of);
   void mark_read(Ssa value);
-  /// What XLA may know of a value.
+  /// What XLA may know of a value. XLA folds what has only constants for operands, by rules that
+  /// are not those of its run time: nan is lost in maximum, an integer division by zero ends the
+  /// process. So such operations read their operands from behind a barrier.
   struct Known {
-    bool constant = false;
+    bool constant = false;  // made of numbers alone
     const Number* every = nullptr;
   };
   Known known(const Equation& e, std::size_t i) const;
@@ -339,8 +334,6 @@ class Lowering {
   std::vector<Ssa> axis_indices_;  // by axis of mesh_
   int channels_ = 0;
 };
-
-void append_type(fmt::memory_buffer& out, const Type& type);
 
 /// Returns the name of the function that a kept one calls as long as nothing better is there.
 inline std::string default_of(const std::string& function) { return function + "_default"; }
