@@ -93,16 +93,11 @@ Types block_types(const std::vector<Blocked>& kinds, std::int64_t steps) {
   return out;
 }
 
-/// Binds a while loop: `more` of the carry says whether to go on, `body` makes the next one. Both
-/// may capture.
-template <class More, class Body>
-Tensors write_loop(const Tensors& carry, bool bounded, More more, Body body) {
-  const Closed condition = trace_inner("condition", types_of(carry),
-                                       [&](TensorSpan in) { return Tensors{more(in)}; }),
-               step = trace_inner("body", types_of(carry), body);
+/// Returns the parameters of a while of which no derivative asks anything.
+WhileParams plain_while(bool bounded) {
   WhileParams p;
   p.bounded = bounded;
-  return bind_while(p, condition, step, {}, {}, carry);
+  return p;
 }
 
 /// Writes an offloaded while as a while that calls the host after each step, or after each block of
@@ -134,8 +129,8 @@ Tensors expanded_while(const WhileParams& p, TensorSpan x) {
   const auto block_of_steps = [&](TensorSpan in) {
     Tensors carry = with(step_number(0), in.subspan(1, 1 + carries));
     for (const Type& type : block_types(kinds, at_once)) carry.push_back(zeros_of(type));
-    carry = write_loop(
-        carry, true,
+    carry = trace_while(
+        plain_while(true), carry,
         [&](TensorSpan inner) {
           return logical_and(inner[1], less(inner[0], step_number(at_once)));
         },
@@ -153,8 +148,8 @@ Tensors expanded_while(const WhileParams& p, TensorSpan x) {
     return joined({Tensors{add(in[0], count)}, std::span(carry).subspan(1, 1 + carries), handles});
   };
   const Tensors start{step_number(0), goes_on(of.carry)};
-  const Tensors y = write_loop(
-      joined({start, of.carry, no_handles(stored, p.handle_ranks)}), false,
+  const Tensors y = trace_while(
+      plain_while(false), joined({start, of.carry, no_handles(stored, p.handle_ranks)}),
       [](TensorSpan in) { return in[1]; },
       [&](TensorSpan in) { return at_once > 1 ? block_of_steps(in) : one_step(in); });
   // The results are the loop's carry, the number of steps, the handles.
@@ -207,8 +202,8 @@ Tensors expanded_scan(const ScanParams& p, TensorSpan x) {
 
     Tensors carry = with(step_number(0), in.subspan(1, p.carries));
     for (const Type& type : block_types(ys, at_once)) carry.push_back(zeros_of(type));
-    carry = write_loop(
-        carry, true, [&](TensorSpan inner) { return less(inner[0], count); },
+    carry = trace_while(
+        plain_while(true), carry, [&](TensorSpan inner) { return less(inner[0], count); },
         [&](TensorSpan inner) {
           const Tensor k = slot(inner[0], count);
           Tensors slices;
@@ -227,13 +222,12 @@ Tensors expanded_scan(const ScanParams& p, TensorSpan x) {
   };
   Tensors carry = with(step_number(0), of.carry);
   append(carry, no_handles(gives, p.handle_ranks));
-  Tensors y = write_loop(
-      carry, true, [&](TensorSpan in) { return less(in[0], steps); },
+  const Tensors y = trace_while(
+      plain_while(true), carry, [&](TensorSpan in) { return less(in[0], steps); },
       [&](TensorSpan in) { return at_once > 1 ? block_of_steps(in) : one_step(in); });
   const Tensors freed = where_marked(of.xs, p.frees);
   if (!freed.empty()) residual_access.free(y[0], freed, p.residuals);
-  y.erase(y.begin());
-  return y;
+  return tail(y, 1);
 }
 
 /// By value: how many levels of stores may be freed behind its last reader, since nothing else

@@ -439,9 +439,7 @@ Tensors counted_while(const Tensor& lower, const Tensor& upper, const TensorFunc
     out.insert(out.begin(), add(in[0], full_of({Number::Kind::integer, 1, 1, 0}, {dtype, {}})));
     return out;
   };
-  Tensors y = while_loop(test, step, carry, all_paths, {}, place);
-  y.erase(y.begin());
-  return y;
+  return tail(while_loop(test, step, carry, all_paths, {}, place), 1);
 }
 
 }  // namespace

@@ -59,4 +59,15 @@ Tensors bind_scan(ScanParams p, const Closed& body, TensorSpan constants, Tensor
 Tensors bind_while(WhileParams p, const Closed& condition, const Closed& body,
                    TensorSpan condition_constants, TensorSpan body_constants, TensorSpan carry);
 
+/// Traces a while like `p` and binds it: `more` of the carry says whether to go on, `body` makes
+/// the next one. Both may capture.
+template <class More>
+Tensors trace_while(const WhileParams& p, const Tensors& carry, const More& more,
+                    const TensorFunction& body) {
+  const Closed condition = trace_inner("condition", types_of(carry),
+                                       [&](TensorSpan in) { return Tensors{more(in)}; }),
+               step = trace_inner("body", types_of(carry), body);
+  return bind_while(p, condition, step, {}, {}, carry);
+}
+
 }  // namespace postern::internal

@@ -19,11 +19,6 @@ Types input_types(const ScanParams& p, const Tensors& constants, const Tensors& 
   return out;
 }
 
-Tensor steps_of(const ScanParams& p, TensorSpan x) {
-  if (p.offloaded) return x[0];
-  return Tensor();
-}
-
 /// Takes tensors from a list, one after another.
 class Reader {
  public:
@@ -111,7 +106,7 @@ Jvp scan_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
     if (step.ys_move[i]) with_tangents.handle_ranks.push_back(p.handle_ranks[i]);
   const Tensors xs = joined({of.xs, kept(tangent.xs)});
   const Tensors all =
-      bind_scan(with_tangents, step.body, step.constants, step.carry, xs, steps_of(p, x));
+      bind_scan(with_tangents, step.body, step.constants, step.carry, xs, at_if(p.offloaded, x, 0));
   Reader read(all);
   const auto last_carry = read.many(p.carries);
   const Tensors last_dcarry = read.marked(step.carry_moves);
@@ -175,7 +170,7 @@ Tensors scan_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types
     if (xs_get[i])
       backward.handle_ranks.push_back(
           static_cast<int>(all_types[p.constants + p.carries + i].rank()));
-  const Tensors given = bind_scan(backward, body, constants, carry, xs, steps_of(p, x));
+  const Tensors given = bind_scan(backward, body, constants, carry, xs, at_if(p.offloaded, x, 0));
   Reader read(given);
   Tensors out(p.first_operand());
   for (const auto& gets : {constants_get, carry_gets, xs_get}) append(out, read.marked(gets));
@@ -204,7 +199,7 @@ Batched scan_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::i
              x_axes = own_axes.subspan(one.constants + one.carries);
   const int stacked_axis = one.offloaded ? 0 : 1;  // of xs and ys
 
-  Tensor steps = steps_of(one, x), steps_of_each;
+  Tensor steps = at_if(one.offloaded, x, 0), steps_of_each;
   if (one.offloaded && axes[0] >= 0) {
     steps_of_each = move_batch(steps, axes[0], 0, size);
     if (mask.has_value())

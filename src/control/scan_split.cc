@@ -326,8 +326,7 @@ Pruned as_scan(const WhileParams& p, TensorSpan x) {
 Primitive::SplitResult scan_split(const Op& op, TensorSpan operands,
                                   const std::vector<bool>& wanted) {
   const ScanParams& all = op.as<ScanParams>();
-  Tensor steps;
-  if (all.offloaded) steps = operands[0];
+  const Tensor steps = at_if(all.offloaded, operands, 0);
   check(!all.offloaded || steps.has_value(), "scan: the number of steps depends on a tangent");
   const Pruned whole = prune(all, operands, wanted);
   const SplitBody known = split_body(whole);

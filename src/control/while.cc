@@ -239,26 +239,20 @@ Tensors in_segments(WhileParams p, const Closed& test, const Closed& step, const
   auto segment = [&](TensorSpan go_and_carry) {
     PlaceScope at_place(place);
     const Tensors carry = joined({Tensors{number(0)}, go_and_carry});
-    const Closed more = trace_inner("condition", types_of(carry), [&](TensorSpan in) {
-      return Tensors{logical_and(in[1], less(in[0], number(every)))};
-    });
-    const Closed body = trace_inner("body", types_of(carry), [&](TensorSpan in) {
+    const auto more = [&](TensorSpan in) { return logical_and(in[1], less(in[0], number(every))); };
+    const auto body = [&](TensorSpan in) {
       const Tensors next = run(step, in.subspan(2)), done{add(in[0], number(1))};
       return joined({done, run(test, next), next});
-    });
-    Tensors y = bind_while(of_segment, more, body, {}, {}, carry);
-    y.erase(y.begin());
-    return y;
+    };
+    return tail(trace_while(of_segment, carry, more, body), 1);
   };
   const Tensors carry = joined({run(test, init), init});
-  const Closed more =
-      trace_inner("condition", types_of(carry), [](TensorSpan in) { return Tensors{in[0]}; });
-  const Closed body = trace_inner("body", types_of(carry), [&](TensorSpan in) {
+  const auto body = [&](TensorSpan in) {
     return detail::checkpoint(segment, {}, Tensors(in.begin(), in.end()), place);
-  });
-  Tensors y = bind_while(p, more, body, {}, {}, carry);
-  y.erase(y.begin());
-  return y;
+  };
+  return tail(trace_while(
+                  p, carry, [](TensorSpan in) { return in[0]; }, body),
+              1);
 }
 
 }  // namespace
