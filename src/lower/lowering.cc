@@ -347,19 +347,13 @@ void Lowering::equations(std::span<const Equation> equations) {
 }
 
 std::vector<Ssa> Lowering::inlined(const Program& program, std::span<const Ssa> inputs) {
-  const Program* outer_program = program_;
-  std::vector<Ssa> outer_env(program.types.size());
-  outer_env.swap(env_);
-  std::vector<bool> outer_needed = needed_in(program);
-  outer_needed.swap(needed_);
-  program_ = &program;
+  const Scoped inner_program(program_, &program);
+  const Scoped inner_env(env_, std::vector<Ssa>(program.types.size()));
+  const Scoped inner_needed(needed_, needed_in(program));
   for (std::size_t i = 0; i < inputs.size(); ++i) env_[at(program.inputs[i])] = inputs[i];
   equations(program);
   std::vector<Ssa> outputs;
   for (ValueId v : program.outputs) outputs.push_back(latest(env_[at(v)]));
-  program_ = outer_program;
-  outer_env.swap(env_);
-  outer_needed.swap(needed_);
   return outputs;
 }
 
@@ -441,16 +435,6 @@ Ssa Lowering::token() {
 std::size_t Lowering::add_site(SitePtr site) {
   sites_.push_back(std::move(site));
   return options_.first_site + sites_.size() - 1;
-}
-
-Lowering::MeshRegion::MeshRegion(Lowering& out, const Mesh& mesh, std::vector<Ssa> indices)
-    : out_(out) {
-  out.mesh_ = &mesh;
-  out.axis_indices_ = std::move(indices);
-}
-Lowering::MeshRegion::~MeshRegion() {
-  out_.mesh_ = nullptr;
-  out_.axis_indices_.clear();
 }
 
 Ssa Lowering::axis_index(const std::string& axis) const {

@@ -242,12 +242,12 @@ class Lowering {
   Ssa axis_index(const std::string& axis) const;
   class MeshRegion {
    public:
-    MeshRegion(Lowering& out, const Mesh& mesh, std::vector<Ssa> indices);
-    ~MeshRegion();
-    MeshRegion(const MeshRegion&) = delete;
+    MeshRegion(Lowering& out, const Mesh& mesh, std::vector<Ssa> indices)
+        : mesh_(out.mesh_, &mesh), indices_(out.axis_indices_, std::move(indices)) {}
 
    private:
-    Lowering& out_;
+    Scoped<const Mesh*> mesh_;
+    Scoped<std::vector<Ssa>> indices_;
   };
   // Writes a step; returns whether the run goes on, or nothing (-1) if nobody answers. A loop that
   // its devices leave when their run fails asks in each step; the step's first call or tap answers

@@ -9,16 +9,11 @@ namespace postern::internal {
 
 namespace {
 
-/// Returns the sharding of an input or result, of which the last may be left out of the list.
-std::optional<Sharding> sharding_of(const std::vector<std::optional<Sharding>>& list,
-                                    std::size_t i) {
+/// Returns what options say of an input or result, of which the last may be left out of the list.
+template <class T>
+T said_of(const std::vector<T>& list, std::size_t i) {
   if (i < list.size()) return list[i];
   return {};
-}
-
-/// Returns the bytes of an input that is written as a constant; null for a parameter.
-const void* constant_of(const LoweringOptions& options, std::size_t i) {
-  return i < options.constants.size() ? options.constants[i] : nullptr;
 }
 
 }  // namespace
@@ -99,7 +94,7 @@ Module Lowering::module(const Program& program) {
   write(") {{\n");
 
   for (std::size_t i = 0; i < inputs.size(); ++i)
-    if (const void* data = constant_of(options_, i))
+    if (const void* data = said_of(options_.constants, i))
       inputs[i] = bytes_constant(program.type(program.inputs[i]), data);
   if (effect_of(program) == Effect::ordered) token();
   std::vector<Ssa> outputs = inlined(program, inputs);
@@ -125,19 +120,19 @@ std::vector<Ssa> Lowering::write_parameters(const Program& program, Module& m) {
   std::vector<Ssa> inputs(program.inputs.size());
   Separator comma;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (constant_of(options_, i)) continue;
+    if (said_of(options_.constants, i)) continue;
     const Type& input_type = program.type(program.inputs[i]);
     inputs[i] = fresh();
     write("{}%{}: {}", comma(), inputs[i].id, type(input_type));
     std::vector<std::string> attributes;
     if (partitioned()) {
-      const std::optional<Sharding> s = sharding_of(options_.inputs, i);
+      const std::optional<Sharding> s = said_of(options_.inputs, i);
       std::string sharding = "{replicated}";
       if (s) sharding = hlo_text(*s, input_type.rank(), m.devices);
       attributes.push_back(fmt::format("mhlo.sharding = \"{}\"", sharding));
       m.parameter_shardings.push_back(s);
     }
-    const bool donated = i < options_.donated.size() && options_.donated[i];
+    const bool donated = said_of(options_.donated, i);
     if (donated) attributes.emplace_back("jax.buffer_donor = true");
     if (!attributes.empty()) write(" {{{}}}", fmt::join(attributes, ", "));
     if (donated)
@@ -157,7 +152,7 @@ void Lowering::write_results(const Program& program, Module& m) {
   for (std::size_t i = 0; i < m.results.size(); ++i) {
     write("{}{}", comma(), type(m.results[i]));
     if (!partitioned()) continue;
-    m.result_shardings.push_back(sharding_of(options_.outputs, i));
+    m.result_shardings.push_back(said_of(options_.outputs, i));
     m.result_ends.push_back(out_.size());
     if (const auto& s = m.result_shardings.back())
       write(" {{mhlo.sharding = \"{}\"}}", hlo_text(*s, m.results[i].rank(), m.devices));
