@@ -184,13 +184,11 @@ Primitive::SplitResult cond_split(const Op& op, TensorSpan x, const std::vector<
 
   Types types = types_of(operands);
   append(types, slots);
+  append(types, where_marked(p.branches[0]->input_types(), unknown));
   const TensorSpan filled = std::span(known).subspan(next_known);
   for (const Tensor& t : joined({x.first(1), operands, filled})) out.operands.push_back({t});
-  for (std::size_t i = 1; i < x.size(); ++i) {
-    if (x[i].has_value()) continue;
-    out.operands.push_back({{}, static_cast<int>(i)});
-    types.push_back(p.branches[0]->type(p.branches[0]->inputs[i - 1]));
-  }
+  for (std::size_t i = 1; i < x.size(); ++i)
+    if (!x[i].has_value()) out.operands.push_back({{}, static_cast<int>(i)});
   out.primitive = &cond_p;
   out.params = make_params(unknown_branches(branches, types, operands.size(), slots.size()));
   return out;

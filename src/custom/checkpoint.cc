@@ -130,8 +130,7 @@ Primitive::SplitResult checkpoint_split(const Op& op, TensorSpan x, const std::v
   Tensors known = run_known(*halves.known, saved, again, outputs);
   append(again, std::span(known).subspan(outputs));
   Types types = types_of(again);
-  for (std::size_t i = 0; i < x.size(); ++i)
-    if (unknown[i]) types.push_back(p.body->type(p.body->inputs[i]));
+  append(types, where_marked(p.body->input_types(), unknown));
   const Closed rest = trace_inner("checkpoint", types, [&](TensorSpan in) {
     Tensors inputs = run_again(*halves.known, saved, in.first(again.size()), outputs);
     append(inputs, in.subspan(again.size()));

@@ -47,10 +47,8 @@ struct PendingParams {
 }
 
 Types pending_type(const Params* params, TypeSpan) {
-  Types out;
-  for (const Type& t : as<PendingParams>(*params).results)
-    if (is_differentiable(t.dtype)) out.push_back(t);
-  return out;
+  const Types& results = as<PendingParams>(*params).results;
+  return where_marked(results, differentiable(results));
 }
 
 Jvp pending_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
@@ -67,12 +65,9 @@ Tensors pending_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan) {
   const auto& p = op.as<PendingParams>();
   Tensors in = head(x, p.residuals);
   check(has_all(in), "custom_vjp: a residual depends on a tangent");
-  std::size_t next = 0;
-  for (const Type& t : p.results) {
-    Tensor of_result;
-    if (is_differentiable(t.dtype)) of_result = ct[next++];
-    in.push_back(shown_tangent(of_result, t));
-  }
+  const Tensors of_results = placed(differentiable(p.results), ct);
+  for (std::size_t i = 0; i < of_results.size(); ++i)
+    in.push_back(shown_tangent(of_results[i], p.results[i]));
   const Tensors given = call_user(*p.backward, in);
   check(given.size() == p.arguments.size(),
         "custom_vjp: the backward rule returns {} cotangents for {} argument leaves", given.size(),
@@ -176,9 +171,7 @@ Jvp custom_vjp_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   PendingParams pending{std::make_shared<const TensorFunction>(std::move(forward.backward)),
                         forward.residuals.size(), types_of(arguments), types};
   const Tensors tangents = bind_n(custom_vjp_tangent_p, make_params(std::move(pending)), operands);
-  std::vector<bool> moves;
-  for (const Type& t : types) moves.push_back(is_differentiable(t.dtype));
-  Tensors dy = placed(moves, tangents);
+  Tensors dy = placed(differentiable(types), tangents);
   return {std::move(forward.results), std::move(dy)};
 }
 

@@ -114,7 +114,7 @@ Tensors shard_map_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan)
   const std::vector<bool> known = present(x), arrives = present(ct);
   const Tensors operands = joined({kept(x), kept(ct)});
   std::vector<P> in = where_marked(p.in, known), out;
-  for (const P& spec : where_marked(p.out, arrives)) in.push_back(spec);
+  append(in, where_marked(p.out, arrives));
   std::vector<bool> leaves;
   const Closed body =
       trace_part(p, part_types(p.mesh, in, types_of(operands)), [&](TensorSpan parts) {
@@ -129,7 +129,7 @@ Tensors shard_map_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan)
         leaves = present(into);
         return kept(into);
       });
-  for (const P& spec : where_marked(p.in, leaves)) out.push_back(spec);
+  append(out, where_marked(p.in, leaves));
   return placed(leaves, bind_map(p.mesh, body, std::move(in), std::move(out), operands));
 }
 
@@ -160,11 +160,8 @@ Primitive::SplitResult shard_map_split(const Op& op, TensorSpan x, const std::ve
   const Tensors known = bind_map(p.mesh, first, known_in, known_out, kept(x));
 
   Types types = tail(first.program->output_types(), outputs);
-  for (std::size_t i = 0; i < x.size(); ++i)
-    if (unknown[i]) {
-      types.push_back(p.body->type(p.body->inputs[i]));
-      rest_in.push_back(p.in[i]);
-    }
+  append(types, where_marked(p.body->input_types(), unknown));
+  append(rest_in, where_marked(p.in, unknown));
   const Closed rest = trace_inner("shard_map", types, [&](TensorSpan parts) {
     Tensors in(parts.begin(), parts.end());
     for (std::size_t i = 0; i < halves.residuals; ++i) in[i] = squeeze(in[i], {0});
@@ -362,15 +359,23 @@ std::vector<Mesh> meshes_of(const Program& program) {
   return out;
 }
 
+const Sharding& constraint_of(const Equation& equation) {
+  return as<ConstrainParams>(*equation.params).sharding;
+}
+
+Tensor constrained(const Tensor& x, const Sharding& sharding) {
+  check(!current_mesh(),
+        "device_put: inside shard_map each device has its part, which cannot be spread");
+  return bind1(constrain_p, make_params(ConstrainParams{sharding}), {x});
+}
+
 }  // namespace postern::internal
 
 namespace postern {
 using namespace internal;
 
-namespace detail {
-
-Tensors shard_map(const TensorFunction& f, const ShardMapCall& call, const Tensors& x,
-                  const Place& place) {
+detail::Tensors detail::shard_map(const TensorFunction& f, const ShardMapCall& call,
+                                  const Tensors& x, const Place& place) {
   PlaceScope at(place);
   check(!current_mesh(), "shard_map inside shard_map: a device's part cannot be cut again");
   const std::vector<P>& in = call.in;
@@ -422,8 +427,8 @@ Mesh pmap_mesh(const PmapOptions& options, const Tensors& x) {
 }  // namespace
 
 // A shard_map along one axis, whose function is given the only element of its part's first axis.
-Tensors pmap(const TensorFunction& f, const PmapOptions& options, const Tensors& x,
-             const Place& place) {
+detail::Tensors detail::pmap(const TensorFunction& f, const PmapOptions& options, const Tensors& x,
+                             const Place& place) {
   PlaceScope at(place);
   const Mesh mesh = pmap_mesh(options, x);
   const P each(options.axis_name);
@@ -440,21 +445,5 @@ Tensors pmap(const TensorFunction& f, const PmapOptions& options, const Tensors&
       one, {mesh, std::vector<P>(x.size(), each), [&] { return std::vector<P>(results, each); }}, x,
       place);
 }
-
-}  // namespace detail
-
-namespace internal {
-
-const Sharding& constraint_of(const Equation& equation) {
-  return as<ConstrainParams>(*equation.params).sharding;
-}
-
-Tensor constrained(const Tensor& x, const Sharding& sharding) {
-  check(!current_mesh(),
-        "device_put: inside shard_map each device has its part, which cannot be spread");
-  return bind1(constrain_p, make_params(ConstrainParams{sharding}), {x});
-}
-
-}  // namespace internal
 
 }  // namespace postern

@@ -28,6 +28,12 @@ inline Types types_of(TensorSpan tensors) {
   for (const Tensor& t : tensors) out.push_back(t.type());
   return out;
 }
+/// Marks those that may have a tangent.
+inline std::vector<bool> differentiable(const Types& types) {
+  std::vector<bool> out;
+  for (const Type& type : types) out.push_back(is_differentiable(type.dtype));
+  return out;
+}
 template <class T>
 void append(std::vector<T>& to, std::type_identity_t<std::span<const T>> more) {
   to.insert(to.end(), more.begin(), more.end());
