@@ -16,15 +16,6 @@ inline void join(std::vector<bool>& mask, const std::vector<bool>& more) {
   for (std::size_t i = 0; i < more.size(); ++i) mask[i] = mask[i] || more[i];
 }
 
-/// Returns those that `mask` marks, zeros for those among them that are empty.
-inline Tensors or_zeros_like(TensorSpan tensors, const std::vector<bool>& mask,
-                             const Types& types) {
-  Tensors out;
-  for (std::size_t i = 0; i < mask.size(); ++i)
-    if (mask[i]) out.push_back(or_zeros_of(tensors[i], types[i]));
-  return out;
-}
-
 extern const Primitive cond_p, while_p, scan_p, offloaded_while_p, offloaded_scan_p;
 
 inline const Primitive& scan_primitive(bool offloaded) {

@@ -54,8 +54,7 @@ Jvp linear_solve_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
       if (da_y[i].has_value()) right[i] = add_any(right[i], -da_y[i]);
   }
   if (!has_any(right)) return {y, Tensors(y.size())};
-  Tensors operands(captures.begin(), captures.end());
-  for (std::size_t i = 0; i < y.size(); ++i) operands.push_back(or_zeros_of(right[i], y[i].type()));
+  const Tensors operands = joined({captures, filled(right, types_of(y))});
   return {std::move(y), bind_n(op.primitive, op.params, operands)};
 }
 
@@ -179,9 +178,7 @@ detail::Tensors detail::custom_linear_solve(const TensorFunction& matvec, const 
     for (const Type& type : types) like.push_back(abstract(type));
     const auto map = linear_map("custom_linear_solve: matvec",
                                 function_of(solve_name, "matvec", forward, types), like);
-    Tensors into = map->of.pull(ct);
-    for (std::size_t i = 0; i < into.size(); ++i) into[i] = or_zeros_of(into[i], types[i]);
-    return into;
+    return filled(map->of.pull(ct), types);
   };
 
   std::vector<Closed> all{solved("solve", solve, forward, "matvec"), forward};

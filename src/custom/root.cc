@@ -30,8 +30,7 @@ Tensors root_of(const std::shared_ptr<const Root>& root, const Tensors& argument
     const auto m = in.first(root->captures), dm = in.subspan(count, root->captures);
     const Tensors point = joined({m, x});
     const Tensors df = jvp_of(*root->f, point, joined({dm, Tensors(x.size())})).second;
-    Tensors right;
-    for (std::size_t i = 0; i < x.size(); ++i) right.push_back(or_zeros_of(df[i], x[i].type()));
+    const Tensors right = filled(df, types_of(x));
     Tensors out = x;
     for (const Tensor& dx : internal::apply(*root->tangent, joined({point, right})))
       out.push_back(-dx);
@@ -67,9 +66,7 @@ detail::Tensors detail::custom_root(const TensorFunction& f, const Solver& solve
     const auto push = [&](TensorSpan dx) {
       const Tensors direction =
           like_solution(root_name, "the argument of f's derivative", types, {dx.begin(), dx.end()});
-      Tensors df = near_x.push(joined({Tensors(captures), direction}));
-      for (std::size_t i = 0; i < df.size(); ++i) df[i] = or_zeros_of(df[i], types[i]);
-      return df;
+      return filled(near_x.push(joined({Tensors(captures), direction})), types);
     };
     return like_solution(root_name, "what tangent_solve gives", types,
                          tangent_solve(push, in.subspan(types.size())));

@@ -35,15 +35,6 @@ Tensors fitting(const char* what, const char* kind, const Types& types, const Te
   return out;
 }
 
-/// Puts zeros in the place of what is empty, pred zeros for what is not differentiable. Only where
-/// `wanted` says so, if it is given.
-Tensors filled(Tensors derivatives, const Types& types, const std::vector<bool>& wanted = {}) {
-  for (std::size_t i = 0; i < types.size(); ++i)
-    if (!derivatives[i].has_value() && (wanted.empty() || wanted[i]))
-      derivatives[i] = shown_tangent({}, types[i]);
-  return derivatives;
-}
-
 /// Refuses active leaves by which nothing is differentiated so. `real`: complex ones too, unless
 /// the function is holomorphic.
 void require_inputs(const char* what, const Tensors& x, const std::vector<bool>& active,

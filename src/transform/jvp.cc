@@ -21,6 +21,13 @@ Tensor shown_tangent(const Tensor& t, const Type& type) {
   return no_tangent(type);
 }
 
+Tensors filled(Tensors derivatives, const Types& types, const std::vector<bool>& wanted) {
+  for (std::size_t i = 0; i < types.size(); ++i)
+    if (!derivatives[i].has_value() && (wanted.empty() || wanted[i]))
+      derivatives[i] = shown_tangent({}, types[i]);
+  return derivatives;
+}
+
 namespace {
 
 /// Tangents in the place of the differentiable operands; the others stay.

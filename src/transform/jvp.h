@@ -25,5 +25,15 @@ Type tangent_type(const Type& type);
 Tensor no_tangent(const Type& type);
 /// Shows a tangent or cotangent of a value of that type (empty: zero) as a Tensor.
 Tensor shown_tangent(const Tensor& t, const Type& type);
+/// Puts zeros so in the place of what is empty; only where `wanted` says so, if it is given.
+Tensors filled(Tensors derivatives, const Types& types, const std::vector<bool>& wanted = {});
+/// Returns those that `mask` marks, zeros for those among them that are empty.
+inline Tensors or_zeros_like(TensorSpan tensors, const std::vector<bool>& mask,
+                             const Types& types) {
+  Tensors out;
+  for (std::size_t i = 0; i < mask.size(); ++i)
+    if (mask[i]) out.push_back(or_zeros_of(tensors[i], types[i]));
+  return out;
+}
 
 }  // namespace postern::internal

@@ -70,8 +70,7 @@ Linearized linearized(const Closed& f, TensorSpan x, const std::vector<bool>& ac
 
 Tensors Linearized::push(TensorSpan dx) const {
   Tensors inputs = residuals;
-  for (std::size_t i = 0; i < dx.size(); ++i)
-    if (inputs_move[i]) inputs.push_back(or_zeros_of(dx[i], input_types[i]));
+  append(inputs, or_zeros_like(dx, inputs_move, input_types));
   return placed(results_move, internal::apply(*map, inputs));
 }
 
