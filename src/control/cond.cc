@@ -215,7 +215,7 @@ Batched select_branches(const CondParams& p, const Tensor& index, TensorSpan x,
     }
     chosen = std::move(y);
   }
-  return {chosen, std::vector<int>(chosen.size(), 0)};
+  return batched_in_front(std::move(chosen));
 }
 
 Batched cond_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,

@@ -165,9 +165,7 @@ class BatchedWhile {
     Tensors y = bind_while(batched, test, body, {}, constants, carry);
     // The elements' own numbers of steps, for the number that the loop has had.
     if (p_.offloaded) y[first_own + carry_.size()] = y[1];
-    y.erase(y.begin(), nth(y, first_own));
-    const std::size_t results = y.size();
-    return {std::move(y), std::vector<int>(results, 0)};
+    return batched_in_front(tail(y, first_own));
   }
 
   const WhileParams& p_;

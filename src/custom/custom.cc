@@ -138,7 +138,7 @@ Batched body_batch(const char* what, const Op& op, const Program& body, TensorSp
                    Rebind rebind) {
   const Closed batched = batched_body(what, body, x, axes, size, mask);
   const Tensors operands = joined({x, list_of(mask)});
-  return {rebind(op, batched, operands, false), std::vector<int>(body.outputs.size(), 0)};
+  return batched_in_front(rebind(op, batched, operands, false));
 }
 
 }  // namespace postern::internal

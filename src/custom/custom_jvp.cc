@@ -72,9 +72,9 @@ Batched custom_jvp_batch(const Op& op, TensorSpan x, std::span<const int> axes, 
     types.push_back(tangent_type(types[i]));
     rule_axes.push_back(spread[i] ? 0 : rule_axes[i]);
   }
-  const std::size_t results = p.body->outputs.size();
-  TensorFunction batched = batched_function("custom_jvp", *p.rule, types, rule_axes, size, masked,
-                                            arguments, std::vector<int>(2 * results, 0));
+  TensorFunction batched =
+      batched_function("custom_jvp", *p.rule, types, rule_axes, size, masked, arguments,
+                       std::vector<int>(2 * p.body->outputs.size(), 0));
   // The batched rule is given arguments, (the mask,) tangents, (what stands for the mask's).
   auto rule = std::make_shared<const TensorFunction>(
       [batched, arguments, masked, spread = std::move(spread), size](TensorSpan leaves) {
@@ -87,8 +87,7 @@ Batched custom_jvp_batch(const Op& op, TensorSpan x, std::span<const int> axes, 
       });
   const Tensors operands = joined({body.captures, x, list_of(mask)});
   CustomJvpParams of_batch{body.program, std::move(rule), p.captures + body.captures.size()};
-  return {bind_n(op.primitive, make_params(std::move(of_batch)), operands),
-          std::vector<int>(results, 0)};
+  return batched_in_front(bind_n(op.primitive, make_params(std::move(of_batch)), operands));
 }
 
 }  // namespace

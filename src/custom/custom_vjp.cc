@@ -125,8 +125,7 @@ Batched pending_batch(const Op& op, TensorSpan x, std::span<const int> axes, std
                          with_axes(p.results, std::vector<int>(p.results.size(), 0), size)};
   Tensors operands(x.begin(), x.end());
   if (mask.has_value()) operands.insert(nth(operands, p.residuals), mask);
-  Tensors out = bind_n(op.primitive, make_params(std::move(of_batch)), operands);
-  return {out, std::vector<int>(out.size(), 0)};
+  return batched_in_front(bind_n(op.primitive, make_params(std::move(of_batch)), operands));
 }
 
 void pending_lower(Lowering&, const Equation&) { refuse_forward(); }
@@ -219,8 +218,7 @@ Batched custom_vjp_batch(const Op& op, TensorSpan x, std::span<const int> axes, 
                       tail(axes, p.captures), size, mask.has_value()));
   const Tensors operands = joined({body.captures, x, list_of(mask)});
   CustomVjpParams of_batch{body.program, std::move(forward), p.captures + body.captures.size()};
-  return {bind_n(op.primitive, make_params(std::move(of_batch)), operands),
-          std::vector<int>(p.body->outputs.size(), 0)};
+  return batched_in_front(bind_n(op.primitive, make_params(std::move(of_batch)), operands));
 }
 
 constexpr Primitive custom_vjp_p{.name = "custom_vjp",

@@ -141,8 +141,7 @@ Batched linear_call_batch(const Op& op, TensorSpan x, std::span<const int> axes,
   const Tensors operands =
       joined({body.captures, x.first(p.first_x()), list_of(mask), x.subspan(p.first_x())});
   LinearCallParams of_batch{body.program, std::move(transpose), captures, residuals + masked};
-  return {bind_n(op.primitive, make_params(std::move(of_batch)), operands),
-          std::vector<int>(p.body->outputs.size(), 0)};
+  return batched_in_front(bind_n(op.primitive, make_params(std::move(of_batch)), operands));
 }
 
 }  // namespace

@@ -99,9 +99,7 @@ Batched linear_solve_batch(const Op& op, TensorSpan x, std::span<const int> axes
   LinearSolveParams of_batch =
       as<LinearSolveParams>(*linear_solve_with_programs(op.params.get(), programs));
   of_batch.captures = captures + masked;
-  const std::size_t results = p.body->outputs.size();
-  return {bind_n(op.primitive, make_params(std::move(of_batch)), all),
-          std::vector<int>(results, 0)};
+  return batched_in_front(bind_n(op.primitive, make_params(std::move(of_batch)), all));
 }
 
 constexpr Primitive linear_solve_p{.name = "custom_linear_solve",

@@ -88,6 +88,13 @@ Type cut_type(const char* op, Type whole, std::int64_t axis, std::int64_t device
   return whole;
 }
 
+Types gathered_along_type(const Params* params, TypeSpan x) {
+  const auto& p = collective_of(params);
+  Type whole = x[0];
+  extent(whole, p.axis) *= p.count();
+  return {whole};
+}
+
 Tensor rows_in_front(const char* op, const Tensor& x, std::int64_t axis, std::int64_t n) {
   Dims dims = x.dims();
   const auto at = dims.begin() + axis;
@@ -114,12 +121,6 @@ namespace {
 bool summable(DType d) { return numeric(d); }
 bool comparable(DType d) { return real_number(d); }
 
-Types all_gather_type(const Params* params, TypeSpan x) {
-  const auto& p = collective_of(params);
-  Type whole = x[0];
-  extent(whole, p.axis) *= p.count();
-  return {whole};
-}
 Types reduce_scatter_type(const Params* params, TypeSpan x) {
   const auto& p = collective_of(params);
   require_dtype(summable(x[0].dtype), x[0].dtype);
@@ -279,8 +280,9 @@ constexpr Primitive pmin_p = same_for_all({.name = "pmin",
                                            .jvp = extreme_jvp,
                                            .batch = elementwise_batch,
                                            .lower = extreme_lower<false>});
-constexpr Primitive all_gather_p = same_for_all(linear(
-    "all_gather", nullptr, all_gather_type, all_gather_transpose, moved_batch, all_gather_lower));
+constexpr Primitive all_gather_p =
+    same_for_all(linear("all_gather", nullptr, gathered_along_type, all_gather_transpose,
+                        moved_batch, all_gather_lower));
 constexpr Primitive reduce_scatter_p =
     collective(linear("reduce_scatter", nullptr, reduce_scatter_type, reduce_scatter_transpose,
                       moved_batch, reduce_scatter_lower));

@@ -37,6 +37,8 @@ constexpr Primitive same_for_all(Primitive p) {
 /// Returns the type of a part, an axis of it being cut for so many devices. Throws TypeError in the
 /// name of `op` where that leaves a rest.
 Type cut_type(const char* op, Type whole, std::int64_t axis, std::int64_t devices);
+/// The type of all parts, put together along an axis.
+Types gathered_along_type(const Params* params, TypeSpan x);
 
 /// Binds a collective, of bytes in the place of integers of two bits.
 Tensor bind_over_mesh(const Primitive& primitive, CollectiveParams p, const Tensor& x);

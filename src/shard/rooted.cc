@@ -23,10 +23,6 @@ Types scatter_from_type(const Params* params, TypeSpan x) {
   const auto& p = collective_of(params);
   return {cut_type("scatter_from", x[0], p.axis, p.count())};
 }
-Types gather_to_type(const Params* params, TypeSpan x) {
-  const auto& p = collective_of(params);
-  return {with_extent(x[0], p.axis, extent(x[0], p.axis) * p.count())};
-}
 
 /// Whether this device is the root, pred[].
 Tensor is_root(const CollectiveParams& p) {
@@ -101,7 +97,7 @@ constexpr Primitive scatter_from_p =
     collective(linear("scatter_from", nullptr, scatter_from_type, scatter_from_transpose,
                       moved_batch, scatter_from_lower));
 constexpr Primitive gather_to_p = collective(linear(
-    "gather_to", nullptr, gather_to_type, gather_to_transpose, moved_batch, gather_to_lower));
+    "gather_to", nullptr, gathered_along_type, gather_to_transpose, moved_batch, gather_to_lower));
 
 }  // namespace postern::internal
 

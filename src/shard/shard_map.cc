@@ -202,8 +202,7 @@ Batched shard_map_batch(const Op& op, TensorSpan x, std::span<const int> axes, s
   const Closed body = batched_body("shard_map", *p.body, part_types(p.mesh, in, types_of(operands)),
                                    fronts, size, mask.has_value());
   for (const P& spec : p.out) out.push_back(with_axis_in_front(spec));
-  return {bind_map(p.mesh, body, std::move(in), std::move(out), operands),
-          std::vector<int>(p.out.size(), 0)};
+  return batched_in_front(bind_map(p.mesh, body, std::move(in), std::move(out), operands));
 }
 
 ParamsPtr shard_map_with_programs(const Params* params, std::span<const ProgramPtr> programs) {

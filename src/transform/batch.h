@@ -31,6 +31,12 @@ inline std::vector<int> axes_where(const std::vector<bool>& mapped, int axis = 0
   return out;
 }
 
+/// Returns results whose batch axes are all in front.
+inline std::pair<Tensors, std::vector<int>> batched_in_front(Tensors results) {
+  std::vector<int> axes(results.size(), 0);
+  return {std::move(results), std::move(axes)};
+}
+
 /// Moves the batch axis of `x` from `from` to `to`; an axis of `size` is made when it has none
 /// (-1), for elements that are alive where `mask` is (empty: all).
 Tensor move_batch(const Tensor& x, int from, int to, std::int64_t size, const Tensor& mask = {});
