@@ -27,6 +27,11 @@ inline const Primitive& scan_primitive(bool offloaded) {
 /// tensor once, then their own inputs. Returns these captures.
 Tensors join_captures(std::vector<Closed>& programs);
 
+/// Makes an integer scalar of that dtype.
+inline Tensor integer_of(std::int64_t i, DType dtype) {
+  return full_of({Number::Kind::integer, i, static_cast<double>(i), 0}, {dtype, {}});
+}
+
 /// Returns the types of both, one after the other.
 inline Types joined_types(TensorSpan a, TensorSpan b) { return types_of(joined({a, b})); }
 

@@ -27,10 +27,6 @@ Tensors no_handles(const Types& steps, const std::vector<int>& ranks) {
   return out;
 }
 
-Tensor step_number(std::int64_t k) {
-  return full_of({Number::Kind::integer, k, static_cast<double>(k), 0}, count_type());
-}
-
 namespace {
 
 Tensors with(const Tensor& first, TensorSpan more) { return joined({list_of(first), more}); }

@@ -15,7 +15,7 @@
 namespace postern::internal {
 
 inline Type count_type() { return {DType::s64, {}}; }
-Tensor step_number(std::int64_t k);
+inline Tensor step_number(std::int64_t k) { return integer_of(k, count_type().dtype); }
 
 /// Returns the type of handles of stores into which each step puts a value of this type, of which
 /// the first `rank` axes are those of a batch.

@@ -234,12 +234,6 @@ void scan_lower(Lowering& out, const Equation& e) { ScanWriter(out, e).write(); 
 
 // --- evaluating: interpreted by the host ---
 
-/// Makes the step's number that the body of a counted scan takes with slot `k`.
-Tensor counter(const ScanParams& p, std::int64_t k) {
-  return full_of({Number::Kind::integer, p.start + k, static_cast<double>(p.start + k), 0},
-                 {p.index, {}});
-}
-
 Tensors scan_evaluate(const Op& op, TensorSpan x) {
   const auto& p = op.as<ScanParams>();
   const ScanParts of(p, x);
@@ -253,7 +247,7 @@ Tensors scan_evaluate(const Op& op, TensorSpan x) {
   for (std::int64_t step = 0; step < p.length; ++step) {
     const std::int64_t k = p.slot(step, p.length);
     Tensors in(of.constants.begin(), of.constants.end());
-    if (p.counted) in.push_back(counter(p, k));
+    if (p.counted) in.push_back(integer_of(p.start + k, p.index));
     append(in, carry);
     for (std::size_t i = 0; i < of.xs.size(); ++i) {
       const Type type = slice_type_of(of.xs[i].type());
@@ -287,7 +281,7 @@ Tensors offloaded_scan_evaluate(const Op& op, TensorSpan x) {
   for (std::int64_t step = 0; step < steps; ++step) {
     const std::int64_t k = p.slot(step, steps);
     Tensors in(of.constants.begin(), of.constants.end());
-    if (p.counted) in.push_back(counter(p, k));
+    if (p.counted) in.push_back(integer_of(p.start + k, p.index));
     append(in, carry);
     append(in, residual_access.read_now(k, of.xs, x_types));
     carry = evaluator.program(p.body, in);
@@ -436,7 +430,7 @@ Tensors counted_while(const Tensor& lower, const Tensor& upper, const TensorFunc
   auto step = [&](TensorSpan in) {
     Tensors out = body(in);
     PlaceScope at_place(place);
-    out.insert(out.begin(), add(in[0], full_of({Number::Kind::integer, 1, 1, 0}, {dtype, {}})));
+    out.insert(out.begin(), add(in[0], integer_of(1, dtype)));
     return out;
   };
   return tail(while_loop(test, step, carry, all_paths, {}, place), 1);

@@ -231,10 +231,7 @@ Tensors in_segments(WhileParams p, const Closed& test, const Closed& step, const
   auto run = [](const Closed& closed, TensorSpan carry) {
     return internal::apply(*closed.program, joined({closed.captures, carry}));
   };
-  const Type counter{DType::s32, {}};
-  auto number = [&](std::int64_t n) {
-    return full_of({Number::Kind::integer, n, static_cast<double>(n), 0}, counter);
-  };
+  auto number = [](std::int64_t n) { return integer_of(n, DType::s32); };
   // A segment's carry: the number of its steps, whether to go on, the loop's carry.
   auto segment = [&](TensorSpan go_and_carry) {
     PlaceScope at_place(place);
