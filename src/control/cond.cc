@@ -272,6 +272,37 @@ Tensors cond_evaluate(const Op& op, TensorSpan x) {
   return evaluator.program(p.branches[at(x[0].item<std::int32_t>())], x.subspan(1));
 }
 
+/// Gives all branches one type for each result: where dtypes differ and one is weak, what they
+/// promote to.
+void unify_results(const char* what, std::vector<Closed>& branches, const Types& inputs) {
+  Types common = branches[0].program->output_types();
+  std::vector<std::size_t> stated(common.size());  // the branch that a dtype in `common` is of
+  for (std::size_t b = 1; b < branches.size(); ++b) {
+    const Types types = branches[b].program->output_types();
+    check(types.size() == common.size(), "{}: branch 0 returns {} leaves, branch {} {}", what,
+          common.size(), b, types.size());
+    for (std::size_t i = 0; i < types.size(); ++i) {
+      const bool same = types[i].dtype == common[i].dtype || types[i].weak || common[i].weak;
+      check(same && types[i].dims == common[i].dims,
+            "{}: result {} is {} in branch {} and {} in branch {}; branches must return the same "
+            "types",
+            what, i, to_string(common[i]), stated[i], to_string(types[i]), b);
+      const DType before = common[i].dtype;
+      common[i].dtype = promote(what, common[i], types[i]).dtype;
+      if (common[i].dtype != before) stated[i] = b;
+      common[i].weak = common[i].weak && types[i].weak;
+    }
+  }
+  for (Closed& c : branches) {
+    const auto of_one_dtype = [](const Type& a, const Type& b) { return a.dtype == b.dtype; };
+    if (std::ranges::equal(c.program->output_types(), common, of_one_dtype)) continue;
+    c = followed_by(c, inputs, [&](Tensors y) {
+      for (std::size_t i = 0; i < y.size(); ++i) y[i] = fit(y[i], common[i]);
+      return y;
+    });
+  }
+}
+
 }  // namespace
 
 std::vector<Ssa> write_case(Lowering& out, Ssa index, std::size_t branches, const Types& types,
@@ -315,41 +346,6 @@ constexpr Primitive cond_p{.name = "cond",
 
 namespace postern {
 using namespace internal;
-
-namespace {
-
-/// Gives all branches one type for each result: where dtypes differ and one is weak, what they
-/// promote to.
-void unify_results(const char* what, std::vector<Closed>& branches, const Types& inputs) {
-  Types common = branches[0].program->output_types();
-  std::vector<std::size_t> stated(common.size());  // the branch that a dtype in `common` is of
-  for (std::size_t b = 1; b < branches.size(); ++b) {
-    const Types types = branches[b].program->output_types();
-    check(types.size() == common.size(), "{}: branch 0 returns {} leaves, branch {} {}", what,
-          common.size(), b, types.size());
-    for (std::size_t i = 0; i < types.size(); ++i) {
-      const bool same = types[i].dtype == common[i].dtype || types[i].weak || common[i].weak;
-      check(same && types[i].dims == common[i].dims,
-            "{}: result {} is {} in branch {} and {} in branch {}; branches must return the same "
-            "types",
-            what, i, to_string(common[i]), stated[i], to_string(types[i]), b);
-      const DType before = common[i].dtype;
-      common[i].dtype = promote(what, common[i], types[i]).dtype;
-      if (common[i].dtype != before) stated[i] = b;
-      common[i].weak = common[i].weak && types[i].weak;
-    }
-  }
-  for (Closed& c : branches) {
-    const auto of_one_dtype = [](const Type& a, const Type& b) { return a.dtype == b.dtype; };
-    if (std::ranges::equal(c.program->output_types(), common, of_one_dtype)) continue;
-    c = followed_by(c, inputs, [&](Tensors y) {
-      for (std::size_t i = 0; i < y.size(); ++i) y[i] = fit(y[i], common[i]);
-      return y;
-    });
-  }
-}
-
-}  // namespace
 
 detail::Tensors detail::cond(const char* what, const Tensor& choice,
                              const std::vector<TensorFunction>& functions, const Tensors& operands,

@@ -292,6 +292,64 @@ Tensors offloaded_scan_evaluate(const Op& op, TensorSpan x) {
   return carry;
 }
 
+// --- fori_loop: a scan, or a while where a bound is not known ---
+
+/// An integer that is known while tracing.
+std::optional<std::int64_t> known_integer(const Tensor& t) {
+  const detail::HostValue* host = host_scalar(t);
+  if (!host) return {};
+  const Number number = read_number(host->type.dtype, host->data.get());
+  check(holds(DType::s64, number), "fori_loop: a bound must fit s64, got {}",
+        literal_text(number, host->type.dtype));
+  return number.integer;
+}
+
+bool fits_s32(std::int64_t i) {
+  return i >= std::numeric_limits<std::int32_t>::min() &&
+         i <= std::numeric_limits<std::int32_t>::max();
+}
+
+/// Chooses the dtype of a counter between bounds of which at least one is not known: s64 if a bound
+/// does not fit s32, or might not by its dtype.
+DType counter_dtype(const Tensor& lower, const Tensor& upper) {
+  for (const Tensor* t : {&lower, &upper}) {
+    const std::optional<std::int64_t> known = known_integer(*t);
+    bool fits = byte_width(t->dtype()) < 8 && t->dtype() != DType::u32;
+    if (known) fits = fits_s32(*known);
+    if (!fits) return DType::s64;
+  }
+  return DType::s32;
+}
+
+/// Makes a bound the counter's: what is beyond s64 is its largest number, which no counter passes.
+Tensor counter_bound(const Tensor& bound, DType dtype) {
+  if (bound.dtype() != DType::u64 || known_integer(bound)) return fit(bound, {dtype, {}});
+  return fit(minimum(bound, std::numeric_limits<std::int64_t>::max()), {dtype, {}});
+}
+
+/// Runs fori_loop as a while loop, of which the counter is the first leaf of the carry.
+Tensors counted_while(const Tensor& lower, const Tensor& upper, const TensorFunction& body,
+                      const Tensors& init, const std::vector<std::string>& paths,
+                      const Place& place) {
+  const DType dtype = counter_dtype(lower, upper);
+  Tensors carry{counter_bound(lower, dtype)};
+  const Tensor end = counter_bound(upper, dtype);
+  append(carry, init);
+  std::vector<std::string> all_paths{"counter"};
+  all_paths.insert(all_paths.end(), paths.begin(), paths.end());
+  auto test = [&](TensorSpan in) {
+    PlaceScope at_place(place);
+    return Tensors{less(in[0], end)};
+  };
+  auto step = [&](TensorSpan in) {
+    Tensors out = body(in);
+    PlaceScope at_place(place);
+    out.insert(out.begin(), add(in[0], integer_of(1, dtype)));
+    return out;
+  };
+  return tail(detail::while_loop(test, step, carry, all_paths, {}, place), 1);
+}
+
 }  // namespace
 
 constexpr Primitive scan_p{.name = "scan",
@@ -344,11 +402,9 @@ Tensors bind_scan(ScanParams p, const Closed& closed, TensorSpan constants, Tens
 namespace postern {
 using namespace internal;
 
-namespace detail {
-
-Tensors scan(const char* what, const TensorFunction& f, const Tensors& init,
-             const std::vector<std::string>& paths, const Tensors& xs, const ScanOptions& options,
-             const Place& place) {
+detail::Tensors detail::scan(const char* what, const TensorFunction& f, const Tensors& init,
+                             const std::vector<std::string>& paths, const Tensors& xs,
+                             const ScanOptions& options, const Place& place) {
   PlaceScope at_place(place);
   check(options.unroll >= 1, "{}: unroll must be 1 or more, got {}", what, options.unroll);
   std::optional<std::int64_t> length = options.length;
@@ -378,69 +434,10 @@ Tensors scan(const char* what, const TensorFunction& f, const Tensors& init,
   return bind_scan(p, body, {}, carry, xs);
 }
 
-namespace {
-
-/// An integer that is known while tracing.
-std::optional<std::int64_t> known_integer(const Tensor& t) {
-  const HostValue* host = host_scalar(t);
-  if (!host) return {};
-  const Number number = read_number(host->type.dtype, host->data.get());
-  check(holds(DType::s64, number), "fori_loop: a bound must fit s64, got {}",
-        literal_text(number, host->type.dtype));
-  return number.integer;
-}
-
-bool fits_s32(std::int64_t i) {
-  return i >= std::numeric_limits<std::int32_t>::min() &&
-         i <= std::numeric_limits<std::int32_t>::max();
-}
-
-/// Chooses the dtype of a counter between bounds of which at least one is not known: s64 if a bound
-/// does not fit s32, or might not by its dtype.
-DType counter_dtype(const Tensor& lower, const Tensor& upper) {
-  for (const Tensor* t : {&lower, &upper}) {
-    const std::optional<std::int64_t> known = known_integer(*t);
-    bool fits = byte_width(t->dtype()) < 8 && t->dtype() != DType::u32;
-    if (known) fits = fits_s32(*known);
-    if (!fits) return DType::s64;
-  }
-  return DType::s32;
-}
-
-/// Makes a bound the counter's: what is beyond s64 is its largest number, which no counter passes.
-Tensor counter_bound(const Tensor& bound, DType dtype) {
-  if (bound.dtype() != DType::u64 || known_integer(bound)) return fit(bound, {dtype, {}});
-  return fit(minimum(bound, std::numeric_limits<std::int64_t>::max()), {dtype, {}});
-}
-
-/// Runs fori_loop as a while loop, of which the counter is the first leaf of the carry.
-Tensors counted_while(const Tensor& lower, const Tensor& upper, const TensorFunction& body,
-                      const Tensors& init, const std::vector<std::string>& paths,
-                      const Place& place) {
-  const DType dtype = counter_dtype(lower, upper);
-  Tensors carry{counter_bound(lower, dtype)};
-  const Tensor end = counter_bound(upper, dtype);
-  append(carry, init);
-  std::vector<std::string> all_paths{"counter"};
-  all_paths.insert(all_paths.end(), paths.begin(), paths.end());
-  auto test = [&](TensorSpan in) {
-    PlaceScope at_place(place);
-    return Tensors{less(in[0], end)};
-  };
-  auto step = [&](TensorSpan in) {
-    Tensors out = body(in);
-    PlaceScope at_place(place);
-    out.insert(out.begin(), add(in[0], integer_of(1, dtype)));
-    return out;
-  };
-  return tail(while_loop(test, step, carry, all_paths, {}, place), 1);
-}
-
-}  // namespace
-
-Tensors fori_loop(const Tensor& lower, const Tensor& upper, const TensorFunction& body,
-                  const Tensors& init, const std::vector<std::string>& paths, int unroll,
-                  const Place& place) {
+detail::Tensors detail::fori_loop(const Tensor& lower, const Tensor& upper,
+                                  const TensorFunction& body, const Tensors& init,
+                                  const std::vector<std::string>& paths, int unroll,
+                                  const Place& place) {
   PlaceScope at_place(place);
   for (const Tensor* t : {&lower, &upper})
     check(t->has_value() && is_integer(t->dtype()) && t->rank() == 0,
@@ -467,7 +464,5 @@ Tensors fori_loop(const Tensor& lower, const Tensor& upper, const TensorFunction
   } while (settle_carry("fori_loop", carry, step.program->output_types(), paths));
   return bind_scan(p, step, {}, carry, {});
 }
-
-}  // namespace detail
 
 }  // namespace postern

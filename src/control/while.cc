@@ -9,6 +9,19 @@
 
 namespace postern::internal {
 
+Tensors bind_while(WhileParams p, const Closed& condition, const Closed& body,
+                   TensorSpan condition_constants, TensorSpan body_constants, TensorSpan carry) {
+  const Tensors operands =
+      joined({condition.captures, condition_constants, body.captures, body_constants, carry});
+  p.condition_constants = condition.captures.size() + condition_constants.size();
+  p.body_constants = body.captures.size() + body_constants.size();
+  p.condition = condition.program;
+  p.body = body.program;
+  const Primitive* primitive = &while_p;
+  if (p.offloaded) primitive = &offloaded_while_p;
+  return bind_n(*primitive, make_params(std::move(p)), operands);
+}
+
 namespace {
 
 Types while_type(const Params* params, TypeSpan operands) {
@@ -44,23 +57,6 @@ ParamsPtr while_with_programs(const Params* params, std::span<const ProgramPtr> 
   p.body = programs[1];
   return make_params(std::move(p));
 }
-
-}  // namespace
-
-Tensors bind_while(WhileParams p, const Closed& condition, const Closed& body,
-                   TensorSpan condition_constants, TensorSpan body_constants, TensorSpan carry) {
-  const Tensors operands =
-      joined({condition.captures, condition_constants, body.captures, body_constants, carry});
-  p.condition_constants = condition.captures.size() + condition_constants.size();
-  p.body_constants = body.captures.size() + body_constants.size();
-  p.condition = condition.program;
-  p.body = body.program;
-  const Primitive* primitive = &while_p;
-  if (p.offloaded) primitive = &offloaded_while_p;
-  return bind_n(*primitive, make_params(std::move(p)), operands);
-}
-
-namespace {
 
 // Constants of the body may move; the condition sees values only. The results are those of the
 // loop, in its order: carry, and of one that is offloaded the number of its steps and its handles,
@@ -180,9 +176,7 @@ Tensors while_evaluate(const Op& op, TensorSpan x) {
   return carry;
 }
 
-}  // namespace
-
-static Tensors offloaded_while_evaluate(const Op& op, TensorSpan x) {
+Tensors offloaded_while_evaluate(const Op& op, TensorSpan x) {
   const auto& p = op.as<WhileParams>();
   const WhileParts of(p, x);
   Tensors carry(of.carry.begin(), of.carry.end());
@@ -197,27 +191,6 @@ static Tensors offloaded_while_evaluate(const Op& op, TensorSpan x) {
   append(carry, handles);
   return carry;
 }
-
-constexpr Primitive while_p{.name = "while",
-                            .type = while_type,
-                            .jvp = while_jvp,
-                            .transpose = while_transpose,
-                            .linear = Linear::jointly,
-                            .split = while_split,
-                            .with_programs = while_with_programs,
-                            .control = ControlFlow::while_loop,
-                            .batch = while_batch,
-                            .lower = while_lower,
-                            .evaluate = while_evaluate};
-
-constexpr Primitive offloaded_while_p = offloaded(while_p, offloaded_while_evaluate);
-
-}  // namespace postern::internal
-
-namespace postern {
-using namespace internal;
-
-namespace {
 
 /// Binds the loop as a loop of segments, loops of at most `every` steps, of which a derivative
 /// keeps what each begins with and does the steps again. The first leaf of the carry says whether
@@ -253,6 +226,25 @@ Tensors in_segments(WhileParams p, const Closed& test, const Closed& step, const
 }
 
 }  // namespace
+
+constexpr Primitive while_p{.name = "while",
+                            .type = while_type,
+                            .jvp = while_jvp,
+                            .transpose = while_transpose,
+                            .linear = Linear::jointly,
+                            .split = while_split,
+                            .with_programs = while_with_programs,
+                            .control = ControlFlow::while_loop,
+                            .batch = while_batch,
+                            .lower = while_lower,
+                            .evaluate = while_evaluate};
+
+constexpr Primitive offloaded_while_p = offloaded(while_p, offloaded_while_evaluate);
+
+}  // namespace postern::internal
+
+namespace postern {
+using namespace internal;
 
 detail::Tensors detail::while_loop(const TensorFunction& condition, const TensorFunction& body,
                                    const Tensors& init, const std::vector<std::string>& paths,

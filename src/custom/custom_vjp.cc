@@ -131,24 +131,6 @@ Batched pending_batch(const Op& op, TensorSpan x, std::span<const int> axes, std
 void pending_lower(Lowering&, const Equation&) { refuse_forward(); }
 Tensors pending_evaluate(const Op&, TensorSpan) { refuse_forward(); }
 
-}  // namespace
-
-constexpr Primitive custom_vjp_tangent_p{.name = "custom_vjp_tangent",
-                                         .type = pending_type,
-                                         .jvp = pending_jvp,
-                                         .transpose = pending_transpose,
-                                         .linear = Linear::jointly,
-                                         .batch = pending_batch,
-                                         .lower = pending_lower,
-                                         .evaluate = pending_evaluate};
-
-}  // namespace postern::internal
-
-namespace postern {
-using namespace internal;
-
-namespace {
-
 Jvp custom_vjp_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const auto& p = op.as<CustomVjpParams>();
   refuse_captured("custom_vjp", dx, p.captures);
@@ -232,6 +214,20 @@ constexpr Primitive custom_vjp_p{.name = "custom_vjp",
 static_assert(complete(custom_vjp_p));
 
 }  // namespace
+
+constexpr Primitive custom_vjp_tangent_p{.name = "custom_vjp_tangent",
+                                         .type = pending_type,
+                                         .jvp = pending_jvp,
+                                         .transpose = pending_transpose,
+                                         .linear = Linear::jointly,
+                                         .batch = pending_batch,
+                                         .lower = pending_lower,
+                                         .evaluate = pending_evaluate};
+
+}  // namespace postern::internal
+
+namespace postern {
+using namespace internal;
 
 detail::Tensors detail::custom_vjp(const TensorFunction& f, const ForwardRule& forward,
                                    const Tensors& x, const Place& place) {
