@@ -95,6 +95,13 @@ Types gathered_along_type(const Params* params, TypeSpan x) {
   return {whole};
 }
 
+void require_row_each(const char* op, const Type& type, std::int64_t axis, bool tiled,
+                      std::int64_t devices) {
+  check(tiled || extent(type, axis) == devices,
+        "{}: axis {} of {} must have one element for each of the {} devices, or say tiled", op,
+        axis, to_string(type), devices);
+}
+
 Tensor rows_in_front(const char* op, const Tensor& x, std::int64_t axis, std::int64_t n) {
   Dims dims = x.dims();
   const auto at = dims.begin() + axis;
@@ -398,11 +405,7 @@ Tensor reduce_scatter(const Operand& x, const AxisNames& axes, std::int64_t axis
   PlaceScope at(place);
   const NamedAxes named("reduce_scatter", axes);
   axis = normal_axis("reduce_scatter", axis, x.tensor().rank());
-  const std::int64_t here = x.tensor().dims()[size_of(axis)];
-  check(tiled || here == named.count(),
-        "reduce_scatter: axis {} of {} must have one element for each of the {} devices, or say "
-        "tiled",
-        axis, to_string(x.tensor().type()), named.count());
+  require_row_each("reduce_scatter", x.tensor().type(), axis, tiled, named.count());
   Tensor y = x.tensor();
   if (named.of_mesh()) {
     y = bind_over_mesh(reduce_scatter_p, named.all_of_mesh(axis), y);

@@ -14,10 +14,8 @@ extern const Primitive psum_p, pmax_p, pmin_p, all_gather_p, reduce_scatter_p, a
 inline const CollectiveParams& collective_of(const Params* params) {
   return as<CollectiveParams>(*params);
 }
-inline std::int64_t& extent(Type& type, std::int64_t axis) {
-  return type.dims[static_cast<std::size_t>(axis)];
-}
-inline std::int64_t extent(const Type& type, std::int64_t axis) {
+template <class T>
+auto& extent(T& type, std::int64_t axis) {
   return type.dims[static_cast<std::size_t>(axis)];
 }
 /// Batches with the batch axis in front, so that the array's axes in the parameters count one more.
@@ -42,6 +40,9 @@ Types gathered_along_type(const Params* params, TypeSpan x);
 
 /// Binds a collective, of bytes in the place of integers of two bits.
 Tensor bind_over_mesh(const Primitive& primitive, CollectiveParams p, const Tensor& x);
+/// Refuses an axis that has not one element for each device, unless it is `tiled`.
+void require_row_each(const char* op, const Type& type, std::int64_t axis, bool tiled,
+                      std::int64_t devices);
 /// Moves an axis to the front in n rows: with `axis` 1 [a, n*k, b] becomes [n, a, k, b]. And back.
 Tensor rows_in_front(const char* op, const Tensor& x, std::int64_t axis, std::int64_t n);
 Tensor front_into(const Tensor& x, std::int64_t axis);

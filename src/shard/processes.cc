@@ -45,6 +45,12 @@ Tensors tensors_of(std::span<const Placed> values) {
   return out;
 }
 
+std::vector<Placed> placed_as(const std::vector<Placement>& placements, TensorSpan x) {
+  std::vector<Placed> out;
+  for (std::size_t i = 0; i < x.size(); ++i) out.push_back({x[i], placements[i]});
+  return out;
+}
+
 std::vector<Placement> placements_of(std::span<const Placed> values) {
   std::vector<Placement> out;
   for (const Placed& value : values) out.push_back(value.placement);
@@ -147,9 +153,7 @@ Expansion::Inner Expansion::inner(const ProgramPtr& p, const std::vector<Placeme
   for (std::size_t i = 0; i < types.size(); ++i) types[i] = inputs[i].shard_type(types[i]);
   Inner out;
   const Closed closed = trace_inner("processes", types, [&](TensorSpan x) {
-    std::vector<Placed> in;
-    for (std::size_t i = 0; i < x.size(); ++i) in.push_back({x[i], inputs[i]});
-    std::vector<Placed> y = run(*p, in);
+    std::vector<Placed> y = run(*p, placed_as(inputs, x));
     for (std::size_t i = 0; wanted && i < y.size(); ++i)
       y[i] = {shard_of(y[i], (*wanted)[i]), (*wanted)[i]};
     out.outputs = placements_of(y);
@@ -183,10 +187,8 @@ std::vector<Placed> Expansion::with_programs(const Equation& e, std::span<const 
 std::vector<Placed> Expansion::rebound(const Equation& e, std::span<const ProgramPtr> programs,
                                        std::span<const Placed> x,
                                        const std::vector<Placement>& outputs) const {
-  std::vector<Placed> y = unsharded(
-      bind_n(*e.primitive, e.primitive->with_programs(e.params.get(), programs), tensors_of(x)));
-  for (std::size_t i = 0; i < y.size(); ++i) y[i].placement = outputs[i];
-  return y;
+  const ParamsPtr params = e.primitive->with_programs(e.params.get(), programs);
+  return placed_as(outputs, bind_n(*e.primitive, params, tensors_of(x)));
 }
 
 /// Returns how a program's outputs lie where its inputs lie so. `inner` alone knows, and writes the
@@ -367,9 +369,7 @@ void expand_processes(Expanded& out) {
   const std::vector<Placement> placements = place_inputs(out, types);
   bool communicates = may_communicate(*program);
   const Closed closed = trace_program("processes", types, [&](TensorSpan x) {
-    std::vector<Placed> in;
-    for (std::size_t i = 0; i < x.size(); ++i) in.push_back({x[i], placements[i]});
-    std::vector<Placed> y = Expansion().run(*program, in);
+    std::vector<Placed> y = Expansion().run(*program, placed_as(placements, x));
     for (std::size_t i = 0; i < y.size(); ++i) {
       y[i] = as_wanted(std::move(y[i]), out.outputs[i], communicates);
       if (is_global(out.outputs[i]))

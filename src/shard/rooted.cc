@@ -136,11 +136,7 @@ Tensor scatter_from(const Operand& x, const AxisNames& axes, int root, std::int6
   const NamedAxes named("scatter_from", axes);
   check_place("scatter_from", "the root", root, named.count());
   axis = normal_axis("scatter_from", axis, x.tensor().rank());
-  const std::int64_t here = extent(x.tensor().type(), axis);
-  check(tiled || here == named.count(),
-        "scatter_from: axis {} of {} must have one element for each of the {} devices, or say "
-        "tiled",
-        axis, to_string(x.tensor().type()), named.count());
+  require_row_each("scatter_from", x.tensor().type(), axis, tiled, named.count());
   Tensor y;
   if (named.of_mesh()) {
     y = bind_over_mesh(scatter_from_p, params_of(named, root, axis), x.tensor());
