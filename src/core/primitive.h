@@ -70,7 +70,8 @@ struct Primitive {
   /// Operand types and parameters to result types; the only rule that may refuse.
   Types (*type)(const Params* params, TypeSpan operands) = nullptr;
 
-  /// Values and tangents of the results; for what is not linear.
+  /// Values and tangents of the results, asked for where an operand has a tangent; for what is not
+  /// linear.
   std::pair<Tensors, Tensors> (*jvp)(const Op& op, TensorSpan x, TensorSpan dx) = nullptr;
 
   /// Cotangents of the operands that are empty in `x` (their types are in `types`), for what is

@@ -92,13 +92,6 @@ void refuse_donated(const Value& value);
 
 namespace postern::internal {
 
-/// Applies f to a tensor; gives an empty one for an empty one.
-template <class F>
-Tensor map_value(const Tensor& x, F&& f) {
-  if (x.has_value()) return f(x);
-  return {};
-}
-
 /// Returns whether several elements share a byte on a device.
 inline bool is_packed(DType dtype) { return bit_width(dtype) < 8; }
 

@@ -39,12 +39,7 @@ Jvp triangular_jvp(const void* config, TensorSpan x, TensorSpan dx) {
   Tensor right = dx[1];
   if (dx[0].has_value()) {
     const Tensor da = applied(c, part_read(c, dx[0]));
-    Tensor moved;
-    if (c.left)
-      moved = matmul(da, y);
-    else
-      moved = matmul(y, da);
-    right = add_any(right, -moved);
+    right = add_any(right, -(c.left ? matmul(da, y) : matmul(y, da)));
   }
   return {{y}, {triangular(x[0], right, c)}};
 }
@@ -53,8 +48,7 @@ Tensors triangular_transpose(const void* config, TensorSpan ct, TensorSpan x) {
   Triangular c = config_of<Triangular>(config);
   check(x[0].has_value(), "reverse mode: triangular_solve is not linear in its matrix");
   c.transpose = !c.transpose;
-  const auto solved = [&](const Tensor& t) { return triangular(x[0], t, c); };
-  return {Tensor(), map_value(ct[0], solved)};
+  return {Tensor(), triangular(x[0], ct[0], c)};
 }
 
 constexpr Rules triangular_rules{triangular_apply, triangular_jvp, triangular_transpose};

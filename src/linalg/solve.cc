@@ -55,14 +55,13 @@ Tensors solve_apply(const void*, TensorSpan x) { return {solve_matrices(x[0], x[
 Jvp solve_jvp(const void*, TensorSpan x, TensorSpan dx) {
   const Tensors f = bind_lu(x[0]);
   const Tensor y = lu_solve(f[0], f[2], x[1]);
-  const auto of_a = [&](const Tensor& da) { return -matmul(da, y); };
-  const Tensor right = add_any(dx[1], map_value(dx[0], of_a));
+  Tensor right = dx[1];
+  if (dx[0].has_value()) right = add_any(right, -matmul(dx[0], y));
   return {{y}, {lu_solve(f[0], f[2], right)}};
 }
 Tensors solve_transpose(const void*, TensorSpan ct, TensorSpan x) {
   check(x[0].has_value(), "reverse mode: solve is not linear in its matrix");
-  const auto solved = [&](const Tensor& t) { return solve_matrices(swapped(x[0]), t); };
-  return {Tensor(), map_value(ct[0], solved)};
+  return {Tensor(), solve_matrices(swapped(x[0]), ct[0])};
 }
 constexpr Rules solve_rules{solve_apply, solve_jvp, solve_transpose};
 

@@ -157,10 +157,8 @@ constexpr Primitive expm1_p = unary<expm1_slope>("expm1", "exponential_minus_one
 // The tangent is divided: its product with 1 / 0 is nan where complex numbers meet.
 template <int offset>
 Jvp log_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
-  const Tensor dy = map_value(dx[0], [&](T t) {
-    if constexpr (offset == 0) return t / x[0];
-    return t / (x[0] + offset);
-  });
+  const Tensor divisor = offset == 0 ? x[0] : x[0] + offset;
+  const Tensor dy = dx[0] / divisor;
   return {{bind1(op.primitive, op.params, x)}, {dy}};
 }
 constexpr Primitive log_p = with_jvp<log_jvp<0>>("log", "log");
@@ -175,7 +173,7 @@ constexpr Primitive tan_p = unary<tan_slope>("tan", "tan");
 // As in JAX: 1 - y^2 in two factors, which complex numbers need at infinities.
 Jvp tanh_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const Tensor y = bind1(op.primitive, op.params, x);
-  return {{y}, {map_value(dx[0], [&](T t) { return (t + t * y) * (1 - y); })}};
+  return {{y}, {(dx[0] + dx[0] * y) * (1 - y)}};
 }
 constexpr Primitive tanh_p = with_jvp<tanh_jvp>("tanh", "tanh");
 constexpr Primitive square_p = lowered<unary_jvp<square_slope>, is_complex>("square", square_lower);
@@ -245,7 +243,6 @@ Types abs_type(const Params*, TypeSpan operands) {
 }
 Jvp abs_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const Tensor y = bind1(op.primitive, op.params, x);
-  if (!dx[0].has_value()) return {{y}, {Tensor()}};
   if (!is_complex(x[0].dtype()))  // 1 at zeros of both signs, as in JAX
     return {{y}, {where(greater_equal(x[0], 0), dx[0], negative(dx[0]))}};
   const Tensor divisor = where(equal(y, 0), ones_like(y), y);  // at 0 the derivative is 0

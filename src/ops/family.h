@@ -95,7 +95,7 @@ using Slope = Tensor (*)(const Tensor& x, const Tensor& y);  // dy/dx from x and
 template <Slope slope>
 Jvp unary_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   Tensor y = bind1(op.primitive, op.params, x);
-  return {{y}, {map_value(dx[0], [&](const Tensor& t) { return t * slope(x[0], y); })}};
+  return {{y}, {dx[0] * slope(x[0], y)}};
 }
 
 /// Makes one, elementwise, with a rule for its derivative, or makes y = f(x) with its slope.

@@ -115,10 +115,7 @@ Tensors gather_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan typ
 // What is missing has a tangent of 0, as gather_p gives it.
 Jvp gather_or_missing_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const Tensor y = bind1(op.primitive, op.params, x);
-  const auto row_of = [&](const Tensor& t) {
-    return bind_gather(gather_p, t, x[1], op.as<GatherParams>());
-  };
-  return {{y}, {map_value(dx[0], row_of)}};
+  return {{y}, {bind_gather(gather_p, dx[0], x[1], op.as<GatherParams>())}};
 }
 
 Tensors scatter_add_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types) {
@@ -148,7 +145,6 @@ Tensor gathered_back(const Op& op, const Tensor& z, const Tensor& indices, const
 Jvp scatter_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const auto& p = op.as<ScatterParams>();
   const Tensor z = bind1(op.primitive, op.params, x);
-  if (!dx[0].has_value() && !dx[2].has_value()) return {{z}, {Tensor()}};
   const Dims vectors(x[1].dims().begin(), x[1].dims().end() - 1);
   const Tensor numbers = reshape(iota({DType::s32, {product(vectors)}}, 0) + 1, vectors);
   const Tensor own_number =
@@ -183,7 +179,6 @@ Jvp scatter_multiply_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
 // Of min and max: the element of x and the updates that equal the result share the derivative.
 Jvp scatter_choice_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const Tensor z = bind1(op.primitive, op.params, x);
-  if (!dx[0].has_value() && !dx[2].has_value()) return {{z}, {Tensor()}};
   const DType work = sum_dtype(z.dtype());  // f16 does not count far
   // 1 where an element of x, or of the updates, is the result; else 0.
   const Tensor x_chosen = convert_to(equal(x[0], z), work);

@@ -228,7 +228,6 @@ Tensor narrowed(const Tensor& tangent, const Tensor& y) {
 Jvp choice_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const Dims& axes = op.as<ReduceParams>().axes;
   const Tensor y = bind1(op.primitive, op.params, x);
-  if (!dx[0].has_value()) return {{y}, {Tensor()}};
   const auto wide = [&](const Tensor& t) { return restored(t, x[0].dims(), axes); };
   const Tensor chosen = equal(x[0], wide(y));
   const DType work = sum_dtype(y.dtype());  // f16 does not count far
@@ -245,7 +244,7 @@ Jvp choice_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
 /// by factors, which may be 0. f16 goes in f32, as in the product itself.
 Jvp prod_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const Tensor y = bind1(op.primitive, op.params, x);
-  if (!dx[0].has_value() || x[0].size() == 0) return {{y}, {Tensor()}};
+  if (x[0].size() == 0) return {{y}, {Tensor()}};
   const Dims& axes = op.as<ReduceParams>().axes;
   const Dims kept = other_axes(x[0].rank(), axes), order = joined(axes, kept);
   const Dims flat = joined({product(pick(x[0].dims(), axes))}, y.dims());

@@ -39,8 +39,6 @@ Types sort_type(const Params* params, TypeSpan operands) {
 }
 
 Jvp sort_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
-  if (std::none_of(dx.begin(), dx.end(), [](const Tensor& t) { return t.has_value(); }))
-    return {bind_n(op.primitive, op.params, x), Tensors(x.size())};
   const std::int64_t axis = op.as<SortParams>().axis;
   Tensors operands(x.begin(), x.end()), tangents(x.size());
   operands.push_back(iota({DType::s32, x[0].dims()}, axis));  // the index that each had before
@@ -166,8 +164,7 @@ Types top_type(const Params* params, TypeSpan operands) {
 }
 Jvp top_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   Tensors y = bind_n(op.primitive, op.params, x);
-  const Tensor tangent = map_value(
-      dx[0], [&](const Tensor& t) { return take_along_axis(t, y[1], -1, OutOfRange::promise); });
+  const Tensor tangent = take_along_axis(dx[0], y[1], -1, OutOfRange::promise);
   return {std::move(y), {tangent, Tensor()}};
 }
 Batched top_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
