@@ -75,7 +75,7 @@ struct Primitive {
   std::pair<Tensors, Tensors> (*jvp)(const Op& op, TensorSpan x, TensorSpan dx) = nullptr;
 
   /// Cotangents of the operands that are empty in `x` (their types are in `types`), for what is
-  /// linear in them.
+  /// linear in them; what it gives for others is not looked at.
   Tensors (*transpose)(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types) = nullptr;
   Linear linear = Linear::no;
   bool no_derivative = false;  // on purpose: integer or piecewise constant results

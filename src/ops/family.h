@@ -44,11 +44,7 @@ DType complex_dtype(DType part);
 /// Adds or multiplies two, either of which may be empty.
 Tensor add_any(const Tensor& a, const Tensor& b);
 Tensor product_any(const Tensor& a, const Tensor& b);
-/// Returns, in a transpose rule, the operand's cotangent, which a known operand has none of.
-inline Tensor cotangent_for(const Tensor& operand, const Tensor& cotangent) {
-  if (operand.has_value()) return {};
-  return cotangent;
-}
+/// Computes, in a transpose rule, the operand's cotangent, which a known operand has none of.
 template <std::invocable F>
 Tensor cotangent_for(const Tensor& operand, F&& cotangent) {
   if (operand.has_value()) return {};

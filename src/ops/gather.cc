@@ -124,7 +124,7 @@ Tensors scatter_add_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpa
   const auto of_updates = [&] {
     return bind_gather(gather_p, ct[0], x[1], {p.axes, sizes, p.in_range});
   };
-  return {cotangent_for(x[0], ct[0]), Tensor(), cotangent_for(x[2], of_updates)};
+  return {ct[0], Tensor(), cotangent_for(x[2], of_updates)};
 }
 
 /// Scatters by primitive `p` with the parameters of `op`, another scatter.
