@@ -147,7 +147,7 @@ Tensor normal_start(const Tensor& start, std::int64_t extent, DType dtype) {
     const Number given = read_number(host->type.dtype, host->data.get());
     std::int64_t from = given.integer;
     if (given.kind == Number::Kind::integer) from = from_front(from, extent);
-    return full_of({Number::Kind::integer, from, static_cast<double>(from), 0}, {dtype, {}});
+    return full_of(integer_number(from), {dtype, {}});
   }
   const Tensor converted = convert_to(start, dtype);
   if (!is_signed(start.dtype())) return converted;

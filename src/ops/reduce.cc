@@ -1,7 +1,6 @@
 // Reductions with fixed reducers: sum, prod, max, min, and, or; mean from these.
 #include "ops/reduce.h"
 
-#include <bit>
 #include <limits>
 
 #include "core/text.h"
@@ -13,36 +12,28 @@
 
 namespace postern::internal {
 
-Number zero_of(DType) { return {Number::Kind::integer, 0, 0, 0}; }
-Number one_of(DType) { return {Number::Kind::integer, 1, 1, 0}; }
+Number zero_of(DType) { return integer_number(0); }
+Number one_of(DType) { return integer_number(1); }
 Number ones_of(DType dtype) {
   if (dtype == DType::pred) return one_of(dtype);
   if (!is_unsigned(dtype)) dtype = DType::u64;
   return highest_of(dtype);
 }
 
-namespace {
-
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-}  // namespace
-
 Number lowest_of(DType dtype) {
-  if (is_float(dtype)) return {Number::Kind::real, 0, -infinity, 0};
+  if (is_float(dtype)) return {.real = -infinity};
   if (!is_signed(dtype)) return zero_of(dtype);
-  const std::int64_t least = std::numeric_limits<std::int64_t>::min() >> (64 - bit_width(dtype));
-  return {Number::Kind::integer, least, static_cast<double>(least), 0};
+  return integer_number(std::numeric_limits<std::int64_t>::min() >> (64 - bit_width(dtype)));
 }
 
 Number highest_of(DType dtype) {
-  if (is_float(dtype)) return {Number::Kind::real, 0, infinity, 0};
+  if (is_float(dtype)) return {.real = infinity};
   if (dtype == DType::pred) return one_of(dtype);
-  if (is_signed(dtype)) {
-    const std::int64_t most = std::numeric_limits<std::int64_t>::max() >> (64 - bit_width(dtype));
-    return {Number::Kind::integer, most, static_cast<double>(most), 0};
-  }
-  const std::uint64_t most = std::numeric_limits<std::uint64_t>::max() >> (64 - bit_width(dtype));
-  return {Number::Kind::natural, std::bit_cast<std::int64_t>(most), static_cast<double>(most), 0};
+  const int unused = 64 - bit_width(dtype);
+  if (is_signed(dtype)) return integer_number(std::numeric_limits<std::int64_t>::max() >> unused);
+  return natural_number(std::numeric_limits<std::uint64_t>::max() >> unused);
 }
 
 std::string padding_text(const Dims& low, const Dims& high) {

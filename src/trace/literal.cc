@@ -34,10 +34,6 @@ void store(void* to, T value) {
   std::memcpy(to, &value, sizeof value);
 }
 
-Number of_integer(std::int64_t i) { return {Number::Kind::integer, i, static_cast<double>(i), 0}; }
-Number of_natural(std::uint64_t i) {
-  return {Number::Kind::natural, static_cast<std::int64_t>(i), static_cast<double>(i), 0};
-}
 Number of_real(double x) { return {Number::Kind::real, 0, x, 0}; }
 Number of_complex(std::complex<double> z) { return {Number::Kind::complex, 0, z.real(), z.imag()}; }
 
@@ -139,16 +135,16 @@ Number read_number(DType dtype, const void* from) {
     }
     case DType::s2:
     case DType::s4:
-    case DType::s8: return of_integer(load<std::int8_t>(from));
-    case DType::s16: return of_integer(load<std::int16_t>(from));
-    case DType::s32: return of_integer(load<std::int32_t>(from));
-    case DType::s64: return of_integer(load<std::int64_t>(from));
+    case DType::s8: return integer_number(load<std::int8_t>(from));
+    case DType::s16: return integer_number(load<std::int16_t>(from));
+    case DType::s32: return integer_number(load<std::int32_t>(from));
+    case DType::s64: return integer_number(load<std::int64_t>(from));
     case DType::u2:
     case DType::u4:
-    case DType::u8: return of_natural(load<std::uint8_t>(from));
-    case DType::u16: return of_natural(load<std::uint16_t>(from));
-    case DType::u32: return of_natural(load<std::uint32_t>(from));
-    case DType::u64: return of_natural(load<std::uint64_t>(from));
+    case DType::u8: return natural_number(load<std::uint8_t>(from));
+    case DType::u16: return natural_number(load<std::uint16_t>(from));
+    case DType::u32: return natural_number(load<std::uint32_t>(from));
+    case DType::u64: return natural_number(load<std::uint64_t>(from));
     case DType::f16: return of_real(static_cast<double>(load<Eigen::half>(from)));
     case DType::bf16: return of_real(static_cast<double>(load<Eigen::bfloat16>(from)));
     case DType::f32: return of_real(static_cast<double>(load<float>(from)));

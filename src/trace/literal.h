@@ -12,6 +12,12 @@ struct Number {
   std::int64_t integer = 0;  // natural: the same bits
   double real = 0, imag = 0;
 };
+inline Number integer_number(std::int64_t i) {
+  return {Number::Kind::integer, i, static_cast<double>(i), 0};
+}
+inline Number natural_number(std::uint64_t i) {
+  return {Number::Kind::natural, static_cast<std::int64_t>(i), static_cast<double>(i), 0};
+}
 inline bool is_zero(const Number& n) { return n.integer == 0 && n.real == 0 && n.imag == 0; }
 
 struct LiteralParams {
@@ -37,7 +43,7 @@ std::string literal_text(const Number& number, DType dtype);
 /// Makes a tensor of `type` with every element `number`: an equation inside a trace, host memory
 /// outside.
 Tensor full_of(const Number& number, const Type& type);
-inline Tensor zeros_of(const Type& type) { return full_of({Number::Kind::integer, 0, 0, 0}, type); }
+inline Tensor zeros_of(const Type& type) { return full_of(integer_number(0), type); }
 /// Returns zeros for an empty Tensor, which stands for them.
 inline Tensor or_zeros_of(const Tensor& t, const Type& type) {
   if (t.has_value()) return t;
