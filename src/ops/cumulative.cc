@@ -10,6 +10,7 @@
 
 #include "ops/axes.h"
 #include "ops/composed.h"
+#include "ops/elements.h"
 #include "ops/elementwise.h"
 #include "ops/family.h"
 #include "ops/reduce.h"
@@ -139,30 +140,27 @@ Jvp cumulative_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
 /// Returns its result.
 Ssa loop(Lowering& out, Ssa x, const Type& type, const Combination& c, bool reverse) {
   const std::int64_t n = type.dims[0];
-  const Type index{DType::s32, {}}, pred{DType::pred, {}};
+  const Type index{DType::s32, {}};
+  const Elements indices(out, index);
   Type row = type;
   row.dims[0] = 1;
   const std::string index_text = Lowering::type(index), x_text = Lowering::type(type),
                     row_text = Lowering::type(row);
   const std::vector<std::string> types{index_text, x_text, row_text, x_text};
-  const Ssa neutral = out.constant(literal_text(c.reducer.neutral(type.dtype), type.dtype), row),
-            zero = out.constant("0", index);
-  const auto index_op = [&](const char* hlo, Ssa a, Ssa b) {
-    return out.op(hlo, {a, b}, {&index, &index}, index);
-  };
+  const Ssa neutral = Elements(out, row).number(c.reducer.neutral(type.dtype)),
+            zero = indices.number(0);
   const std::vector<Type> pair{row, row};
   const Closed body =
       trace_program("combine", pair, [&](TensorSpan a) { return Tensors{c.combine(a[0], a[1])}; });
   const auto goes_on = [&](std::span<const Ssa> carried) {
     const Ssa end = out.constant(std::to_string(n), index);
-    return out.op("compare", {carried[0], end}, {&index, &index}, pred,
-                  comparison_text("LT", DType::s32));
+    return indices.compare("LT", carried[0], end);
   };
   const auto add_row = [&](std::span<const Ssa> carried) {
     const Ssa step = carried[0], rows = carried[1], sum_before = carried[2], result = carried[3];
     Ssa at = step;
-    if (reverse) at = index_op("subtract", out.constant(std::to_string(n - 1), index), step);
-    const Ssa origin = out.constant("0", index);
+    if (reverse) at = indices.two("subtract", out.constant(std::to_string(n - 1), index), step);
+    const Ssa origin = indices.number(0);
     std::string starts = fmt::format("%{}", at.id), start_types = index_text;
     for (std::size_t i = 1; i < type.dims.size(); ++i) {
       starts += fmt::format(", %{}", origin.id);
@@ -176,7 +174,7 @@ Ssa loop(Lowering& out, Ssa x, const Type& type, const Combination& c, bool reve
     const Ssa sum = out.inlined(*body.program, inputs)[0];
     out.write("    %{} = \"stablehlo.dynamic_update_slice\"(%{}, %{}, {}) : ({}, {}, {}) -> {}\n",
               updated.id, result.id, sum.id, starts, x_text, row_text, start_types, x_text);
-    const Ssa next_step = index_op("add", step, out.constant("1", index));
+    const Ssa next_step = indices.two("add", step, indices.number(1));
     return std::vector<Ssa>{next_step, rows, sum, updated};
   };
   const Ssa first[] = {zero, x, neutral, x};

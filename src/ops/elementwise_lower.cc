@@ -2,39 +2,15 @@
 // order of complex numbers, sines at infinities.
 #include "ops/elementwise.h"
 
+#include "ops/elements.h"
 #include "ops/family.h"
-#include "ops/reduce.h"
 
 namespace postern::internal {
 
 namespace {
 
-/// Writes elementwise operations on values of one type, and comparisons of them.
-class Elements {
- public:
-  Elements(Lowering& out, const Type& type) : out_(out), type_(type) {}
-  Ssa number(std::int64_t n) {
-    return out_.constant(
-        literal_text({Number::Kind::integer, n, static_cast<double>(n), 0}, type_.dtype), type_);
-  }
-  Ssa two(const char* hlo, Ssa a, Ssa b) { return out_.op(hlo, {a, b}, {&type_, &type_}, type_); }
-  Ssa one(const char* hlo, Ssa a) { return out_.op(hlo, {a}, {&type_}, type_); }
-  Ssa compare(const char* direction, Ssa a, Ssa b) {
-    return out_.op("compare", {a, b}, {&type_, &type_}, pred_,
-                   comparison_text(direction, type_.dtype));
-  }
-  Ssa both(Ssa a, Ssa b) { return out_.op("and", {a, b}, {&pred_, &pred_}, pred_); }
-  Ssa select(Ssa condition, Ssa a, Ssa b) {
-    return out_.op("select", {condition, a, b}, {&pred_, &type_, &type_}, type_);
-  }
-
- private:
-  Lowering& out_;
-  const Type type_, pred_{DType::pred, type_.dims};
-};
-
 /// Writes x^n by squaring: power is multiplied by x^1, x^2, x^4 ... for the bits of n that are set.
-Ssa known_power(Elements& to, Ssa x, DType dtype, std::uint64_t n) {
+Ssa known_power(const Elements& to, Ssa x, DType dtype, std::uint64_t n) {
   const Ssa one = to.number(1);
   Ssa power = one;
   const int bits = bit_width(dtype) - int{is_signed(dtype)};
@@ -48,7 +24,7 @@ Ssa known_power(Elements& to, Ssa x, DType dtype, std::uint64_t n) {
 }
 
 /// Writes the same for an exponent y that the program computes. Its sign bit is not looked at.
-Ssa power_of(Elements& to, Ssa x, Ssa y, DType dtype) {
+Ssa power_of(const Elements& to, Ssa x, Ssa y, DType dtype) {
   const Ssa one = to.number(1), zero = to.number(0);
   Ssa power = one;
   const int bits = bit_width(dtype) - int{is_signed(dtype)};
@@ -73,14 +49,14 @@ Ssa complex_of(Lowering& out, Ssa real, Ssa imaginary, const Type& part, const T
 /// in JAX: XLA ends the process over a complex clamp.
 Ssa complex_choice(Lowering& out, const Equation& e, const char* direction) {
   const Type& type = out.operand_type(e, 0);
-  const Type part{real_dtype(type.dtype), type.dims}, pred{DType::pred, type.dims};
-  Elements parts(out, part);
+  const Elements parts(out, {real_dtype(type.dtype), type.dims}),
+      preds(out, {DType::pred, type.dims});
   const Ssa real_x = part_of(out, e, 0, "real"), real_y = part_of(out, e, 1, "real");
   const Ssa equal = parts.compare("EQ", real_x, real_y);
   const Ssa by_imaginary =
       parts.compare(direction, part_of(out, e, 0, "imag"), part_of(out, e, 1, "imag"));
   const Ssa by_real = parts.compare(direction, real_x, real_y);
-  const Ssa x_wins = out.op("select", {equal, by_imaginary, by_real}, {&pred, &pred, &pred}, pred);
+  const Ssa x_wins = preds.select(equal, by_imaginary, by_real);
   return Elements(out, type).select(x_wins, out.operand(e, 0), out.operand(e, 1));
 }
 void choice_lower(Lowering& out, const Equation& e, const char* hlo, const char* direction) {
@@ -95,7 +71,7 @@ void sine_or_cosine(Lowering& out, const Equation& e, bool is_sine, const char* 
   const Type& type = out.operand_type(e, 0);
   if (!is_complex(type.dtype)) return out.simple(e, hlo);
   const Type part{real_dtype(type.dtype), type.dims};
-  Elements to(out, part);
+  const Elements to(out, part);
   const Ssa a = part_of(out, e, 0, "real"), b = part_of(out, e, 0, "imag");
   const Ssa zero = to.number(0), two = to.number(2);
   const Ssa sine = to.one("sine", a), cosine = to.one("cosine", a);
@@ -128,7 +104,7 @@ bool is_natural(const Number& number) {
 void pow_lower(Lowering& out, const Equation& e) {
   const Type& type = out.operand_type(e, 0);
   if (!is_integer(type.dtype)) return out.simple(e, "power");
-  Elements to(out, type);
+  const Elements to(out, type);
   const Ssa x = out.operand(e, 0), y = out.operand(e, 1);
   if (const Number* known = out.every_element(e, 1); known && is_natural(*known)) {
     const auto exponent = static_cast<std::uint64_t>(known->integer);
@@ -151,7 +127,7 @@ void pow_lower(Lowering& out, const Equation& e) {
 void square_lower(Lowering& out, const Equation& e) {
   const Type& type = out.operand_type(e, 0);
   const Type part{real_dtype(type.dtype), type.dims}, pred{DType::pred, type.dims};
-  Elements to(out, part);
+  const Elements to(out, part);
   const Ssa a = part_of(out, e, 0, "real"), b = part_of(out, e, 0, "imag");
   const Ssa is_zero = to.both(to.compare("EQ", to.one("abs", a), to.one("abs", b)),
                               out.op("is_finite", {a}, {&part}, pred));

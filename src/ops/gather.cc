@@ -5,6 +5,7 @@
 #include "core/enum.h"
 #include "ops/axes.h"
 #include "ops/composed.h"
+#include "ops/elements.h"
 #include "ops/family.h"
 #include "ops/index.h"
 #include "ops/index_axes.h"
@@ -274,18 +275,12 @@ constexpr const char set[] = "", add_text[] = "add", multiply_text[] = "multiply
 template <const char* hlo>
 Ssa updated(Lowering& out, Ssa old, Ssa update, const Type& element) {
   if (hlo == set) return update;
+  const Elements to(out, element);
   const bool is_extremum = hlo == minimum_text || hlo == maximum_text;
-  if (!is_extremum || !is_float(element.dtype))
-    return out.op(hlo, {old, update}, {&element, &element}, element);
-  const Type pred{DType::pred, {}};
-  const auto compare_old = [&](const char* direction, Ssa with) {
-    return out.op("compare", {old, with}, {&element, &element}, pred,
-                  comparison_text(direction, element.dtype));
-  };
-  const Ssa wins = compare_old(hlo == maximum_text ? "GE" : "LE", update);
-  const Ssa is_nan = compare_old("NE", old);
-  const Ssa stays = out.op("or", {wins, is_nan}, {&pred, &pred}, pred);
-  return out.op("select", {stays, old, update}, {&pred, &element, &element}, element);
+  if (!is_extremum || !is_float(element.dtype)) return to.two(hlo, old, update);
+  const Ssa wins = to.compare(hlo == maximum_text ? "GE" : "LE", old, update);
+  const Ssa is_nan = to.is_nan(old);
+  return to.select(to.either(wins, is_nan), old, update);
 }
 
 /// Returns how many updates may meet in one element: one for each index vector of a batch.

@@ -6,6 +6,7 @@
 #include "core/text.h"
 #include "ops/axes.h"
 #include "ops/composed.h"
+#include "ops/elements.h"
 #include "ops/elementwise.h"
 #include "ops/family.h"
 #include "ops/shape.h"
@@ -82,13 +83,11 @@ Number last_of(DType dtype, bool upwards) {
 /// Makes keys, integers of the same order, of the bits of floats, or bits of keys: all bits but the
 /// sign's are turned over where that is set.
 Ssa turned(Lowering& out, Ssa x, const Type& bits) {
-  const Ssa sign_bit = out.constant(std::to_string(bit_width(bits.dtype) - 1), bits),
-            all_but_sign = out.constant(literal_text(highest_of(bits.dtype), bits.dtype), bits);
-  const auto op = [&](const char* hlo, Ssa a, Ssa b) {
-    return out.op(hlo, {a, b}, {&bits, &bits}, bits);
-  };
-  const Ssa repeated_sign = op("shift_right_arithmetic", x, sign_bit);
-  return op("xor", x, op("and", repeated_sign, all_but_sign));
+  const Elements to(out, bits);
+  const Ssa sign_bit = to.number(bit_width(bits.dtype) - 1),
+            all_but_sign = to.number(highest_of(bits.dtype));
+  const Ssa repeated_sign = to.two("shift_right_arithmetic", x, sign_bit);
+  return to.two("xor", x, to.two("and", repeated_sign, all_but_sign));
 }
 
 /// Floats of less than 16 bits are compared in f32.
@@ -99,13 +98,13 @@ Type compared(const Type& floats) { return {working_dtype({}, floats.dtype), flo
 Type key_type(const Type& floats) { return {bits_dtype(compared(floats).dtype), floats.dims}; }
 
 Ssa keys_of(Lowering& out, Ssa x, const Type& type, bool largest) {
-  const Type wide = compared(type), keys = key_type(type), pred{DType::pred, type.dims};
+  const Type wide = compared(type), keys = key_type(type);
+  const Elements of_keys(out, keys);
   x = converted(out, x, type, wide);
-  const Ssa nan =
-      out.op("compare", {x, x}, {&wide, &wide}, pred, comparison_text("NE", wide.dtype));
-  const Ssa last = out.constant(literal_text(last_of(keys.dtype, largest), keys.dtype), keys);
+  const Ssa nan = Elements(out, wide).is_nan(x);
+  const Ssa last = of_keys.number(last_of(keys.dtype, largest));
   const Ssa of_numbers = turned(out, out.op("bitcast_convert", {x}, {&wide}, keys), keys);
-  return out.op("select", {nan, last, of_numbers}, {&pred, &keys, &keys}, keys);
+  return of_keys.select(nan, last, of_numbers);
 }
 
 Ssa floats_of(Lowering& out, Ssa keys, const Type& type) {

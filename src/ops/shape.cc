@@ -8,11 +8,11 @@
 #include "core/value.h"
 #include "ops/axes.h"
 #include "ops/composed.h"
+#include "ops/elements.h"
 #include "ops/extents.h"
 #include "ops/family.h"
 #include "ops/moved_axes.h"
 #include "ops/on_host.h"
-#include "ops/reduce.h"
 
 namespace postern::internal {
 
@@ -49,10 +49,9 @@ void convert_lower(Lowering& out, const Equation& e) {
   const Type& x = out.operand_type(e, 0);
   const DType from = x.dtype, to = out.result_type(e).dtype;
   if (to == DType::pred && from != DType::pred) {  // "is not zero", not a truncated bit
-    const Ssa zero = out.constant(literal_text({}, from), x);
-    const Ssa is_not_zero = out.op("compare", {out.operand(e, 0), zero}, {&x, &x},
-                                   out.result_type(e), comparison_text("NE", from));
-    return out.define(e, 0, is_not_zero);
+    const Elements elements(out, x);
+    const Ssa zero = elements.number(0);
+    return out.define(e, 0, elements.compare("NE", out.operand(e, 0), zero));
   }
   if (is_complex(from) && !is_complex(to)) {
     const Type real{real_dtype(from), x.dims};

@@ -7,6 +7,7 @@
 #include "core/lists.h"
 #include "ops/axes.h"
 #include "ops/composed.h"
+#include "ops/elements.h"
 #include "ops/family.h"
 #include "ops/reduce.h"
 #include "ops/shape.h"
@@ -65,45 +66,38 @@ class Comparator {
   explicit Comparator(Lowering& out) : out_(out) {}
 
   void add_key(Ssa a, Ssa b, const Type& type) {
-    if (!is_complex(type.dtype)) return keys_.push_back({a, b, type});
+    if (!is_complex(type.dtype)) return keys_.push_back({a, b, {out_, type}});
     const Type real{real_dtype(type.dtype), {}};
     for (const char* part : {"real", "imag"})
-      keys_.push_back({out_.op(part, {a}, {&type}, real), out_.op(part, {b}, {&type}, real), real});
+      keys_.push_back(
+          {out_.op(part, {a}, {&type}, real), out_.op(part, {b}, {&type}, real), {out_, real}});
   }
 
   /// Writes whether the first row comes before the second.
   Ssa before() {
     Ssa result = less(keys_.back());
     for (std::size_t i = keys_.size() - 1; i-- > 0;)
-      result = both("or", less(keys_[i]), both("and", same(keys_[i]), result));
+      result = keys_[i].to.either(less(keys_[i]), keys_[i].to.both(same(keys_[i]), result));
     return result;
   }
 
  private:
   struct Key {
     Ssa a, b;
-    Type type;
+    Elements to;
   };
-  Ssa compare(const char* direction, Ssa a, Ssa b, const Type& type) {
-    return out_.op("compare", {a, b}, {&type, &type}, pred_,
-                   comparison_text(direction, type.dtype));
+  static Ssa less(const Key& k) {
+    const Ssa lower = k.to.compare("LT", k.a, k.b);
+    if (!is_float(k.to.type().dtype)) return lower;
+    return k.to.either(lower, k.to.both(k.to.compare("EQ", k.a, k.a), k.to.is_nan(k.b)));
   }
-  Ssa both(const char* hlo, Ssa a, Ssa b) { return out_.op(hlo, {a, b}, {&pred_, &pred_}, pred_); }
-  Ssa is_nan(Ssa a, const Type& type) { return compare("NE", a, a, type); }
-  Ssa less(const Key& k) {
-    const Ssa lower = compare("LT", k.a, k.b, k.type);
-    if (!is_float(k.type.dtype)) return lower;
-    const Ssa number_and_nan = both("and", compare("EQ", k.a, k.a, k.type), is_nan(k.b, k.type));
-    return both("or", lower, number_and_nan);
-  }
-  Ssa same(const Key& k) {
-    const Ssa equal = compare("EQ", k.a, k.b, k.type);
-    if (!is_float(k.type.dtype)) return equal;
-    return both("or", equal, both("and", is_nan(k.a, k.type), is_nan(k.b, k.type)));
+  static Ssa same(const Key& k) {
+    const Ssa equal = k.to.compare("EQ", k.a, k.b);
+    if (!is_float(k.to.type().dtype)) return equal;
+    return k.to.either(equal, k.to.both(k.to.is_nan(k.a), k.to.is_nan(k.b)));
   }
 
   Lowering& out_;
-  const Type pred_{DType::pred, {}};
   std::vector<Key> keys_;
 };
 
