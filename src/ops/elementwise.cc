@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "ops/elementwise_on_host.h"
 #include "ops/family.h"
 #include "ops/reduce.h"
 #include "ops/shape.h"
@@ -13,6 +14,7 @@ namespace postern::internal {
 namespace {
 
 using T = const Tensor&;
+using on_host::Bits, on_host::Choice, on_host::Shift, on_host::Wrapping;
 
 // --- linear ---
 
@@ -99,20 +101,21 @@ Tensor choice_by_y(T x, T y, T z) { return choice_by_x(y, x, z); }
 bool addable(DType d) { return numeric(d) || d == DType::pred; }
 bool ordered_or_complex(DType d) { return d != DType::token; }
 
-constexpr Primitive add_p = with_on_host(
-    linear("add", "add", same_type_if<addable>, add_transpose, elementwise_batch), add_on_host);
+constexpr Primitive add_p =
+    with_on_host(linear("add", "add", same_type_if<addable>, add_transpose, elementwise_batch),
+                 on_host::binary<Wrapping<std::plus<>>>);
 constexpr Primitive subtract_p = with_on_host(
     linear("subtract", "subtract", same_type_if<numeric>, subtract_transpose, elementwise_batch),
-    subtract_on_host);
+    on_host::binary<Wrapping<std::minus<>>>);
 constexpr Primitive negative_p = with_on_host(
     linear("negative", "negate", same_type_if<numeric>, negative_transpose, elementwise_batch),
-    negative_on_host);
+    on_host::unary<Wrapping<std::negate<>>>);
 constexpr Primitive multiply_p =
     with_on_host(multilinear("multiply", "multiply", same_type_if<addable>, multiply_transpose,
                              elementwise_batch),
-                 multiply_on_host);
+                 on_host::multiply);
 constexpr Primitive select_p = with_on_host(
-    linear("select", "select", select_type, select_transpose, elementwise_batch), select_on_host);
+    linear("select", "select", select_type, select_transpose, elementwise_batch), on_host::select);
 // The tangent is divided, not multiplied by 1 / y, which may be too small a number.
 Jvp divide_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   Tensor z = bind1(op.primitive, op.params, x);
@@ -128,7 +131,7 @@ constexpr Primitive divide_p{.name = "divide",
                              .transpose = divide_transpose,
                              .linear = Linear::first,
                              .batch = elementwise_batch,
-                             .on_host = divide_on_host};
+                             .on_host = on_host::divide};
 constexpr Primitive remainder_p =
     binary<one, remainder_by_y, real_number>("remainder", "remainder");
 
@@ -147,8 +150,10 @@ constexpr Primitive choice(const char* name, LowerRule lower,
   return with_on_host(
       lowered<binary_jvp<choice_by_x, choice_by_y>, ordered_or_complex>(name, lower), on_host);
 }
-constexpr Primitive maximum_p = choice("maximum", maximum_lower, maximum_on_host);
-constexpr Primitive minimum_p = choice("minimum", minimum_lower, minimum_on_host);
+constexpr Primitive maximum_p =
+    choice("maximum", maximum_lower, on_host::binary<Choice<std::greater<>>>);
+constexpr Primitive minimum_p =
+    choice("minimum", minimum_lower, on_host::binary<Choice<std::less<>>>);
 
 constexpr Primitive exp_p = unary<exp_slope>("exp", "exponential");
 constexpr Primitive expm1_p = unary<expm1_slope>("expm1", "exponential_minus_one");
@@ -209,24 +214,30 @@ constexpr Primitive bitcast_p{.name = "bitcast",
                               .type = bitcast_type,
                               .no_derivative = true,
                               .batch = elementwise_batch,
-                              .on_host = bitcast_on_host};
+                              .on_host = on_host::copied};
 
 constexpr Primitive floor_p = flat<is_float>("floor", "floor");
 constexpr Primitive ceil_p = flat<is_float>("ceil", "ceil");
 constexpr Primitive round_p = flat<is_float>("round", "round_nearest_even");
 constexpr Primitive sign_p = flat<numeric>("sign", "sign");
-constexpr Primitive and_p = with_on_host(flat<integral>("and", "and"), and_on_host);
-constexpr Primitive or_p = with_on_host(flat<integral>("or", "or"), or_on_host);
-constexpr Primitive xor_p = with_on_host(flat<integral>("xor", "xor"), xor_on_host);
-constexpr Primitive not_p = with_on_host(flat<integral>("not", "not"), not_on_host);
+constexpr Primitive and_p =
+    with_on_host(flat<integral>("and", "and"), on_host::binary<Wrapping<std::bit_and<>>>);
+constexpr Primitive or_p =
+    with_on_host(flat<integral>("or", "or"), on_host::binary<Wrapping<std::bit_or<>>>);
+constexpr Primitive xor_p =
+    with_on_host(flat<integral>("xor", "xor"), on_host::binary<Wrapping<std::bit_xor<>>>);
+constexpr Primitive not_p =
+    with_on_host(flat<integral>("not", "not"), on_host::unary<on_host::Not>);
 constexpr Primitive popcnt_p = flat<is_integer>("popcnt", "popcnt");
 constexpr Primitive clz_p = flat<is_integer>("count_leading_zeros", "count_leading_zeros");
 constexpr Primitive shift_left_p =
-    with_on_host(flat<is_integer>("shift_left", "shift_left"), shift_left_on_host);
-constexpr Primitive shift_right_p = with_on_host(
-    flat<is_integer>("shift_right_arithmetic", "shift_right_arithmetic"), shift_right_on_host);
-constexpr Primitive shift_right_logical_p = with_on_host(
-    flat<is_integer>("shift_right_logical", "shift_right_logical"), shift_right_logical_on_host);
+    with_on_host(flat<is_integer>("shift_left", "shift_left"), on_host::binary<Shift<Bits::left>>);
+constexpr Primitive shift_right_p =
+    with_on_host(flat<is_integer>("shift_right_arithmetic", "shift_right_arithmetic"),
+                 on_host::binary<Shift<Bits::right_signed>>);
+constexpr Primitive shift_right_logical_p =
+    with_on_host(flat<is_integer>("shift_right_logical", "shift_right_logical"),
+                 on_host::binary<Shift<Bits::right>>);
 
 Types finite_type(const Params*, TypeSpan operands) {
   require_dtype(is_float(operands[0].dtype), operands[0].dtype);
@@ -270,7 +281,7 @@ bool compare_on_host(const Params* params, const HostArrays& a) {
   const bool of_equal = direction == "EQ" || direction == "LE" || direction == "GE";
   const bool of_less = direction == "NE" || direction == "LT" || direction == "LE";
   const bool of_greater = direction == "NE" || direction == "GT" || direction == "GE";
-  return order_on_host(a, of_equal, of_less, of_greater);
+  return on_host::order(a, of_equal, of_less, of_greater);
 }
 constexpr Primitive compare_p{.name = "compare",
                               .hlo = "compare",

@@ -33,6 +33,8 @@ Dims row_major(const Dims& dims);
 /// Fills the result, row-major, with the first operand's elements from `first` on in steps `from`;
 /// returns true.
 bool moved(const HostArrays& arrays, const Dims& from, std::int64_t first = 0);
+/// Fills it with the first operand's elements in their order.
+bool copied(const Params* params, const HostArrays& arrays);
 
 // --- computing ---
 
@@ -117,14 +119,14 @@ bool with_elements(const HostArrays& arrays, F&& f) {
 }
 /// Computes z = F(x) or z = F(x, y), all of one dtype; false for one that F does not take.
 template <class F>
-bool unary(const HostArrays& arrays) {
+bool unary(const Params*, const HostArrays& arrays) {
   return with_elements(arrays, [&]<class T>(std::int64_t count, T one) {
     if constexpr (std::invocable<F, decltype(wide(one))>) return each<T, T>(arrays, count, F());
     return false;
   });
 }
 template <class F>
-bool binary(const HostArrays& arrays) {
+bool binary(const Params*, const HostArrays& arrays) {
   return with_elements(arrays, [&]<class T>(std::int64_t count, T one) {
     using Wide = decltype(wide(one));
     if constexpr (std::invocable<F, Wide, Wide>) return each<T, T, T>(arrays, count, F());

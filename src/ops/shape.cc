@@ -169,9 +169,6 @@ Batched reshape_batch(const Op& op, TensorSpan x, std::span<const int> axes, std
   return {{bind1(reshape_p, make_params(DimsParams{dims}), {batch_front(x[0], axes[0], size)})},
           {0}};
 }
-bool reshape_on_host(const Params*, const HostArrays& a) {
-  return on_host::moved(a, on_host::row_major(a.results[0].dims));
-}
 
 Types transpose_type(const Params* params, TypeSpan operands) {
   const Dims& order = as<DimsParams>(*params).dims;
@@ -273,7 +270,7 @@ constexpr Primitive broadcast_p =
                         broadcast_batch, broadcast_lower),
                  broadcast_on_host);
 constexpr Primitive reshape_p = with_on_host(
-    linear("reshape", "reshape", reshape_type, reshape_transpose, reshape_batch), reshape_on_host);
+    linear("reshape", "reshape", reshape_type, reshape_transpose, reshape_batch), on_host::copied);
 constexpr Primitive transpose_p =
     with_on_host(keeping_axes(linear("transpose", "transpose", transpose_type, transpose_transpose,
                                      transpose_batch, transpose_lower)),
