@@ -185,23 +185,14 @@ Ssa loop(Lowering& out, Ssa x, const Type& type, const Combination& c, bool reve
 void window_lower(Lowering& out, const Equation& e, const Reducer& reducer) {
   const auto& p = as<CumulativeParams>(*e.params);
   const Type& x = out.operand_type(e, 0);
-  const Type element{x.dtype, {}};
-  const std::string text = Lowering::type(element);
   Dims window(x.dims.size(), 1);
   at(window, p.axis) = at(x.dims, p.axis);
   Dims low(x.dims.size(), 0), high = low;
   at(low, p.axis) = at(x.dims, p.axis) - 1;
   if (p.reverse) std::swap(low, high);
-  const Ssa start = out.constant(literal_text(reducer.neutral(x.dtype), x.dtype), element),
-            result = out.fresh();
-  out.write("    %{} = \"stablehlo.reduce_window\"(%{}, %{}) (", result.id, out.operand(e, 0).id,
-            start.id);
-  out.region({text, text}, [&](std::span<const Ssa> a) -> std::vector<Lowering::Typed> {
-    return {{out.op(reducer.hlo, {a[0], a[1]}, {&element, &element}, element), text}};
-  });
-  out.write(") {{window_dimensions = {}, padding = {}}} : ({}, {}) -> {}\n", array_text(window),
-            padding_text(low, high), Lowering::type(x), text, Lowering::type(out.result_type(e)));
-  out.define(e, 0, result);
+  reduce_window_lower(out, e, reducer,
+                      fmt::format("window_dimensions = {}, padding = {}", array_text(window),
+                                  padding_text(low, high)));
 }
 
 // What goes in blocks, as measured: axes of so many elements with at most so many columns.

@@ -45,6 +45,22 @@ std::string padding_text(const Dims& low, const Dims& high) {
   return fmt::format("dense<[{}]> : tensor<{}x2xi64>", pairs, low.size());
 }
 
+void reduce_window_lower(Lowering& out, const Equation& e, const Reducer& reducer,
+                         std::string_view attributes) {
+  const Type& x = out.operand_type(e, 0);
+  const Elements elements(out, {x.dtype, {}});
+  const std::string text = Lowering::type(elements.type());
+  const Ssa start = elements.number(reducer.neutral(x.dtype)), result = out.fresh();
+  out.write("    %{} = \"stablehlo.reduce_window\"(%{}, %{}) (", result.id, out.operand(e, 0).id,
+            start.id);
+  out.region({text, text}, [&](std::span<const Ssa> a) -> std::vector<Lowering::Typed> {
+    return {{elements.two(reducer.hlo, a[0], a[1]), text}};
+  });
+  out.write(") {{{}}} : ({}, {}) -> {}\n", attributes, Lowering::type(x), text,
+            Lowering::type(out.result_type(e)));
+  out.define(e, 0, result);
+}
+
 std::string comparison_text(const char* direction, DType dtype) {
   const char* type = "UNSIGNED";
   if (is_signed(dtype)) type = "SIGNED";

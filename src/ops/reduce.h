@@ -36,6 +36,9 @@ Ssa keys_of(Lowering& out, Ssa x, const Type& type, bool largest);
 /// Computes the floats, of `type`, that keys are of.
 Ssa floats_of(Lowering& out, Ssa keys, const Type& type);
 
+/// Writes a reduction over windows of the equation's operand, with these attributes.
+void reduce_window_lower(Lowering& out, const Equation& e, const Reducer& reducer,
+                         std::string_view attributes);
 /// Returns the padding of windows, in front and behind on each axis, as an attribute.
 std::string padding_text(const Dims& low, const Dims& high);
 

@@ -142,23 +142,11 @@ Batched window_batch(const Op& op, TensorSpan x, std::span<const int> axes, std:
 
 void window_lower(Lowering& out, const Equation& e) {
   const auto& p = as<WindowParams>(*e.params);
-  const Reducer& monoid = monoids[static_cast<int>(p.monoid)];
-  const Type& type = out.operand_type(e, 0);
-  const Type scalar{type.dtype, {}};
-  const std::string element = Lowering::type(scalar);
-  const Ssa initial = out.constant(literal_text(monoid.neutral(type.dtype), type.dtype), scalar);
-  const Ssa result = out.fresh();
-  out.write("    %{} = \"stablehlo.reduce_window\"(%{}, %{}) (", result.id, out.operand(e, 0).id,
-            initial.id);
-  out.region({element, element}, [&](std::span<const Ssa> args) -> std::vector<Lowering::Typed> {
-    return {{out.op(monoid.hlo, {args[0], args[1]}, {&scalar, &scalar}, scalar), element}};
-  });
-  out.write(") {{window_dimensions = {}, window_strides = {}, window_dilations = {}",
-            array_text(p.window), array_text(p.strides), array_text(p.dilation));
-  if (!p.low.empty()) out.write(", padding = {}", padding_text(p.low, p.high));
-  out.write("}} : ({}, {}) -> {}\n", Lowering::type(type), element,
-            Lowering::type(out.result_type(e)));
-  out.define(e, 0, result);
+  std::string attributes =
+      fmt::format("window_dimensions = {}, window_strides = {}, window_dilations = {}",
+                  array_text(p.window), array_text(p.strides), array_text(p.dilation));
+  if (!p.low.empty()) attributes += ", padding = " + padding_text(p.low, p.high);
+  reduce_window_lower(out, e, monoids[static_cast<int>(p.monoid)], attributes);
 }
 
 constexpr Primitive window_p{.name = "reduce_window",
