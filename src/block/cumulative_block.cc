@@ -7,7 +7,7 @@
 #include "core/check.h"
 #include "ops/elementwise.h"
 #include "ops/family.h"
-#include "ops/shape.h"
+#include "ops/reduce.h"
 
 namespace postern {
 using namespace internal;
@@ -57,46 +57,37 @@ constexpr Rules cumsum_rules{.apply = apply_rule,
                              .transpose = cumsum_transpose,
                              .dead_as_they_are = true};
 
-Tensor along(const char* name, const char* kind, const Operand& operand, const Tensor& x,
-             std::int64_t axis, bool reverse) {
-  PlaceScope scope(operand.place());
+Tensor along(const char* name, const char* kind, const Tensor& x, std::int64_t axis, bool reverse) {
   return bind({kind, normal_axis(name, axis, x.rank()) - x.rank(), reverse}, x);
 }
 
-Tensor counted(const Operand& x) {
-  PlaceScope scope(x.place());
-  if (x.tensor().dtype() == DType::pred) return convert_to(x.tensor(), DType::s32);
-  return x.tensor();
-}
-
-const Tensor& with_order(const char* name, const Operand& x) {
-  PlaceScope scope(x.place());
-  check(ordered(x.tensor().dtype()), "{}: numbers that have an order are needed, got {}", name,
-        to_string(x.tensor().type()));
-  return x.tensor();
-}
-
-Tensor as_real(const Operand& x) {
-  PlaceScope scope(x.place());
-  return as_float(x.tensor());
+const Tensor& with_order(const char* name, const Tensor& x) {
+  check(ordered(x.dtype()), "{}: numbers that have an order are needed, got {}", name,
+        to_string(x.type()));
+  return x;
 }
 
 }  // namespace
 
 Tensor cumsum(const Operand& x, std::int64_t axis, bool reverse) {
-  return along("cumsum", "sum", x, counted(x), axis, reverse);
+  PlaceScope scope(x.place());
+  return along("cumsum", "sum", counted(x.tensor()), axis, reverse);
 }
 Tensor cumprod(const Operand& x, std::int64_t axis, bool reverse) {
-  return along("cumprod", "product", x, counted(x), axis, reverse);
+  PlaceScope scope(x.place());
+  return along("cumprod", "product", counted(x.tensor()), axis, reverse);
 }
 Tensor cummax(const Operand& x, std::int64_t axis, bool reverse) {
-  return along("cummax", "max", x, with_order("cummax", x), axis, reverse);
+  PlaceScope scope(x.place());
+  return along("cummax", "max", with_order("cummax", x.tensor()), axis, reverse);
 }
 Tensor cummin(const Operand& x, std::int64_t axis, bool reverse) {
-  return along("cummin", "min", x, with_order("cummin", x), axis, reverse);
+  PlaceScope scope(x.place());
+  return along("cummin", "min", with_order("cummin", x.tensor()), axis, reverse);
 }
 Tensor cumlogsumexp(const Operand& x, std::int64_t axis, bool reverse) {
-  return along("cumlogsumexp", "logsumexp", x, as_real(x), axis, reverse);
+  PlaceScope scope(x.place());
+  return along("cumlogsumexp", "logsumexp", as_float(x.tensor()), axis, reverse);
 }
 
 }  // namespace postern

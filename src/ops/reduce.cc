@@ -326,18 +326,22 @@ Tensor reduced(const char* op, const Primitive& p, const Tensor& x, const Reduce
   return reshape(y, kept_dims(x.dims(), axes));
 }
 
-/// pred counts as 0 and 1.
-Tensor counted(const Tensor& x) {
-  if (x.dtype() == DType::pred) return convert_to(x, DType::s32);
-  return x;
-}
-
-/// Refuses operands in the name of the user's function, not of the primitive.
-void require(const char* op, const char* what, bool ok, const Operand& x) {
-  check(ok, "{}: {} are needed, got {}", op, what, to_string(x.tensor().type()));
+/// Reduces what `takes` is true of, which is called `what`. Others are refused in the name of the
+/// user's function, not of the primitive.
+Tensor reduced_if(DTypeTest takes, const char* what, const char* op, const Primitive& p,
+                  const Operand& x, const ReduceOptions& options) {
+  PlaceScope at(x.place());
+  check(takes(x.tensor().dtype()), "{}: {} are needed, got {}", op, what,
+        to_string(x.tensor().type()));
+  return reduced(op, p, x.tensor(), options);
 }
 
 }  // namespace
+
+Tensor internal::counted(const Tensor& x) {
+  if (x.dtype() == DType::pred) return convert_to(x, DType::s32);
+  return x;
+}
 
 Tensor sum(const Operand& x, const ReduceOptions& options) {
   PlaceScope at(x.place());
@@ -350,15 +354,11 @@ Tensor prod(const Operand& x, const ReduceOptions& options) {
 }
 
 Tensor max(const Operand& x, const ReduceOptions& options) {
-  PlaceScope at(x.place());
-  require("max", "numbers that have an order", ordered(x.tensor().dtype()), x);
-  return reduced("max", reduce_max_p, x.tensor(), options);
+  return reduced_if(ordered, "numbers that have an order", "max", reduce_max_p, x, options);
 }
 
 Tensor min(const Operand& x, const ReduceOptions& options) {
-  PlaceScope at(x.place());
-  require("min", "numbers that have an order", ordered(x.tensor().dtype()), x);
-  return reduced("min", reduce_min_p, x.tensor(), options);
+  return reduced_if(ordered, "numbers that have an order", "min", reduce_min_p, x, options);
 }
 
 Tensor mean(const Operand& operand, const ReduceOptions& options) {
@@ -372,15 +372,11 @@ Tensor mean(const Operand& operand, const ReduceOptions& options) {
 }
 
 Tensor all(const Operand& x, const ReduceOptions& options) {
-  PlaceScope at(x.place());
-  require("all", "pred or integers", integral(x.tensor().dtype()), x);
-  return reduced("all", reduce_and_p, x.tensor(), options);
+  return reduced_if(integral, "pred or integers", "all", reduce_and_p, x, options);
 }
 
 Tensor any(const Operand& x, const ReduceOptions& options) {
-  PlaceScope at(x.place());
-  require("any", "pred or integers", integral(x.tensor().dtype()), x);
-  return reduced("any", reduce_or_p, x.tensor(), options);
+  return reduced_if(integral, "pred or integers", "any", reduce_or_p, x, options);
 }
 
 }  // namespace postern

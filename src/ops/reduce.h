@@ -19,6 +19,8 @@ struct Reducer {
   Number (*neutral)(DType);
   bool wide = false;
 };
+/// Converts pred to integers: it counts as 0 and 1.
+Tensor counted(const Tensor& x);
 /// Sums of floats of less than 4 bytes are kept in f32; all other dtypes are as they are.
 DType sum_dtype(DType dtype);
 /// Returns the dtype that `reducer` works in for elements of `dtype`.
