@@ -1,6 +1,7 @@
 // Complex numbers and their parts: linear over the real numbers.
 #include <postern/ops.h>
 
+#include "ops/elementwise.h"
 #include "ops/family.h"
 
 namespace postern {
@@ -39,29 +40,20 @@ constexpr Primitive complex_p =
 constexpr const Primitive* complex_family[] = {&real_p, &imag_p, &complex_p};
 static_assert(complete(complex_family));
 
-Tensor part(const Primitive& p, const Operand& x) {
-  PlaceScope at(x.place());
-  return bind1(p, nullptr, {x.tensor()});
-}
-
 }  // namespace
 
 Tensor real(const Operand& x) {
-  if (is_complex(x.tensor().dtype(x.place()))) return part(real_p, x);
+  if (is_complex(x.tensor().dtype(x.place()))) return single(real_p, x);
   return x.tensor();
 }
 Tensor imag(const Operand& x) {
-  if (is_complex(x.tensor().dtype(x.place()))) return part(imag_p, x);
+  if (is_complex(x.tensor().dtype(x.place()))) return single(imag_p, x);
   return zeros_like(x);
 }
 Tensor conj(const Operand& x) {
   if (is_complex(x.tensor().dtype(x.place()))) return complex(real(x), negative(imag(x)));
   return x.tensor();
 }
-Tensor complex(const Operand& re, const Operand& im) {
-  PlaceScope at(re.place());
-  const auto [a, b] = matched("complex", re.tensor(), im.tensor());
-  return bind1(complex_p, nullptr, {a, b});
-}
+Tensor complex(const Operand& re, const Operand& im) { return two(complex_p, re, im); }
 
 }  // namespace postern

@@ -305,17 +305,6 @@ static_assert(complete(elementwise_family));
 
 // --- binding ---
 
-Tensor two(const Primitive& p, const Operand& x, const Operand& y, ParamsPtr params = nullptr) {
-  PlaceScope at(x.place());
-  auto [a, b] = matched(p.name, x.tensor(), y.tensor());
-  return bind1(p, std::move(params), {a, b});
-}
-
-Tensor single(const Primitive& p, const Operand& x) {
-  PlaceScope at(x.place());
-  return bind1(p, nullptr, {x.tensor()});
-}
-
 /// Functions of real analysis take integers as f32.
 Tensor analytic(const Primitive& p, const Operand& x) {
   PlaceScope at(x.place());
@@ -342,6 +331,17 @@ std::optional<double> whole_number(const Tensor& exponent) {
 }
 
 }  // namespace
+
+Tensor two(const Primitive& p, const Operand& x, const Operand& y, ParamsPtr params) {
+  PlaceScope at(x.place());
+  auto [a, b] = matched(p.name, x.tensor(), y.tensor());
+  return bind1(p, std::move(params), {a, b});
+}
+
+Tensor single(const Primitive& p, const Operand& x) {
+  PlaceScope at(x.place());
+  return bind1(p, nullptr, {x.tensor()});
+}
 
 Tensor as_float(const Tensor& x) {
   if (is_differentiable(x.dtype())) return x;
