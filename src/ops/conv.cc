@@ -305,10 +305,8 @@ Tensor conv(const Operand& operand, const Operand& operand_kernel, const ConvOpt
   PlaceScope scope(operand.place());
   const Tensor &x = operand.tensor(), &kernel = operand_kernel.tensor();
   const Type type = promote("conv", x.type(), kernel.type());
-  const auto in = [&](const Tensor& t) {
-    return for_products(convert_to(t, type.dtype, type.weak));
-  };
-  return convert_to(conv_bound(params_of(options, x, kernel), in(x), in(kernel)), type.dtype,
+  const ConvParams p = params_of(options, x, kernel);
+  return convert_to(conv_bound(p, as_factor(x, type), as_factor(kernel, type)), type.dtype,
                     type.weak);
 }
 

@@ -166,10 +166,8 @@ Tensor dot_general(const Operand& operand_x, const Operand& operand_y, const Dot
   };
   const Dims contract_x = of(x, axes.contract_x), contract_y = of(y, axes.contract_y);
   const DotAxes normal{contract_x, contract_y, of(x, axes.batch_x), of(y, axes.batch_y)};
-  const auto in = [&](const Tensor& t) {
-    return for_products(convert_to(t, type.dtype, type.weak));
-  };
-  return convert_to(bind1(dot_general_p, make_params(DotParams{normal, precision}), {in(x), in(y)}),
+  return convert_to(bind1(dot_general_p, make_params(DotParams{normal, precision}),
+                          {as_factor(x, type), as_factor(y, type)}),
                     type.dtype);
 }
 

@@ -301,6 +301,12 @@ DType byte_dtype(DType dtype) {
   return DType::u8;
 }
 
+Tensor as_factor(const Tensor& x, const Type& type) {
+  const Tensor factor = convert_to(x, type.dtype, type.weak);
+  if (is_integer(type.dtype)) return in_bytes(factor);
+  return factor;
+}
+
 Tensor broadcast_in_dim(const Tensor& x, const Dims& dims, const Dims& axes) {
   return bind1(broadcast_p, make_params(BroadcastParams{dims, axes}), {x});
 }

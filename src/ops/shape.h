@@ -11,11 +11,9 @@ Tensor convert_to(const Tensor& x, DType dtype, bool weak = false);
 /// cannot do with fewer bits; all other dtypes are as they are.
 DType byte_dtype(DType dtype);
 inline Tensor in_bytes(const Tensor& x) { return convert_to(x, byte_dtype(x.dtype())); }
-/// Returns integers of less than a byte in bytes: the low bits of sums of products are the same.
-inline Tensor for_products(const Tensor& x) {
-  if (is_integer(x.dtype())) return in_bytes(x);
-  return x;
-}
+/// Converts a factor to the dtype of a product, integers of less than a byte to bytes: the low bits
+/// of sums of products are the same.
+Tensor as_factor(const Tensor& x, const Type& type);
 /// Does as NumPy's broadcast_to: new axes in front, extents of 1 stretched.
 Tensor broadcast_to_dims(const Tensor& x, const Dims& dims);
 /// Does as StableHLO's broadcast_in_dim: axis i of `x` becomes axis `axes[i]`.
