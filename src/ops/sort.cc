@@ -203,8 +203,7 @@ std::vector<Tensor> sort_by(const std::vector<Tensor>& operands, int keys, std::
 Tensor sort(const Operand& operand, std::int64_t axis) {
   PlaceScope scope(operand.place());
   const Tensor& x = operand.tensor();
-  axis = normal_axis("sort", axis, x.rank());
-  return bind1(sort_p, make_params(SortParams{axis, 1, true}), {x});
+  return sort_by({x}, 1, normal_axis("sort", axis, x.rank()))[0];
 }
 
 Tensor argsort(const Operand& operand, std::int64_t axis) {
