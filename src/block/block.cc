@@ -174,8 +174,7 @@ Batched block_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::
   if (p.rules) return rules_batch(p, x, axes, size, mask);
   const std::size_t leading = p.leading();
   const bool masked = mask.has_value();
-  const bool values_mapped =
-      masked || std::ranges::any_of(axes.first(p.values), [](int a) { return a >= 0; });
+  const bool values_mapped = masked || any_mapped(axes.first(p.values));
   Tensors operands;
   std::vector<int> in_front;
   for (std::size_t i = 0; i < x.size(); ++i) {

@@ -69,10 +69,6 @@ Tensors update_transpose(const Op&, TensorSpan ct, TensorSpan x, TypeSpan types)
 
 // --- batching ---
 
-bool any_mapped(std::span<const int> axes) {
-  return std::ranges::any_of(axes, [](int axis) { return axis >= 0; });
-}
-
 /// Returns the starts, of their own for each element of the batch, as index vectors [size, axes];
 /// their dtype holds every index already.
 Tensor start_vectors(TensorSpan starts, std::span<const int> axes, std::int64_t size) {

@@ -179,17 +179,27 @@ Tensor batch_front(const Tensor& x, int axis, std::int64_t size, bool force) {
   return transpose(x, joined({axis}, other_axes(x.rank(), {axis})));
 }
 
+bool any_mapped(std::span<const int> axes) {
+  return std::ranges::any_of(axes, [](int axis) { return axis >= 0; });
+}
+
 bool agree_on_batch_axis(std::span<const int> axes) {
   return axes[0] >= 0 && std::ranges::all_of(axes, [&](int axis) { return axis == axes[0]; });
 }
 
-Batched elementwise_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
-                          const Tensor&) {
-  Tensors moved(x.begin(), x.end());
-  const bool agree = agree_on_batch_axis(axes);
-  for (std::size_t i = 0; i < x.size() && !agree; ++i) moved[i] = batch_front(x[i], axes[i], size);
+Batched front_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                    const Tensor&) {
+  Tensors moved;
+  for (std::size_t i = 0; i < x.size(); ++i) moved.push_back(batch_front(x[i], axes[i], size));
   Tensors out = bind_n(op.primitive, op.params, moved);
-  return {out, std::vector<int>(out.size(), agree ? axes[0] : 0)};
+  return {out, std::vector<int>(out.size(), 0)};
+}
+
+Batched elementwise_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                          const Tensor& mask) {
+  if (!agree_on_batch_axis(axes)) return front_batch(op, x, axes, size, mask);
+  Tensors out = bind_n(op.primitive, op.params, x);
+  return {out, std::vector<int>(out.size(), axes[0])};
 }
 
 Types same_type(const Params*, TypeSpan operands) {

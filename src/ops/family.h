@@ -58,6 +58,11 @@ Tensor cotangent_for(const Tensor& operand, F&& cotangent) {
 Tensor batch_front(const Tensor& x, int axis, std::int64_t size, bool force = true);
 /// Returns whether all operands are mapped over the same of their axes.
 bool agree_on_batch_axis(std::span<const int> axes);
+/// Returns whether any operand is mapped.
+bool any_mapped(std::span<const int> axes);
+/// Batches operations for which a batch axis in front, of all operands, is one axis more.
+Batched front_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                    const Tensor& mask);
 /// Batches operations whose operands have the results' shape: over the axis on which all agree,
 /// else over axis 0, to which it moves all batch axes.
 Batched elementwise_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,

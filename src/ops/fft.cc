@@ -77,11 +77,6 @@ Tensors fft_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
   return {bind_fft(p.kind, p.lengths, ct[0])};
 }
 
-Batched fft_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
-                  const Tensor&) {
-  return {bind_n(op.primitive, op.params, Tensors{batch_front(x[0], axes[0], size)}), {0}};
-}
-
 void fft_lower(Lowering& out, const Equation& e) {
   const auto& p = as<FftParams>(*e.params);
   out.simple(e, "fft",
@@ -89,7 +84,7 @@ void fft_lower(Lowering& out, const Equation& e) {
                          array_text(p.lengths)));
 }
 
-constexpr Primitive fft_p = linear("fft", "fft", fft_type, fft_transpose, fft_batch, fft_lower);
+constexpr Primitive fft_p = linear("fft", "fft", fft_type, fft_transpose, front_batch, fft_lower);
 static_assert(complete(fft_p));
 
 Tensor bind_fft(const char* kind, const Dims& lengths, const Tensor& x) {

@@ -73,9 +73,7 @@ Batched fold_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::i
   const std::size_t count = x.size() / 2;
   Tensors operands;
   for (std::size_t i = 0; i < count; ++i) operands.push_back(batch_front(x[i], axes[i], size));
-  const bool starts_mapped =
-      std::any_of(nth(axes, count), axes.end(), [](int a) { return a >= 0; });
-  if (!starts_mapped) {
+  if (!any_mapped(axes.subspan(count))) {
     operands.insert(operands.end(), nth(x, count), x.end());
     Tensors out =
         bind_n(op.primitive, make_params(FoldParams{shifted(p.axes, 1), p.function}), operands);

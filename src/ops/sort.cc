@@ -161,11 +161,6 @@ Jvp top_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const Tensor tangent = take_along_axis(dx[0], y[1], -1, OutOfRange::promise);
   return {std::move(y), {tangent, Tensor()}};
 }
-Batched top_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
-                  const Tensor&) {
-  const Tensor moved = batch_front(x[0], axes[0], size);
-  return {bind_n(op.primitive, op.params, std::span(&moved, 1)), {0, 0}};
-}
 void top_lower(Lowering& out, const Equation& e) {
   const Ssa values = out.fresh(), places = out.fresh();
   out.write("    %{}, %{} = \"chlo.top_k\"(%{}) {{k = {} : i64}} : ({}) -> ({}, {})\n", values.id,
@@ -176,7 +171,7 @@ void top_lower(Lowering& out, const Equation& e) {
   out.define(e, 1, places);
 }
 constexpr Primitive top_k_p{
-    .name = "top_k", .type = top_type, .jvp = top_jvp, .batch = top_batch, .lower = top_lower};
+    .name = "top_k", .type = top_type, .jvp = top_jvp, .batch = front_batch, .lower = top_lower};
 
 constexpr const Primitive* sort_family[] = {&sort_p, &top_k_p};
 static_assert(complete(sort_family));
