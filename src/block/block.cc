@@ -148,20 +148,17 @@ Primitive::SplitResult block_split(const Op& op, TensorSpan x, const std::vector
 /// Dead elements work on unit matrices: none of them fails, or takes long.
 Batched rules_batch(const BlockParams& p, TensorSpan x, std::span<const int> axes,
                     std::int64_t size, const Tensor& mask) {
-  if (std::ranges::all_of(axes, [](int a) { return a < 0; })) {
-    Tensors y = p.rules->apply(p.config->object.get(), x);
-    std::vector<int> none(y.size(), -1);
-    return {std::move(y), std::move(none)};
-  }
+  const bool mapped = any_mapped(axes);
   Tensors moved;
-  for (std::size_t i = 0; i < x.size(); ++i) moved.push_back(batch_front(x[i], axes[i], size));
-  if (mask.has_value() && !p.rules->dead_as_they_are) {
+  for (std::size_t i = 0; i < x.size(); ++i)
+    moved.push_back(batch_front(x[i], axes[i], size, mapped));
+  if (mapped && mask.has_value() && !p.rules->dead_as_they_are) {
     const Dims& dims = moved[0].dims();
     moved[0] =
         select_elements(mask, moved[0], eye(moved[0].dtype(), dims[dims.size() - 2], dims.back()));
   }
-  Tensors y = p.rules->apply(p.config->object.get(), moved);
-  std::vector<int> out(y.size(), 0);
+  Tensors y = bind_cached(*p.config, *p.rules, moved);
+  std::vector<int> out(y.size(), axis_if(mapped));
   return {std::move(y), std::move(out)};
 }
 
@@ -347,6 +344,11 @@ Tensors bind_cached(const detail::BlockConfig& config, const Rules* rules,
   });
   note_used(config);
   return bind_block(config, body, rules, x, x.size());
+}
+
+Tensors bind_cached(const detail::BlockConfig& config, const Rules& rules, TensorSpan x) {
+  return bind_cached(
+      config, &rules, [&](TensorSpan in) { return rules.by_default(config, in); }, x);
 }
 
 }  // namespace postern::internal::blocks

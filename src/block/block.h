@@ -18,8 +18,7 @@ const Config& config_of(const void* config) {
 /// blocks. Such a block takes operands with any number of leading axes; they all have the same
 /// ones.
 struct Rules {
-  /// The block for operands with one more leading axis.
-  Tensors (*apply)(const void* config, TensorSpan x);
+  Tensors (*by_default)(const detail::BlockConfig& config, TensorSpan x);
   std::pair<Tensors, Tensors> (*jvp)(const void* config, TensorSpan x, TensorSpan dx);
   /// Cotangents of the operands that are empty in `x`; null where the block is not linear in any.
   Tensors (*transpose)(const void* config, TensorSpan ct, TensorSpan x) = nullptr;
@@ -116,6 +115,8 @@ bool split_own(const BlockParams& params, TensorSpan x, Primitive::SplitResult& 
 /// Binds a block whose default config and types determine; it is traced once for each.
 Tensors bind_cached(const detail::BlockConfig& config, const Rules* rules,
                     const TensorFunction& by_default, TensorSpan x);
+/// Binds one so that has rules.
+Tensors bind_cached(const detail::BlockConfig& config, const Rules& rules, TensorSpan x);
 
 }  // namespace postern::internal::blocks
 

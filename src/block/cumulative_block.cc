@@ -19,19 +19,15 @@ using blocks::Rules;
 
 extern const Rules cumulative_rules, cumsum_rules;
 
-Tensor bind(const Cumulative& c, const Tensor& x) {
-  const auto by_default = [&](TensorSpan in) {
-    return Tensors{
-        bind_cumulative(cumulative_primitive(c.kind), in[0], c.axis + in[0].rank(), c.reverse)};
-  };
-  const Rules* rules = &cumulative_rules;
-  if (c.kind == "sum") rules = &cumsum_rules;
-  return blocks::bind_cached(detail::erase_config(c), rules, by_default, {&x, 1})[0];
+/// The axis counts from the end, where a batch changes nothing.
+Tensors by_default(const detail::BlockConfig& config, TensorSpan x) {
+  const auto& c = config_of<Cumulative>(config.object.get());
+  return {bind_cumulative(cumulative_primitive(c.kind), x[0], c.axis + x[0].rank(), c.reverse)};
 }
 
-/// The axis counts from the end, where a batch changes nothing.
-Tensors apply_rule(const void* config, TensorSpan x) {
-  return {bind(config_of<Cumulative>(config), x[0])};
+Tensor bind(const Cumulative& c, const Tensor& x) {
+  const Rules& rules = c.kind == "sum" ? cumsum_rules : cumulative_rules;
+  return blocks::bind_cached(detail::erase_config(c), rules, {&x, 1})[0];
 }
 
 Jvp jvp_rule(const void* config, TensorSpan x, TensorSpan dx) {
@@ -51,8 +47,9 @@ Tensors cumsum_transpose(const void* config, TensorSpan ct, TensorSpan) {
   return {bind(c, ct[0])};
 }
 
-constexpr Rules cumulative_rules{.apply = apply_rule, .jvp = jvp_rule, .dead_as_they_are = true};
-constexpr Rules cumsum_rules{.apply = apply_rule,
+constexpr Rules cumulative_rules{
+    .by_default = by_default, .jvp = jvp_rule, .dead_as_they_are = true};
+constexpr Rules cumsum_rules{.by_default = by_default,
                              .jvp = cumsum_jvp,
                              .transpose = cumsum_transpose,
                              .dead_as_they_are = true};

@@ -19,10 +19,6 @@ Tensor inverse_gaps(const Tensor& w) {
 
 // --- eigh ---
 
-Tensors eigh_apply(const void* config, TensorSpan x) {
-  return bind_eigh(config_of<linalg::Eigh>(config), x[0]);
-}
-
 /// dw = diag(v^H da v), dv = v (f o v^H da v) with f the inverse gaps (Giles 2008).
 Jvp eigh_jvp(const void* config, TensorSpan x, TensorSpan dx) {
   linalg::Eigh c = config_of<linalg::Eigh>(config);
@@ -36,13 +32,9 @@ Jvp eigh_jvp(const void* config, TensorSpan x, TensorSpan dx) {
   const Tensor dv = matmul(v, convert(inverse_gaps(w), inner.dtype()) * inner);
   return {y, {dw, dv}};
 }
-constexpr Rules eigh_rules{eigh_apply, eigh_jvp};
+constexpr Rules eigh_rules{each_matrix<eigh_default>, eigh_jvp};
 
 // --- svd ---
-
-Tensors svd_apply(const void* config, TensorSpan x) {
-  return bind_svd(config_of<linalg::Svd>(config), x[0]);
-}
 
 /// Returns (t - u (u^H t)) / s: the part of a tangent outside of the span of u.
 Tensor outside(const Tensor& u, const Tensor& t, const Tensor& s_inverse) {
@@ -89,16 +81,12 @@ Jvp svd_jvp(const void* config, TensorSpan x, TensorSpan dx) {
   if (n > m) dv = dv + outside(v, matmul(adjoint(dx[0]), u), s_inverse);
   return {y, {du, ds, adjoint(dv)}};
 }
-constexpr Rules svd_rules{svd_apply, svd_jvp};
+constexpr Rules svd_rules{each_matrix<svd_default>, svd_jvp};
 
 }  // namespace
 
-Tensors bind_eigh(const linalg::Eigh& c, const Tensor& a) {
-  return bind_linalg(c, eigh_rules, eigh_default, a);
-}
-Tensors bind_svd(const linalg::Svd& c, const Tensor& a) {
-  return bind_linalg(c, svd_rules, svd_default, a);
-}
+Tensors bind_eigh(const linalg::Eigh& c, const Tensor& a) { return bind_linalg(c, eigh_rules, a); }
+Tensors bind_svd(const linalg::Svd& c, const Tensor& a) { return bind_linalg(c, svd_rules, a); }
 
 }  // namespace postern::internal::linear_algebra
 

@@ -28,10 +28,6 @@ Tensor applied(const Triangular& c, const Tensor& a) {
   return t;
 }
 
-Tensors triangular_apply(const void* config, TensorSpan x) {
-  return {triangular(x[0], x[1], config_of<Triangular>(config))};
-}
-
 /// Solves with the same matrix: op(a) dy = db - op(da) y, or dy op(a) = db - y op(da).
 Jvp triangular_jvp(const void* config, TensorSpan x, TensorSpan dx) {
   const auto& c = config_of<Triangular>(config);
@@ -51,13 +47,10 @@ Tensors triangular_transpose(const void* config, TensorSpan ct, TensorSpan x) {
   return {Tensor(), triangular(x[0], ct[0], c)};
 }
 
-constexpr Rules triangular_rules{triangular_apply, triangular_jvp, triangular_transpose};
+constexpr Rules triangular_rules{each_matrix<triangular_default>, triangular_jvp,
+                                 triangular_transpose};
 
 // --- cholesky ---
-
-Tensors cholesky_apply(const void* config, TensorSpan x) {
-  return {bind_cholesky(config_of<linalg::Cholesky>(config), x[0])};
-}
 
 /// dl = l phi(l^-1 da l^-H), where phi takes the lower triangle and half the diagonal (Murray
 /// 2016).
@@ -69,11 +62,9 @@ Jvp cholesky_jvp(const void* config, TensorSpan x, TensorSpan dx) {
   const Tensor phi = tril(both) - diagonal_matrix(diagonal(both, 0, -2, -1)) * 0.5f;
   return {{l}, {matmul(l, phi)}};
 }
-constexpr Rules cholesky_rules{cholesky_apply, cholesky_jvp};
+constexpr Rules cholesky_rules{each_matrix<cholesky_default>, cholesky_jvp};
 
 // --- lu ---
-
-Tensors lu_apply(const void*, TensorSpan x) { return bind_lu(x[0]); }
 
 Tensor pad_last(const Tensor& x, std::int64_t more_rows, std::int64_t more_columns) {
   Dims low(size_of(x.rank()), 0), high = low;
@@ -103,13 +94,9 @@ Jvp lu_jvp(const void*, TensorSpan x, TensorSpan dx) {
   const Tensor dlu = matmul(l, tril(both, -1)) + matmul(triu(both), u);
   return {y, {dlu, Tensor(), Tensor()}};
 }
-constexpr Rules lu_rules{lu_apply, lu_jvp};
+constexpr Rules lu_rules{each_matrix<lu_default>, lu_jvp};
 
 // --- qr ---
-
-Tensors qr_apply(const void* config, TensorSpan x) {
-  return bind_qr(config_of<linalg::Qr>(config), x[0]);
-}
 
 /// Returns dq and dr of square or tall a, reduced (Walter and Lehmann 2010). `inner` is q^H da
 /// r^-1, `skew` the part of dq in the span of q, which has its lower triangle.
@@ -144,19 +131,17 @@ Jvp qr_jvp(const void* config, TensorSpan x, TensorSpan dx) {
                        matmul(adjoint(y[0]), slice_axis(dx[0], -1, m, n));
   return {y, {dq, concatenate({dr, right}, -1)}};
 }
-constexpr Rules qr_rules{qr_apply, qr_jvp};
+constexpr Rules qr_rules{each_matrix<qr_default>, qr_jvp};
 
 }  // namespace
 
 Tensor bind_cholesky(const linalg::Cholesky& c, const Tensor& a) {
-  return bind_linalg(c, cholesky_rules, cholesky_default, a)[0];
+  return bind_linalg(c, cholesky_rules, a)[0];
 }
-Tensors bind_lu(const Tensor& a) { return bind_linalg(linalg::Lu{}, lu_rules, lu_default, a); }
-Tensors bind_qr(const linalg::Qr& c, const Tensor& a) {
-  return bind_linalg(c, qr_rules, qr_default, a);
-}
+Tensors bind_lu(const Tensor& a) { return bind_linalg(linalg::Lu{}, lu_rules, a); }
+Tensors bind_qr(const linalg::Qr& c, const Tensor& a) { return bind_linalg(c, qr_rules, a); }
 Tensor triangular(const Tensor& a, const Tensor& b, const Triangular& c) {
-  return bind_linalg(c, triangular_rules, triangular_default, a, b)[0];
+  return bind_linalg(c, triangular_rules, a, b)[0];
 }
 
 Tensor lu_solve(const Tensor& lu, const Tensor& permutation, const Tensor& b) {

@@ -7,12 +7,10 @@
 
 namespace postern::internal::linear_algebra {
 
-namespace {
-
-/// Applies the default for one element to all elements of the leading axes, as one batch.
-Tensors over_leading(const std::string& name, const void* config, Default matrices, TensorSpan x) {
+Tensors over_leading(const detail::BlockConfig& config, Default matrices, TensorSpan x) {
+  const auto by_default = [&](TensorSpan in) { return matrices(config.object.get(), in); };
   const Dims lead = leading(x[0]);
-  if (lead.empty()) return matrices(config, x);
+  if (lead.empty()) return by_default(x);
   std::int64_t size = 1;
   for (const std::int64_t d : lead) size *= d;
   Types element_types;
@@ -21,8 +19,7 @@ Tensors over_leading(const std::string& name, const void* config, Default matric
     element_types.push_back({t.dtype(), {rows(t), columns(t)}});
     flat.push_back(reshape(t, {size, rows(t), columns(t)}));
   }
-  const Closed element =
-      trace_program(name, element_types, [&](TensorSpan in) { return matrices(config, in); });
+  const Closed element = trace_program(config.name, element_types, by_default);
   auto [y, from] = batch_of(*element.program, flat, std::vector<int>(flat.size(), 0), size);
   for (std::size_t i = 0; i < y.size(); ++i) {
     y[i] = move_batch(y[i], from[i], 0, size);
@@ -31,16 +28,6 @@ Tensors over_leading(const std::string& name, const void* config, Default matric
     y[i] = reshape(y[i], dims);
   }
   return std::move(y);
-}
-
-}  // namespace
-
-Tensors bind_erased(const detail::BlockConfig& config, const Rules& rules, Default matrices,
-                    TensorSpan x) {
-  const auto by_default = [&](TensorSpan in) {
-    return over_leading(config.name, config.object.get(), matrices, in);
-  };
-  return bind_cached(config, &rules, by_default, x);
 }
 
 Tensor swapped(const Tensor& a) {

@@ -16,15 +16,18 @@ using blocks::config_of;
 using blocks::Rules;
 using Default = Tensors (*)(const void* config, TensorSpan x);
 
-/// Binds the block for operands with any leading axes, the same for all; `matrices` is the default
-/// for one element. Traced once for each config and types.
-Tensors bind_erased(const detail::BlockConfig& config, const Rules& rules, Default matrices,
-                    TensorSpan x);
+/// Applies the default for one element to all elements of the leading axes, as one batch.
+Tensors over_leading(const detail::BlockConfig& config, Default matrices, TensorSpan x);
+template <Default matrices>
+Tensors each_matrix(const detail::BlockConfig& config, TensorSpan x) {
+  return over_leading(config, matrices, x);
+}
 
+/// Binds the block for operands with any leading axes, the same for all.
 template <class Config, class... X>
-Tensors bind_linalg(const Config& config, const Rules& rules, Default matrices, const X&... x) {
+Tensors bind_linalg(const Config& config, const Rules& rules, const X&... x) {
   const Tensor operands[] = {x...};
-  return bind_erased(detail::erase_config(config), rules, matrices, operands);
+  return bind_cached(detail::erase_config(config), rules, operands);
 }
 
 /// Binds a function of matrices with any leading axes, made of other blocks, as a block of its own:

@@ -49,7 +49,6 @@ Tensors solve_default(const void*, TensorSpan x) {
   const Tensors f = bind_lu(x[0]);
   return {lu_solve(f[0], f[2], x[1])};
 }
-Tensors solve_apply(const void*, TensorSpan x) { return {solve_matrices(x[0], x[1])}; }
 
 /// dx = a^-1 (db - da x), by the same factors.
 Jvp solve_jvp(const void*, TensorSpan x, TensorSpan dx) {
@@ -63,11 +62,11 @@ Tensors solve_transpose(const void*, TensorSpan ct, TensorSpan x) {
   check(x[0].has_value(), "reverse mode: solve is not linear in its matrix");
   return {Tensor(), solve_matrices(swapped(x[0]), ct[0])};
 }
-constexpr Rules solve_rules{solve_apply, solve_jvp, solve_transpose};
+constexpr Rules solve_rules{each_matrix<solve_default>, solve_jvp, solve_transpose};
 
 /// a x = b for matrices with the same leading axes.
 Tensor solve_matrices(const Tensor& a, const Tensor& b) {
-  return bind_linalg(linalg::Solve{}, solve_rules, solve_default, a, b)[0];
+  return bind_linalg(linalg::Solve{}, solve_rules, a, b)[0];
 }
 
 Tensor identities_like(const Tensor& a) {
