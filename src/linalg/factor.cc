@@ -24,7 +24,7 @@ Tensor part_read(const Triangular& c, const Tensor& a) {
 Tensor applied(const Triangular& c, const Tensor& a) {
   Tensor t = a;
   if (c.transpose) t = swapped(t);
-  if (c.conjugate && is_complex(a.dtype())) return conj(t);
+  if (c.conjugate) return conj_of(t);
   return t;
 }
 
@@ -59,7 +59,7 @@ Jvp cholesky_jvp(const void* config, TensorSpan x, TensorSpan dx) {
   const Tensor half =
       triangular(l, hermitian_part(dx[0]), {.left = false, .transpose = true, .conjugate = true});
   const Tensor both = triangular(l, half, {});
-  const Tensor phi = tril(both) - diagonal_matrix(diagonal(both, 0, -2, -1)) * 0.5f;
+  const Tensor phi = tril(both) - diagonal_matrix(diagonal_of(both)) * 0.5f;
   return {{l}, {matmul(l, phi)}};
 }
 constexpr Rules cholesky_rules{each_matrix<cholesky_default>, cholesky_jvp};
@@ -106,7 +106,7 @@ std::pair<Tensor, Tensor> tall_qr_tangents(const Tensor& q, const Tensor& r, con
   const Tensor lower = tril(inner, -1);
   Tensor skew = lower - adjoint(lower);
   if (is_complex(q.dtype())) {
-    const Tensor diag = diagonal(inner, 0, -2, -1);
+    const Tensor diag = diagonal_of(inner);
     skew = skew + diagonal_matrix(diag - convert(real(diag), diag.dtype()));
   }
   return {matmul(q, skew - inner) + over, matmul(inner - skew, r)};
@@ -191,11 +191,9 @@ std::pair<Tensor, Tensor> qr(const Operand& a, bool full) {
 
 Tensor triangular_solve(const Operand& a, const Operand& b, const Triangular& options) {
   PlaceScope at(a.place());
-  const bool vector = b.tensor().rank() == 1;
   const std::int64_t missing = options.left ? -1 : -2;  // the axis that makes it a matrix
   const auto [m, y] = matched_matrices("triangular_solve", a, as_matrix(b, missing), options.left);
-  const Tensor x = m.restore(triangular(m.a, y, options));
-  return vector ? squeeze(x, {missing}) : x;
+  return as_given(b, m.restore(triangular(m.a, y, options)), missing);
 }
 
 }  // namespace postern::linalg

@@ -1,6 +1,8 @@
 // Binding linear algebra blocks, and small helpers of theirs.
 #include "linalg/linalg.h"
 
+#include "core/lists.h"
+#include "ops/axes.h"
 #include "ops/elementwise.h"
 #include "transform/batch.h"
 #include "transform/walk.h"
@@ -11,8 +13,7 @@ Tensors over_leading(const detail::BlockConfig& config, Default matrices, Tensor
   const auto by_default = [&](TensorSpan in) { return matrices(config.object.get(), in); };
   const Dims lead = leading(x[0]);
   if (lead.empty()) return by_default(x);
-  std::int64_t size = 1;
-  for (const std::int64_t d : lead) size *= d;
+  const std::int64_t size = internal::product(lead);
   Types element_types;
   Tensors flat;
   for (const Tensor& t : x) {
@@ -23,23 +24,13 @@ Tensors over_leading(const detail::BlockConfig& config, Default matrices, Tensor
   auto [y, from] = batch_of(*element.program, flat, std::vector<int>(flat.size(), 0), size);
   for (std::size_t i = 0; i < y.size(); ++i) {
     y[i] = move_batch(y[i], from[i], 0, size);
-    Dims dims = lead;
-    dims.insert(dims.end(), y[i].dims().begin() + 1, y[i].dims().end());
-    y[i] = reshape(y[i], dims);
+    y[i] = reshape(y[i], joined(lead, tail(y[i].dims(), 1)));
   }
   return std::move(y);
 }
 
-Tensor swapped(const Tensor& a) {
-  Dims order;
-  for (std::int64_t i = 0; i < a.rank(); ++i) order.push_back(i);
-  std::swap(order[order.size() - 1], order[order.size() - 2]);
-  return transpose(a, order);
-}
-Tensor adjoint(const Tensor& a) {
-  if (is_complex(a.dtype())) return conj(swapped(a));
-  return swapped(a);
-}
+Tensor swapped(const Tensor& a) { return move_axis(a, -1, -2); }
+Tensor adjoint(const Tensor& a) { return conj_of(swapped(a)); }
 Tensor hermitian_part(const Tensor& a) { return (a + adjoint(a)) * 0.5f; }
 Tensor identity(DType dtype, std::int64_t n) { return eye(dtype, n, n); }
 Tensor diagonal_matrix(const Tensor& d) {

@@ -40,9 +40,7 @@ Tensors bind_composed(const Config& config, const TensorFunction& by_default, co
 
 inline std::int64_t rows(const Tensor& a) { return a.dims()[a.dims().size() - 2]; }
 inline std::int64_t columns(const Tensor& a) { return a.dims().back(); }
-inline Dims leading(const Tensor& a, std::size_t last = 2) {
-  return Dims(a.dims().begin(), a.dims().end() - static_cast<std::ptrdiff_t>(last));
-}
+inline Dims leading(const Tensor& a) { return Dims(a.dims().begin(), a.dims().end() - 2); }
 
 /// Returns the conjugates of complex numbers; real ones are their own conjugates and real parts.
 inline Tensor conj_of(const Tensor& x) {
@@ -91,6 +89,8 @@ std::pair<Prepared, Tensor> matched_matrices(const char* op, const Operand& a, c
                                              bool left);
 /// Makes a vector a matrix, whose axis `missing` is of extent one; others as they are.
 Tensor as_matrix(const Operand& b, std::int64_t missing = -1);
+/// Takes that axis away again from a solution x, where `b` is a vector.
+Tensor as_given(const Operand& b, const Tensor& x, std::int64_t missing = -1);
 
 /// Binds the blocks, with their rules.
 Tensor bind_cholesky(const linalg::Cholesky& config, const Tensor& a);

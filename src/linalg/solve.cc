@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "linalg/linalg.h"
+#include "ops/axes.h"
 #include "ops/elementwise.h"
 #include "ops/family.h"
 
@@ -26,9 +27,7 @@ std::pair<Prepared, Tensor> matched_matrices(const char* op, const Operand& firs
         to_string(y.type()));
   const Dims lead = broadcast_dims(op, leading(a.a), leading(b));
   auto widened = [&](const Tensor& t) {
-    Dims dims = lead;
-    dims.insert(dims.end(), t.dims().end() - 2, t.dims().end());
-    return broadcast_to(t, dims);
+    return broadcast_to(t, joined(lead, {rows(t), columns(t)}));
   };
   a.a = widened(a.a);
   return {a, widened(b)};
@@ -37,6 +36,10 @@ std::pair<Prepared, Tensor> matched_matrices(const char* op, const Operand& firs
 Tensor as_matrix(const Operand& b, std::int64_t missing) {
   if (b.tensor().rank() == 1) return expand_dims(b, missing);
   return b.tensor();
+}
+Tensor as_given(const Operand& b, const Tensor& x, std::int64_t missing) {
+  if (b.tensor().rank() == 1) return squeeze(x, {missing});
+  return x;
 }
 
 namespace {
@@ -138,11 +141,8 @@ using namespace linear_algebra;
 
 Tensor solve(const Operand& a, const Operand& b) {
   PlaceScope at(a.place());
-  const bool vector = b.tensor().rank() == 1;
   const auto [m, right] = matched_matrices("solve", a, as_matrix(b), true);
-  const Tensor x = m.restore(solve_matrices(m.a, right));
-  if (vector) return squeeze(x, {-1});
-  return x;
+  return as_given(b, m.restore(solve_matrices(m.a, right)));
 }
 
 Tensor inv(const Operand& a) {
@@ -207,7 +207,6 @@ Tensor pinv(const Operand& a, double rcond) {
 
 Tensor lstsq(const Operand& a, const Operand& b, double rcond) {
   PlaceScope at(a.place());
-  const bool vector = b.tensor().rank() == 1;
   const Tensor right = as_matrix(b);
   const DType common = promote("lstsq", as_float(a.tensor()).type(), as_float(right).type()).dtype;
   const Prepared p = prepared("lstsq", convert(a, common), false);
@@ -216,10 +215,8 @@ Tensor lstsq(const Operand& a, const Operand& b, double rcond) {
   const auto by_default = [&](TensorSpan x) {
     return Tensors{matmul(pinv_matrices(x[0], cutoff(x[0], rcond)), x[1])};
   };
-  const Tensor x = p.restore(
-      bind_composed(linalg::Lstsq{rcond}, by_default, p.a, convert(right, p.a.dtype()))[0]);
-  if (vector) return squeeze(x, {-1});
-  return x;
+  return as_given(b, p.restore(bind_composed(linalg::Lstsq{rcond}, by_default, p.a,
+                                             convert(right, p.a.dtype()))[0]));
 }
 
 Tensor matrix_rank(const Operand& a, double tolerance) {
