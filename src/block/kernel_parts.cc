@@ -31,11 +31,16 @@ Layouts whole(const Types& types) {
   return out;
 }
 
+Layout uncut_if_whole(Layout x) {
+  if (std::ranges::all_of(x.axes, [](const Names& n) { return n.empty(); })) x.mesh = nullptr;
+  return x;
+}
+
 Layout layout_of(const Mesh& mesh, const P& spec, const Type& type) {
   Layout out = whole(type);
+  out.mesh = &mesh;
   std::ranges::copy(spec.parts(), out.axes.begin());
-  if (std::ranges::any_of(out.axes, [](const Names& n) { return !n.empty(); })) out.mesh = &mesh;
-  return out;
+  return uncut_if_whole(std::move(out));
 }
 
 /// Has `to_axis` cut as another value's axis is, unless something cuts it already, or one of those
@@ -115,8 +120,7 @@ Layout reshaped(const Layout& x, const Type& from, const Type& to) {
   Layout out = whole(to);
   std::int64_t before = 1;  // the product of the extents in front
   for (std::size_t d = 0; d < from.dims.size(); before *= from.dims[d++]) {
-    std::int64_t parts = 1;
-    for (const std::string& name : x.axes[d]) parts *= x.mesh->size(name);
+    const std::int64_t parts = piece_count(*x.mesh, x.axes[d]);
     std::int64_t to_before = 1;
     for (std::size_t e = 0; e < to.dims.size(); to_before *= to.dims[e++])
       if (to_before == before && to.dims[e] > 1 && to.dims[e] % parts == 0) take(out, e, x, d);
@@ -167,11 +171,6 @@ class KernelCutter {
   }
 
  private:
-  static Layout uncut_if_whole(Layout x) {
-    if (std::ranges::all_of(x.axes, [](const Names& n) { return n.empty(); })) x.mesh = nullptr;
-    return x;
-  }
-
   Layouts of_equation(Program& to, Equation e, Layouts operands) const {
     Types in, out;
     for (const ValueId v : e.operands) in.push_back(to.type(v));

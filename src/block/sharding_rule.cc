@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/sharding.h"
 #include "core/text.h"
 #include "ops/shape.h"
 
@@ -194,10 +195,7 @@ ShardingRule with_axis_in_front(ShardingRule rule, const std::string& factor,
 
 std::int64_t KernelCut::parts(const std::string& factor) const {
   const auto found = std::ranges::find(along, factor, [](const auto& a) { return a.first; });
-  std::int64_t n = 1;
-  if (found != along.end())
-    for (const std::string& name : found->second) n *= mesh->size(name);
-  return n;
+  return found == along.end() ? 1 : piece_count(*mesh, found->second);
 }
 
 Type KernelCut::part(Type whole, const Factors& factors) const {
@@ -213,9 +211,7 @@ std::optional<KernelCut> cut_of(const ShardingRule& rule, const Types& operands,
     const auto is_it = [&](const auto& along) { return along.first == factor; };
     if (names.empty() || !rule.may_cut(factor) || std::ranges::any_of(cut.along, is_it)) return;
     if (std::ranges::any_of(names, [&](const auto& name) { return used.contains(name); })) return;
-    std::int64_t parts = 1;
-    for (const std::string& name : names) parts *= cut.mesh->size(name);
-    if (extent % parts != 0) return;
+    if (extent % piece_count(*cut.mesh, names) != 0) return;
     used.insert(names.begin(), names.end());
     cut.along.emplace_back(factor, names);
     if (has(rule.summed, factor)) cut.summed.insert(cut.summed.end(), names.begin(), names.end());

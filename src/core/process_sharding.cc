@@ -68,10 +68,9 @@ Type addressable_type(const Sharding& sharding, const Type& global) {
 }
 
 Type global_type(const Sharding& sharding, const Type& part) {
-  const std::vector<std::int64_t> nowhere(sharding.mesh().axes().size(), 0);
   Type out = part;
   for (std::size_t i = 0; i < out.dims.size(); ++i)
-    out.dims[i] *= piece_at(sharding.mesh(), names_across(sharding, i), nowhere).second;
+    out.dims[i] *= piece_count(sharding.mesh(), names_across(sharding, i));
   return out;
 }
 

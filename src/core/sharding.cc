@@ -112,10 +112,8 @@ std::string to_string(const Mesh& mesh) {
     out += fmt::format("{}{}={}", comma(), axis_text(axis.name), axis.size);
     if (axis.of_processes) out += " processes";
   }
-  bool first_ones = true;
-  for (std::size_t i = 0; i < mesh.devices().size(); ++i)
-    first_ones = first_ones && mesh.devices()[i] == static_cast<int>(i);
-  if (!first_ones) out += fmt::format("; devices {}", fmt::join(mesh.devices(), ","));
+  if (mesh.devices() != first_devices(mesh.axes()))
+    out += fmt::format("; devices {}", fmt::join(mesh.devices(), ","));
   return out + ")";
 }
 
@@ -141,10 +139,8 @@ Sharding::Sharding(Mesh mesh, P spec, Place place)
 }
 
 bool Sharding::is_replicated() const {
-  const std::vector<std::int64_t> nowhere(mesh_.axes().size(), 0);
-  return std::ranges::all_of(spec_.parts(), [&](const auto& names) {
-    return piece_at(mesh_, names, nowhere).second == 1;
-  });
+  return std::ranges::all_of(spec_.parts(),
+                             [&](const auto& names) { return piece_count(mesh_, names) == 1; });
 }
 
 Type Sharding::part_type(const Type& whole, Place place) const {
@@ -152,9 +148,8 @@ Type Sharding::part_type(const Type& whole, Place place) const {
   check(spec_.parts().size() <= whole.dims.size(), "{} names {} axes, {} has {}", to_string(spec_),
         spec_.parts().size(), to_string(whole), whole.dims.size());
   Type out = whole;
-  const std::vector<std::int64_t> nowhere(mesh_.axes().size(), 0);
   for (std::size_t i = 0; i < spec_.parts().size(); ++i) {
-    const std::int64_t count = piece_at(mesh_, spec_.parts()[i], nowhere).second;
+    const std::int64_t count = piece_count(mesh_, spec_.parts()[i]);
     check(out.dims[i] % count == 0, "{} cuts axis {} of {} into {} parts, which must divide {}",
           to_string(*this), i, to_string(whole), count, out.dims[i]);
     out.dims[i] /= count;
@@ -252,6 +247,12 @@ std::vector<std::int64_t> coordinates_along(const Mesh& mesh, std::int64_t numbe
   return out;
 }
 
+std::int64_t piece_count(const Mesh& mesh, const std::vector<std::string>& names) {
+  std::int64_t count = 1;
+  for (const std::string& name : names) count *= mesh.size(name);
+  return count;
+}
+
 std::pair<std::int64_t, std::int64_t> piece_at(const Mesh& mesh,
                                                const std::vector<std::string>& names,
                                                const std::vector<std::int64_t>& place) {
@@ -293,8 +294,7 @@ std::string hlo_text(const Sharding& sharding, std::int64_t rank, const std::vec
   names.resize(size_of(rank));
   names.push_back(unnamed_axes(mesh, sharding.spec()));
   std::vector<std::int64_t> tiles;
-  const std::vector<std::int64_t> nowhere(mesh.axes().size(), 0);
-  for (const auto& cutting : names) tiles.push_back(piece_at(mesh, cutting, nowhere).second);
+  for (const auto& cutting : names) tiles.push_back(piece_count(mesh, cutting));
   std::vector<std::int64_t> order(size_of(mesh.size()));
   for (std::int64_t i = 0; i < mesh.size(); ++i) {
     const std::vector<std::int64_t> place = coordinates_at(mesh, i);

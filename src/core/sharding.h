@@ -28,6 +28,8 @@ std::vector<std::int64_t> coordinates_along(const Mesh& mesh, std::int64_t numbe
 inline bool is_of_processes(const MeshAxis& axis) { return axis.of_processes; }
 inline bool is_of_devices(const MeshAxis& axis) { return !axis.of_processes; }
 
+/// Returns how many pieces these axes make.
+std::int64_t piece_count(const Mesh& mesh, const std::vector<std::string>& names);
 /// Returns which of the pieces that these axes make a device or process at `place` has, and how
 /// many there are. A place says where in the mesh it is, by axis.
 std::pair<std::int64_t, std::int64_t> piece_at(const Mesh& mesh,
