@@ -65,10 +65,7 @@ Json written(std::ostream* stream);
 Json written(const Place& v);
 inline Json written(std::chrono::nanoseconds v) { return v.count(); }
 inline Json written(const std::shared_ptr<Switch>& v) { return v != nullptr; }
-inline Json written(const std::vector<Type>& v) { return to_json(v); }
-inline Json written(const Attributes& v) { return to_json(v); }
-inline Json written(const Sharding& v) { return to_json(v); }
-inline Json written(const Mesh& v) { return to_json(v); }
+inline Json written(const Type& v) { return to_string(v); }
 inline Json written(const P& v) { return v.parts(); }
 template <class T>
 Json written(const T& v) {
@@ -102,7 +99,7 @@ void read(const Json& json, std::chrono::nanoseconds& v);
 inline void read(const Json& json, std::shared_ptr<Switch>& v) {
   if (json.get<bool>()) v = std::make_shared<Switch>();
 }
-inline void read(const Json& json, std::vector<Type>& v) { v = types_from(json); }
+inline void read(const Json& json, Type& v) { v = parse_type(json.get<std::string>()); }
 inline void read(const Json& json, Attributes& v) { v = attributes_from(json); }
 inline void read(const Json& json, std::optional<Sharding>& v) {
   if (!json.is_null()) v = sharding_from(json);
@@ -130,17 +127,32 @@ void read(const Json& json, std::variant<T...>& v) {
 }
 template <HasWords E>
 void read(const Json& json, E& v) {
-  v = static_cast<E>(index_of("word for it", words_of<E>(), json.get<std::string>()));
+  const auto& words = words_of<E>();
+  const std::string word = json.get<std::string>();
+  const auto* const found = std::ranges::find(words, word);
+  check(found != std::end(words), "'{}' is no word for it", word);
+  v = static_cast<E>(found - words);
 }
 
 template <IsDescribed S>
 Json written(const S& v);
 template <IsDescribed S>
-Json written(const std::vector<S>& list);
-template <IsDescribed S>
 void read(const Json& json, S& v);
-template <IsDescribed S>
-void read(const Json& json, std::vector<S>& list);
+
+/// Whether lists of it are written and read one by one; JSON has others itself.
+template <class T>
+concept IsListed =
+    IsDescribed<T> || std::is_same_v<T, Type> || std::is_same_v<T, std::optional<Sharding>>;
+template <IsListed T>
+Json written(const std::vector<T>& list) {
+  Json out = Json::array();
+  for (const T& each : list) out.push_back(written(each));
+  return out;
+}
+template <IsListed T>
+void read(const Json& json, std::vector<T>& list) {
+  for (const Json& each : json) read(each, list.emplace_back());
+}
 
 /// Writes the fields of several structs as those of one.
 template <class... S>
@@ -183,17 +195,6 @@ Json written(const S& v) {
 template <IsDescribed S>
 void read(const Json& json, S& v) {
   read_fields(json, "an entry", v);
-}
-
-template <IsDescribed S>
-Json written(const std::vector<S>& list) {
-  Json out = Json::array();
-  for (const S& each : list) out.push_back(written(each));
-  return out;
-}
-template <IsDescribed S>
-void read(const Json& json, std::vector<S>& list) {
-  for (const Json& each : json) read(each, list.emplace_back());
 }
 
 }  // namespace postern::internal::file

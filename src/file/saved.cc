@@ -76,9 +76,9 @@ std::string_view after(std::string_view line, std::string_view words, const std:
 
 Json over_devices(const Module& module) {
   return {{"devices", module.devices},
-          {"mesh", file::to_json(module.mesh)},
-          {"inputs", file::to_json(module.parameter_shardings)},
-          {"outputs", file::to_json(module.result_shardings)},
+          {"mesh", file::written(module.mesh)},
+          {"inputs", file::written(module.parameter_shardings)},
+          {"outputs", file::written(module.result_shardings)},
           {"output_ends", module.result_ends}};
 }
 
@@ -87,8 +87,8 @@ Json over_devices(const Module& module) {
 void read_over_devices(Module& module, const Json& json, std::size_t inputs) {
   module.devices = file::exactly<std::vector<int>>(json.at("devices"));
   module.mesh = file::mesh_from(json.at("mesh"));
-  module.parameter_shardings = file::shardings_from(json.at("inputs"));
-  module.result_shardings = file::shardings_from(json.at("outputs"));
+  file::read(json.at("inputs"), module.parameter_shardings);
+  file::read(json.at("outputs"), module.result_shardings);
   module.result_ends = file::exactly<std::vector<std::size_t>>(json.at("output_ends"));
   const std::size_t outputs = module.results.size();
   check(module.devices.size() > 1 && module.parameter_shardings.size() == inputs &&
@@ -108,11 +108,9 @@ void read_over_devices(Module& module, const Json& json, std::size_t inputs) {
 /// How arguments and results lie over processes, of which the text has one's parts.
 Json over_processes(const run::ProgramModule& module) {
   Json inputs = Json::array();
-  for (const int i : module.parameters) {
-    const auto& s = module.global_inputs[size_of(i)];
-    inputs.push_back(s ? file::to_json(*s) : Json());
-  }
-  Json out = {{"inputs", std::move(inputs)}, {"outputs", file::to_json(module.global_results)}};
+  for (const int i : module.parameters)
+    inputs.push_back(file::written(module.global_inputs[size_of(i)]));
+  Json out = {{"inputs", std::move(inputs)}, {"outputs", file::written(module.global_results)}};
   for (Json& list : out)
     for (Json& sharding : list)
       if (module.any_number && !sharding.is_null()) file::of_all_processes(sharding);
@@ -127,8 +125,8 @@ Json site_to_json(const SiteSpec& site, bool any_number) {
   return file::to_json(out);
 }
 void read_over_processes(run::ProgramModule& module, const Json& json, std::size_t inputs) {
-  module.global_inputs = file::shardings_from(json.at("inputs"));
-  module.global_results = file::shardings_from(json.at("outputs"));
+  file::read(json.at("inputs"), module.global_inputs);
+  file::read(json.at("outputs"), module.global_results);
   check(module.global_inputs.size() == inputs &&
             module.global_results.size() == module.results.size(),
         "a program over processes says not of each argument and result how it lies");
@@ -193,7 +191,7 @@ std::string body_of(const Lowered& program, const SaveOptions& options, bool ope
         "save: a program over several devices or processes cannot leave sizes open");
   Json about = {{"name", program.program().internal()->name},
                 {"inputs", Json::array()},
-                {"outputs", Json::array()}};
+                {"outputs", file::written(module->results)}};
   std::vector<Type> inputs = program.program().inputs();
   for (const int i : module->parameters) {
     const auto at = size_of(i);
@@ -201,7 +199,6 @@ std::string body_of(const Lowered& program, const SaveOptions& options, bool ope
     about["inputs"].push_back(
         to_string(over ? addressable_type(*module->global_inputs[at], inputs[at]) : inputs[at]));
   }
-  for (const Type& t : module->results) about["outputs"].push_back(to_string(t));
   if (module->partitioned()) about["over"] = over_devices(*module);
   if (!module->global_inputs.empty()) about["over_processes"] = over_processes(*module);
   std::string body;

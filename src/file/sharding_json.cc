@@ -4,7 +4,7 @@
 
 namespace postern::internal::file {
 
-Json to_json(const Mesh& mesh) {
+Json written(const Mesh& mesh) {
   Json axes = Json::array();
   for (const MeshAxis& a : mesh.axes()) {
     axes.push_back({a.name, a.size});
@@ -33,8 +33,8 @@ Mesh mesh_from(const Json& json) {
   return {std::move(axes), std::move(devices)};
 }
 
-Json to_json(const Sharding& sharding) {
-  return {{"mesh", to_json(sharding.mesh())}, {"spec", sharding.spec().parts()}};
+Json written(const Sharding& sharding) {
+  return {{"mesh", written(sharding.mesh())}, {"spec", sharding.spec().parts()}};
 }
 
 void of_all_processes(Json& sharding) {
@@ -45,19 +45,6 @@ void of_all_processes(Json& sharding) {
 Sharding sharding_from(const Json& json) {
   return {mesh_from(json.at("mesh")),
           P(json.at("spec").get<std::vector<std::vector<std::string>>>())};
-}
-
-Json to_json(const std::vector<std::optional<Sharding>>& list) {
-  Json out = Json::array();
-  for (const auto& s : list) out.push_back(s ? to_json(*s) : Json());
-  return out;
-}
-
-std::vector<std::optional<Sharding>> shardings_from(const Json& json) {
-  std::vector<std::optional<Sharding>> out;
-  for (const Json& s : json)
-    out.push_back(s.is_null() ? std::optional<Sharding>() : sharding_from(s));
-  return out;
 }
 
 }  // namespace postern::internal::file

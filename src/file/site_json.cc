@@ -89,18 +89,7 @@ void check_over(const SiteShard& s) {
 
 }  // namespace
 
-Json to_json(const std::vector<Type>& types) {
-  Json out = Json::array();
-  for (const Type& t : types) out.push_back(to_string(t));
-  return out;
-}
-std::vector<Type> types_from(const Json& json) {
-  std::vector<Type> out;
-  for (const Json& t : json) out.push_back(parse_type(t.get<std::string>()));
-  return out;
-}
-
-Json to_json(const Attributes& attributes) {
+Json written(const Attributes& attributes) {
   Json out = Json::object();
   for (const auto& [name, value] : attributes.items()) out[name] = written(value);
   return out;
@@ -216,7 +205,7 @@ using namespace internal;
 std::string to_json_text(const Attributes& attributes, Place place) {
   PlaceScope at(place);
   if (attributes.items().empty()) return "{}";
-  return file::text_of(file::to_json(attributes), "an attribute");
+  return file::text_of(file::written(attributes), "an attribute");
 }
 
 }  // namespace postern

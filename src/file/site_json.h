@@ -14,15 +14,11 @@ Json to_json(const SiteSpec& site);
 SiteSpec site_from(const Json& json);
 
 // Writes it as JSON. What follows throws the same.
-Json to_json(const std::vector<Type>& types);
-std::vector<Type> types_from(const Json& json);
-Json to_json(const Attributes& attributes);
+Json written(const Attributes& attributes);
 Attributes attributes_from(const Json& json);
-Json to_json(const Mesh& mesh);
+Json written(const Mesh& mesh);
 Mesh mesh_from(const Json& json);
-Json to_json(const std::vector<std::optional<Sharding>>& list);
-std::vector<std::optional<Sharding>> shardings_from(const Json& json);
-Json to_json(const Sharding& sharding);
+Json written(const Sharding& sharding);
 Sharding sharding_from(const Json& json);
 /// Has the axes of processes of one that was written be of however many there are.
 void of_all_processes(Json& sharding);
@@ -36,12 +32,5 @@ std::shared_ptr<const detail::HostFunction> print_from(const Json& json,
 /// Writes numbers as text, which keeps infinities and every bit.
 std::string number_text(double value);
 double number_from(const std::string& text);
-
-template <std::size_t n>
-std::size_t index_of(const char* what, const char* const (&names)[n], const std::string& name) {
-  for (std::size_t i = 0; i < n; ++i)
-    if (name == names[i]) return i;
-  throw_type_error(fmt::format("'{}' is no {}", name, what));
-}
 
 }  // namespace postern::internal::file
