@@ -154,10 +154,6 @@ void shorten_places(Json& json, const SaveOptions& options, const std::filesyste
     for (Json& part : json) shorten_places(part, options, root);
 }
 
-}  // namespace
-
-namespace {
-
 /// The module with marks where blocks begin and end, and at its own beginning.
 std::string marked_text(const Module& module) {
   std::string out = "${=m}";
@@ -304,9 +300,38 @@ static int format_of(std::string_view first, const std::string& name) {
              version, open_format));
 }
 
+/// Reads what stands behind the checksum.
 static std::shared_ptr<detail::LoadedProgram> loaded_body(std::string_view rest,
                                                           const std::string& name,
-                                                          const Place& place);
+                                                          const Place& place) {
+  std::vector<Type> inputs;
+  run::ProgramModule module;
+  std::vector<file::SavedBlock> blocks;
+  try {
+    const Json about = Json::parse(after(take_line(rest), about_words, name));
+    file::read(about.at("inputs"), inputs);
+    file::read(about.at("outputs"), module.results);
+    while (rest.starts_with(site_words)) {
+      const Json json = Json::parse(take_line(rest).substr(site_words.size()));
+      module.sites.push_back(std::make_shared<const SiteSpec>(file::site_from(json)));
+    }
+    while (rest.starts_with(block_words))
+      blocks.push_back(file::block_from(Json::parse(take_line(rest).substr(block_words.size()))));
+    file::check_places(blocks, rest);
+    if (about.contains("over")) read_over_devices(module, about["over"], inputs.size());
+    if (about.contains("over_processes"))
+      read_over_processes(module, about["over_processes"], inputs.size());
+    check(module.result_ends.empty() || module.result_ends.back() <= rest.size(),
+          "a result is behind the module's end");
+  } catch (const nlohmann::json::exception& e) {
+    refuse(ErrorCode::invalid_argument, name, e.what());
+  } catch (const TypeError& e) {
+    refuse(ErrorCode::invalid_argument, name, e.what());
+  }
+  module.text = rest;
+  for (std::size_t i = 0; i < inputs.size(); ++i) module.parameters.push_back(static_cast<int>(i));
+  return loaded(std::move(inputs), std::move(module), std::move(blocks), name, place);
+}
 
 /// As the program of some sizes, but for its types.
 static std::shared_ptr<detail::LoadedProgram> loaded_open(std::string_view body,
@@ -369,41 +394,6 @@ Loaded load_text(std::string_view text, const std::string& name, const LoadOptio
     refuse(ErrorCode::data_loss, name, "its checksum does not fit: it was changed or cut short");
   if (found == open_format) return Loaded(loaded_open(rest, name, place));
   return Loaded(loaded_body(rest, name, place));
-}
-
-/// Reads what stands behind the checksum.
-static std::shared_ptr<detail::LoadedProgram> loaded_body(std::string_view rest,
-                                                          const std::string& name,
-                                                          const Place& place) {
-  std::vector<Type> inputs;
-  run::ProgramModule module;
-  std::vector<file::SavedBlock> blocks;
-  try {
-    const Json about = Json::parse(after(take_line(rest), about_words, name));
-    for (const Json& t : about.at("inputs"))
-      inputs.push_back(file::parse_type(t.get<std::string>()));
-    for (const Json& t : about.at("outputs"))
-      module.results.push_back(file::parse_type(t.get<std::string>()));
-    while (rest.starts_with(site_words)) {
-      const Json json = Json::parse(take_line(rest).substr(site_words.size()));
-      module.sites.push_back(std::make_shared<const SiteSpec>(file::site_from(json)));
-    }
-    while (rest.starts_with(block_words))
-      blocks.push_back(file::block_from(Json::parse(take_line(rest).substr(block_words.size()))));
-    file::check_places(blocks, rest);
-    if (about.contains("over")) read_over_devices(module, about["over"], inputs.size());
-    if (about.contains("over_processes"))
-      read_over_processes(module, about["over_processes"], inputs.size());
-    check(module.result_ends.empty() || module.result_ends.back() <= rest.size(),
-          "a result is behind the module's end");
-  } catch (const nlohmann::json::exception& e) {
-    refuse(ErrorCode::invalid_argument, name, e.what());
-  } catch (const TypeError& e) {
-    refuse(ErrorCode::invalid_argument, name, e.what());
-  }
-  module.text = rest;
-  for (std::size_t i = 0; i < inputs.size(); ++i) module.parameters.push_back(static_cast<int>(i));
-  return loaded(std::move(inputs), std::move(module), std::move(blocks), name, place);
 }
 
 Loaded load_text(std::string_view text, const std::string& name, Place place) {
