@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <utility>
 
 #include "core/check.h"
 #include "core/text.h"
@@ -58,13 +59,11 @@ std::int64_t number_in(std::string_view text) {
   return out;
 }
 
-/// Takes `open` and `close` off the text's ends; returns false where they are not there.
-bool take_around(std::string_view& text, std::string_view open, std::string_view close) {
-  if (!text.starts_with(open) || !text.ends_with(close) || text.size() < open.size() + close.size())
-    return false;
-  text = text.substr(open.size(), text.size() - open.size() - close.size());
-  return true;
-}
+/// What stands before the polynomial, behind the dtype, in each form but `whole`; ")" closes it.
+constexpr std::pair<Form, std::string_view> openings[] = {{Form::itself, "("},
+                                                          {Form::inverse, "1/("},
+                                                          {Form::root, "sqrt("},
+                                                          {Form::inverse_root, "1/sqrt("}};
 
 /// Writes a term without its sign: "3*n*m", "n", "2".
 std::string product_text(const Expression::Term& term, std::span<const std::string> names) {
@@ -151,13 +150,8 @@ std::string Expression::text(std::span<const std::string> names) const {
   }
   if (out.empty()) out = "0";
   if (divisor != 1) out = fmt::format("({})/{}", out, divisor);
-  switch (form) {
-    case Form::whole: return out;
-    case Form::itself: return fmt::format("{} ({})", dtype, out);
-    case Form::inverse: return fmt::format("{} 1/({})", dtype, out);
-    case Form::root: return fmt::format("{} sqrt({})", dtype, out);
-    case Form::inverse_root: return fmt::format("{} 1/sqrt({})", dtype, out);
-  }
+  for (const auto& [own, opening] : openings)
+    if (form == own) return fmt::format("{} {}{})", dtype, opening, out);
   return out;
 }
 
@@ -168,16 +162,11 @@ Expression Expression::read(std::string_view text, std::span<const std::string> 
     out.dtype = text.substr(0, space);
     if (std::ranges::find(dtypes, out.dtype) == std::end(dtypes)) refuse(all);
     text.remove_prefix(space + 1);
-    if (take_around(text, "1/sqrt(", ")"))
-      out.form = Form::inverse_root;
-    else if (take_around(text, "1/(", ")"))
-      out.form = Form::inverse;
-    else if (take_around(text, "sqrt(", ")"))
-      out.form = Form::root;
-    else if (take_around(text, "(", ")"))
-      out.form = Form::itself;
-    else
-      refuse(all);
+    const auto* const found = std::ranges::find_if(
+        openings, [&](const auto& o) { return text.starts_with(o.second) && text.ends_with(")"); });
+    if (found == std::end(openings)) refuse(all);
+    out.form = found->first;
+    text = text.substr(found->second.size(), text.size() - found->second.size() - 1);
   }
   if (const std::size_t slash = text.find(")/"); slash != text.npos) {
     out.divisor = number_in(text.substr(slash + 2));
