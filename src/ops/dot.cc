@@ -58,38 +58,34 @@ Types dot_type(const Params* params, TypeSpan operands) {
   return {std::move(result)};
 }
 
-std::int64_t count_of(const Dims& axes) { return std::ssize(axes); }
-
 /// Returns the cotangent of one operand (`own`): the result's cotangent contracted with the other
-/// operand over the other's free axes, its axes then put back in order. A result has batch axes,
-/// the free axes of x, those of y; so `own_is_x` says where in ct the other's are.
-Tensor dot_cotangent(const Tensor& ct, const Tensor& other, const Type& own,
-                     const Dims& own_contract, const Dims& own_batch, const Dims& other_contract,
-                     const Dims& other_batch, bool own_is_x, Precision precision) {
-  const Dims own_free = free_axes(own.rank(), own_contract, own_batch),
-             other_free = free_axes(other.rank(), other_contract, other_batch);
-  std::int64_t start = count_of(own_batch);
-  if (own_is_x) start += count_of(own_free);
-  const Dims other_free_in_ct = range(start, start + count_of(other_free));
+/// operand over the other's free axes, its axes then put back in order. `d` has the axes of `own`
+/// as those of x. A result has batch axes, the free axes of x, those of y; so `own_is_x` says where
+/// in ct the other's are.
+Tensor dot_cotangent(const Tensor& ct, const Tensor& other, const Type& own, const DotAxes& d,
+                     bool own_is_x, Precision precision) {
+  const Dims own_free = free_axes(own.rank(), d.contract_x, d.batch_x),
+             other_free = free_axes(other.rank(), d.contract_y, d.batch_y);
+  std::int64_t start = std::ssize(d.batch_x);
+  if (own_is_x) start += std::ssize(own_free);
+  const Dims other_free_in_ct = range(start, start + std::ssize(other_free));
   const Tensor product = dot_general(
-      ct, other, {other_free_in_ct, other_free, range(0, count_of(own_batch)), other_batch},
+      ct, other, {other_free_in_ct, other_free, range(0, std::ssize(d.batch_x)), d.batch_y},
       precision);
   // Its axes are the batch, own's free ones and, in the order that they have in `other`, those that
   // were contracted.
-  Dims order = range(0, count_of(other_contract));
-  std::ranges::sort(order, {}, [&](std::int64_t pair) { return at(other_contract, pair); });
-  const Dims axes_of_own = joined(joined(own_batch, own_free), pick(own_contract, order));
+  Dims order = range(0, std::ssize(d.contract_y));
+  std::ranges::sort(order, {}, [&](std::int64_t pair) { return at(d.contract_y, pair); });
+  const Dims axes_of_own = joined(joined(d.batch_x, own_free), pick(d.contract_x, order));
   return transpose(product, inverse_order(axes_of_own));
 }
 
 Tensors dot_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types) {
   const auto& [d, precision] = op.as<DotParams>();
   if (!x[0].has_value())
-    return {dot_cotangent(ct[0], x[1], types[0], d.contract_x, d.batch_x, d.contract_y, d.batch_y,
-                          true, precision),
-            Tensor()};
-  return {Tensor(), dot_cotangent(ct[0], x[0], types[1], d.contract_y, d.batch_y, d.contract_x,
-                                  d.batch_x, false, precision)};
+    return {dot_cotangent(ct[0], x[1], types[0], d, true, precision), Tensor()};
+  const DotAxes exchanged{d.contract_y, d.contract_x, d.batch_y, d.batch_x};
+  return {Tensor(), dot_cotangent(ct[0], x[0], types[1], exchanged, false, precision)};
 }
 
 /// Makes of the batch one more batch axis, in front, where both operands are mapped. Where one is,
@@ -114,9 +110,9 @@ Batched dot_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::in
     return {{bind1(op.primitive, make_params(std::move(p)), x)}, {0}};
   }
   Dims free = free_axes(x[0].rank(), d.contract_x, d.batch_x);
-  std::int64_t before = count_of(d.batch_x);
+  std::int64_t before = std::ssize(d.batch_x);
   if (in_y) {
-    before += count_of(free);
+    before += std::ssize(free);
     free = free_axes(x[1].rank(), d.contract_y, d.batch_y);
   }
   const std::int64_t mapped = in_x ? mapped_x : mapped_y;
@@ -164,8 +160,8 @@ Tensor dot_general(const Operand& operand_x, const Operand& operand_y, const Dot
     for (std::int64_t& axis : named) axis = normal_axis("dot_general", axis, t.rank());
     return named;
   };
-  const Dims contract_x = of(x, axes.contract_x), contract_y = of(y, axes.contract_y);
-  const DotAxes normal{contract_x, contract_y, of(x, axes.batch_x), of(y, axes.batch_y)};
+  const DotAxes normal{of(x, axes.contract_x), of(y, axes.contract_y), of(x, axes.batch_x),
+                       of(y, axes.batch_y)};
   return convert_to(bind1(dot_general_p, make_params(DotParams{normal, precision}),
                           {as_factor(x, type), as_factor(y, type)}),
                     type.dtype);
