@@ -17,12 +17,6 @@ namespace {
 
 Types literal_type(const Params* params, TypeSpan) { return {as<LiteralParams>(*params).type}; }
 
-std::pair<Tensors, std::vector<int>> literal_batch(const Op& op, TensorSpan, std::span<const int>,
-                                                   std::int64_t, const Tensor&) {
-  const auto& p = op.as<LiteralParams>();
-  return {{full_of(p.number, p.type)}, {-1}};
-}
-
 template <class T>
 T load(const void* from) {
   T value;
@@ -119,11 +113,8 @@ FieldChain<2> LiteralParams::fields(Fields sink) const {
   return sink.field("value", literal_text(number, type.dtype)).field("type", type);
 }
 
-const Primitive literal_p{.name = "literal",
-                          .hlo = "constant",
-                          .type = literal_type,
-                          .no_derivative = true,
-                          .batch = literal_batch};
+const Primitive literal_p{
+    .name = "literal", .hlo = "constant", .type = literal_type, .no_derivative = true};
 
 bool is_number(DType dtype) { return dtype < DType::f8e5m2; }
 
@@ -159,7 +150,7 @@ Number read_number(DType dtype, const void* from) {
 
 void write_number(const Number& n, DType dtype, void* to) {
   switch (dtype) {
-    case DType::pred: return store(to, n.real != 0 || n.imag != 0 || n.integer != 0);
+    case DType::pred: return store(to, !is_zero(n));
     case DType::s2:
     case DType::s4:
     case DType::s8:
@@ -186,7 +177,7 @@ void write_number(const Number& n, DType dtype, void* to) {
 }
 
 std::string literal_text(const Number& n, DType dtype) {
-  if (dtype == DType::pred) return bool_text(n.real != 0 || n.integer != 0 || n.imag != 0);
+  if (dtype == DType::pred) return bool_text(!is_zero(n));
   if (is_unsigned(dtype)) return fmt::format("{}", static_cast<std::uint64_t>(whole(n, dtype)));
   if (is_signed(dtype)) return fmt::format("{}", whole(n, dtype));
   if (is_complex(dtype))

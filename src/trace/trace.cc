@@ -9,7 +9,7 @@
 
 #include <postern/detail/small_vector.h>
 
-#include "core/enum.h"
+#include "core/check.h"
 #include "core/mutex.h"
 #include "core/result_types.h"
 #include "trace/literal.h"
@@ -52,8 +52,8 @@ Trace::~Trace() {
 
 Untraced::Untraced() : Scoped(current_trace, nullptr) {}
 
-ValueId Trace::add_value(const Type& type) {
-  program_.types.push_back(type);
+ValueId Trace::add_value(Type type) {
+  program_.types.push_back(std::move(type));
   return static_cast<ValueId>(program_.types.size()) - 1;
 }
 
@@ -109,11 +109,7 @@ Tensors Trace::record(const Primitive& primitive, ParamsPtr params, TensorSpan o
   e.results = static_cast<int>(results.size());
   Tensors out;
   out.reserve(results.size());
-  for (Type& type : results) {
-    check_enum("DType", type.dtype, DType::token);
-    program_.types.push_back(std::move(type));
-    out.push_back(traced(static_cast<ValueId>(program_.types.size()) - 1));
-  }
+  for (Type& type : results) out.push_back(traced(add_value(std::move(type))));
   program_.equations.push_back(std::move(e));
   return out;
 }

@@ -41,7 +41,7 @@ class Trace : Scoped<Trace*> {
 
  private:
   ValueId id_of(const Tensor& tensor);
-  ValueId add_value(const Type& type);
+  ValueId add_value(Type type);
   Tensor traced(ValueId id);
 
   std::shared_ptr<detail::TraceMark> mark_;
