@@ -120,10 +120,7 @@ bool is_number(DType dtype) { return dtype < DType::f8e5m2; }
 
 Number read_number(DType dtype, const void* from) {
   switch (dtype) {
-    case DType::pred: {
-      const bool value = load<bool>(from);
-      return {Number::Kind::boolean, value, static_cast<double>(value), 0};
-    }
+    case DType::pred: return integer_number(load<bool>(from));
     case DType::s2:
     case DType::s4:
     case DType::s8: return integer_number(load<std::int8_t>(from));

@@ -8,7 +8,7 @@ namespace postern::internal {
 
 /// A C++ number of any kind, exact.
 struct Number {
-  enum class Kind : std::uint8_t { boolean, integer, natural, real, complex } kind = Kind::real;
+  enum class Kind : std::uint8_t { integer, natural, real, complex } kind = Kind::real;
   std::int64_t integer = 0;  // natural: the same bits
   double real = 0, imag = 0;
 };
