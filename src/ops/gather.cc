@@ -116,7 +116,7 @@ Tensors gather_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan typ
 // What is missing has a tangent of 0, as gather_p gives it.
 Jvp gather_or_missing_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const Tensor y = bind1(op.primitive, op.params, x);
-  return {{y}, {bind_gather(gather_p, dx[0], x[1], op.as<GatherParams>())}};
+  return {{y}, {bind1(gather_p, op.params, {dx[0], x[1]})}};
 }
 
 Tensors scatter_add_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types) {
@@ -128,11 +128,6 @@ Tensors scatter_add_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpa
   return {ct[0], Tensor(), cotangent_for(x[2], of_updates)};
 }
 
-/// Scatters by primitive `p` with the parameters of `op`, another scatter.
-Tensor scattered(const Primitive& p, const Op& op, const Tensor& x, const Tensor& indices,
-                 const Tensor& updates) {
-  return bind_scatter(p, x, indices, updates, op.as<ScatterParams>());
-}
 /// Returns what z has where the scatter `op` writes its updates, in their shape.
 Tensor gathered_back(const Op& op, const Tensor& z, const Tensor& indices, const Tensor& updates) {
   const auto& p = op.as<ScatterParams>();
@@ -150,7 +145,8 @@ Jvp scatter_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const Tensor numbers = reshape(iota({DType::s32, {product(vectors)}}, 0) + 1, vectors);
   const Tensor own_number =
       broadcast_in_dim(numbers, x[2].dims(), other_axes(x[2].rank(), p.axes.window));
-  const Tensor winner = scattered(scatter_p, op, zeros({DType::s32, z.dims()}), x[1], own_number);
+  const Tensor winner =
+      bind1(scatter_p, op.params, {zeros({DType::s32, z.dims()}), x[1], own_number});
   Tensor dz;
   if (dx[0].has_value()) dz = where(equal(winner, 0), dx[0], zeros_of(dx[0].type()));
   if (dx[2].has_value()) {
@@ -158,7 +154,7 @@ Jvp scatter_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
     if (!p.unique)
       of_winners = where(equal(gathered_back(op, winner, x[1], x[2]), own_number), of_winners,
                          zeros_of(of_winners.type()));
-    dz = scattered(scatter_add_p, op, or_zeros_of(dz, z.type()), x[1], of_winners);
+    dz = bind1(scatter_add_p, op.params, {or_zeros_of(dz, z.type()), x[1], of_winners});
   }
   return {{z}, {dz}};
 }
@@ -166,13 +162,14 @@ Jvp scatter_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
 Jvp scatter_multiply_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const Tensor z = bind1(op.primitive, op.params, x);
   Tensor dz;
-  if (dx[0].has_value()) dz = dx[0] * scattered(scatter_multiply_p, op, ones(z.type()), x[1], x[2]);
+  if (dx[0].has_value())
+    dz = dx[0] * bind1(scatter_multiply_p, op.params, {ones(z.type()), x[1], x[2]});
   if (dx[2].has_value()) {
     check(op.as<ScatterParams>().unique,
           "scatter: the derivative of a product by its updates needs unique indices: say so, or "
           "multiply by take(...) instead");
     const Tensor change = gathered_back(op, x[0], x[1], x[2]) * dx[2];
-    dz = scattered(scatter_add_p, op, or_zeros_of(dz, z.type()), x[1], change);
+    dz = bind1(scatter_add_p, op.params, {or_zeros_of(dz, z.type()), x[1], change});
   }
   return {{z}, {dz}};
 }
@@ -184,12 +181,13 @@ Jvp scatter_choice_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   // 1 where an element of x, or of the updates, is the result; else 0.
   const Tensor x_chosen = convert_to(equal(x[0], z), work);
   const Tensor chosen = convert_to(equal(gathered_back(op, z, x[1], x[2]), x[2]), work);
-  const Tensor count = scattered(scatter_add_p, op, x_chosen, x[1], chosen);
+  const Tensor count = bind1(scatter_add_p, op.params, {x_chosen, x[1], chosen});
   Tensor dz;
   if (dx[0].has_value()) dz = convert_to(dx[0], work) * x_chosen;
-  if (dx[2].has_value())
-    dz = scattered(scatter_add_p, op, or_zeros_of(dz, count.type()), x[1],
-                   convert_to(dx[2], work) * chosen);
+  if (dx[2].has_value()) {
+    const Tensor change = convert_to(dx[2], work) * chosen;
+    dz = bind1(scatter_add_p, op.params, {or_zeros_of(dz, count.type()), x[1], change});
+  }
   return {{z}, {convert_to(dz / count, z.dtype(), z.type().weak)}};
 }
 
