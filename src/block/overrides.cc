@@ -13,6 +13,7 @@
 #include "block/sharding_rule.h"
 #include "core/check.h"
 #include "core/mutex.h"
+#include "core/never_destroyed.h"
 
 namespace postern::internal::blocks {
 
@@ -24,10 +25,7 @@ struct Overrides {
   std::set<std::type_index> used;
   std::uint64_t next = 1;
 };
-Overrides& overrides() {
-  static auto* const all = new Overrides;
-  return *all;
-}
+Overrides& overrides() { return never_destroyed<Overrides>(); }
 std::atomic<std::uint64_t> generation_count{0};
 
 thread_local bool adding_own = false;
@@ -38,15 +36,6 @@ std::vector<OverridePtr> overrides_of(const std::type_info& type) {
   const auto found = all.by_type.find(type);
   if (found == all.by_type.end()) return std::vector<OverridePtr>();
   return found->second;
-}
-
-/// Says why its operands do not become what it computes in; empty if they do.
-std::string refused_conversion(const Override& o, const Question& q) {
-  for (std::size_t i = 0; i < std::min(o.operand_dtypes.size(), q.operands.size()); ++i)
-    if (!converts(q.operands[i].dtype, o.operand_dtypes[i]))
-      return fmt::format("it takes {} for operand {}, to which {} is not converted",
-                         to_string(o.operand_dtypes[i]), i, to_string(q.operands[i]));
-  return "";
 }
 
 /// Says why the kernel's parameters do not take these leaves; empty if they do. A parameter for all
@@ -84,7 +73,9 @@ std::string refusal(const Override& o, const Question& q) {
     return "the block is batched and it has no batching method";
   if (q.batched && o.target && *o.batch == VmapMethod::parallel)
     return "a target cannot run for elements of a batch at the same time";
-  if (std::string refused = refused_conversion(o, q); !refused.empty() || !o.kernel) return refused;
+  if (std::string refused = refused_conversion(o.operand_dtypes, q.operands);
+      !refused.empty() || !o.kernel)
+    return refused;
   return dtype_mismatch(o.kernel(q.config.object),
                         with_dtypes(Types(q.operands.begin(), q.operands.end()), o.operand_dtypes),
                         with_dtypes(Types(q.results.begin(), q.results.end()), o.result_dtypes));

@@ -254,6 +254,14 @@ bool converts_back(DType from, DType to) {
          is_float(real_dtype(to));
 }
 
+std::string refused_conversion(const std::vector<DType>& dtypes, std::span<const Type> operands) {
+  for (std::size_t i = 0; i < std::min(dtypes.size(), operands.size()); ++i)
+    if (!converts(operands[i].dtype, dtypes[i]))
+      return fmt::format("it takes {} for operand {}, to which {} is not converted",
+                         to_string(dtypes[i]), i, to_string(operands[i]));
+  return "";
+}
+
 static std::string list_of(const std::vector<DType>& dtypes) {
   Separator comma;
   std::string out;
@@ -271,10 +279,8 @@ void check_dtypes(const std::string& what, const std::vector<DType>& operand_dty
   };
   of("operand", operand_dtypes, operands);
   of("result", result_dtypes, results);
-  for (std::size_t i = 0; i < operand_dtypes.size(); ++i)
-    check(converts(operands[i].dtype, operand_dtypes[i]),
-          "{}: it takes {} for operand {}, to which {} is not converted", what,
-          to_string(operand_dtypes[i]), i, to_string(operands[i]));
+  const std::string refused = refused_conversion(operand_dtypes, operands);
+  check(refused.empty(), "{}: {}", what, refused);
   for (std::size_t i = 0; i < result_dtypes.size(); ++i)
     check(converts_back(result_dtypes[i], results[i].dtype),
           "{}: it gives {} for result {}, which is not converted to {}", what,

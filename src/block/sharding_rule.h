@@ -66,6 +66,8 @@ std::optional<KernelCut> cut_of(const ShardingRule& fitted, const Types& operand
 /// one results of the other.
 bool converts(DType from, DType to);
 bool converts_back(DType from, DType to);
+/// Says which operand does not become what a kernel takes; empty if all do.
+std::string refused_conversion(const std::vector<DType>& dtypes, std::span<const Type> operands);
 /// Throws TypeError where as many dtypes are not given, or something does not become them.
 void check_dtypes(const std::string& what, const std::vector<DType>& operand_dtypes,
                   const Types& operands, const std::vector<DType>& result_dtypes,
