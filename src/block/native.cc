@@ -180,9 +180,7 @@ Batched own_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::in
 
 void own_lower(Lowering& out, const Equation& e) {
   const auto& p = as<OwnParams>(*e.params);
-  const std::vector<Ssa> inputs = out.operands(e, p.residuals);
-  const std::vector<Ssa> results = out.inlined(*p.push, inputs);
-  out.define_all(e, results);
+  out.define_all(e, out.inlined(*p.push, out.operands(e, p.residuals)));
 }
 
 Tensors own_evaluate(const Op& op, TensorSpan x) {

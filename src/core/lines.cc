@@ -1,6 +1,7 @@
 // The last lines.
 #include "core/lines.h"
 
+#include <algorithm>
 #include <deque>
 #include <new>
 
@@ -41,10 +42,7 @@ void add_kept(const char* from, std::string_view text) try {
 
 std::vector<Line> after(std::uint64_t number) {
   std::scoped_lock lock(all().guard);
-  std::vector<Line> out;
-  for (const Line& line : all().last)
-    if (line.number > number) out.push_back(line);
-  return out;
+  return {std::ranges::upper_bound(all().last, number, {}, &Line::number), all().last.end()};
 }
 
 }  // namespace postern::internal::lines

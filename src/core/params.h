@@ -63,8 +63,6 @@ class FieldSink {
   void operator()(std::string_view name, std::uint64_t value) { text(name, std::to_string(value)); }
   void operator()(std::string_view name, double value);
   void operator()(std::string_view name, std::string_view value) { text(name, value); }
-  void operator()(std::string_view name, const char* value) { text(name, value); }
-  void operator()(std::string_view name, const std::string& value) { text(name, value); }
   void operator()(std::string_view name, DType value) { text(name, to_string(value)); }
   void operator()(std::string_view name, const Type& value) {
     text(name, to_string(value));
