@@ -113,9 +113,10 @@ void run_rendezvous(const Prepared& prepared, const detail::Firing& f, const Typ
                     prepared.group, type, f.operands ? f.data[0] : nullptr, y, number});
   if (c.operation == clusters::Operation::end && !run.part_of)
     cluster.came_to_end(job_run, std::max<std::size_t>(site.positions.size(), 1));
-  if (timed)
-    timeline::add_rendezvous({job_run, count, prepared.subject->group}, info.name, begin,
-                             timeline::Clock::now(), info.device, info.run);
+  if (!timed) return;
+  const timeline::RendezvousId which{job_run, count, prepared.subject->group};
+  timeline::add(timeline::Kind::meet, info.name, begin, timeline::Clock::now(), info.device,
+                info.run, &which);
 }
 
 /// Returns whether the run is to stop for another reason than this one, which then does not count.

@@ -44,9 +44,6 @@ struct Book {
 };
 Book& book() { return never_destroyed<Book>(); }
 
-void keep(Kind kind, std::string_view name, Clock::time_point start, Clock::time_point end,
-          int device, std::uint64_t run, const RendezvousId* which) noexcept;
-
 int thread_number() {
   static std::atomic<int> threads{0};
   thread_local const int number = threads.fetch_add(1);
@@ -128,19 +125,7 @@ const char* to_string(Kind kind) {
 }
 
 void add(Kind kind, std::string_view name, Clock::time_point start, Clock::time_point end,
-         int device, std::uint64_t run) noexcept {
-  keep(kind, name, start, end, device, run, nullptr);
-}
-
-void add_rendezvous(const RendezvousId& which, std::string_view name, Clock::time_point start,
-                    Clock::time_point end, int device, std::uint64_t run) noexcept {
-  keep(Kind::meet, name, start, end, device, run, &which);
-}
-
-namespace {
-
-void keep(Kind kind, std::string_view name, Clock::time_point start, Clock::time_point end,
-          int device, std::uint64_t run, const RendezvousId* which) noexcept try {
+         int device, std::uint64_t run, const RendezvousId* which) noexcept try {
   Book& b = book();
   const double seconds = std::chrono::duration<double>(end - start).count();
   std::scoped_lock lock(b.guard);
@@ -164,8 +149,6 @@ void keep(Kind kind, std::string_view name, Clock::time_point start, Clock::time
   b.events.push_back({kind, std::string(name), start, end, thread_number(), device, run});
 } catch (const std::bad_alloc&) {  // the timeline has a hole
 }
-
-}  // namespace
 
 void keep_all(bool on) {
   std::scoped_lock lock(book().guard);

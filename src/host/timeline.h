@@ -26,17 +26,16 @@ using Clock = std::chrono::steady_clock;
 /// Sets whether all events are to be kept, for write_timeline.
 void keep_all(bool on);
 
-/// Keeps an event of this thread; beyond a million of them only their sums are kept.
-void add(Kind kind, std::string_view name, Clock::time_point start, Clock::time_point end,
-         int device = -1, std::uint64_t run = 0) noexcept;
-
 /// A collective over processes, which all of them know by these.
 struct RendezvousId {
   std::uint64_t run, number;  // among those over processes, and in the run
   std::string processes;      // "0, 1"
 };
-void add_rendezvous(const RendezvousId& which, std::string_view name, Clock::time_point start,
-                    Clock::time_point end, int device, std::uint64_t run) noexcept;
+
+/// Keeps an event of this thread; beyond a million of them only their sums are kept. `which`: the
+/// collective that it is; null: none.
+void add(Kind kind, std::string_view name, Clock::time_point start, Clock::time_point end,
+         int device = -1, std::uint64_t run = 0, const RendezvousId* which = nullptr) noexcept;
 
 /// An event from here to the end of the scope. When nothing is recorded it costs one load.
 class Span {
