@@ -31,8 +31,7 @@ void Gate::close(bool waits) noexcept try {
   closed_ = true;
   if (!waits || inside_ == 0) return;
   lock.unlock();
-  const RunName who_is_inside{.gate = number_};
-  const Wait wait({&who_is_inside, 1});
+  const Wait wait(RunName{.gate = number_});  // for who is inside
   lock.lock();
   left_.wait(lock, [&] { return inside_ == 0; });
 } catch (...) {  // Wait: this thread is inside, or is waited for there, so it must not wait

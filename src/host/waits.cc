@@ -52,18 +52,9 @@ std::vector<RunName> surrounding_runs() {
   return out;
 }
 
-Wait::Wait(std::span<const RunName> runs) {
-  if (nesting()) begin(runs);
-}
-
-Wait::Wait(RunState& run) {
-  if (!nesting()) return;
-  const RunName name = run.name();
-  begin({&name, 1});
-}
-
 // Follows who waits for whom from `runs` on, over all edges; the new wait must not lead back here.
-void Wait::begin(std::span<const RunName> runs) {
+Wait::Wait(std::span<const RunName> runs) {
+  if (!nesting()) return;
   std::vector<RunName> own = surrounding_runs();
   Gate::add_surrounding(own);
   if (own.empty() || runs.empty()) return;

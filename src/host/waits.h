@@ -7,8 +7,6 @@
 
 namespace postern::internal::host {
 
-class RunState;
-
 /// Names a run for as long as anybody may ask, or a started function, or what is inside a Gate; a
 /// part of a run goes by the whole's name.
 struct RunName {
@@ -33,12 +31,11 @@ std::vector<RunName> surrounding_runs();
 class Wait {
  public:
   explicit Wait(std::span<const RunName> runs);
-  explicit Wait(RunState& run);
+  explicit Wait(const RunName& run) : Wait(std::span(&run, 1)) {}
   ~Wait();
   Wait(const Wait&) = delete;
 
  private:
-  void begin(std::span<const RunName> runs);
   std::optional<std::uint64_t> number_;
 };
 

@@ -418,8 +418,8 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
   try {
     const CompiledText::Choice choice = code_->on(lane);
     const auto in = buffers.collect(*this, arguments, lane, 0);
-    record->views = buffers.views();    // before XLA has the run: there may be no memory for it
-    const host::Wait blocked(*record);  // as long as XLA runs it on this thread
+    record->views = buffers.views();  // before XLA has the run: there may be no memory for it
+    const host::Wait blocked(record->name());  // as long as XLA runs it on this thread
     choice.executable.execute(in, out.span(),
                               {.context = &record->execute_context(),
                                .device = choice.device,

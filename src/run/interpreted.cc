@@ -94,7 +94,7 @@ void InterpretedRun::begin() {
 Tensors InterpretedRun::interpret(const std::function<Tensors()>& body) {
   std::shared_ptr<void> in_flight;  // one that was started has that
   if (started == 0) in_flight = Runtime::keep_open(started = Runtime::get().add_started());
-  const host::Wait waits(*this);
+  const host::Wait waits(name());
   struct End {  // its functions go with the run, not with who waits for it
     InterpretedRun& run;
     ~End() {

@@ -280,7 +280,7 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
   try {
     if (!backend_->platform().on_host)  // see Arguments::views
       record->views = std::make_shared<const decltype(keep)>(std::move(keep));
-    const host::Wait blocked(*record);  // as long as XLA runs it on this thread
+    const host::Wait blocked(record->name());  // as long as XLA runs it on this thread
     executable->execute_multi(
         devices, in, out.span(), complete,
         {.context = &record->execute_context(), .number = record->mark, .keep = donation.kept()});

@@ -210,7 +210,7 @@ RunStatus wait_run(StartedRun& run, std::optional<std::chrono::nanoseconds> limi
   auto until = never;
   if (limit) until = host::after(*limit);
   std::optional<host::Wait> waits;
-  if (until == never && !run.done) waits.emplace(*run.record);
+  if (until == never && !run.done) waits.emplace(run.record->name());
   if (!run.done) refuse_forked();
   std::optional<host::timeline::Span> span;
   if (!run.done) span.emplace(host::timeline::Kind::wait, "a run");
