@@ -7,7 +7,6 @@
 #include "c/c_api.h"
 #include "core/check.h"
 #include "host/queue.h"
-#include "host/run_end.h"
 #include "host/run_state.h"
 #include "run/start.h"
 
@@ -85,18 +84,6 @@ class Bindings {
   std::vector<std::pair<std::shared_ptr<User>, void (*)(void*)>> given_;
 };
 
-/// Tells the host that the run has ended, and then, when the last tap of it was delivered, of that
-/// too: `last` is let go then. A run that is started where a queue delivers does not wait for
-/// queues, for that one waits for it.
-void tell_of_end(detail::StartedRun& run, const std::shared_ptr<const Watcher>& watcher) {
-  const bool waits_for_queues = !host::in_delivery();
-  detail::at_end_of(run, [watcher, waits_for_queues] {
-    watcher->ended();
-    const std::shared_ptr<void> last(nullptr, [watcher](void*) { watcher->delivered(); });
-    if (waits_for_queues) host::keep_until_delivered(last);
-  });
-}
-
 int start(const pn_program& program, const pn_tensor* const* arguments, std::size_t count,
           const pn_start_options& options, pn_started** out) {
   check(options.deadline_ns >= 0, "pn_start_with: the deadline must be 0 or more, got {} ns",
@@ -117,7 +104,8 @@ int start(const pn_program& program, const pn_tensor* const* arguments, std::siz
   const auto run = made->run.internal();  // `ended` may free the handle
   detail::keep_with(*run, watcher);
   *out = made.release();
-  tell_of_end(*run, watcher);
+  host::at_end_and_delivery(
+      *run, [watcher] { watcher->ended(); }, [watcher] { watcher->delivered(); });
   return PN_OK;
 }
 

@@ -95,14 +95,8 @@ HookBinding event_listener(std::string name, std::shared_ptr<EventQueue> queue) 
 }
 
 void end_events_with(const std::shared_ptr<EventQueue>& queue, StartedRun& run) {
-  // A listener that reads the stream must not wait for the queue that is being delivered to it.
-  const bool waits = !host::in_delivery();
-  at_end_of(run, [queue, waits] {
-    queue->run_is_over();
-    // Ends the stream when nobody keeps it any more: now, or when everything was delivered.
-    const std::shared_ptr<void> end(nullptr, [queue](void*) { queue->end(); });
-    if (waits) host::keep_until_delivered(end);
-  });
+  host::at_end_and_delivery(
+      run, [queue] { queue->run_is_over(); }, [queue] { queue->end(); });
 }
 std::optional<HookEvent> next_event(EventQueue& queue) { return queue.next(); }
 void close_events(EventQueue& queue) { queue.close(); }

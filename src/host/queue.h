@@ -1,6 +1,7 @@
 // TapQueue: the undelivered invocations of a device's asynchronous taps, and the thread that
 // delivers them in order.
 #pragma once
+#include <postern/run.h>
 #include <postern/tap.h>
 
 #include <atomic>
@@ -14,6 +15,7 @@
 
 #include "core/mutex.h"
 #include "host/memory_pool.h"
+#include "host/run_end.h"
 #include "host/spin.h"
 #include "host/stage.h"
 
@@ -111,5 +113,18 @@ void look_for_room();
 std::size_t wait_for_taps(std::optional<RunState::Clock::time_point> limit);
 /// Does as TapQueue::keep_until_delivered. It goes on any thread.
 void keep_until_delivered(const std::shared_ptr<void>& what);
+
+/// Calls `ended` when the run has ended, and then, when the last tap of it was delivered,
+/// `delivered`. A run that is started where a queue delivers does not wait for queues, for that one
+/// may wait for it.
+template <class Ended, class Delivered>
+void at_end_and_delivery(detail::StartedRun& run, const Ended& ended, const Delivered& delivered) {
+  const bool waits = !in_delivery();
+  detail::at_end_of(run, [ended, delivered, waits] {
+    ended();
+    const std::shared_ptr<void> last(nullptr, [delivered](void*) { delivered(); });
+    if (waits) keep_until_delivered(last);
+  });
+}
 
 }  // namespace postern::internal::host
