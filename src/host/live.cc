@@ -291,12 +291,7 @@ void LiveHook::end_run() const {
   host::turn_on(*site_, end, {.until = 1}, std::string(host::ends_run));
 }
 
-std::size_t LiveHook::listeners() const {
-  const auto s = site_->at.lock();
-  if (!s) return 0;
-  std::scoped_lock lock(s->guard);
-  return s->listeners.size();
-}
+std::size_t LiveHook::listeners() const { return host::listeners_of(*this).size(); }
 
 void LiveHook::change(const LiveOptions& options, Place place) const {
   PlaceScope at(place);

@@ -329,16 +329,12 @@ void RunState::fail_at_site(ErrorCode code, const std::string& what) {
       blamed = p->device.load();
     }
   }
-  if (keep)
-    fail({code,
-          {keep->name, keep->place},
-          blamed,
-          nullptr,
-          failure_text(*keep, blamed, what),
-          what,
-          none});
-  else
-    fail({code, {}, blamed, nullptr, what, what, none});
+  Failure failure{code, {}, blamed, nullptr, what, what, none};
+  if (keep) {
+    failure.site = {keep->name, keep->place};
+    failure.text = failure_text(*keep, blamed, what);
+  }
+  fail(std::move(failure));
 }
 
 void RunState::fail_late() {

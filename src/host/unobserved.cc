@@ -44,23 +44,23 @@ void throw_unobserved() {
   if (count == 1) std::rethrow_exception(failures.front());
   std::vector<std::string> others;
   for (std::size_t i = 1; i < failures.size(); ++i) others.push_back(describe(failures[i]));
+  const auto with_count = [n = count - 1](std::string_view first) {
+    return fmt::format("{} (and {} more failures)", first, n);
+  };
+  ErrorCode code = ErrorCode::threw;
   try {
     std::rethrow_exception(failures.front());
   } catch (const CallbackError& e) {
-    const std::string text = fmt::format("{} (and {} more failures)", e.what(), count - 1);
+    const std::string text = with_count(e.what());
     if (e.code() == ErrorCode::timeout)
       throw TimeoutError(e.code(), text, e.site(), e.device(), e.cause(), others, count);
     throw CallbackError(e.code(), text, e.site(), e.device(), e.cause(), others, count);
   } catch (const Error& e) {  // such as an FFI handler's: what came with it must not be lost
-    throw CallbackError(
-        e.code(), fmt::format("{} (and {} more failures)", describe(failures.front()), count - 1),
-        Site{}, 0, failures.front(), others, count);
+    code = e.code();
   } catch (...) {
-    throw CallbackError(
-        ErrorCode::threw,
-        fmt::format("{} (and {} more failures)", describe(failures.front()), count - 1), Site{}, 0,
-        failures.front(), others, count);
   }
+  throw CallbackError(code, with_count(describe(failures.front())), Site{}, 0, failures.front(),
+                      others, count);
 }
 
 void print_unobserved() {
