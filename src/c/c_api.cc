@@ -206,11 +206,10 @@ int pn_tensor_copy(const pn_array* array, pn_tensor** out) {
 int pn_tensor_borrow(const pn_array* array, void (*release)(void*), void* user, pn_tensor** out) {
   return guarded(array && out, "pn_tensor_borrow: array or out", [&] {
     const Type type = c::type_of(*array);
-    auto made = std::make_unique<pn_tensor>();
-    made->tensor = Tensor::borrow(type, array->data, [release, user] {
+    // The handle is there first: where there is no memory for it nothing is released.
+    *out = new pn_tensor{Tensor::borrow(type, array->data, [release, user] {
       if (release) release(user);
-    });
-    *out = made.release();
+    })};
   });
 }
 

@@ -133,11 +133,8 @@ using namespace postern;
 using namespace postern::internal;
 
 int pn_tensor_from_dlpack(DLManagedTensor* managed, pn_tensor** out) {
-  return c::guarded(managed && out, "pn_tensor_from_dlpack: managed or out", [&] {
-    auto made = std::make_unique<pn_tensor>();
-    made->tensor = from_dlpack(managed);
-    *out = made.release();
-  });
+  return c::guarded(managed && out, "pn_tensor_from_dlpack: managed or out",
+                    [&] { *out = new pn_tensor{from_dlpack(managed)}; });
 }
 
 int pn_tensor_to_dlpack(const pn_tensor* tensor, DLManagedTensor** out) {

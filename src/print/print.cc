@@ -19,6 +19,7 @@
 #include "core/lists.h"
 #include "core/log.h"
 #include "core/mutex.h"
+#include "core/never_destroyed.h"
 #include "core/primitive.h"
 #include "core/text.h"
 #include "core/value.h"
@@ -70,11 +71,6 @@ std::string whole_text(const PrintJob& job, const TapInfo& info, std::span<const
 /// the thread that writes to the same stream, or, where no thread does, writes beside the others.
 class Streams {
  public:
-  static Streams& get() {
-    static auto* const one = new Streams;
-    return *one;
-  }
-
   /// Writes the text, or leaves it to the thread that does. Returns whether the stream is found bad
   /// for the first time.
   bool write(std::ostream& stream, std::string text) {
@@ -158,7 +154,7 @@ class Streams {
 }  // namespace
 
 bool write_to(std::ostream& stream, std::string text) {
-  return Streams::get().write(stream, std::move(text));
+  return never_destroyed<Streams>().write(stream, std::move(text));
 }
 
 namespace {
