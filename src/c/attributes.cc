@@ -29,10 +29,9 @@ int with_attribute(const pn_firing* firing, const char* name, const void* out, c
         check(json.is_object(), "pn_attribute: the firing's attributes are no JSON object");
         const Attributes all = file::attributes_from(json);
         if (!all.has(name))
-          return c::refuse(PN_NOT_FOUND, fmt::format("pn_attribute: there is no '{}' in {}",
-                                                     one_line(name), to_string(all)));
+          throw Error(ErrorCode::not_found, fmt::format("pn_attribute: there is no '{}' in {}",
+                                                        one_line(name), to_string(all)));
         read(all);
-        return int{PN_OK};
       });
 }
 

@@ -136,35 +136,30 @@ class Bridge {
   }
 
   /// Writes the arrays, and answers unless the request is to stay open.
-  int reply(std::uint64_t tag, const pn_array* results, std::size_t count, bool stays_open) {
+  void reply(std::uint64_t tag, const pn_array* results, std::size_t count, bool stays_open) {
     Lock lock(guard_, std::defer_lock);
     host::acquire(lock);
-    Request* const request = find(tag);
-    if (!request) return unknown(tag);
-    const pn_firing& f = request->firing.view;
-    if (results)
-      if (const int code = check_results(f, results, count); code != PN_OK) return code;
-    claim(*request, lock, stays_open);
+    Request& request = find(tag);
+    const pn_firing& f = request.firing.view;
+    if (results) check_results(f, results, count);
+    claim(request, lock, stays_open);
     lock.unlock();
     for (std::size_t i = 0; results && i < count; ++i)
       if (results[i].bytes) std::memmove(f.results[i].data, results[i].data, results[i].bytes);
     if (stays_open)
-      unclaim(*request);
+      unclaim(request);
     else
-      answer(*request);
-    return PN_OK;
+      answer(request);
   }
 
-  int fail(std::uint64_t tag, int code, Failure why) {
+  void fail(std::uint64_t tag, int code, Failure why) {
     Lock lock(guard_);
-    Request* const request = find(tag);
-    if (!request) return unknown(tag);
-    claim(*request, lock, false);
+    Request& request = find(tag);
+    claim(request, lock, false);
     lock.unlock();
-    request->code = code == PN_OK ? static_cast<int>(PN_UNKNOWN) : code;
-    request->why = std::move(why);
-    answer(*request);
-    return PN_OK;
+    request.code = code == PN_OK ? static_cast<int>(PN_UNKNOWN) : code;
+    request.why = std::move(why);
+    answer(request);
   }
 
   int stopped(std::uint64_t tag) {
@@ -247,26 +242,26 @@ class Bridge {
       throw CallbackError(ErrorCode::closed, "the bridge that serves this function is closed", {},
                           0, nullptr);
   }
-  static int check_results(const pn_firing& f, const pn_array* results, std::size_t count) {
+  static void check_results(const pn_firing& f, const pn_array* results, std::size_t count) {
     if (count != f.result_count)
-      return refuse(PN_BAD_RESULT, fmt::format("call '{}' has {} results, the reply has {}", f.site,
-                                               f.result_count, count));
+      throw Error(ErrorCode::bad_result, fmt::format("call '{}' has {} results, the reply has {}",
+                                                     f.site, f.result_count, count));
     for (std::size_t i = 0; i < count; ++i) {
       const Type want = type_of(f.results[i]), got = type_of(results[i]);
       if (want != got)
-        return refuse(PN_BAD_RESULT, fmt::format("result {} of call '{}' is {}, the reply has {}",
-                                                 i, f.site, to_string(want), to_string(got)));
+        throw Error(ErrorCode::bad_result,
+                    fmt::format("result {} of call '{}' is {}, the reply has {}", i, f.site,
+                                to_string(want), to_string(got)));
     }
-    return PN_OK;
   }
-  /// Returns the request if it may be answered: it was taken, and nobody has answered it.
-  Request* find(std::uint64_t tag) const {
+  /// Returns the request, which may be answered: it was taken, and nobody has answered it. Throws
+  /// Error(not_found).
+  Request& find(std::uint64_t tag) const {
     const auto found = open_.find(tag);
-    if (found == open_.end() || !found->second->taken || closed_) return nullptr;
-    return found->second;
-  }
-  static int unknown(std::uint64_t tag) {
-    return refuse(PN_NOT_FOUND, fmt::format("no request with tag {} waits for an answer", tag));
+    if (found == open_.end() || !found->second->taken || closed_)
+      throw Error(ErrorCode::not_found,
+                  fmt::format("no request with tag {} waits for an answer", tag));
+    return *found->second;
   }
   /// Waits for those who write to it now. Who answers it takes it from others at once.
   void claim(Request& request, Lock& lock, bool stays_open) {
@@ -352,11 +347,11 @@ int pn_bridge_next(pn_bridge* bridge, int64_t timeout_ns, const pn_request** out
 }
 int pn_bridge_reply(pn_bridge* bridge, uint64_t tag, const pn_array* results, size_t count) {
   return guarded(bridge != nullptr, "pn_bridge_reply: bridge",
-                 [&] { return bridge->bridge->reply(tag, results, count, false); });
+                 [&] { bridge->bridge->reply(tag, results, count, false); });
 }
 int pn_bridge_fill(pn_bridge* bridge, uint64_t tag, const pn_array* results, size_t count) {
   return guarded(bridge && results, "pn_bridge_fill: bridge or results",
-                 [&] { return bridge->bridge->reply(tag, results, count, true); });
+                 [&] { bridge->bridge->reply(tag, results, count, true); });
 }
 int pn_bridge_fail(pn_bridge* bridge, uint64_t tag, int code, const char* text) {
   return pn_bridge_fail_with(bridge, tag, code, text, nullptr, nullptr);
@@ -367,7 +362,7 @@ int pn_bridge_fail_with(pn_bridge* bridge, uint64_t tag, int code, const char* t
     c::Failure why{"", c::held(cause, release)};
     check(bridge != nullptr, "pn_bridge_fail: bridge is NULL");
     if (text) why.text = text;
-    return bridge->bridge->fail(tag, code, std::move(why));
+    bridge->bridge->fail(tag, code, std::move(why));
   });
 }
 int pn_bridge_stopped(const pn_bridge* bridge, uint64_t tag) {

@@ -17,7 +17,6 @@
 using namespace postern;
 using namespace postern::internal;
 using c::guarded;
-using c::refuse;
 
 pn_program::pn_program(Loaded p)
     : program(std::move(p)),
@@ -268,8 +267,7 @@ int pn_started_wait(pn_started* run, int64_t timeout_ns, pn_tensor** results) {
     const RunStatus status = limit ? run->run.wait(*limit) : run->run.wait();
     if (status == RunStatus::running) return PN_EMPTY;
     if (status == RunStatus::stopped)
-      return static_cast<pn_code>(
-          refuse(PN_CANCELLED, "the run was ended early by a host function"));
+      throw Error(ErrorCode::cancelled, "the run was ended early by a host function");
     const std::vector<Tensor> out = run->run.result();
     need(results || out.empty(), "pn_started_wait: results");
     give(out, results);
@@ -313,8 +311,7 @@ int pn_register(const char* name, pn_function function, void* user, void (*relea
 
 int pn_unregister(const char* name) {
   return guarded(name != nullptr, "pn_unregister: name", [&] {
-    if (unregister_function(name)) return PN_OK;
-    return static_cast<pn_code>(
-        refuse(PN_NOT_FOUND, fmt::format("no function is registered under '{}'", name)));
+    if (!unregister_function(name))
+      throw Error(ErrorCode::not_found, fmt::format("no function is registered under '{}'", name));
   });
 }

@@ -11,7 +11,6 @@
 using namespace postern;
 using namespace postern::internal;
 using c::guarded;
-using c::refuse;
 
 int pn_configure_with(const pn_options* options) {
   return guarded([&] {
@@ -82,7 +81,7 @@ uint64_t pn_guest_calls(void) { return guest::calls_made(); }
 int pn_guest_failure(uint64_t number) {
   return guarded([&] {
     if (const std::exception_ptr failure = guest::failure(number)) std::rethrow_exception(failure);
-    return static_cast<pn_code>(
-        refuse(PN_NOT_FOUND, fmt::format("there is no failure {}, or none any more", number)));
+    throw Error(ErrorCode::not_found,
+                fmt::format("there is no failure {}, or none any more", number));
   });
 }
