@@ -86,13 +86,4 @@ void ResidualFile::give_back(std::byte* data, std::size_t bytes) {
   free_[rounded_up(bytes, line)].push_back(data);
 }
 
-std::shared_ptr<ResidualFile> ResidualFiles::get(const std::string& prefix) {
-  if (prefix.empty()) return nullptr;
-  const std::scoped_lock lock(guard_);
-  std::weak_ptr<ResidualFile>& known = files_[prefix];
-  std::shared_ptr<ResidualFile> file = known.lock();
-  if (!file) known = file = std::make_shared<ResidualFile>(prefix);
-  return file;
-}
-
 }  // namespace postern::internal::host

@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -40,16 +39,6 @@ class ResidualFile {
   std::vector<std::span<std::byte>> mapped_;
   std::span<std::byte> rest_;  // of the last one
   std::map<std::size_t, std::vector<std::byte*>> free_;
-};
-
-/// Those that are in use, by what their names begin with.
-class ResidualFiles {
- public:
-  std::shared_ptr<ResidualFile> get(const std::string& prefix);
-
- private:
-  Mutex guard_;
-  std::map<std::string, std::weak_ptr<ResidualFile>> files_;
 };
 
 }  // namespace postern::internal::host

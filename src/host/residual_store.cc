@@ -50,6 +50,12 @@ std::string reason(int error) { return std::error_code(error, std::generic_categ
 
 double loose_handle(std::uint64_t number) { return handle_of(first_loose + number); }
 
+ResidualBudget::ResidualBudget(const ResidualOptions& options, ResidualFiles& files)
+    : options_(options) {
+  if (options.file.empty()) return;
+  file_ = files.of(options.file, [&] { return std::make_shared<ResidualFile>(options.file); });
+}
+
 /// "after 30 steps", of the loop as the user wrote it.
 std::string ResidualBudget::after(std::int64_t steps) const {
   if (options_.of_segment) return fmt::format("after {} steps of a segment", steps);
@@ -191,7 +197,7 @@ double ResidualStores::add(std::unique_ptr<ResidualStore> store) {
 }
 
 std::shared_ptr<ResidualBudget> ResidualStores::new_budget(const ResidualOptions& options) {
-  return std::make_shared<ResidualBudget>(options, files_.get(options.file));
+  return std::make_shared<ResidualBudget>(options, files_);
 }
 
 ResidualStore* ResidualStores::find(double handle) {

@@ -15,16 +15,19 @@
 
 #include "control/control.h"
 #include "core/mutex.h"
+#include "core/weak_cache.h"
 #include "host/residual_file.h"
 
 namespace postern::internal::host {
+
+/// The files that are in use, by what their names begin with.
+using ResidualFiles = WeakCache<std::string, ResidualFile>;
 
 /// What the stores of one execution of a loop share: how much they may keep, and the file for what
 /// is over it (null: that is an error).
 class ResidualBudget {
  public:
-  ResidualBudget(const ResidualOptions& options, std::shared_ptr<ResidualFile> file)
-      : options_(options), file_(std::move(file)) {}
+  ResidualBudget(const ResidualOptions& options, ResidualFiles& files);
   ResidualBudget(const ResidualBudget&) = delete;
 
   /// Memory for as many entries of `bytes` each as fit, `wanted` at most. Where none does, the
@@ -43,7 +46,7 @@ class ResidualBudget {
   std::string after(std::int64_t steps) const;
 
   const ResidualOptions options_;
-  const std::shared_ptr<ResidualFile> file_;
+  std::shared_ptr<ResidualFile> file_;
   Mutex guard_;
   std::int64_t used_ = 0;  // bytes of memory
 };

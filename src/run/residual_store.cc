@@ -195,8 +195,7 @@ static void push(std::int64_t k, Tensors& handles, TensorSpan leaves,
     const std::vector<unsigned char> bytes = bytes_of(leaves[i]);
     const std::size_t one = each_of(bytes.size(), count);
     if (!owner_of(handles[i])) {
-      if (!budget)
-        budget = std::make_shared<host::ResidualBudget>(options, loose().files.get(options.file));
+      if (!budget) budget = std::make_shared<host::ResidualBudget>(options, loose().files);
       handles[i] = new_handles(handles[i], one, budget);
     }
     const std::vector<double> numbers = values_of<double>(handles[i]);
