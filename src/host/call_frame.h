@@ -9,7 +9,8 @@
 
 namespace postern::internal::host {
 
-/// The run and the site that a frame of `postern_call` is for; without a site, the error to return.
+/// The run and the site that a frame of `postern_call` is for; without a site, the error to return,
+/// which is null where XLA has asked for metadata alone.
 struct Called {
   RunState* run = nullptr;
   const HostSite* site = nullptr;
@@ -38,6 +39,8 @@ extern constinit thread_local LastRun last_run;
 }
 
 [[gnu::always_inline]] inline Called find_called(XLA_FFI_CallFrame* frame, int plugin) {
+  if (frame->extension_start && pjrt::answer_metadata(frame)) [[unlikely]]
+    return {};
   RunState* const run = run_of(frame, plugin);
   if (!run) [[unlikely]]
     return {.error = pjrt::make_error(frame, ErrorCode::failed_precondition,
@@ -93,6 +96,8 @@ struct RunQuery {
   XLA_FFI_Error* error = nullptr;
 };
 inline RunQuery run_query(XLA_FFI_CallFrame* frame, int plugin) {
+  if (frame->extension_start && pjrt::answer_metadata(frame)) [[unlikely]]
+    return {};
   const RunState* const run = run_of(frame, plugin);
   const auto results = pjrt::results(frame);
   if (run && results.size() == 1 && results[0]->dtype == XLA_FFI_DataType_PRED && results[0]->data)

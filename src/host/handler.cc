@@ -114,8 +114,6 @@ XLA_FFI_Error* pass_by(XLA_FFI_CallFrame* frame, RunState& run, const HostSite& 
 
 template <int plugin>
 XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
-  if (frame->extension_start && pjrt::answer_metadata(frame)) [[unlikely]]
-    return nullptr;
   const Called called = find_called(frame, plugin);
   if (!called.site) [[unlikely]]
     return called.error;
@@ -138,8 +136,6 @@ XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
 
 template <int plugin>
 XLA_FFI_Error* handle_ask(XLA_FFI_CallFrame* frame) {
-  if (frame->extension_start && pjrt::answer_metadata(frame)) [[unlikely]]
-    return nullptr;
   const RunQuery query = run_query(frame, plugin);
   if (query.run)
     *static_cast<bool*>(query.answer) = !query.run->stop.load(std::memory_order_relaxed);

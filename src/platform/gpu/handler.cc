@@ -23,8 +23,6 @@ XLA_FFI_Error* answer(XLA_FFI_CallFrame* frame, const host::RunState& run, void*
 
 template <int plugin>
 XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
-  if (frame->extension_start && pjrt::answer_metadata(frame)) [[unlikely]]
-    return nullptr;
   const host::Called called = host::find_called(frame, plugin);
   if (!called.site) return called.error;
   host::RunState& run = *called.run;
@@ -46,8 +44,6 @@ XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
 
 template <int plugin>
 XLA_FFI_Error* handle_ask(XLA_FFI_CallFrame* frame) {
-  if (frame->extension_start && pjrt::answer_metadata(frame)) [[unlikely]]
-    return nullptr;
   const host::RunQuery query = host::run_query(frame, plugin);
   if (query.run) return answer(frame, *query.run, query.answer);
   return query.error;
