@@ -21,14 +21,12 @@ namespace {
 /// The host's functions of one run. Lives as long as the run may call them.
 class Watcher : std::streambuf {
  public:
-  explicit Watcher(const pn_start_options& options) : options_(options), stream_(this) {}
-  ~Watcher() override {
-    if (released_ && options_.release) options_.release(options_.user);
-  }
+  explicit Watcher(const pn_start_options& options)
+      : options_(options), stream_(this), user_(options.user, nullptr) {}
   Watcher(const Watcher&) = delete;
 
   /// From now on `user` is ours.
-  void take_over() { released_ = true; }
+  void take_over() { user_.release = options_.release; }
   /// Where the run's prints go; null when the host has no function for them.
   std::ostream* sink() {
     if (options_.print) return &stream_;
@@ -54,7 +52,7 @@ class Watcher : std::streambuf {
 
   const pn_start_options options_;
   std::ostream stream_;
-  bool released_ = false;
+  User user_;
 };
 
 /// The functions that a host gives for one run. Until take_over() nothing is released: what was

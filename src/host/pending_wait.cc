@@ -95,14 +95,10 @@ bool PendingCalls::wait(RunState& run, const HostSite& site, void* const* data, 
     acquire(lock);
     sleep(lock, job, run);
   }
-  if (is_stopped(run)) {
+  const bool by_whole = is_stopped(run);  // the one that it is a part of
+  if (by_whole || job.end.load()) {
     lock.unlock();
-    run.request(Outcome::cancelled);  // by the one that it is a part of
-    return false;
-  }
-  if (job.end.load()) {
-    lock.unlock();
-    run.request(Outcome::stopped);
+    run.request(by_whole ? Outcome::cancelled : Outcome::stopped);
     return false;
   }
   if (job.done && !job.error && !job.ok) {  // it was left out

@@ -266,10 +266,6 @@ class ArrayWriter {
   std::string out_;
 };
 
-std::string known_text(const PrintNode& node, const std::string& spec) {
-  return std::visit([&](const auto& value) { return formatted(spec, value); }, node.known);
-}
-
 }  // namespace
 
 std::string text_of(const AnyView& view, const std::string& spec, const TextStyle& style) {
@@ -288,7 +284,8 @@ std::string text_of(const AnyView& view, const std::string& spec, const TextStyl
 std::string text_of(const PrintNode& node, std::span<const AnyView> leaves, std::size_t& next,
                     const std::string& spec, const TextStyle& style) {
   using Kind = PrintNode::Kind;
-  if (node.kind == Kind::text) return known_text(node, spec);
+  if (node.kind == Kind::text)
+    return std::visit([&](const auto& value) { return formatted(spec, value); }, node.known);
   if (node.kind == Kind::leaf) {
     const AnyView& leaf = leaves[next++];
     const std::string text = text_of(leaf, spec, style);
