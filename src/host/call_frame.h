@@ -67,7 +67,7 @@ struct AsCaller : FloatScope {
 };
 
 /// Where the operands, the mask and the results of a call are; `otherwise` stands for those that
-/// are empty. Buffers of a site that is `unchecked` are compared with it: `error` is set when they
+/// are empty. Buffers of a site that is from a file are compared with it: `error` is set when they
 /// differ.
 struct CallBuffers {
   CallBuffers(XLA_FFI_CallFrame* frame, const HostSite& site, void* otherwise);

@@ -152,7 +152,7 @@ constexpr Targets targets[most_plugins] = {{handle_call<0>, handle_ask<0>},
 CallBuffers::CallBuffers(XLA_FFI_CallFrame* frame, const HostSite& site, void* otherwise)
     : list_(site.buffers) {
   data = list_.data();
-  if (!site.unchecked) {
+  if (!site.spec->from_file) {
     point_at_buffers(pjrt::operands(frame), pjrt::results(frame), site, otherwise, data);
     return;
   }

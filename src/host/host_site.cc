@@ -17,11 +17,10 @@ namespace postern::internal::host {
 
 namespace {
 
-/// Enters the function of a HostSite::Entry. What it fills in may be a mask of other bytes than
-/// XLA's.
-void enter_and_make_booleans(void* plain, const detail::Firing& f) {
-  const auto& entry = *static_cast<const HostSite::Entry*>(plain);
-  entry.invoke(entry.object, f);
+/// Enters a HostFunction. What it fills in may be a mask of other bytes than XLA's.
+void enter_and_make_booleans(void* function, const detail::Firing& f) {
+  const auto& entered = *static_cast<const detail::HostFunction*>(function);
+  entered.invoke(entered.object.get(), f);
   for (std::size_t i = f.operands; i < f.operands + f.results; ++i)
     if (f.leaves[i].dtype == DType::pred)
       detail::make_booleans(f.data[i], size_of(f.leaves[i].size));
@@ -87,7 +86,6 @@ HostSite::HostSite(SitePtr s, std::shared_ptr<const detail::HostFunction> fn)
   for (const BatchLevel& level : spec->batch.levels)
     for (std::size_t i = 0; i < leaves.size(); ++i)
       if (i >= operands || level.mapped[i]) buffer_bytes[i] *= size_of(level.size);
-  unchecked = spec->from_file;
   make_stages(*this);
   if (function) serve(function);
 }
@@ -100,15 +98,14 @@ void HostSite::serve(std::shared_ptr<const detail::HostFunction> found) {
   const bool gives_booleans =
       std::ranges::any_of(spec->results, is_pred) || std::ranges::any_of(spec->call.later, is_pred);
   if (gives_booleans && spec->memory == Memory::host) {
-    plain = std::make_shared<Entry>(Entry{invoke, object});
     invoke = enter_and_make_booleans;
-    object = plain.get();
+    object = const_cast<detail::HostFunction*>(function.get());
   }
   is_ours = is_of_residuals(*function) || is_of_processes(*function);
   const bool has_own_listener = function != disabled();
   enabled = spec->tap.live && !has_own_listener ? &spec->tap.live->on : nullptr;
   wants_info = function->wants_call_info || function->wants_tap_info;
-  fast_path = direct && !wants_info && !unchecked && buffers <= few;
+  fast_path = direct && !wants_info && !spec->from_file && buffers <= few;
 }
 
 std::size_t HostSite::position_of(int device) const {

@@ -43,8 +43,6 @@ struct HostSite {
   // The handler may take its short way: it is direct, has few buffers, and none of the following.
   bool fast_path = false;
   bool wants_info = false;  // of the invocation: the function takes a CallInfo or TapInfo
-  // The program is from a file: what it passes must be compared with the site.
-  bool unchecked = false;
   bool fetched = false;  // an asynchronous tap at whose leaves nobody looks before it is delivered
   bool is_ours = false;  // no user's function: it is for residuals of loops, or meets processes
   // Of a live hook that has no listener of its own: whether any was turned on.
@@ -56,12 +54,7 @@ struct HostSite {
   std::vector<detail::LeafLayout> leaves;  // of one invocation: operands, then results
   void (*invoke)(void* object, const detail::Firing& firing) = nullptr;  // of the function
   void* object = nullptr;
-  struct Entry {
-    void (*invoke)(void* object, const detail::Firing& firing);
-    void* object;
-  };
-  std::shared_ptr<Entry> plain;  // of a function that gives pred: `invoke` enters it by this one
-  detail::Declared declared;     // members of the spec
+  detail::Declared declared;  // members of the spec
   // Null: a name that is looked up when a run starts.
   std::shared_ptr<const detail::HostFunction> function;
   // What the function is given: of a started call not the site's own leaves.

@@ -75,8 +75,7 @@ Collective collective_from(const Attributes& a) {
 /// Returns whether the run wants to end. One that is late fails here.
 bool wants_to_end(RunState& run) {
   if (run.stop.load(std::memory_order_relaxed)) return true;
-  const bool has_deadline = run.deadline != RunState::Clock::time_point::max();
-  if (!has_deadline || RunState::Clock::now() < run.deadline) return false;
+  if (!run.is_late()) return false;
   run.fail_late();
   return true;
 }

@@ -129,7 +129,10 @@ class RunState : public detail::StopState {
   void expect(std::span<const int> devices);
 
   /// Returns whether it asks for something at each invocation, as an observer and a deadline do.
-  bool is_special() const { return observer || deadline != Clock::time_point::max(); }
+  bool is_special() const { return observer || has_deadline(); }
+  bool has_deadline() const { return deadline != Clock::time_point::max(); }
+  /// Returns whether its deadline, if any, has passed.
+  bool is_late() const { return has_deadline() && Clock::now() >= deadline; }
 
   int device_of(int ordinal) const {
     const auto i = size_of(ordinal - first_ordinal);

@@ -128,7 +128,7 @@ Tensors InterpretedRun::interpret(const std::function<Tensors()>& body) {
 }
 
 void InterpretedRun::check_going() {
-  if (deadline != Clock::time_point::max() && !stop.load() && Clock::now() >= deadline) fail_late();
+  if (!stop.load() && is_late()) fail_late();
   if (stop.load(std::memory_order_relaxed)) [[unlikely]]
     rethrow();
 }

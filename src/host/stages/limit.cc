@@ -18,14 +18,12 @@ namespace {
 
 using Clock = RunState::Clock;
 
-bool has_deadline(const RunState& run) { return run.deadline != Clock::time_point::max(); }
-
 /// Whether the function has a limit that is not its own affair.
 bool is_limited(const Invocation& i) {
   const SiteSpec& spec = *i.site.spec;
   if (i.site.is_ours || i.on_device || spec.tap.async || spec.call.role != SiteCall::Role::whole)
     return false;
-  return spec.call.timeout.count() > 0 || has_deadline(i.run);
+  return spec.call.timeout.count() > 0 || i.run.has_deadline();
 }
 
 struct TimedJob : Job {
@@ -98,7 +96,7 @@ bool enter_limited(const Stage& stage, Invocation& i) noexcept try {
 }
 
 bool enter_before_deadline(const Stage& stage, Invocation& i) noexcept {
-  if (!has_deadline(i.run) || Clock::now() < i.run.deadline) return stage.next->enter(i);
+  if (!i.run.is_late()) return stage.next->enter(i);
   keep_failure(i.run, i.site, i.device,
                std::make_exception_ptr(std::runtime_error(too_late(*i.site.spec, true))),
                ErrorCode::timeout);
