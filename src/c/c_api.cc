@@ -9,7 +9,6 @@
 
 #include "core/check.h"
 #include "core/site_spec.h"
-#include "core/value.h"
 #include "host/bad_result.h"
 #include "host/run_state.h"
 #include "run/array.h"

@@ -2,7 +2,6 @@
 #include <postern/native.h>
 #include <postern/transforms.h>
 
-#include <algorithm>
 #include <functional>
 
 #include "c/c_api.h"

@@ -7,7 +7,6 @@
 #include "c/c_api.h"
 #include "core/check.h"
 #include "host/queue.h"
-#include "host/run_state.h"
 #include "run/start.h"
 
 using namespace postern;

@@ -5,9 +5,7 @@
 #include <cstring>
 #include <optional>
 
-#include "core/value.h"
 #include "host/call_handle.h"
-#include "host/enter.h"
 #include "host/pending.h"
 #include "host/run_observer.h"
 #include "host/spin.h"

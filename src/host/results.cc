@@ -6,7 +6,6 @@
 
 #include "core/check.h"
 #include "core/lists.h"
-#include "core/value.h"
 #include "host/bad_result.h"
 
 namespace postern::detail {

@@ -3,7 +3,6 @@
 
 #include <Eigen/Core>
 #include <cmath>
-#include <complex>
 #include <cstring>
 #include <limits>
 
