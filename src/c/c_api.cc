@@ -302,9 +302,9 @@ void pn_fail_with(const char* text, void* cause, void (*release)(void*)) {
 int pn_register(const char* name, pn_function function, void* user, void (*release)(void*),
                 int replace) {
   return guarded(name && function, "pn_register: name or function", [&] {
-    const auto held = std::make_shared<c::User>(user, nullptr);
+    const auto held = std::make_shared<c::User>(user, release);
     register_function(name, c::callee_of(name, function, held), {.replace = replace != 0});
-    held->release = release;  // what was refused is still the caller's
+    held->is_ours = true;  // what was refused is still the caller's
   });
 }
 

@@ -112,13 +112,14 @@ class Firing {
   std::vector<pn_array> arrays_;
 };
 
-/// A thing of the host's, let go of by `release` (may be null).
+/// A thing of the host's. Once it is ours it is let go of by `release` (may be null).
 struct User {
-  void* user = nullptr;
-  void (*release)(void* user) = nullptr;
+  void* const user;
+  void (*const release)(void* user);
+  bool is_ours = false;
   User(void* u, void (*r)(void*)) : user(u), release(r) {}
   ~User() {
-    if (release) release(user);
+    if (is_ours && release) release(user);
   }
   User(const User&) = delete;
 };

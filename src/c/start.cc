@@ -21,11 +21,11 @@ namespace {
 class Watcher : std::streambuf {
  public:
   explicit Watcher(const pn_start_options& options)
-      : options_(options), stream_(this), user_(options.user, nullptr) {}
+      : options_(options), stream_(this), user_(options.user, options.release) {}
   Watcher(const Watcher&) = delete;
 
   /// From now on `user` is ours.
-  void take_over() { user_.release = options_.release; }
+  void take_over() { user_.is_ours = true; }
   /// Where the run's prints go; null when the host has no function for them.
   std::ostream* sink() {
     if (options_.print) return &stream_;
@@ -66,19 +66,19 @@ class Bindings {
       const pn_binding& b = list[i];
       check(b.name && !b.function != !b.bridge,
             "pn_start_with: {} {} must have a name, and a function or a bridge", what, i);
-      const auto& user = given_.emplace_back(std::make_shared<User>(b.user, nullptr), b.release);
-      out.push_back({b.name, b.function ? callee_of(b.name, b.function, user.first, hooks)
-                                        : callee_of(b.name, *b.bridge, user.first, hooks)});
+      const auto& user = given_.emplace_back(std::make_shared<User>(b.user, b.release));
+      out.push_back({b.name, b.function ? callee_of(b.name, b.function, user, hooks)
+                                        : callee_of(b.name, *b.bridge, user, hooks)});
     }
     return out;
   }
   /// From now on what they are entered with is ours.
   void take_over() {
-    for (auto& [user, release] : given_) user->release = release;
+    for (const auto& user : given_) user->is_ours = true;
   }
 
  private:
-  std::vector<std::pair<std::shared_ptr<User>, void (*)(void*)>> given_;
+  std::vector<std::shared_ptr<User>> given_;
 };
 
 int start(const pn_program& program, const pn_tensor* const* arguments, std::size_t count,
