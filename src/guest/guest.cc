@@ -148,7 +148,7 @@ std::unique_ptr<GuestRun> make_run(const XLA_FFI_CallFrame* frame, CallSite& pla
   const host::Helpers helpers(frame, [](void* from, XLA_FFI_Task* task, void* with) {
     return pjrt::schedule(static_cast<const XLA_FFI_CallFrame*>(from), task, with);
   });
-  return host::enter_site(run, site, data.data(), device);
+  return host::enter_site({run, site, data.data(), device});
 }
 
 bool enter_fast(const XLA_FFI_CallFrame* frame, GuestRun& run, int device) {

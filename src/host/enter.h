@@ -47,13 +47,8 @@ extern constinit thread_local std::int64_t one_of_many;
 /// Enters the site's function, through its stages. False when the run must not go on: it failed now
 /// or before; results in host memory are then zeroed if the run leaves zeros. Never throws, never
 /// waits without a limit or a waker. Allocates nothing unless the site asks for copies or the
-/// function throws.
+/// function throws. No pointer to a buffer may be null.
 bool enter_site(Invocation i) noexcept;
-/// Does so for the buffers of one execution: operands, mask, results; never null pointers.
-inline bool enter_site(RunState& run, const HostSite& site, void* const* buffers,
-                       int device) noexcept {
-  return enter_site({run, site, buffers, device});
-}
 /// Returns what is said of a function that has not returned in time.
 std::string too_late(const SiteSpec& spec, bool by_deadline);
 /// Writes to the log if the function took longer than its site says.

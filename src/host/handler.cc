@@ -86,7 +86,7 @@ XLA_FFI_Error* pass_by(XLA_FFI_CallFrame* frame, RunState& run, const HostSite& 
   const Helpers xla_threads(frame, [](void* from, XLA_FFI_Task* task, void* data) {
     return pjrt::schedule(static_cast<const XLA_FFI_CallFrame*>(from), task, data);
   });
-  const bool ok = enter_site(run, site, buffers.data, device);
+  const bool ok = enter_site({run, site, buffers.data, device});
   answer(frame, run);
   call_is_over(&run);
   if (ok || run.leaves_zeros) return nullptr;

@@ -345,7 +345,7 @@ TEST(TapAsync, AListenerIsToldItsElement) {
   host::RunState run;
   float values[] = {1, 2, 3};
   void* const buffers[] = {values, values};
-  EXPECT_TRUE(host::enter_site(run, site, buffers, 0));
+  EXPECT_TRUE(host::enter_site({run, site, buffers, 0}));
   barrier();
   EXPECT_EQ(seen, (std::vector<std::pair<std::int64_t, float>>{{0, 1}, {1, 2}, {2, 3}}));
 }

@@ -110,7 +110,7 @@ bool enter_on_copies(Staging& staging, RunState& run, const HostSite& site, void
   if (places.fetch(driver, site, buffers, stream, true) > 0)
     driver.check(driver.synchronize(stream), "to compute the operands");
   places.block.done();
-  const bool ok = host::enter_site(run, site, places.data.data(), device);
+  const bool ok = host::enter_site({run, site, places.data.data(), device});
   if (!ok && !run.leaves_zeros) return false;
   for (std::size_t i = site.inputs; i < site.buffers; ++i) {
     const std::size_t bytes = bytes_of(site, i);
