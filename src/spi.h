@@ -4,12 +4,10 @@
 #pragma once
 #include "cluster/cluster.h"
 #include "cluster/collectives.h"
-#include "cluster/counts.h"
-#include "cluster/gather.h"
+#include "cluster/first.h"
 #include "cluster/rank.h"
 #include "cluster/store.h"
 #include "cluster/transport.h"
-#include "cluster/watched.h"
 #include "core/check.h"
 #include "core/digest.h"
 #include "core/instances.h"

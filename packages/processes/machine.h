@@ -27,7 +27,7 @@ struct Seat {
   std::array<Notice, kept> notice;
   std::array<char, 256> site = {};  // where it was last; may be half written
   struct Count {
-    std::atomic<std::uint64_t> what{0};  // see counts.h
+    std::atomic<std::uint64_t> what{0};  // see first.h
     std::atomic<std::int64_t> done{0};
   };
   std::array<Count, 16> counts;

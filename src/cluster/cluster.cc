@@ -7,8 +7,7 @@
 #include <atomic>
 #include <utility>
 
-#include "cluster/counts.h"
-#include "cluster/gather.h"
+#include "cluster/first.h"
 #include "cluster/join.h"
 #include "core/digest.h"
 

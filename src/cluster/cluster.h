@@ -16,7 +16,6 @@
 #include "cluster/rank.h"
 #include "cluster/store.h"
 #include "cluster/transport.h"
-#include "cluster/watched.h"
 
 namespace postern::internal::clusters {
 
@@ -46,6 +45,16 @@ struct Meeting {
   const void* x;        // this process's
   void* y;              // the result
   std::int32_t device;  // its number, of `relay`
+};
+
+/// A run over processes, as the cluster sees it.
+class Watched {
+ public:
+  virtual ~Watched() = default;
+  /// Notes that it has failed on another process.
+  virtual void ended_elsewhere(const std::string& why) noexcept = 0;
+  /// Returns the site that it is at; "" when it is at none.
+  virtual std::string site_now() = 0;
 };
 
 class Cluster {
@@ -86,7 +95,7 @@ class Cluster {
   virtual std::string waiting() const = 0;
 
   virtual Store& store() = 0;
-  // As the functions of counts.h and gather.h, where there are several processes.
+  // As the functions of first.h, where there are several processes.
   virtual void say_count(std::uint64_t what, std::int64_t done) noexcept = 0;
   virtual std::vector<std::int64_t> counts_of(std::uint64_t what) = 0;
   virtual std::vector<std::string> gather_on_first(const std::string& who, const std::string& mine,

@@ -7,7 +7,7 @@
 #include <csignal>
 #include <cstdlib>
 
-#include "cluster/counts.h"
+#include "cluster/first.h"
 #include "cluster_test.h"
 #include "core/text.h"
 
