@@ -44,8 +44,7 @@ std::exception_ptr PendingCalls::in_words(ErrorCode code, const Job& job,
 void PendingCalls::tell_nobody(const Job& job) noexcept {
   try {
     if (job.told && !job.abandoned) return keep_unobserved(job.told);
-    const std::string text = fmt::format("{} on device {}: {}", describe(*job.spec),
-                                         device_name(job.device), job.why_late());
+    const std::string text = failure_text(*job.spec, job.device, job.why_late());
     keep_unobserved(std::make_exception_ptr(TimeoutError(
         ErrorCode::timeout, text, {job.spec->name, job.spec->place}, job.device, nullptr)));
   } catch (...) {
