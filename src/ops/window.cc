@@ -7,6 +7,7 @@
 
 #include "core/enum.h"
 #include "ops/axes.h"
+#include "ops/composed.h"
 #include "ops/extents.h"
 #include "ops/family.h"
 #include "ops/reduce.h"
@@ -140,8 +141,18 @@ Batched window_batch(const Op& op, TensorSpan x, std::span<const int> axes, std:
   return {{bind1(op.primitive, make_params(p), {batch_front(x[0], axes[0], size)})}, {0}};
 }
 
+/// What padding cuts off is cut beforehand: XLA takes a window of one element for its operand, of
+/// another shape, and ends the process.
 void window_lower(Lowering& out, const Equation& e) {
   const auto& p = as<WindowParams>(*e.params);
+  const Dims paddings = joined(p.low, p.high);
+  if (std::ranges::any_of(paddings, [](std::int64_t by) { return by < 0; }) &&
+      out.result_type(e).size() > 0)
+    return lower_as(out, e, [&](TensorSpan x) {
+      WindowParams inner = p;
+      inner.low = inner.high = Dims(p.low.size(), 0);
+      return Tensors{bind1(*e.primitive, make_params(std::move(inner)), {padded(p, x[0])})};
+    });
   std::string attributes =
       fmt::format("window_dimensions = {}, window_strides = {}, window_dilations = {}",
                   array_text(p.window), array_text(p.strides), array_text(p.dilation));

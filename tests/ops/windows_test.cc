@@ -41,7 +41,9 @@ const Case cases[] = {
     {{2, 3, 6, 6}, {1, 1, 3, 3}, {1, 1, 2, 2}, {1, 1, 1, 1}, {{0, 0}, {0, 0}, {1, 1}, {1, 1}}},
     {{2, 6, 5, 3}, {1, 2, 2, 1}, {1, 2, 2, 1}, {1, 1, 1, 1}, {{0, 0}, {0, 0}, {0, 0}, {0, 0}}},
     {{4, 5}, {1, 2}, {2, 1}, {1, 1}, {{0, 0}, {0, 0}}},
-    {{3, 2}, {1, 1}, {1, 1}, {1, 1}, {{1, 0}, {0, 0}}}};
+    {{3, 2}, {1, 1}, {1, 1}, {1, 1}, {{1, 0}, {0, 0}}},
+    {{4}, {1}, {1}, {1}, {{-1, 0}}},
+    {{3, 4}, {1, 1}, {1, 1}, {1, 1}, {{0, -1}, {1, -2}}}};
 
 /// Of each window the element that its extremum's tangent comes from; -1: padding.
 std::vector<Index> winners(Monoid monoid, const Case& c, const Floats& x, const Dims& out) {
@@ -161,6 +163,45 @@ TEST(Windows, GradientsOfWideWindowsCompileInAMoment) {
   const Floats got = slope(tensor<float>(from, c.extents)).to_vector<float>();
   EXPECT_LT(test::seconds_since(start), 20);  // of which it takes less than 1
   EXPECT_EQ(got, slopes(Monoid::max, c, from, {1, 1, 3, 3}));
+}
+
+TEST(Windows, OfOneElementMayBeCutByPadding) {
+  struct Of {
+    Monoid monoid;
+    float neutral;
+  };
+  const Tensor x = tensor<float>({1, 2, 3, 4}), both = stack({x, x});
+  for (const Of& of : {Of{Monoid::add, 0}, Of{Monoid::multiply, 1}, Of{Monoid::min, INFINITY},
+                       Of{Monoid::max, -INFINITY}})
+    for (const std::pair<Index, Index>& padding :
+         {std::pair<Index, Index>{-1, 0}, {0, -1}, {-1, -1}, {1, -1}, {-1, 2}, {-5, 3}}) {
+      const std::vector<std::pair<Index, Index>> paddings{padding};
+      const auto reduced = [&](Tensor v) {
+        return reduce_window(of.monoid, v, {1}, {.padding = paddings});
+      };
+      Floats want, slope(4, 0.0f);
+      for (Index i = -padding.first; i < 4 + padding.second; ++i) {
+        const bool inside = i >= 0 && i < 4;
+        want.push_back(inside ? static_cast<float>(i + 1) : of.neutral);
+        if (inside) slope[static_cast<std::size_t>(i)] = 1;
+      }
+      SCOPED_TRACE(fmt::format("{} padded by {}, {}", static_cast<int>(of.monoid), padding.first,
+                               padding.second));
+      for (const Mode mode : test::both_modes)
+        EXPECT_EQ(jit(reduced, {.mode = mode})(x).to_vector<float>(), want);
+      EXPECT_EQ(jit(vmap(reduced))(both)[1].to_vector<float>(), want);
+      const auto total = [&](Tensor v) { return sum(reduced(v)); };
+      EXPECT_EQ(jit(grad(total))(x).to_vector<float>(), slope);
+      EXPECT_EQ(jit(vmap(grad(total)))(both)[1].to_vector<float>(), slope);
+    }
+  const Tensor whole = tensor<int>({{1, 2, 3}, {4, 5, 6}});
+  EXPECT_EQ(
+      reduce_window(Monoid::add, whole, {1, 1}, {.padding = {{0, -1}, {-1, 0}}}).to_vector<int>(),
+      (std::vector<int>{2, 3}));
+  const Tensor image = reshape(x, {1, 1, 4});
+  const PoolOptions cut{.padding = {{-1, 0}}};
+  EXPECT_EQ(max_pool(image, {1}, cut).to_vector<float>(), (Floats{2, 3, 4}));
+  EXPECT_EQ(avg_pool(image, {1}, cut).to_vector<float>(), (Floats{2, 3, 4}));
 }
 
 TEST(Windows, ThatDoNotFitHaveNoSlope) {
