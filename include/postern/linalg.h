@@ -11,8 +11,9 @@
 // integer, f16, bf16, f32, f64, c64 nor c128, not square where [n,n] is said, and for two that do
 // not go together. A matrix that cannot be decomposed is no TypeError: see Failure.
 //
-// Derivatives are formulas, in both modes and of any order, so that no loop is differentiated. Of
-// what is not unique the factors' derivatives have conventions, stated below; they never are NaN
+// Derivatives are formulas, in both modes and of any order, so that no loop is differentiated;
+// where eigenvalues or singular values are equal only the first one may be right, see eigh and det.
+// Of what is not unique the factors' derivatives have conventions, stated below; they never are NaN
 // where the factors are finite, except where a division by a singular matrix is meant.
 #pragma once
 #include <postern/block.h>
@@ -122,17 +123,19 @@ struct LuResult {
 
 /// Returns eigenvalues w[n], ascending and real, and eigenvectors in the columns of v[n,n], of (a +
 /// a^H) / 2 of a[n,n]. Derivative: Giles 2008. Eigenvectors of eigenvalues that are equal to within
-/// rounding are not differentiable: their mutual derivatives are taken as zero. Functions of the
-/// eigenvalues alone, or of the span of those vectors, are right all the same; a function of a that
-/// uses such vectors one by one is not.
+/// rounding are not differentiable: their mutual derivatives are taken as zero. The first
+/// derivative of a function of the eigenvalues alone, or of the span of those vectors, is right all
+/// the same. Wrong there are second and higher derivatives, of `eigvalsh` too, and the first one of
+/// a function that uses such vectors one by one, as v f(w) v^H does: at the unit matrix the
+/// gradient of sum(c * (v w^2 v^T)) lacks what c has beside its diagonal.
 [[nodiscard]] POSTERN_API std::pair<Tensor, Tensor> eigh(const Operand& a,
                                                          Failure failure = Failure::nan);
 [[nodiscard]] POSTERN_API Tensor eigvalsh(const Operand& a, Failure failure = Failure::nan);
 
 /// Returns u[m,k], s[k] descending and real, vh[k,n] with a = u diag(s) vh, k the lesser extent of
 /// a[m,n]; full: u[m,m], vh[n,n]. `svdvals` gives s. Derivative: Townsend 2016; equal singular
-/// values as in eigh, those that are zero likewise; of the full form of a matrix that is not square
-/// there is none (TypeError).
+/// values as in eigh, those that are zero likewise, of `svdvals` too; of the full form of a matrix
+/// that is not square there is none (TypeError).
 [[nodiscard]] POSTERN_API std::tuple<Tensor, Tensor, Tensor> svd(const Operand& a,
                                                                  bool full = false,
                                                                  Failure failure = Failure::nan);
@@ -164,7 +167,8 @@ struct LuResult {
 [[nodiscard]] POSTERN_API Tensor inv(const Operand& a);
 /// Returns the determinant of a[n,n], a scalar for each matrix; zero for singular ones. Derivative:
 /// Jacobi's formula, with the adjugate from the singular value decomposition (Stewart 1998), so
-/// that it is right for singular matrices too.
+/// that it is right for singular matrices too, and so is the second one. Third and higher ones may
+/// be wrong where singular values are equal or zero.
 [[nodiscard]] POSTERN_API Tensor det(const Operand& a);
 /// Returns sign and log|det| of a[n,n], scalars for each matrix, the latter real; 0 and -Inf for
 /// singular ones. Derivative: Giles 2008.

@@ -89,17 +89,41 @@ Tensor det_value(const Tensor& a) {
   return prod(diagonal_of(lu[0]), {.axes = Dims{-1}}) * convert(parity(lu[1]), a.dtype());
 }
 
-/// Returns the matrix of cofactors, transposed: det(a) a^-1 where that exists. With a = u s v^H:
-/// det(u v^H) v diag(products of the other s) u^H.
-Tensor adjugate(const Tensor& a) {
+/// Returns det(u v^H) m u^H for a = u s v^H: the adjugate for m = v adj(s).
+Tensor from_vectors(const Tensors& svd, const Tensor& m) {
+  const Tensor phase = det_value(matmul(svd[0], svd[2]));
+  return expand_dims(expand_dims(phase, -1), -1) * matmul(m, adjoint(svd[0]));
+}
+
+Tensor adjugate_value(const Tensor& a) {
   const Tensors svd = bind_svd({}, a);
-  const Tensor &u = svd[0], &s = svd[1], &vh = svd[2];
   const std::int64_t n = columns(a);
-  const Tensor others = where(eye(DType::pred, n, n), 1.0f, expand_dims(s, -2));
+  const Tensor others = where(eye(DType::pred, n, n), 1.0f, expand_dims(svd[1], -2));
   const Tensor products = convert(prod(others, {.axes = Dims{-1}}), a.dtype());
-  const Tensor phase = det_value(matmul(u, vh));
-  return expand_dims(expand_dims(phase, -1), -1) *
-         matmul(adjoint(vh) * expand_dims(products, -2), adjoint(u));
+  return from_vectors(svd, adjoint(svd[2]) * expand_dims(products, -2));
+}
+
+/// Returns the matrix of cofactors, transposed: det(a) a^-1 where that exists. With a = u s v^H:
+/// det(u v^H) v diag(products of the other s) u^H. Singular vectors, which have no derivative where
+/// values are equal, stay as they are in its own: with p = u^H da v and h_ij the product of all s
+/// but the i-th and j-th the tangent of diag(...) is -h_ij p_ij, and on the diagonal the sum of
+/// h_ij p_jj over the other j.
+Tensor adjugate(const Tensor& a) {
+  auto rule = [](const std::tuple<Tensor>& x, const std::tuple<Tensor>& dx) {
+    const Tensor& m = std::get<0>(x);
+    const Tensors svd = bind_svd({}, m);
+    const Tensor v = adjoint(svd[2]);
+    const Tensor p = matmul(matmul(adjoint(svd[0]), std::get<0>(dx)), v);
+    const Tensor same = eye(DType::pred, columns(m), columns(m));
+    const Tensor left_out = expand_dims(same, 0) | expand_dims(same, 1);
+    const Tensor kept = where(left_out, 1.0f, expand_dims(expand_dims(svd[1], -2), -2));
+    const Tensor products = where(same, 0.0f, prod(kept, {.axes = Dims{-1}}));
+    const Tensor h = convert(products, m.dtype());
+    const Tensor on_diagonal = sum(h * expand_dims(diagonal_of(p), -2), {.axes = Dims{-1}});
+    const Tensor middle = where(same, expand_dims(on_diagonal, -1), -h * p);
+    return std::pair{adjugate(m), from_vectors(svd, matmul(v, middle))};
+  };
+  return custom_jvp([](Tensor m) { return adjugate_value(m); }, rule)(a);
 }
 
 /// Returns the share of the largest singular value up to which others count as zero.

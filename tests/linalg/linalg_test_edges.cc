@@ -171,6 +171,42 @@ TEST(Linalg, EqualAndCloseSingularValues) {
   });
 }
 
+/// The second derivatives of det by elements [i,j] and [k,l], at [i,j,k,l]: det is affine in each.
+Tensor second_differences_of_det(const Tensor& a) {
+  const std::int64_t n = a.dims()[0];
+  const Tensor steps = convert(reshape(eye<double>(n * n), {n * n, n, n}), a.dtype());
+  const Tensor one = linalg::det(a + steps), two = linalg::det(a + expand_dims(steps, 1) + steps);
+  return reshape(two - expand_dims(one, 1) - one + linalg::det(a), {n, n, n, n});
+}
+
+TEST(LinalgEdges, SecondDerivativesOfDetWhereSingularValuesAreEqual) {
+  const auto det = [](Tensor m) { return linalg::det(m); };
+  natively_and_by_default([&] {
+    for (const Tensor& a :
+         {eye<double>(1), eye<double>(2), eye<double>(3),
+          tensor<double>({0.6, -0.8, 0.8, 0.6}, {2, 2}),
+          tensor<double>({1, 0, 0, 0, 0, 0, 0, 0, 0}, {3, 3}), zeros(type<double>({2, 2})),
+          zeros(type<double>({3, 3})), tensor<double>({1, 0, 0, 0, 1, 0, 0, 0, -2}, {3, 3}),
+          random_matrix({3, 3}, DType::f64, 71)}) {
+      SCOPED_TRACE(to_string(a));
+      const Tensor want = second_differences_of_det(a);
+      EXPECT_TRUE(close(jit(hessian(det))(a), want, 1e-9));
+      EXPECT_TRUE(close(dynamic_index(jit(vmap(hessian(det)))(stack({a, a})), 1), want, 1e-9));
+      // Of complex matrices, along a direction.
+      const std::int64_t size = a.size();
+      const Tensor d = random_matrix(a.dims(), DType::c128, 73), z = complex(a, a * 0.5);
+      const auto along = [&](Tensor m) { return jvp(det, std::tuple{m}, std::tuple{d}).second; };
+      const Tensor products = reshape(d, {size, 1}) * reshape(d, {1, size}),
+                   by_elements = reshape(second_differences_of_det(z), {size, size});
+      EXPECT_TRUE(close(jvp(along, std::tuple{z}, std::tuple{d}).second,
+                        sum(by_elements * products), 1e-9));
+    }
+    const Tensor slopes = hessian(det)(eye<double>(2));
+    EXPECT_TRUE(close(reshape(slopes, {16}),
+                      tensor<double>({0, 0, 0, 1, 0, 0, -1, 0, 0, -1, 0, 0, 1, 0, 0, 0}), 1e-12));
+  });
+}
+
 TEST(Linalg, OnlyTheHermitianPartCounts) {
   natively_and_by_default([] {
     const Tensor a = random_matrix({4, 4}, DType::c128, 67) + eye<double>(4) * 6.0,
