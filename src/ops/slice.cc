@@ -145,8 +145,12 @@ Types pad_type(const Params* params, TypeSpan operands) {
   }
   return {std::move(type)};
 }
+/// Returns pred: which elements of x of these extents, padded, are x's.
+Tensor inside(const Dims& dims, const PadParams& p) {
+  return pad(ones({DType::pred, dims}), Tensor(false), p.low, p.high, p.interior);
+}
 /// Undoes the outer padding by one with the opposite signs, then picks every (interior + 1)th
-/// element. The value's cotangent is all that is left.
+/// element. The value's cotangent is the sum of all others, without what would have to cancel.
 Tensors pad_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types) {
   const auto& p = op.as<PadParams>();
   Tensors out(2);
@@ -157,10 +161,10 @@ Tensors pad_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types)
     step.push_back(p.interior[i] + 1);
     limit.push_back(spread_extent(types[0].dims[i], step[i]));
   }
-  const Tensor cut = pad(ct[0], zeros_of({ct[0].dtype(), {}}), low, high, none);
+  const Tensor zero = zeros_of({ct[0].dtype(), {}}), cut = pad(ct[0], zero, low, high, none);
   const Tensor inner = slice(cut, none, limit, step);
   if (!x[0].has_value()) out[0] = inner;
-  if (!x[1].has_value()) out[1] = sum(ct[0]) - sum(inner);
+  if (!x[1].has_value()) out[1] = sum(where(inside(types[0].dims, p), zero, ct[0]));
   return out;
 }
 Batched pad_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
@@ -171,10 +175,9 @@ Batched pad_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::in
   if (axes[1] < 0) return {{bind1(op.primitive, make_params(p), {moved, x[1]})}, {0}};
   // A padding value of its own for each element of the batch: pads a mask, and chooses by it.
   const Tensor zero = zeros_of({moved.dtype(), {}});
-  const Tensor inside =
-      pad(ones({DType::pred, moved.dims()}), Tensor(false), p.low, p.high, p.interior);
   const Tensor padded = pad(moved, zero, p.low, p.high, p.interior);
-  return {{where(inside, padded, broadcast_in_dim(x[1], padded.dims(), {0}))}, {0}};
+  return {{where(inside(moved.dims(), p), padded, broadcast_in_dim(x[1], padded.dims(), {0}))},
+          {0}};
 }
 void pad_lower(Lowering& out, const Equation& e) {
   const auto& p = as<PadParams>(*e.params);

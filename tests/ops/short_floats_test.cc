@@ -103,5 +103,34 @@ TEST(ShortFloats, ManyThatAreTheExtremumShareItsDerivative) {
   }
 }
 
+TEST(ShortFloats, SlopesByPaddingAreSumsOfThePaddingAlone) {
+  const auto by_value = [](const Tensor& x, Dims low, Dims high, Dims interior, const Tensor& by) {
+    return grad([=](Tensor value) {
+      return sum(convert(pad(x, value, low, high, interior), DType::f32) * by);
+    });
+  };
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    const Tensor x = many(dtype, {dtype == DType::bf16 ? 1000 : 100'000});
+    expect_near(by_value(x, {1}, {0}, {0}, Tensor(1.0f)), many(dtype, {}, 0), 1, 0);
+  }
+  const Tensor two = many(DType::f32, {2}), zero = many(DType::f32, {}, 0);
+  for (const Floats& weights : {Floats{1, 1e10f, 3e9f}, Floats{1, INFINITY, 3}})
+    expect_near(by_value(two, {1}, {0}, {0}, tensor<float>(weights)), zero, 1, 0);
+  struct Row {
+    std::int64_t low, high, interior;
+    float want;  // of the weights 1, 2, 4 ... those at padding
+  };
+  for (const Row& row : {Row{1, 2, 1, 1 + 4 + 16 + 64 + 128}, Row{-1, 0, 1, 1 + 4},
+                         Row{-2, 1, 2, 1 + 4 + 8 + 32}, Row{0, -3, 1, 2}, Row{0, 0, 0, 0}}) {
+    const std::int64_t extent = 3 + 2 * row.interior + row.low + row.high;
+    Floats weights;
+    for (int i = 0; i < extent; ++i) weights.push_back(std::ldexp(1.0f, i));
+    const auto slope = by_value(many(DType::f32, {3}), {row.low}, {row.high}, {row.interior},
+                                tensor<float>(weights));
+    expect_near(slope, zero, row.want, 0);
+    EXPECT_EQ(floats(vmap(slope)(many(DType::f32, {2}))), Floats(2, row.want));
+  }
+}
+
 }  // namespace
 }  // namespace postern
