@@ -3,6 +3,7 @@
 #include <postern/sort.h>
 
 #include <bit>
+#include <limits>
 
 #include "core/lists.h"
 #include "ops/axes.h"
@@ -161,13 +162,26 @@ Jvp top_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const Tensor tangent = take_along_axis(dx[0], y[1], -1, OutOfRange::promise);
   return {std::move(y), {tangent, Tensor()}};
 }
+/// CHLO's orders floats by their bits, where NaN with a sign, which is what x86 makes of 0 / 0,
+/// comes last: each becomes the one without. Some short floats have no such one: they are ordered
+/// in f32.
 void top_lower(Lowering& out, const Equation& e) {
+  const Type &type = out.operand_type(e, 0), &result = out.result_type(e, 0);
+  const Type wide{sum_dtype(type.dtype), type.dims}, pred{DType::pred, type.dims},
+      chosen{wide.dtype, result.dims};
+  Ssa x = converted(out, out.operand(e, 0), type, wide);
+  if (is_float(wide.dtype)) {
+    const Ssa is_nan =
+        out.op("compare", {x, x}, {&wide, &wide}, pred, comparison_text("NE", wide.dtype));
+    const Number nan{.real = std::numeric_limits<double>::quiet_NaN()};
+    x = out.op("select", {is_nan, out.constant(literal_text(nan, wide.dtype), wide), x},
+               {&pred, &wide, &wide}, wide);
+  }
   const Ssa values = out.fresh(), places = out.fresh();
   out.write("    %{}, %{} = \"chlo.top_k\"(%{}) {{k = {} : i64}} : ({}) -> ({}, {})\n", values.id,
-            places.id, out.operand(e, 0).id, as<TopParams>(*e.params).k,
-            Lowering::type(out.operand_type(e, 0)), Lowering::type(out.result_type(e, 0)),
-            Lowering::type(out.result_type(e, 1)));
-  out.define(e, 0, values);
+            places.id, x.id, as<TopParams>(*e.params).k, Lowering::type(wide),
+            Lowering::type(chosen), Lowering::type(out.result_type(e, 1)));
+  out.define(e, 0, converted(out, values, chosen, result));
   out.define(e, 1, places);
 }
 constexpr Primitive top_k_p{

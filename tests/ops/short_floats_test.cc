@@ -132,5 +132,27 @@ TEST(ShortFloats, SlopesByPaddingAreSumsOfThePaddingAlone) {
   }
 }
 
+TEST(ShortFloats, NaNOfEitherSignIsTheLargest) {
+  const auto quotients = [](Tensor v) { return top_k(v / v, 3); };
+  for (const DType dtype :
+       {DType::f64, DType::f32, DType::f16, DType::bf16, DType::f8e5m2, DType::f8e4m3fn,
+        DType::f8e4m3, DType::f8e3m4, DType::f8e4m3b11fnuz, DType::f8e4m3fnuz, DType::f8e5m2fnuz})
+    for (const Mode mode : test::both_modes) {
+      SCOPED_TRACE(to_string(dtype));
+      const Tensor x = convert(tensor<float>({1, 0, 2, 0}), dtype);  // 0 / 0 has a sign on x86
+      const auto [values, places] = jit(quotients, {.mode = mode})(x);
+      EXPECT_EQ(values.dtype(), dtype);
+      EXPECT_EQ(places.to_vector<std::int32_t>(), (std::vector<std::int32_t>{1, 3, 0}));
+      const Floats numbers = floats(values);
+      EXPECT_TRUE(std::isnan(numbers[0]) && std::isnan(numbers[1])) << numbers[0] << numbers[1];
+      EXPECT_EQ(numbers[2], 1);
+    }
+  // 1, NaN with a sign, NaN without one, 2
+  const Tensor x =
+      bitcast(tensor<std::int32_t>({0x3f800000, -1, 0x7fc00000, 0x40000000}), DType::f32);
+  EXPECT_EQ(top_k(x, 3).second.to_vector<std::int32_t>(), (std::vector<std::int32_t>{1, 2, 3}));
+  EXPECT_EQ(floats(grad([](Tensor v) { return sum(top_k(v, 3).first); })(x)), (Floats{0, 1, 1, 1}));
+}
+
 }  // namespace
 }  // namespace postern
