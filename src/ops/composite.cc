@@ -46,6 +46,23 @@ Tensor squared_size(const Tensor& x) {
   return square(x);
 }
 
+/// Returns the variance; of f16 and bf16 in f32, in which its root is taken.
+Tensor wide_variance(const Operand& operand, const ReduceOptions& options, std::int64_t ddof) {
+  const Tensor x = as_wide_float(operand.tensor());
+  const Dims axes = axes_or_all("variance", options.axes, x.rank());
+  const Tensor squares = squared_size(x - mean(x, {.axes = axes, .keep_dims = true}));
+  const std::int64_t divisor = product(pick(x.dims(), axes)) - ddof;
+  const Tensor y =
+      sum(squares, {.axes = axes, .keep_dims = options.keep_dims}) / static_cast<double>(divisor);
+  if (divisor > 0) return y;
+  // Too few elements have no variance, and nothing moves it: as in JAX.
+  return where(zeros({DType::pred, y.dims()}), y, std::numeric_limits<double>::quiet_NaN());
+}
+
+Tensor as_real_part_of(const Operand& operand, const Tensor& y) {
+  return convert_to(y, real_dtype(as_float(operand.tensor()).dtype()));
+}
+
 }  // namespace
 
 Tensor softmax(const Operand& operand, std::int64_t axis) {
@@ -76,22 +93,14 @@ Tensor logsumexp(const Operand& operand, const ReduceOptions& options) {
   return squeeze(y, axes);
 }
 
-Tensor variance(const Operand& operand, const ReduceOptions& options, std::int64_t ddof) {
-  PlaceScope scope(operand.place());
-  const Tensor x = as_wide_float(operand.tensor());
-  const Dims axes = axes_or_all("variance", options.axes, x.rank());
-  const Tensor squares = squared_size(x - mean(x, {.axes = axes, .keep_dims = true}));
-  const std::int64_t divisor = product(pick(x.dims(), axes)) - ddof;
-  Tensor y =
-      sum(squares, {.axes = axes, .keep_dims = options.keep_dims}) / static_cast<double>(divisor);
-  if (divisor <= 0)  // too few elements have no variance, and nothing moves it: as in JAX
-    y = where(zeros({DType::pred, y.dims()}), y, std::numeric_limits<double>::quiet_NaN());
-  return convert_to(y, real_dtype(as_float(operand.tensor()).dtype()));
+Tensor variance(const Operand& x, const ReduceOptions& options, std::int64_t ddof) {
+  PlaceScope scope(x.place());
+  return as_real_part_of(x, wide_variance(x, options, ddof));
 }
 
 Tensor standard_deviation(const Operand& x, const ReduceOptions& options, std::int64_t ddof) {
   PlaceScope scope(x.place());
-  return sqrt(variance(x, options, ddof));
+  return as_real_part_of(x, sqrt(wide_variance(x, options, ddof)));
 }
 
 Tensor layer_norm(const Operand& operand, const Operand& scale, const Operand& bias,

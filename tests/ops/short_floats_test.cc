@@ -154,5 +154,12 @@ TEST(ShortFloats, NaNOfEitherSignIsTheLargest) {
   EXPECT_EQ(floats(grad([](Tensor v) { return sum(top_k(v, 3).first); })(x)), (Floats{0, 1, 1, 1}));
 }
 
+TEST(ShortFloats, RootsOfVariancesAreTakenBeforeTheyAreRounded) {
+  const auto deviation = [](Tensor v) { return standard_deviation(v); };
+  expect_near(deviation, halves({300, -300}), 300, 0);
+  expect_near(deviation, halves({1e-4f, -1e-4f}), 1e-4f, 1e-6f);
+  expect_near(grad(deviation), halves({300, -300}), 0.5f, 1e-3f);
+}
+
 }  // namespace
 }  // namespace postern
