@@ -177,6 +177,7 @@ Tensor diagonal(const Operand& operand, std::int64_t k, std::int64_t axis1, std:
         to_string(x.type()), axis1);
   const Dims front = other_axes(x.rank(), {axis1, axis2}), outer_dims = pick(x.dims(), front);
   const std::int64_t rows = at(x.dims(), axis1), columns = at(x.dims(), axis2);
+  k = std::clamp(k, -rows, columns);  // beyond there are no elements
   const std::int64_t top = std::max<std::int64_t>(-k, 0), left = std::max<std::int64_t>(k, 0);
   const std::int64_t count = std::max<std::int64_t>(std::min(rows - top, columns - left), 0);
   const Tensor matrices = transpose(x, joined(front, {axis1, axis2}));

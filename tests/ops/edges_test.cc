@@ -489,6 +489,8 @@ TEST(Edges, ExtentsOfNoneAreRefusedByName) {
   EXPECT_EQ(tril(x, std::int64_t{1} << 40).to_vector<float>(), x.to_vector<float>());
   EXPECT_EQ(tril(x, -(std::int64_t{1} << 40)).to_vector<float>(), Floats(4, 0.0f));
   EXPECT_EQ(triu(x, std::int64_t{1} << 40).to_vector<float>(), Floats(4, 0.0f));
+  EXPECT_EQ(diagonal(x, std::numeric_limits<std::int64_t>::min()).dims(), Dims{0});
+  EXPECT_EQ(diagonal(x, std::numeric_limits<std::int64_t>::max()).dims(), Dims{0});
 }
 
 }  // namespace
