@@ -35,8 +35,9 @@ namespace postern {
 /// Returns x to the power of y. Of numbers of any dtype; with an integer y it is exact. The
 /// derivative by x at x = 0 is right for y >= 1.
 [[nodiscard]] POSTERN_API Tensor pow(const Operand& x, const Operand& y);
-/// Returns the larger or the smaller one, of any dtype: NaN wins, complex numbers are compared by
-/// their real, then by their imaginary parts. Equal operands share the derivative.
+/// Returns the larger or the smaller one, of any dtype: NaN wins. Complex numbers are compared by
+/// their real, then by their imaginary parts; as in JAX y is returned where NaN decides. Equal
+/// operands share the derivative.
 [[nodiscard]] POSTERN_API Tensor maximum(const Operand& x, const Operand& y);
 [[nodiscard]] POSTERN_API Tensor minimum(const Operand& x, const Operand& y);
 /// Returns -x, of x's type. Of numbers of any dtype; unsigned ones wrap around.
