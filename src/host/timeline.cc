@@ -150,12 +150,6 @@ void add(Kind kind, std::string_view name, Clock::time_point start, Clock::time_
 } catch (const std::bad_alloc&) {  // the timeline has a hole
 }
 
-void keep_all(bool on) {
-  std::scoped_lock lock(book().guard);
-  book().recorded = on;
-  book().apply();
-}
-
 void watch(bool on) {
   std::scoped_lock lock(book().guard);
   book().watched += on ? 1 : -1;
@@ -202,7 +196,7 @@ void start_from_environment() {
     std::scoped_lock lock(book().guard);
     book().file = file;
   }
-  keep_all(true);
+  record_timeline(true);
 }
 
 void write_for_environment() noexcept {
@@ -225,7 +219,11 @@ using namespace internal;
 
 using namespace host::timeline;
 
-void record_timeline(bool on) { keep_all(on); }
+void record_timeline(bool on) {
+  std::scoped_lock lock(book().guard);
+  book().recorded = on;
+  book().apply();
+}
 
 void write_timeline(const std::string& file) {
   std::string text;

@@ -23,9 +23,6 @@ inline bool on() { return recording.load(std::memory_order_relaxed); }
 
 using Clock = std::chrono::steady_clock;
 
-/// Sets whether all events are to be kept, for write_timeline.
-void keep_all(bool on);
-
 /// A collective over processes, which all of them know by these.
 struct RendezvousId {
   std::uint64_t run, number;  // among those over processes, and in the run

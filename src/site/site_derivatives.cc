@@ -13,8 +13,6 @@ namespace postern::internal {
 
 namespace {
 
-bool has_value(const Tensor& t) { return t.has_value(); }
-
 Tensors bind_site(SiteSpec s, std::span<const Tensor> x) {
   return bind_n(site_p, params_of_own(std::move(s)), x);
 }
@@ -60,7 +58,7 @@ Jvp show_tangents(const SiteSpec& s, std::span<const Tensor> x, std::span<const 
 Jvp site_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
   const SiteSpec& s = *op.as<SiteParams>().site;
   const std::size_t n = s.operands.size();
-  const bool moves = std::ranges::any_of(dx.first(n), has_value);
+  const bool moves = std::ranges::any_of(dx.first(n), &Tensor::has_value);
   if (s.is_tap() && s.tap.derivatives && moves) return show_tangents(s, x, dx);
   if (s.is_tap()) return {bind_n(op.primitive, op.params, x), head(dx, n)};
   const bool gives_numbers =
@@ -88,7 +86,7 @@ Primitive::SplitResult site_split(const Op& op, std::span<const Tensor> x,
   std::size_t first = 0;  // operand of what comes later
   const bool shows_tangents = s.is_tap() && s.tap.derivatives && !s.tap.transforms.empty() &&
                               s.tap.transforms.back() == "jvp";
-  if (shows_tangents && std::ranges::all_of(x.first(half), has_value)) {
+  if (shows_tangents && std::ranges::all_of(x.first(half), &Tensor::has_value)) {
     SiteSpec values = part(s, 0, half);
     values.tap.transforms.pop_back();
     Tensors operands = head(x, half);
