@@ -10,7 +10,6 @@
 #include <limits>
 #include <map>
 #include <span>
-#include <system_error>
 
 #include "core/lists.h"
 #include "host/run_state.h"
@@ -43,8 +42,6 @@ std::size_t size_of_entries(std::int64_t entries, std::size_t bytes) {
   if (__builtin_mul_overflow(size_of(entries), std::max<std::size_t>(bytes, 1), &out)) return most;
   return std::min(out, most);
 }
-
-std::string reason(int error) { return std::error_code(error, std::generic_category()).message(); }
 
 }  // namespace
 
@@ -108,7 +105,7 @@ ResidualBudget::Room ResidualBudget::room_in_file(std::size_t bytes, std::int64_
         ErrorCode::resource_exhausted,
         fmt::format("the file for its residuals cannot be written: '{}': {}; {} {} bytes are in "
                     "memory, {} in the file",
-                    file_->prefix(), reason(error), after(steps), used_, file_->size()));
+                    file_->prefix(), std::strerror(error), after(steps), used_, file_->size()));
   return {data, wanted, size, true};
 }
 

@@ -63,14 +63,7 @@ std::string of_this_process(std::string file) {
   return file.insert(has_end ? dot : file.size(), "." + rank);
 }
 
-std::string json_text(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : one_line(text)) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += c;
-  }
-  return out + "\"";
-}
+std::string json_text(std::string_view text) { return internal::quoted(one_line(text)); }
 
 std::string json_of(const Book& b) {
   auto micros = [&](Clock::duration d) {
