@@ -245,10 +245,9 @@ class ArrayWriter {
     std::string separator = " ";
     if (inner > 0) separator = std::string(inner, '\n') + std::string(axis + 1, ' ');
     out_ += '[';
-    bool first = true;
+    Separator before_next(separator);
     for (const std::int64_t i : indices_[axis]) {
-      if (!first) out_ += separator;
-      first = false;
+      out_ += before_next();
       if (i < 0)
         out_ += "...";
       else
