@@ -177,6 +177,36 @@ TEST(AutodiffForms, JacobiansOfContainers) {
             "f32[0,0]");
 }
 
+TEST(AutodiffForms, JacobiansByArgumentsInAnyOrder) {
+  using Both = std::tuple<Tensor, Tensor>;
+  const auto numbers = [](const Both& j) {
+    return Floats{std::get<0>(j).item<float>(), std::get<1>(j).item<float>()};
+  };
+  auto plane = [](Tensor a, Tensor b) { return 2.0f * a + 3.0f * b; };
+  for (const Both& j : {jacfwd<1, 0>(plane)(1.0f, 1.0f), jacrev<1, 0>(plane)(1.0f, 1.0f)})
+    EXPECT_EQ(numbers(j), (Floats{3, 2}));
+  for (const Both& j : {jacfwd<0, 0>(plane)(1.0f, 1.0f), jacrev<0, 0>(plane)(1.0f, 1.0f)})
+    EXPECT_EQ(numbers(j), (Floats{2, 2}));
+  auto bowl = [](Tensor a, Tensor b) { return 5.0f * a * a + 7.0f * a * b + 11.0f * b * b; };
+  const auto swapped = jit(hessian<1, 0>(bowl))(1.0f, 1.0f);
+  EXPECT_EQ(numbers(std::get<0>(swapped)), (Floats{22, 7}));
+  EXPECT_EQ(numbers(std::get<1>(swapped)), (Floats{7, 10}));
+  const auto twice = hessian<0, 0>(bowl)(1.0f, 1.0f);
+  EXPECT_EQ(numbers(std::get<0>(twice)), (Floats{10, 10}));
+  EXPECT_EQ(numbers(std::get<1>(twice)), (Floats{10, 10}));
+  // Containers of different numbers of leaves, around one by which nothing is differentiated.
+  auto f = [](Both p, Tensor between, std::vector<Tensor> q) {
+    return std::pair{std::get<0>(p) * q[0] + std::get<1>(p) * between, q[1] * q[2]};
+  };
+  const Both p{Tensor(2.0f), Tensor(3.0f)};
+  const std::vector<Tensor> q{Tensor(5.0f), Tensor(7.0f), Tensor(11.0f)};
+  for (const auto& j : {jacfwd<2, 0>(f)(p, 4.0f, q), jacrev<2, 0>(f)(p, 4.0f, q)}) {
+    Floats got;
+    for (const Tensor& block : leaves(j)) got.push_back(block.item<float>());
+    EXPECT_EQ(got, (Floats{2, 0, 0, 5, 4, 0, 11, 7, 0, 0}));
+  }
+}
+
 TEST(AutodiffForms, LowPrecisionKeepsItsType) {
   auto f = [](Tensor x) { return sum(sin(x) * 2.0f + x / 3); };
   for (const DType d : {DType::bf16, DType::f16, DType::f32, DType::f64}) {

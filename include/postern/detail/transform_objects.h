@@ -135,8 +135,19 @@ class Jacobian : public BraceCall<Jacobian<F, forward, argnums...>, F> {
         [this]<class... B>(const B&... x) {
           Flat<F, B...> flat(f_, x...);
           const std::tuple<B...> all(x...);
-          const Tensors leaves = detail::jacobian(forward, flat, leaves_of(x...),
-                                                  active_leaves<argnums...>(all), options_, place_);
+          const std::vector<bool> active = active_leaves<argnums...>(all);
+          const Tensors blocks =
+              detail::jacobian(forward, flat, leaves_of(x...), active, options_, place_);
+          // The blocks are in the order of the arguments, each once; argnums may name them in
+          // another, and twice.
+          const Tensor* next = blocks.data();
+          Tensors leaves;
+          visit(flat.like(), [&](const Tensor&) {
+            Tensors row(active.size());
+            for (std::size_t i = 0; i < row.size(); ++i)
+              if (active[i]) row[i] = *next++;
+            append_leaves(chosen_with<argnums...>(all, row), leaves);
+          });
           return with_leaves(nest(flat.like(), chosen<argnums...>(all)), leaves);
         },
         std::forward<A>(arguments)...);
