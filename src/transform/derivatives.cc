@@ -221,6 +221,17 @@ void require_structure(const char* what, const std::string& required, const std:
   check(required == got, "{} has the structure {}, required is {}", what, got, required);
 }
 
+void require_layout(const char* what, const char* kind, const Layout& required, const Layout& got,
+                    const Place& place) {
+  PlaceScope at(place);
+  const auto is_within = [](const Layout& one, const Layout& tuple) {
+    return tuple.text == fmt::format("({})", one.text);
+  };
+  check(required.leaves != got.leaves || required.text == got.text || is_within(required, got) ||
+            is_within(got, required),
+        "{}: the {} has the structure {}, required is {}", what, kind, got.text, required.text);
+}
+
 void refuse_prefix(const std::string& path, std::size_t parts, std::size_t given) {
   const char* entries = "specs";
   if (path.find("axes") != std::string::npos) entries = "axes";

@@ -277,6 +277,54 @@ TEST(Custom, RulesMayBeContainersAndStatic) {
   EXPECT_EQ(grad(indexed)(1.0f, 2).item<float>(), 7);
 }
 
+TEST(Custom, CotangentsHaveTheStructureOfTheArguments) {
+  using Named = std::map<std::string, Tensor>;
+  const Named at{{"bias", Tensor(1.0f)}, {"weight", Tensor(3.0f)}};
+  auto with = [](std::string one, std::string other) {
+    return custom_vjp([](Named m) { return m.at("bias") + 2.0f * m.at("weight"); },
+                      [](Named m) {
+                        return std::pair{m.at("bias") + 2.0f * m.at("weight"), std::tuple<>()};
+                      },
+                      [=](std::tuple<>, Tensor ct) {
+                        return Named{{one, ct}, {other, 2.0f * ct}};
+                      });
+  };
+  const Named g = grad(with("bias", "weight"))(at);
+  EXPECT_EQ(g.at("bias").item<float>(), 1);
+  EXPECT_EQ(g.at("weight").item<float>(), 2);
+  expect_error<TypeError>(
+      [&] { grad(with("xbias", "weight_"))(at); },
+      {"custom_vjp: the cotangent has the structure", "xbias", "4:bias", "custom_test.cc"});
+  auto scaled = [&](std::string one, std::string other) {
+    return [=](Named m) {
+      const Named y = linear_call(
+          [](Tensor by, Named x) { return map_leaves([&](Tensor v) { return by * v; }, x); },
+          [=](Tensor by, Named ct) {
+            return Named{{one, by * ct.at("bias")}, {other, by * ct.at("weight")}};
+          },
+          Tensor(3.0f), m);
+      return y.at("bias") + 2.0f * y.at("weight");
+    };
+  };
+  EXPECT_EQ(grad(scaled("bias", "weight"))(at).at("weight").item<float>(), 6);
+  expect_error<TypeError>(
+      [&] { grad(scaled("xbias", "weight_"))(at); },
+      {"linear_call: the cotangent has the structure", "xbias", "custom_test.cc"});
+  // What has no leaves may be left out, and several may be a pair.
+  auto shifted = custom_vjp([](Tensor x, int, Tensor y) { return x * y; },
+                            [](Tensor x, int n, Tensor y) {
+                              return std::pair{x * y, std::tuple{x, n, y}};
+                            },
+                            [](std::tuple<Tensor, int, Tensor> kept, Tensor ct) {
+                              const auto& [x, n, y] = kept;
+                              return std::pair{ct * y * float(n), ct * x};
+                            });
+  auto at_three = [&](Tensor x, Tensor y) { return shifted(x, 3, y); };
+  const auto [by_x, by_y] = grad<0, 1>(at_three)(2.0f, 5.0f);
+  EXPECT_EQ(by_x.item<float>(), 15);
+  EXPECT_EQ(by_y.item<float>(), 2);
+}
+
 TEST(Custom, HostDerivatives) {
   auto f = [](Tensor x, Tensor n) {
     return call_with_vjp(

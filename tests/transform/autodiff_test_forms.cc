@@ -133,6 +133,38 @@ TEST(AutodiffForms, WhatIsRefused) {
   EXPECT_EQ(to_string(zeros.type()), "pred[2]");
 }
 
+TEST(AutodiffForms, TangentsHaveTheStructureOfTheirValues) {
+  using Named = std::map<std::string, Tensor>;
+  using List = std::vector<Tensor>;
+  const Named x{{"b", Tensor(1.0f)}, {"w", Tensor(2.0f)}};
+  const Named other{{"aw", Tensor(0.0f)}, {"bias", Tensor(1.0f)}};
+  auto of = [](Named m) { return m.at("b") * 10.0f + m.at("w"); };
+  EXPECT_EQ(jvp(of, x, x).second.item<float>(), 12);
+  expect_error<TypeError>([&] { jvp(of, x, other); }, {"jvp: the tangent has the structure", "2:aw",
+                                                       "1:b", "autodiff_test_forms.cc"});
+  const auto push = linearize(of, x).second;
+  expect_error<TypeError>([&] { push(other); }, {"linearize: the tangent has the structure"});
+  auto lists = [](List a, List b) { return a[0] + 10.0f * a[1] + 100.0f * b[0]; };
+  const Tensor one(1.0f);
+  expect_error<TypeError>(
+      [&] {
+        jvp(lists, std::tuple{List{one, one}, List{one}}, std::tuple{List{one}, List{one, one}});
+      },
+      {"structure"});
+  auto named = [](Tensor v) { return Named{{"b", v * 10.0f}, {"w", v}}; };
+  const auto pull = vjp(named, one).second;
+  EXPECT_EQ(std::get<0>(pull(x)).item<float>(), 12);
+  expect_error<TypeError>([&] { pull(other); }, {"vjp: the cotangent has the structure", "2:aw"});
+  const auto transposed = linear_transpose(named, type<float>());
+  expect_error<TypeError>([&] { transposed(other); }, {"linear_transpose: the cotangent"});
+  // What is static has no tangent; a tuple of one stands for it, and for a pair.
+  auto times = [](Tensor v, int n, Tensor w) { return v * w * float(n); };
+  EXPECT_EQ(jvp(times, std::tuple{one, 3, one}, std::tuple{one, one}).second.item<float>(), 6);
+  EXPECT_EQ(jvp(of, std::tuple{x}, x).second.item<float>(), 12);
+  auto sum_of = [](std::pair<Tensor, Tensor> p) { return p.first + p.second; };
+  EXPECT_EQ(jvp(sum_of, std::pair{one, one}, std::tuple{one, one}).second.item<float>(), 2);
+}
+
 TEST(AutodiffForms, ComplexNumbersFollowJax) {
   // Values from jax.grad, jax.vjp and jax.jacrev.
   const Tensor z(C(1, 2));

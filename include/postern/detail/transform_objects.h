@@ -9,13 +9,16 @@ namespace postern::detail {
 
 template <class F, class X, class T>
 auto jvp_at(F f, const X& primals, const T& tangents, const Place& place) {
-  const Tensors dx = std::apply([](const auto&... t) { return leaves_of(as_tree(t)...); },
-                                typename tuple_of<T>::type(tangents));
+  const typename tuple_of<T>::type given(tangents);
+  const Tensors dx = std::apply([](const auto&... t) { return leaves_of(as_tree(t)...); }, given);
+  const Layout layout =
+      std::apply([](const auto&... t) { return layout_of(as_tree(t)...); }, given);
   return std::apply(
       [&](const auto&... arguments) {
         return with_boxed<F>(
             [&]<class... B>(const B&... x) {
               const Flat<F, B...> flat(Shared<F>(std::move(f)), x...);
+              require_layout("jvp", "tangent", layout_of(x...), layout, place);
               const Values v = detail::jvp(flat, leaves_of(x...), dx, place);
               return std::pair{with_leaves(flat.like(), v.results),
                                with_leaves(flat.like(), v.derivatives)};
@@ -33,8 +36,8 @@ auto linear_at(const char* what, F f, A&&... arguments) {
         const Flat<F, B...> flat(Shared<F>(std::move(f)), x...);
         auto map = detail::linearize(what, flat, leaves_of(x...));
         auto y = with_leaves(flat.like(), detail::results_of(*map));
-        return std::pair{y,
-                         Map<decltype(y), B...>(map, flat.like(), std::tuple<B...>(emptied(x)...))};
+        return std::pair{
+            y, Map<decltype(y), B...>(what, map, flat.like(), std::tuple<B...>(emptied(x)...))};
       },
       std::forward<A>(arguments)...);
 }
@@ -44,14 +47,21 @@ auto linear_at(const char* what, F f, A&&... arguments) {
 template <class R, class... B>
 class Pullback {
  public:
-  Pullback(std::shared_ptr<const LinearMap> map, const R&, std::tuple<B...> arguments)
-      : map_(std::move(map)), arguments_(std::move(arguments)) {}
+  Pullback(const char* what, std::shared_ptr<const LinearMap> map, const R& like,
+           std::tuple<B...> arguments)
+      : what_(what),
+        map_(std::move(map)),
+        results_(layout_of(like)),
+        arguments_(std::move(arguments)) {}
   std::tuple<B...> operator()(const R& cotangents) const {
+    require_layout(what_, "cotangent", results_, layout_of(cotangents), {});
     return with_leaves(arguments_, detail::pull(*map_, leaves_of(cotangents)));
   }
 
  private:
+  const char* what_;
   std::shared_ptr<const LinearMap> map_;
+  Layout results_;
   std::tuple<B...> arguments_;
 };
 
@@ -61,8 +71,8 @@ auto linear_transpose_at(F f, A&&... arguments) {
       [&]<class... B>(const B&... x) {
         const Flat<F, B...> flat(Shared<F>(std::move(f)), x...);
         auto map = detail::linear_transpose(flat, leaves_of(x...));
-        return Pullback<plain_result<F, B...>, B...>(std::move(map), flat.like(),
-                                                     std::tuple<B...>(emptied(x)...));
+        return Pullback<plain_result<F, B...>, B...>("linear_transpose", std::move(map),
+                                                     flat.like(), std::tuple<B...>(emptied(x)...));
       },
       std::forward<A>(arguments)...);
 }
@@ -72,14 +82,21 @@ auto linear_transpose_at(F f, A&&... arguments) {
 template <class R, class... B>
 class Pushforward {
  public:
-  Pushforward(std::shared_ptr<const LinearMap> map, R like, const std::tuple<B...>&)
-      : map_(std::move(map)), like_(std::move(like)) {}
+  Pushforward(const char* what, std::shared_ptr<const LinearMap> map, R like,
+              const std::tuple<B...>& arguments)
+      : what_(what),
+        map_(std::move(map)),
+        arguments_(layout_of(arguments)),
+        like_(std::move(like)) {}
   R operator()(const B&... tangents) const {
+    require_layout(what_, "tangent", arguments_, layout_of(std::tie(tangents...)), {});
     return with_leaves(like_, detail::push(*map_, leaves_of(tangents...)));
   }
 
  private:
+  const char* what_;
   std::shared_ptr<const LinearMap> map_;
+  Layout arguments_;
   R like_;
 };
 
@@ -246,7 +263,7 @@ class CustomVjp : public BraceCall<CustomVjp<F, Fwd, Bwd>, F> {
             require_structure("custom_vjp: the forward rule's value", structure_of(flat.like()),
                               structure_of(as_tree(y)), place);
             return Forward{leaves_of(as_tree(y)), leaves_of(kept),
-                           pull_back(backward, kept, flat.like())};
+                           pull_back(backward, kept, flat.like(), layout_of(like), place)};
           };
           const Tensors y = detail::custom_vjp(flat, forward, leaves_of(x...), place_);
           return with_leaves(flat.like(), y);
@@ -256,13 +273,16 @@ class CustomVjp : public BraceCall<CustomVjp<F, Fwd, Bwd>, F> {
 
  private:
   template <class Kept, class R>
-  static TensorFunction pull_back(Shared<Bwd> backward, const Kept& kept, const R& result) {
-    return [backward, kept = emptied(kept), result](std::span<const Tensor> leaves) {
+  static TensorFunction pull_back(Shared<Bwd> backward, const Kept& kept, const R& result,
+                                  Layout arguments, Place place) {
+    return [backward, kept = emptied(kept), result, arguments = std::move(arguments),
+            place](std::span<const Tensor> leaves) {
       const Tensor* next = leaves.data();
       const auto residuals = with_leaves(kept, next);
       const auto cotangents = with_leaves(result, next);
       const auto given = (*backward)(residuals, cotangents);
-      return leaves_of(typename tuple_of<std::decay_t<decltype(given)>>::type(given));
+      require_layout("custom_vjp", "cotangent", arguments, layout_of(given), place);
+      return leaves_of(given);
     };
   }
 
@@ -303,12 +323,15 @@ template <class F, class Transpose, class Residuals, class X>
 auto linear_call_at(F f, Transpose transpose, const Residuals& residuals, const X& x,
                     const Place& place) {
   const Flat<F, Residuals, X> flat(Shared<F>(std::move(f)), residuals, x);
-  auto backward = [transpose = Shared<Transpose>(std::move(transpose)),
-                   residuals = emptied(residuals), flat](std::span<const Tensor> leaves) {
+  auto backward = [transpose = Shared<Transpose>(std::move(transpose)), place,
+                   residuals = emptied(residuals), layout = layout_of(x),
+                   flat](std::span<const Tensor> leaves) {
     const Tensor* next = leaves.data();
     const auto kept = with_leaves(residuals, next);
     const auto cotangents = with_leaves(flat.like(), next);
-    return leaves_of(as_tree((*transpose)(kept, cotangents)));
+    const auto given = (*transpose)(kept, cotangents);
+    require_layout("linear_call", "cotangent", layout, layout_of(as_tree(given)), place);
+    return leaves_of(as_tree(given));
   };
   const Tensors y = detail::linear_call(flat, backward, leaves_of(residuals), leaves_of(x), place);
   return with_leaves(flat.like(), y);

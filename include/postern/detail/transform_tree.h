@@ -79,6 +79,71 @@ class Flat {
   std::shared_ptr<std::optional<Result>> result_;
 };
 
+/// How leaves lie in a container, as text: its structure without what can have none, which tangents
+/// and cotangents may leave out.
+struct Layout {
+  std::string text;
+  std::size_t leaves = 0;
+
+  template <class Tree>
+  void add(const Tree& tree) {
+    const std::size_t before = text.size();
+    auto each = [this](const auto&... parts) { (this->add(parts), ...); };
+    if constexpr (is_leaf<Tree>) {
+      text += '*';
+      ++leaves;
+    } else if constexpr (is_static<Tree>) {
+      return;
+    } else if constexpr (is_vector<Tree>::value) {
+      if constexpr (!is_static<typename Tree::value_type>) {
+        text += '[';
+        for (const auto& part : tree) add(part);
+        text += ']';
+      }
+    } else if constexpr (is_map<Tree>::value) {
+      if constexpr (!is_static<typename Tree::mapped_type>) {
+        text += '{';
+        for (const auto& [key, part] : tree) {
+          text += std::to_string(key.size());
+          text += ':';
+          text += key;
+          add(part);
+        }
+        text += '}';
+      }
+    } else if constexpr (is_optional<Tree>::value) {
+      if constexpr (!is_static<typename Tree::value_type>) {
+        text += "?(";
+        if (tree) add(*tree);
+        text += ')';
+      }
+    } else {
+      text += is_tuple<Tree>::value ? '(' : '{';
+      if constexpr (is_tuple<Tree>::value)
+        std::apply(each, tree);
+      else
+        with_fields(tree, each);
+      if (text.size() == before + 1)
+        text.resize(before);
+      else
+        text += is_tuple<Tree>::value ? ')' : '}';
+    }
+  }
+};
+/// Returns that of a tuple of these.
+template <class... Trees>
+Layout layout_of(const Trees&... trees) {
+  Layout out;
+  out.text += '(';
+  (out.add(trees), ...);
+  out.text += ')';
+  return out;
+}
+/// Throws TypeError where tangents or cotangents (`kind`) lie otherwise than what they belong to. A
+/// tuple of one may stand for it. Other numbers of leaves are refused where the leaves are taken.
+POSTERN_API void require_layout(const char* what, const char* kind, const Layout& required,
+                                const Layout& got, const Place& place);
+
 [[noreturn]] POSTERN_API void refuse_prefix(const std::string& path, std::size_t parts,
                                             std::size_t given);
 
