@@ -206,10 +206,13 @@ Tensors jacobian(bool forward, const TensorFunction& f, const Tensors& x,
   require_inputs(what, x, active, options, forward);
   const Closed closed = trace_user(what, types_of(x), f);
   const Types types = closed.program->output_types();
-  for (const Type& t : types)
+  for (const Type& t : types) {
     check(options.holomorphic || forward || !is_complex(t.dtype),
           "{}: a result is {}; for a holomorphic function set GradOptions::holomorphic", what,
           to_string(t));
+    check(!options.holomorphic || is_complex(t.dtype),
+          "{}: a result is {}; those of a holomorphic function are complex", what, to_string(t));
+  }
   const Linearized linear = linearized(closed, x, active, std::vector<bool>(types.size(), true));
   if (forward) return forward_jacobian(linear, active);
   return reverse_jacobian(linear, active);

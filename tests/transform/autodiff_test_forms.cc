@@ -180,6 +180,11 @@ TEST(AutodiffForms, ComplexNumbersFollowJax) {
               std::exp(0.5) * (std::cos(1.0) - 2 * std::sin(1.0)), 1e-5);
   EXPECT_EQ(jacrev([](Tensor x) { return x * x; }, {.holomorphic = true})(z).item<C>(), C(2, 4));
   EXPECT_EQ(jacfwd([](Tensor x) { return x * x; }, {.holomorphic = true})(z).item<C>(), C(2, 4));
+  auto part = [](Tensor x) { return real(x * x); };
+  expect_error<TypeError>([&] { jacfwd(part, {.holomorphic = true})(z); },
+                          {"jacfwd", "f32[]", "holomorphic", "complex"});
+  expect_error<TypeError>([&] { jacrev(part, {.holomorphic = true})(z); },
+                          {"jacrev", "f32[]", "holomorphic", "complex"});
 }
 
 TEST(AutodiffForms, JacobiansOfContainers) {
