@@ -14,6 +14,7 @@ using namespace internal;
 namespace {
 
 using Names = std::vector<std::string>;
+using Sizes = std::map<std::string, std::int64_t>;
 
 /// "(n,k),(k)->(n)": the names of the core dimensions of each argument and result.
 struct CoreSignature {
@@ -71,25 +72,31 @@ class SignatureParser {
   std::size_t at_ = 0;
 };
 
-/// Returns the axes before the core ones, all broadcast against each other, and refuses arguments
-/// of which sizes do not agree. By "(n,k),(k)->(n)" f32[7,1,2,3] and f32[5,3] have the loop axes
-/// {7,5}.
-Dims loop_dims(const CoreSignature& s, const Tensors& x, const std::string& text) {
-  std::map<std::string, std::int64_t> sizes;
+/// Adds the sizes of the core dimensions of argument or result `i`, of which `dims` ends in them,
+/// and refuses those that do not agree with others.
+void add_sizes(Sizes& sizes, const Names& core, const Dims& dims, const char* what, std::size_t i,
+               const std::string& text) {
+  const std::size_t before = dims.size() - core.size();
+  for (std::size_t d = 0; d < core.size(); ++d) {
+    const std::int64_t size = dims[before + d];
+    const auto [known, fresh] = sizes.emplace(core[d], size);
+    check(known->second == size, "vectorize: dimension '{}' of '{}' is {} in {} {} and {} before",
+          core[d], text, size, what, i, known->second);
+  }
+}
+
+/// Returns the axes before the core ones, all broadcast against each other, and adds the sizes of
+/// these; refuses arguments of which sizes do not agree. By "(n,k),(k)->(n)" f32[7,1,2,3] and
+/// f32[5,3] have the loop axes {7,5}.
+Dims loop_dims(const CoreSignature& s, const Tensors& x, const std::string& text, Sizes& sizes) {
   Dims loop;
   for (std::size_t i = 0; i < x.size(); ++i) {
     const Dims& dims = x[i].dims();
     const Names& core = s.arguments[i];
     check(dims.size() >= core.size(), "vectorize: argument {}, {}, has fewer axes than '{}' says",
           i, to_string(x[i].type()), text);
+    add_sizes(sizes, core, dims, "argument", i, text);
     const std::size_t before = dims.size() - core.size();
-    for (std::size_t d = 0; d < core.size(); ++d) {
-      const std::int64_t size = dims[before + d];
-      const auto [known, fresh] = sizes.emplace(core[d], size);
-      check(known->second == size,
-            "vectorize: dimension '{}' of '{}' is {} in argument {} and {} before", core[d], text,
-            size, i, known->second);
-    }
     if (before > loop.size()) loop.insert(loop.begin(), before - loop.size(), 1);
     for (std::size_t d = 0; d < before; ++d) {
       std::int64_t& size = loop[loop.size() - before + d];
@@ -105,13 +112,16 @@ Dims loop_dims(const CoreSignature& s, const Tensors& x, const std::string& text
 
 }  // namespace
 
+// Maps over each loop axis that an argument has. What f gives is checked by the signature where f
+// is traced, for one element.
 Tensors vectorize(const TensorFunction& f, const std::string& text, const Tensors& x,
                   const Place& place) {
   PlaceScope at_place(place);
   const CoreSignature s = SignatureParser(text).parse();
   check(s.arguments.size() == x.size(), "vectorize: '{}' is for {} arguments, got {}", text,
         s.arguments.size(), x.size());
-  const Dims loop = loop_dims(s, x, text);
+  Sizes sizes;
+  const Dims loop = loop_dims(s, x, text, sizes);
   // Loop axes that an argument lacks, or has with extent 1, are not mapped.
   Tensors arguments;
   std::vector<std::vector<bool>> has(loop.size(), std::vector<bool>(x.size()));
@@ -135,10 +145,13 @@ Tensors vectorize(const TensorFunction& f, const std::string& text, const Tensor
     check(y.size() == s.results.size(),
           "vectorize: '{}' is for {} results, the function returns {}", text, s.results.size(),
           y.size());
-    for (std::size_t i = 0; i < y.size(); ++i)
+    Sizes all = sizes;
+    for (std::size_t i = 0; i < y.size(); ++i) {
       check(y[i].dims().size() == s.results[i].size(),
             "vectorize: result {} must have {} axes by '{}', got {}", i, s.results[i].size(), text,
             to_string(y[i].type()));
+      add_sizes(all, s.results[i], y[i].dims(), "result", i, text);
+    }
     return y;
   };
   // The innermost vmap is of the last loop axis. In each the axis is the first that an argument has

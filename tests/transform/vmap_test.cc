@@ -404,6 +404,22 @@ TEST(Vmap, SignaturesOfCoreDimensions) {
   expect_error<TypeError>(wrong("(a,b,c)->()"), {"fewer axes", "f32[2,3]"});
 }
 
+TEST(Vmap, ResultsHaveTheCoreDimensionsOfTheSignature) {
+  const Tensor x = tensor<float>({1, 2, 3, 4, 5, 6}, {2, 3});
+  auto first_two = [](Tensor v) { return v[{0, 2}]; };
+  for (const Tensor& v : {x, reshape(x, {6})})  // mapped or not
+    expect_error<TypeError>([&] { vectorize(first_two, "(n)->(n)")(v); },
+                            {"'n'", "(n)->(n)", "2 in result 0", "vmap_test.cc"});
+  EXPECT_EQ(vectorize(first_two, "(n)->(m)")(x).to_vector<float>(), (Floats{1, 2, 4, 5}))
+      << "a name of the results alone";
+  auto both = [](Tensor a, Tensor b) { return std::pair{a + b, b}; };
+  expect_error<TypeError>([&] { vectorize(both, "(n),(k)->(k),(k)")(x, ones(type<float>({1}))); },
+                          {"'k'", "3 in result 0 and 1 before"});
+  auto halves = [](Tensor v) { return std::pair{v[{0, 1}], v[{1, 3}]}; };
+  expect_error<TypeError>([&] { vectorize(halves, "(n)->(m),(m)")(x); },
+                          {"'m'", "2 in result 1 and 1 before"});
+}
+
 TEST(Vmap, OneCallInTheProgramForAnyNumberOfElements) {
   RecordProperty("covers", "VMAP-12");
   Strings said;
