@@ -351,10 +351,10 @@ std::shared_ptr<run::InterpretedRun> interpreted_run(const Entry& e) {
   return std::make_shared<run::InterpretedRun>(
       e.sites, e.stages ? const_cast<run::StagedPrograms*>(&e.staged) : nullptr);
 }
-/// Those of these arguments that the program takes. Throws as a compiled one does.
-std::vector<const Value*> donated_of(const Entry& e, const Tensors& arguments) {
+/// Those of these arguments and captures that the program takes. Throws as a compiled one does.
+std::vector<const Value*> donated_of(const Entry& e, const Tensors& inputs) {
   std::vector<const Value*> given, out;
-  for (const Tensor& t : arguments) given.push_back(Access::value(t));
+  for (const Tensor& t : inputs) given.push_back(Access::value(t));
   for (std::size_t i = 0; i < e.donated.size(); ++i) {
     if (!e.donated[i]) continue;
     detail::refuse_donated(*given[i]);
@@ -376,7 +376,7 @@ Tensors interpret(const Entry& e, run::InterpretedRun& run, const Tensors& argum
   std::vector<const Tensor*> pointers;
   for (const Tensor& t : inputs) pointers.push_back(&t);
   const AtHome there(run::home_of(pointers).device);
-  const auto donated = donated_of(e, arguments);
+  const auto donated = donated_of(e, inputs);
   Tensors results = run.interpret([&] {
     if (e.stages) return e.stages->run(std::move(inputs));
     return internal::apply(*e.program, inputs);

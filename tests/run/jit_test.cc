@@ -223,6 +223,19 @@ TEST(Jit, DonatedArgumentsInEveryMode) {
                           {"donated", "f32[]"});
 }
 
+TEST(Jit, WhatAFunctionCapturesIsNotDonatedToIt) {
+  const Type type = postern::type<float>({100'000});  // too large to be written into the program
+  for (const Mode mode : test::all_modes) {
+    SCOPED_TRACE(static_cast<int>(mode));
+    const Tensor x = ones(type) + 0.0f;
+    auto f = jit([x](Tensor y) { return sum(x + y); }, {.mode = mode, .donate = {0}});
+    expect_error<TypeError>([&] { f(x); }, {"donated", "given it twice", "f32[100000]"});
+    EXPECT_EQ(x.to_vector<float>()[5], 1) << "nothing ran";
+    EXPECT_EQ(f(ones(type)).item<float>(), 200'000);
+    EXPECT_EQ(f(ones(type)).item<float>(), 200'000);
+  }
+}
+
 TEST(Jit, ManyArgumentsAreAllCounted) {
   auto sum = jit([](auto... x) { return (x + ...); }, {.donate = {16}});
   const Tensor one(1.0f), last = tensor<float>({2});
