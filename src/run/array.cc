@@ -35,8 +35,7 @@ DeviceValue::~DeviceValue() {
   for (const View* v = views.load(); v;) delete std::exchange(v, v->next);
 }
 
-/// Returns the array's first part, which arrays of the same memory share, or what is in one piece.
-static const Value* memory_of(const Value* value) {
+const Value* memory_of(const Value* value) {
   if (value->kind != Value::Kind::sharded) return value;
   return static_cast<const ShardedValue*>(value)->parts[0].get();
 }

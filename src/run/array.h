@@ -86,6 +86,8 @@ class Donation {
 /// if it calls any: XLA names none.
 [[noreturn]] void rethrow_naming(const std::shared_ptr<const std::string>& targets);
 
+/// Returns the array's first part, which arrays of the same memory share, or what is in one piece.
+const detail::Value* memory_of(const detail::Value* value);
 /// Notes that a program has taken it.
 void mark_donated(const detail::Value& value);
 /// Throws TypeError when the value that is donated is given to the program once more, perhaps as

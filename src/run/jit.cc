@@ -378,8 +378,8 @@ Tensors interpret(const Entry& e, run::InterpretedRun& run, const Tensors& argum
   const AtHome there(run::home_of(pointers).device);
   const auto donated = donated_of(e, inputs);
   Tensors results = run.interpret([&] {
-    if (e.stages) return e.stages->run(std::move(inputs));
-    return internal::apply(*e.program, inputs);
+    if (e.stages) return run::apart_from(donated, e.stages->run(std::move(inputs)));
+    return run::apart_from(donated, internal::apply(*e.program, inputs));
   });
   for (const Value* value : donated) run::mark_donated(*value);  // what read it has been queued
   return results;

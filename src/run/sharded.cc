@@ -137,6 +137,35 @@ std::shared_ptr<const void> copied_part(const void* whole, const Type& type,
   return part;
 }
 
+static std::shared_ptr<DeviceValue> copy_of(const std::shared_ptr<const Value>& array) {
+  const auto& from = static_cast<const DeviceValue&>(*array);
+  auto copy = sent_to(Runtime::get().lane(from.lane), from.type,
+                      host_bytes(Access::make(array), "a donated argument"));
+  copy->placed = from.placed;
+  return copy;
+}
+
+/// Returns the same in a value of its own.
+static std::shared_ptr<const Value> copy_of(const Tensor& x) {
+  if (const detail::HostValue* host = Access::host(x))  // no program writes there
+    return std::make_shared<const detail::HostValue>(host->type, host->data);
+  const ShardedValue* const from = sharded(x);
+  if (!from) return copy_of(Access::pointer(x));
+  await(*from);
+  std::vector<std::shared_ptr<DeviceValue>> parts;
+  for (const auto& part : from->parts) parts.push_back(copy_of(part));
+  return std::make_shared<const ShardedValue>(from->type, from->sharding, std::move(parts),
+                                              nullptr);
+}
+
+Tensors apart_from(std::span<const Value* const> donated, Tensors results) {
+  // Not views of the memory: XLA's plug-ins for GPUs end a process that donates one.
+  for (Tensor& t : results)
+    if (std::ranges::find(donated, memory_of(Access::value(t)), memory_of) != donated.end())
+      t = Access::make(copy_of(t));
+  return results;
+}
+
 static bool has_same_parts(const Sharding& one, const Sharding& other) {
   if (one == other) return true;
   return one.is_replicated() && other.is_replicated() &&

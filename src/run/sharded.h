@@ -28,6 +28,8 @@ void gather(const ShardedValue& value, void* to);
 /// over parts that are there already: of the array itself where it has the same by another name.
 std::shared_ptr<const ShardedValue> spread(const Tensor& tensor, const Sharding& sharding,
                                            std::span<Lane* const> lanes);
+/// Returns the results of a run, copies of those that lie in arrays which were donated to it.
+Tensors apart_from(std::span<const detail::Value* const> donated, Tensors results);
 /// Spreads it on those devices themselves.
 std::shared_ptr<const ShardedValue> spread_here(const Tensor& tensor, const Sharding& sharding);
 

@@ -223,6 +223,63 @@ TEST(Jit, DonatedArgumentsInEveryMode) {
                           {"donated", "f32[]"});
 }
 
+struct Weights {
+  Tensor w, b;
+};
+
+TEST(Jit, ResultsThatAreDonatedArgumentsLive) {
+  for (const Mode mode : test::all_modes) {
+    SCOPED_TRACE(static_cast<int>(mode));
+    auto f = jit(
+        [](Weights s, Tensor g) {
+          s.w = s.w - g;
+          return s;
+        },
+        {.mode = mode, .donate = {0}});
+    Weights s{tensor<float>({5, 6}), tensor<float>({7, 8})};  // in the host's memory
+    for (int i = 0; i < 3; ++i) {
+      const Weights before = s;
+      s = f(s, 1.0f);
+      expect_error<TypeError>([&] { before.b.to_vector<float>(); }, {"donated"});
+    }
+    EXPECT_EQ(s.w.to_vector<float>(), (Floats{2, 3}));
+    EXPECT_EQ(s.b.to_vector<float>(), (Floats{7, 8}));
+    auto lives = [&](auto same) {
+      auto g = jit(same, {.mode = mode, .donate = {0}});
+      for (const bool computed : {false, true}) {
+        Tensor x = tensor<float>({1, 2, 3});
+        if (computed) x = x + 0.0f;
+        const Tensor y = g(x), z = g(y);  // the result may be donated in its turn
+        EXPECT_EQ(z.to_vector<float>(), (Floats{1, 2, 3}));
+        for (const Tensor& gone : {x, y})
+          expect_error<TypeError>([&] { gone.to_vector<float>(); }, {"donated"});
+      }
+    };
+    lives([](Tensor x) { return reshape(x, {3}); });
+    lives([](Tensor x) { return convert<float>(x); });
+    lives([](Tensor x) { return x[{0, 3}]; });
+    lives([](Tensor x) { return stop_gradient(x); });
+    lives([](Tensor x) { return hook("x", x); });
+    lives([](Tensor x) { return tap(x, [](View<const float>) {}); });
+    lives([](Tensor x) {
+      const Tensor yes = call(type<bool>(), [] { return true; });
+      return cond(
+          yes, [](Tensor v) { return v; }, [](Tensor v) { return v * 2.0f; }, x);
+    });
+    lives([](Tensor x) {
+      return while_loop([](Tensor n, Tensor) { return n < 0; },
+                        [](Tensor n, Tensor v) {
+                          return std::pair{n + 1, v * 2.0f};
+                        },
+                        std::pair{Tensor(0), x})
+          .second;
+    });
+    const auto twice = jit([](Tensor x) { return std::pair{x, x}; }, {.mode = mode, .donate = {0}});
+    const auto [one, other] = twice(tensor<float>({4, 5}) + 0.0f);
+    EXPECT_EQ(one.to_vector<float>(), other.to_vector<float>());
+  }
+}
+
 TEST(Jit, WhatAFunctionCapturesIsNotDonatedToIt) {
   const Type type = postern::type<float>({100'000});  // too large to be written into the program
   for (const Mode mode : test::all_modes) {

@@ -422,6 +422,26 @@ TEST_F(Devices, DonatedPartsAreGone) {
   expect_error<TypeError>([&] { device_put(x, s); }, {"donated"});
 }
 
+TEST_F(Devices, DonatedPartsThatAreResultsLive) {
+  const Sharding s(Mesh({{"d", 4}}), P("d"));
+  for (const Mode mode : test::all_modes) {
+    SCOPED_TRACE(static_cast<int>(mode));
+    const auto f = jit(
+        [](Tensor x, Tensor y) {
+          return std::pair{x, x + y};
+        },
+        {.mode = mode, .donate = {0}});
+    const Tensor x = device_put(counting({8}), s);
+    const auto [same, sum] = f(x, device_put(counting({8}), s));
+    expect_error<TypeError>([&] { x.to_vector<float>(); }, {"donated"});
+    expect_near(same, counting({8}));
+    expect_near(sum, counting({8}) * 2.0f);
+    if (mode != Mode::compiled) {  // else as XLA chooses
+      EXPECT_EQ(*sharding_of(same), s);
+    }
+  }
+}
+
 TEST_F(Devices, WhatLiesAsAskedIsNamedAsAsked) {
   const Sharding line(Mesh({{"x", 4}}), P()), grid(Mesh({{"a", 2}, {"b", 2}}), P());
   for (const Mode mode : test::all_modes) {
