@@ -586,3 +586,77 @@ def test_an_override_without_a_derivative_has_the_defaults():
     assert np.array_equal(f(jnp.arange(2.0)), [0, 2])
     assert np.array_equal(jax.jvp(f, (jnp.arange(2.0),), (jnp.ones(2),))[1], [2, 2])
     assert np.array_equal(jax.grad(lambda x: f(x).sum())(jnp.arange(2.0)), [2, 2])
+
+
+def closed_over(name):
+    """A step whose default closes over what is traced."""
+    return lambda w: pj.block(name, lambda x: w * w * x, jnp.float32(3))
+
+
+@pytest.mark.parametrize(
+    "derived",
+    [
+        jax.grad,
+        lambda f: jax.jit(jax.grad(f)),
+        lambda f: jax.grad(jax.jit(f)),
+        lambda f: lambda w: jax.jvp(f, (w,), (1.0,))[1],
+        lambda f: lambda w: jax.vmap(jax.grad(f))(jnp.full(2, w))[1],
+        lambda f: lambda w: jax.vmap(jax.jit(jax.grad(f)))(jnp.full(2, w))[0],
+    ],
+)
+def test_a_default_that_closes_over_traced_values_has_its_derivative(derived):
+    f = closed_over("cc.twice")
+    assert f(2.0) == 6  # the library's
+    assert derived(f)(2.0) == 12
+
+
+def test_second_derivatives_of_a_default_that_closes_over_traced_values():
+    assert jax.hessian(closed_over("cc.twice"))(2.0) == 6
+    also = lambda w: pj.block("cc.twice", lambda x: w * x, w)  # noqa: E731
+    assert jax.grad(also)(3.0) == jax.grad(jax.jit(also))(3.0) == 6
+
+
+def test_a_default_that_closes_over_what_has_no_derivative():
+    def f(w, n, key):
+        return pj.block("cc.twice", lambda x: n * x + jax.random.uniform(key), w)
+
+    given = (2.0, 3, jax.random.key(0))
+    assert jax.grad(f)(*given) == jax.grad(jax.jit(f))(*given) == 3
+
+    @jax.jit
+    def held(w):
+        ref = jax.new_ref(w)
+        return pj.block("cc.twice", lambda x: ref[...] * x, jnp.float32(3))
+
+    assert held(2.0) == 6
+
+
+def test_a_default_that_is_one_function_and_closes_over_other_values():
+    class Layer:
+        def default(self, x):
+            return self.w * x
+
+    layer = Layer()
+
+    def f(w):
+        layer.w = w
+        return pj.block("cc.twice", layer.default, jnp.float32(3))
+
+    assert [jax.grad(f)(w) for w in (2.0, 3.0)] == [3, 3]
+    assert jax.jit(jax.grad(f))(2.0) == 3
+
+
+def test_a_librarys_derivative_knows_nothing_of_what_is_closed_over():
+    f = closed_over("cc.cube")
+    for act in (jax.grad(f), jax.grad(jax.jit(f)), lambda w: jax.jvp(f, (w,), (1.0,))):
+        with pytest.raises(ValueError, match="'cc.cube' closes over .* 'cc.cube.vjp' knows noth"):
+            act(2.0)
+    assert f(2.0) == jax.jit(f)(2.0) == 27  # where nobody asks for it
+    g = lambda x, w: pj.block("cc.cube", lambda x: w * x, x)  # noqa: E731
+    assert jax.grad(g)(2.0, 5.0) == jax.grad(jax.jit(g))(2.0, 5.0) == 12.5
+    assert jax.grad(g)(2.0, 5) == jax.grad(jax.jit(g))(2.0, 5) == 12.5
+
+
+def test_a_librarys_derivative_takes_a_cotangent_of_pythons():
+    _, back = jax.vjp(lambda x: pj.block("cc.cube", lambda x: x**3, x), 2.0)
+    assert back(1.0) == (12.5,)

@@ -54,6 +54,7 @@ lower_fun = mlir.lower_fun
 TokenSet = mlir.TokenSet
 fancy_primitive_batchers = batching.fancy_primitive_batchers
 jaxpr_as_fun = core.jaxpr_as_fun
+eval_jaxpr = core.eval_jaxpr
 _Made = typing.TypeVar("_Made", bound=typing.Callable[..., typing.Any])
 _effects_barrier: typing.Callable[[], typing.Any] = jax.effects_barrier
 
