@@ -376,6 +376,76 @@ def test_integers_that_do_not_fit_are_no_others(programs):
     assert converted(2**64 - 1, "u64[]") == 2**64 - 1
 
 
+@pytest.mark.parametrize(
+    "value, text",
+    [
+        (2**70, "s64[]"),
+        (2**64, "u64[]"),
+        ([2**63, -1], "u64[2]"),
+        ([2**64 - 1, 0], "s64[2]"),
+        (10**400, "f64[]"),
+        (10**400, "bf16[]"),
+        (2**200, "f32[]"),
+        (1e300, "f32[]"),
+        (-1e39, "bf16[]"),
+        (70000, "f16[]"),
+        ([1.0, 70000.0], "f16[2]"),
+        ([np.float64(1e300), float("inf")], "f32[2]"),
+        (1e300, "c64[]"),
+        (complex(float("inf"), 1e300), "c64[]"),
+        (1000.0, "f8e4m3fn[]"),
+        (float("inf"), "f8e4m3fn[]"),
+        (0, "f8e8m0fnu[]"),
+        (-1.0, "f8e8m0fnu[]"),
+        (-1000.0, "f4e2m1fn[]"),
+        (float("inf"), "f4e2m1fn[]"),
+        (float("nan"), "f4e2m1fn[]"),
+    ],
+)
+def test_numbers_that_do_not_fit_are_no_others(value, text):
+    from postern._values import converted
+
+    with pytest.raises(ValueError, match="does not fit"):
+        converted(value, text)
+
+
+def test_numbers_that_fit():
+    from postern._values import converted
+
+    inf, nan = float("inf"), float("nan")
+    for value, text in (
+        ([2**64 - 1, 0, True], "u64[3]"),
+        ([2**63 - 1, -1], "s64[2]"),
+        (2**70, "f64[]"),
+        ([2**70, 0.5], "f64[2]"),
+        ([2**70, 1j], "c128[2]"),
+        (2**64, "bf16[]"),
+        ([inf, -inf, nan, 0.0], "f32[4]"),
+        ([inf, nan, 1.0], "bf16[3]"),
+        (complex(inf, 1), "c64[]"),
+        ([nan, 448.0], "f8e4m3fn[2]"),
+        ([inf, nan], "f8e5m2[2]"),
+        ([nan, 2.0], "f8e8m0fnu[2]"),
+        ([6.0, -6.0, 0.5, 0.0], "f4e2m1fn[4]"),
+        (True, "f32[]"),
+    ):
+        made = converted(value, text)
+        given = np.asarray(value, object)
+        wide = complex if text[0] == "c" else object if text[0] in "su" else float
+        np.testing.assert_array_equal(made.astype(wide), given.astype(wide))
+        assert made.shape == given.shape
+    for value, text in (
+        ([2**64 - 1, 0.5], "u64[2]"),
+        ([2**70, 1.5], "s64[2]"),
+        ([2**70, None], "f32[2]"),
+        ([2**70, "1"], "f32[2]"),
+        ([2**70, 1j], "f32[2]"),
+        (2**70, "pred[]"),
+    ):
+        with pytest.raises(TypeError, match="another kind"):
+            converted(value, text)
+
+
 def test_a_request_that_cannot_be_shown_ends_its_run(monkeypatch):
     program = postern.load_text(
         """
