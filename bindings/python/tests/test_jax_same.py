@@ -106,6 +106,44 @@ def test_equal_functions_in_one_program(told):
     assert (jax.jit(f) if told else f)(0.0) == 21
 
 
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_methods_that_are_made_at_each_access_count_their_firings(mode):
+    class Two:
+        def __init__(self):
+            self.got, self.more = [], []
+
+        def method(self, v):
+            self.got.append(int(v))
+
+        @pj.with_info
+        def told(self, v, info):
+            self.more.append(int(v))
+
+    two, other, numbers = Two(), Two(), []
+    for i in range(4):
+        for fn in (two.method, two.told, other.method, other.told, numbers.append):
+            pj.tap(np.int32(i), fn, every=2, mode=mode)
+    pj.barrier()
+    assert two.got == two.more == other.got == other.more == numbers == [0, 2]
+
+
+def test_methods_of_one_object_are_several():
+    numbers = [3.0, 4.0]
+    count = functools.partial(pj.call, result_shape_dtypes=F32, effect="unordered")
+    assert [count(numbers.pop), count(numbers.__len__), count([].__len__)] == [4, 1, 0]
+    first, second = [], []
+    for i in range(2):
+        pj.tap(np.int32(i), first.append, every=2)
+        pj.tap(np.int32(i), second.append, every=2)
+    assert first == second == [0]
+
+    def told(v, info=None):
+        return np.float32(info is not None)
+
+    f = lambda x: (pj.call(told, F32, x), pj.call(pj.with_info(told), F32, x))
+    assert f(0.0) == jax.jit(f)(0.0) == (0, 1)
+
+
 def test_numbers_that_are_equal_and_not_the_same():
     @dataclasses.dataclass(frozen=True)
     class Tell:

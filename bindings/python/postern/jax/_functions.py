@@ -166,22 +166,35 @@ class Entered:
         return self.enter(*(next(shown) if g else np.zeros((), np.bool_) for g in given), **info)
 
 
+# Those of C, such as list.append, which Python compares by their function and their very object.
+_BOUND_IN_C = (types.BuiltinMethodType, types.MethodWrapperType)
+
+
 class Same:
     """A key that is equal for one object alone, however it compares itself."""
 
     def __init__(self, of: typing.Any) -> None:
-        # A method is made anew whenever it is asked for.
-        self._of = (of.__self__, of.__func__) if isinstance(of, types.MethodType) else (of,)
+        # A method, and with_info of one, are made anew whenever they are asked for.
+        inner = of.function if isinstance(of, with_info) else of
+        if isinstance(inner, types.MethodType):
+            self._of: tuple[typing.Any, ...] = (inner.__self__, inner.__func__)
+        else:
+            self._of = (inner,)
+        if inner is not of:
+            self._of = (with_info, *self._of)
 
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, Same)
             and len(self._of) == len(other._of)
-            and all(a is b for a, b in zip(self._of, other._of))
+            and all(
+                a is b or (isinstance(a, _BOUND_IN_C) and type(a) is type(b) and a == b)
+                for a, b in zip(self._of, other._of)
+            )
         )
 
     def __hash__(self) -> int:
-        return hash(tuple(map(id, self._of)))
+        return hash(tuple(hash(a) if isinstance(a, _BOUND_IN_C) else id(a) for a in self._of))
 
 
 class Native(Registered):
