@@ -33,15 +33,16 @@ class with_info:
         return self.function(*args, **kwargs)
 
     def __get__(self, instance: typing.Any, owner: typing.Any = None) -> with_info:
-        if instance is None:
+        if instance is None or not hasattr(self.function, "__get__"):
             return self
         return with_info(self.function.__get__(instance, owner))
 
 
 def check_function(package: str, function: typing.Any) -> None:
     """Refuses what returns before it has done anything."""
-    asked = getattr(function, "func", function)  # of a partial, and of with_info
-    asked = asked.function if isinstance(asked, with_info) else asked
+    asked = function
+    while isinstance(asked, (functools.partial, with_info)):
+        asked = asked.func if isinstance(asked, functools.partial) else asked.function
     if not inspect.isfunction(asked) and not inspect.ismethod(asked):
         asked = getattr(type(asked), "__call__", None)
     for kind, is_such in (

@@ -2,6 +2,7 @@
 before the program runs where that can be known; never a hang.
 """
 
+import asyncio
 import functools
 import os
 import subprocess
@@ -276,6 +277,8 @@ LATE = [
     Coroutine().method,
     functools.partial(coroutine),
     pj.with_info(coroutine),
+    pj.with_info(functools.partial(coroutine)),
+    functools.partial(pj.with_info(functools.partial(coroutine))),
 ]
 
 
@@ -290,6 +293,28 @@ def test_functions_that_only_begin_are_refused_by_name(fn):
     ):
         with pytest.raises(TypeError, match=f"{name} is a function of kind"):
             act()
+
+
+def test_a_callable_is_not_what_it_holds():
+    class Runs:
+        def __init__(self, func):
+            self.func = func
+
+        def __call__(self, v):
+            return np.float32(asyncio.run(self.func(v)))
+
+    assert pj.call(Runs(coroutine), F32, 2.0) == 2
+
+
+def test_with_info_of_what_is_no_method():
+    class Adds:
+        def __call__(self, v, info):
+            return v - info.element  # of no batch: -1
+
+    class Holds:
+        adds = pj.with_info(Adds())
+
+    assert pj.call(Holds().adds, F32, 1.0) == 2
 
 
 @pytest.mark.parametrize("wanted", [(), None, [], {}])
