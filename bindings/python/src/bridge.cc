@@ -86,10 +86,11 @@ void reply(Request& request, const nb::args& results) {
   described.reserve(results.size());
   std::vector<pn_array> arrays;
   for (const nb::handle result : results) arrays.push_back(described.emplace_back(result).c());
+  pn_bridge* const bridge = request.c();
   int code = PN_OK;
   {
     const Released others_run;
-    code = pn_bridge_reply(request.c(), request.tag, arrays.data(), arrays.size());
+    code = pn_bridge_reply(bridge, request.tag, arrays.data(), arrays.size());
   }
   if (code == PN_OK) request.open = false;
   check(code);
@@ -102,12 +103,13 @@ void fail(Request& request, nb::object exception) {
     throw nb::python_error();
   }
   const nb::object text = nb::module_::import_("postern._errors").attr("text_of")(exception);
+  const char* const told = PyBytes_AS_STRING(text.ptr());
+  pn_bridge* const bridge = request.c();
   void* const lent = lend(std::move(exception));
   int code = PN_OK;
   {
     const Released others_run;
-    code = pn_bridge_fail_with(request.c(), request.tag, PN_THREW, PyBytes_AS_STRING(text.ptr()),
-                               lent, give_back);
+    code = pn_bridge_fail_with(bridge, request.tag, PN_THREW, told, lent, give_back);
   }
   if (code == PN_OK) request.open = false;
   check(code);

@@ -15,6 +15,17 @@
 namespace postern::python {
 namespace {
 
+/// Raises TypeError where a class of the user's has not called __init__ of Tensor. Takes the
+/// interpreter's lock to be held.
+const Tensor& tensor_of(nb::handle self) {
+  const Tensor* tensor = nullptr;
+  if (!nb::try_cast(self, tensor) || !tensor)
+    throw nb::type_error(
+        "postern: this Tensor has no value: __init__ of its class must call "
+        "super().__init__(value)");
+  return *tensor;
+}
+
 constexpr std::size_t lent_from = 4096;  // bytes; copying less costs less than lending
 
 using AnyArray = nb::ndarray<nb::ro>;
@@ -93,11 +104,12 @@ nb::object array_of(nb::handle self, nb::handle dtype, nb::handle copy) {
 
 /// An object with __dlpack__ and the buffer protocol, over the tensor's memory.
 nb::object exchange_of(nb::handle self) {
+  const Tensor& tensor = tensor_of(self);
   DLManagedTensor* managed = nullptr;
   int code = PN_OK;
   {
     const Released others_run;
-    code = pn_tensor_to_dlpack(nb::cast<Tensor&>(self).handle.get(), &managed);
+    code = pn_tensor_to_dlpack(tensor.handle.get(), &managed);
   }
   check(code);
   const nb::capsule owner(managed, [](void* p) noexcept {
@@ -185,7 +197,7 @@ Tensor make_tensor(nb::handle value) {
 }
 
 nb::object numpy_of(nb::handle tensor) {
-  return array_over(view_of(nb::cast<const Tensor&>(tensor)), tensor, false);
+  return array_over(view_of(tensor_of(tensor)), tensor, false);
 }
 
 void bind_tensor(nb::module_& m) {

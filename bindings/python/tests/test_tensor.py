@@ -177,6 +177,38 @@ class Guarded(Other):
         return self.array
 
 
+def test_a_tensor_without_a_value_is_refused():
+    code = """
+    import warnings, numpy as np, postern
+
+    class Mine(postern.Tensor):
+        def __init__(self, value):
+            self.value = value
+
+    warnings.simplefilter("ignore")
+    program = postern.load_text("func.func @main(%x: tensor<f32>) -> tensor<f32> "
+                                "{ return %x : tensor<f32> }")
+    for tensor in (Mine(1), postern.Tensor.__new__(postern.Tensor)):
+        for act in (memoryview, np.asarray, np.from_dlpack, postern.Tensor, program, repr, len,
+                    lambda t: t.numpy(), lambda t: t.shape, lambda t: t[0],
+                    lambda t: t.__dlpack__(), lambda t: t.__dlpack__(copy=True),
+                    lambda t: postern.native(program, bound={0: t})):
+            try:
+                act(tensor)
+                print("nothing was raised by", act)
+            except (TypeError, BufferError):
+                pass
+        try:
+            tensor.numpy()
+        except TypeError as e:
+            print(e)
+    print(program(postern.Tensor(1.5).numpy().astype("f4"))[0])
+    """
+    no_value = "postern: this Tensor has no value: __init__ of its class must call"
+    first, second, last = in_a_process(code).splitlines()
+    assert first == second == f"{no_value} super().__init__(value)" and last == "1.5"
+
+
 def test_what_dlpack_refuses_is_asked_of_numpy():
     array = np.arange(6.0)
     np.testing.assert_array_equal(postern.Tensor(Guarded(array)).numpy(), array)
