@@ -71,16 +71,16 @@ def _options(
     hooks: _Functions | None = None,
     functions: _Functions | None = None,
 ) -> tuple[int, int, typing.Any, typing.Any, typing.Any]:
-    if operator.index(device) < 0:
-        raise ValueError(f"postern: a device has a number from 0 on, got {device}")
+    if not 0 <= operator.index(device) < 2**31:
+        raise ValueError(f"postern: a device has a number from 0 to 2**31 - 1, got {device}")
     if deadline is not None and not deadline > 0:
         raise ValueError(f"postern: a deadline is a number of seconds above 0, got {deadline!r}")
     if print is not None and not callable(print):
         raise TypeError(f"postern: print must be a function of a text, got {print!r}")
-    limit = 0 if deadline is None else max(_postern.nanoseconds(deadline), 0)
+    limit = -1 if deadline is None else _postern.nanoseconds(deadline)
     return (
         operator.index(device),
-        limit,
+        0 if limit < 0 else max(limit, 1),  # 0 is none
         print,
         _listed("hook", hooks),
         _listed("function", functions),

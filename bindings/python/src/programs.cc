@@ -217,13 +217,13 @@ Program made_program(int code, pn_program* made) {
   return program;
 }
 
-Program load(nb::handle path, const std::string& entry) {
-  const std::string text = text_of(path);
+Program load(nb::handle path, nb::handle entry) {
+  const std::string text = text_of(path), name = text_of(entry);
   pn_program* made = nullptr;
   int code = PN_OK;
   {
     const Released others_run;
-    code = pn_load_entry(text.c_str(), entry.c_str(), &made);
+    code = pn_load_entry(text.c_str(), name.c_str(), &made);
   }
   return made_program(code, made);
 }
@@ -233,12 +233,14 @@ Program load_text(nb::handle text) {
                               ? nb::steal(PyUnicode_AsUTF8String(text.ptr()))
                               : nb::steal(PyMemoryView_FromObject(text.ptr()));
   if (!seen.is_valid()) throw nb::python_error();
-  const nb::bytes data(seen);
+  const nb::bytes bytes(seen);
+  const char* const data = bytes.c_str();
+  const std::size_t size = bytes.size();
   pn_program* made = nullptr;
   int code = PN_OK;
   {
     const Released others_run;
-    code = pn_load_text(data.c_str(), data.size(), &made);
+    code = pn_load_text(data, size, &made);
   }
   return made_program(code, made);
 }
@@ -260,12 +262,14 @@ std::vector<std::string> types_of(const char* (*entry)(const pn_native*, std::si
 
 /// `bound`: a tensor or None for each argument; `types`: for each, or none.
 Native native_of(const Program& program, int derivative, const nb::list& bound,
-                 const std::vector<std::string>& types) {
+                 const nb::list& types) {
   std::vector<const pn_tensor*> tensors;
   for (const nb::handle b : bound)
     tensors.push_back(b.is_none() ? nullptr : nb::cast<const Tensor&>(b).handle.get());
+  std::vector<std::string> held;
+  for (const nb::handle type : types) held.push_back(text_of(type));
   std::vector<const char*> texts;
-  for (const std::string& type : types) texts.push_back(type.c_str());
+  for (const std::string& type : held) texts.push_back(type.c_str());
   const pn_native_options options{sizeof options, derivative, tensors.data(),
                                   texts.empty() ? nullptr : texts.data()};
   pn_native* made = nullptr;
@@ -299,7 +303,7 @@ void bind_native(nb::module_& m) {
   type.def(
           "__init__",
           [](Native* self, const Program& program, int derivative, const nb::list& bound,
-             const std::vector<std::string>& types) {
+             const nb::list& types) {
             new (self) Native(native_of(program, derivative, bound, types));
           },
           nb::arg("program"), nb::arg("derivative"), nb::arg("bound"), nb::arg("types"),

@@ -223,6 +223,8 @@ def test_native_programs_on_threads():
         (lambda f, p: postern.native(p, bound={"q": 1}), ValueError, "no argument 'q'"),
         (lambda f, p: postern.native(p, bound={7: 1}), ValueError, "no argument 7"),
         (lambda f, p: postern.native(p, types=[]), ValueError, "types has 0"),
+        (lambda f, p: postern.native(p, types=["f64[3]\0x"]), ValueError, "null character"),
+        (lambda f, p: postern.native(p, types=[3]), TypeError, "int"),
         (lambda f, p: postern.native("/no/file"), postern.Error, "No such file"),
     ],
 )

@@ -79,9 +79,10 @@ def test_what_a_print_raises_is_told_and_harms_nothing(programs):
     assert "no room for sum 6.0" in ran.stderr and "broken" in ran.stderr
 
 
-def test_a_deadline_ends_the_run(programs):
+@pytest.mark.parametrize("seconds", [0.05, 1e-10])  # which is less than there is a number for
+def test_a_deadline_ends_the_run(programs, seconds):
     late = postern.load(programs / "calls.mlir").with_options(
-        deadline=0.05,
+        deadline=seconds,
         functions={"demo.scale": lambda x, factor: time.sleep(2) or x, "demo.log": print},
     )
     for runs in (late, late.run, lambda x: late.start(x).result(10)):
@@ -131,7 +132,9 @@ def test_it_is_the_program_otherwise(programs):
 @pytest.mark.parametrize(
     "said, error, told",
     [
-        ({"device": -1}, ValueError, "from 0 on, got -1"),
+        ({"device": -1}, ValueError, r"from 0 to 2\*\*31 - 1, got -1"),
+        ({"device": 2**31}, ValueError, "got 2147483648"),
+        ({"device": 2**31 - 1}, postern.Error, "device"),
         ({"device": 1.5}, TypeError, "float"),
         ({"deadline": 0}, ValueError, "above 0, got 0"),
         ({"deadline": float("nan")}, ValueError, "got nan"),

@@ -46,6 +46,14 @@ def test_programs_describe_themselves_and_run(programs):
     assert postern.load(programs / "calls.mlir").functions == ["demo.log", "demo.scale"]
 
 
+def test_an_entry_is_not_cut_short(programs):
+    assert postern.load(programs / "plain.mlir", "main")(X)[0][0] == 3
+    with pytest.raises(ValueError, match="null character"):
+        postern.load(programs / "plain.mlir", "main\0x")
+    with pytest.raises(TypeError):
+        postern.load(programs / "plain.mlir", 3)
+
+
 def test_artifacts_of_jax_are_programs():
     artifact = pathlib.Path(__file__).parents[3] / "tests" / "data" / "stablehlo" / "trees.jax"
     waves = np.sin(np.arange(3)).astype(np.float32)
