@@ -317,6 +317,21 @@ def test_with_info_of_what_is_no_method():
     assert pj.call(Holds().adds, F32, 1.0) == 2
 
 
+def test_a_callable_whose_comparison_is_an_array():
+    class Compares:
+        def __eq__(self, other):
+            return np.array([True, False])
+
+        __hash__ = None
+
+        def __call__(self, v):
+            return v
+
+    assert pj.call(Compares(), F32, 2.0) == 2
+    with pytest.raises(ValueError, match="must not be empty"):
+        pj.call("", F32, 2.0)
+
+
 @pytest.mark.parametrize("wanted", [(), None, [], {}])
 def test_nothing_is_returned_for_nothing(wanted):
     got = jax.jit(lambda x: pj.call(lambda v: None, wanted, x, effect="unordered"))(1.0)

@@ -494,6 +494,16 @@ def test_a_barrier_waits_for_threads_that_have_ended():
     assert pj.barrier() and waited == begun and len(begun) == 20
 
 
+def test_taps_of_no_elements_are_not_waited_for():
+    late = pj._functions.late.values()
+    pj.barrier()
+    before = sum(len(each._waiting) for each in late)
+    jax.vmap(lambda v: pj.tap(v, lambda v: None, mode="async"))(jnp.zeros(0))
+    jax.vmap(lambda v: pj.tap(v, lambda v: None, mode="async", every=2))(jnp.zeros(0))
+    pj.barrier()
+    assert sum(len(each._waiting) for each in late) <= before
+
+
 def test_programs_of_threads_that_have_ended_are_not_kept_for_ever(monkeypatch):
     compat = pj._compat
     monkeypatch.setattr(compat._Retiring, "limit", 10)

@@ -83,7 +83,7 @@ def _named(fn: typing.Any, name: str | None) -> str:
     for given in (name, fn):
         if given is not None and (given is name or isinstance(given, str)):
             _checks.check_name(given)
-    if fn == "":
+    if isinstance(fn, str) and not fn:
         raise ValueError("postern.jax: the registered name of a function must not be empty")
     if name or isinstance(fn, str):
         return name or fn

@@ -289,7 +289,8 @@ class Late(Registered):
             place = site.file, site.line, site.transforms
             entered = function.counted(site.every, place, site.partitioned)
         number = np.uint32(next(self._numbers) % 2**32)
-        self._waiting[int(number)] = entered, firings
+        if firings:
+            self._waiting[int(number)] = entered, firings
         return number
 
     def forget(self, number: np.uint32) -> None:
