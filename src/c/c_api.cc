@@ -101,7 +101,7 @@ Firing::Firing(const std::string& function, const Attributes& attributes, const 
     arrays_.push_back({static_cast<std::int32_t>(v.dtype()),
                        static_cast<std::int32_t>(v.dims().size()), v.dims().data(),
                        const_cast<void*>(static_cast<const void*>(v.data())),
-                       static_cast<std::size_t>(v.size()) * byte_width(v.dtype())});
+                       size_of(v.size()) * byte_width(v.dtype())});
   };
   for (const AnyView& v : operands) add(v);
   for (const AnyMutableView& v : results) add(v);

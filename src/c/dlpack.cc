@@ -5,6 +5,7 @@
 
 #include "c/c_api.h"
 #include "core/check.h"
+#include "core/lists.h"
 #include "run/array.h"
 
 namespace postern {
@@ -44,15 +45,14 @@ DLDataType data_type_of(DType dtype) {
 /// Copies elements that lie apart to row-major memory. The index goes on like an odometer, the last
 /// axis first, and takes `offset` with it.
 void gather_rows(const DLTensor& from, std::size_t width, std::byte* to) {
-  const auto rank = static_cast<std::size_t>(from.ndim);
+  const auto rank = size_of(from.ndim);
   std::int64_t count = 1;
   for (std::size_t i = 0; i < rank; ++i) count *= from.shape[i];
   const auto* const data = static_cast<const std::byte*>(from.data) + from.byte_offset;
   Dims index(rank, 0);
   std::int64_t offset = 0;  // in elements
   for (std::int64_t i = 0; i < count; ++i) {
-    std::copy_n(data + offset * static_cast<std::int64_t>(width), width,
-                to + static_cast<std::size_t>(i) * width);
+    std::copy_n(data + offset * static_cast<std::int64_t>(width), width, to + size_of(i) * width);
     for (std::size_t axis = rank; axis-- > 0;) {
       offset += from.strides[axis];
       if (++index[axis] < from.shape[axis]) break;

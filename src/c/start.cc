@@ -41,7 +41,7 @@ class Watcher : std::streambuf {
  private:
   // One write for each print, of whole lines.
   std::streamsize xsputn(const char* text, std::streamsize size) override {
-    options_.print(options_.user, text, static_cast<std::size_t>(size));
+    options_.print(options_.user, text, size_of(size));
     return size;
   }
   int_type overflow(int_type character) override {

@@ -46,7 +46,7 @@ extern constinit thread_local LastRun last_run;
     return {.error = pjrt::make_error(frame, ErrorCode::failed_precondition,
                                       "postern_call: the program was not started by Postern")};
   const std::int64_t* index = pjrt::int_attribute(frame, 0, site_attribute);
-  if (!index || static_cast<std::size_t>(*index) >= run->site_count) [[unlikely]]
+  if (!index || size_of(*index) >= run->site_count) [[unlikely]]
     return {.error = pjrt::make_error(
                 frame, ErrorCode::internal,
                 "postern_call: the program names a site that its run does not have")};

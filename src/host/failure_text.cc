@@ -20,7 +20,7 @@ static int take_where(std::string_view& text, std::string_view where) {
   if (rest.starts_with(nested)) {
     rest.remove_prefix(nested.size());
     const auto end = std::from_chars(rest.data(), rest.data() + rest.size(), depth).ptr;
-    rest.remove_prefix(static_cast<std::size_t>(end - rest.data()));
+    rest.remove_prefix(size_of(end - rest.data()));
     if (rest.starts_with(deep)) rest.remove_prefix(deep.size());
   }
   if (!rest.starts_with(colon)) return 0;
@@ -43,7 +43,7 @@ void name_devices(std::vector<std::string> platforms) {
 
 std::string device_name(int device) {
   const std::vector<std::string>* const names = platform_names.load();
-  const auto at = static_cast<std::size_t>(device);
+  const auto at = size_of(device);
   if (!names || at >= names->size()) return std::to_string(device);
   return fmt::format("{} ({})", device, (*names)[at]);
 }

@@ -86,7 +86,7 @@ PartShown spread_of(const char* who, const SiteSpec* site, int device,
   const auto found = std::ranges::find(mesh.devices(), device);
   const bool is_named = found != mesh.devices().end();  // else each process has one device
   const std::int64_t position =
-      is_named ? here.at(static_cast<std::size_t>(found - mesh.devices().begin())) : here[0];
+      is_named ? here.at(size_of(found - mesh.devices().begin())) : here[0];
   PartShown out;
   for (auto& [name, type] : leaves) add_leaf(out, sharding, position, std::move(name), type);
   find_givers(out, sharding, position, here);

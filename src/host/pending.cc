@@ -78,7 +78,7 @@ void PendingCalls::start(const Invocation& i) {
   const auto job = std::make_shared<Job>(i);
   const std::size_t n = site.operands;
   job->forgotten = site.results == 0;  // nobody can wait
-  const std::size_t count = job->forgotten ? 0 : static_cast<std::size_t>(site.leaves[n].size);
+  const std::size_t count = job->forgotten ? 0 : size_of(site.leaves[n].size);
   for (std::size_t leaf = n; leaf < site.called.size(); ++leaf)
     job->bytes.push_back(count ? site.called_bytes[leaf] / count : 0);
   if (!run_) job->order.starter = innermost(job->inside);

@@ -276,14 +276,14 @@ void TapQueue::linger(Lock& lock) {
   const std::size_t before = linked_.load(std::memory_order_relaxed);
   lock.unlock();
   const auto moment = std::min<std::chrono::nanoseconds>(20us, longest_spin());
-  const auto until = RunState::Clock::now() + moment;
+  const auto until = Clock::now() + moment;
   const auto waited_for = [&] { return waiters_.load(std::memory_order_relaxed) > 0; };
   const auto comes = [&] { return linked_.load(std::memory_order_relaxed) > before; };
   if (more_.until(yielding([&] { return comes() || waited_for(); }), moment))
     while (linked_.load(std::memory_order_relaxed) < batch_size && !waited_for() &&
-           RunState::Clock::now() < until) {
-      const auto next_look = RunState::Clock::now() + 3us;
-      while (RunState::Clock::now() < next_look) relax();
+           Clock::now() < until) {
+      const auto next_look = Clock::now() + 3us;
+      while (Clock::now() < next_look) relax();
       std::this_thread::yield();
     }
   acquire(lock);
@@ -373,10 +373,10 @@ void TapQueue::work() {
       if (!first_) continue;  // dropped meanwhile
     }
     if (!hands) hands = take(most);
-    const auto start = RunState::Clock::now();
+    const auto start = Clock::now();
     hands = deliver_some(hands, most, lock);
     let_go(lock);
-    most = RunState::Clock::now() - start < 50us ? std::min(most * 2, batch_size) : 1;
+    most = Clock::now() - start < 50us ? std::min(most * 2, batch_size) : 1;
   }
   pool_.trim(retained_when_idle);
   running_ = false;
@@ -427,7 +427,7 @@ bool TapQueue::pending_before(std::uint64_t number) const {
   return (in_hands_ && hands_from_ < number) || (first_ && first_->number < number);
 }
 
-std::size_t TapQueue::wait(std::optional<RunState::Clock::time_point> until) {
+std::size_t TapQueue::wait(std::optional<Clock::time_point> until) {
   Lock lock(guard_);
   const auto done = [&, last = next_] { return !pending_before(last); };
   ++waiters_;

@@ -34,6 +34,8 @@ class Transfer {
 
 class TapQueue {
  public:
+  using Clock = RunState::Clock;
+
   explicit TapQueue(int device) : device_(device) {}
 
   /// Copies one invocation into the queue, waiting while that is full, or has it fetched when there
@@ -44,7 +46,7 @@ class TapQueue {
 
   /// Waits until everything that is in the queue now has been delivered; how many invocations were
   /// not when the limit passed.
-  std::size_t wait(std::optional<RunState::Clock::time_point> limit);
+  std::size_t wait(std::optional<Clock::time_point> limit);
   /// Lets go of `what` when everything that is in the queue now has been delivered.
   void keep_until_delivered(const std::shared_ptr<void>& what);
 

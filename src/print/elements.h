@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/lists.h"
 #include "core/text.h"
 
 namespace postern::internal::host {
@@ -27,7 +28,7 @@ void each_live(const AnyView& view, std::span<const bool> mask, const F& f) {
   for (auto begin = mask.begin(); begin != mask.end();) {
     const auto end = std::find(begin, mask.end(), !*begin);
     const std::int64_t first = (begin - mask.begin()) * row_size, size = (end - begin) * row_size;
-    const auto offset = static_cast<std::size_t>(first) * byte_width(view.dtype());
+    const auto offset = size_of(first) * byte_width(view.dtype());
     if (*begin) f(AnyView(view.dtype(), view.data() + offset, &size, 1, size), first);
     begin = end;
   }

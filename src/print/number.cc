@@ -6,6 +6,8 @@
 #include <cstring>
 #include <limits>
 
+#include "core/lists.h"
+
 namespace postern::internal::host {
 
 namespace {
@@ -13,7 +15,7 @@ namespace {
 template <class T>
 double load(const std::byte* data, std::int64_t i) {
   T value;
-  std::memcpy(&value, data + static_cast<std::size_t>(i) * sizeof value, sizeof value);
+  std::memcpy(&value, data + size_of(i) * sizeof value, sizeof value);
   return static_cast<double>(value);
 }
 

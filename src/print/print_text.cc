@@ -10,6 +10,7 @@
 #include <cstring>
 #include <optional>
 
+#include "core/lists.h"
 #include "core/text.h"
 #include "print/number.h"
 
@@ -138,7 +139,7 @@ class RealFormat {
     if (sign_ && !std::signbit(x)) sign = "+";
     if (!std::isfinite(x)) return {sign + formatted("", x), "", ""};
     Parts out = cut(sign + digits(x, places));
-    if (places != shortest || out.right.size() <= static_cast<std::size_t>(precision_)) return out;
+    if (places != shortest || out.right.size() <= size_of(precision_)) return out;
     out = cut(sign + digits(x, precision_));
     out.right.resize(out.right.find_last_not_of('0') + 1);
     return out;

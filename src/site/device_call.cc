@@ -50,7 +50,7 @@ ParamsPtr params_of(const Op& op, ProgramPtr body) {
   return make_params(std::move(p));
 }
 
-Tensors bind_body(const Op& op, const Closed& body, std::span<const Tensor> x, bool) {
+Tensors bind_body(const Op& op, const Closed& body, TensorSpan x, bool) {
   return bind_n(op.primitive, params_of(op, body.program), joined({body.captures, x}));
 }
 
@@ -66,26 +66,24 @@ auto for_device(const Op& op, const Act& act) {
   return for_device(op.as<DeviceCallParams>().device, act);
 }
 
-Jvp device_call_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+Jvp device_call_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   return for_device(
       op, [&] { return body_jvp("call", op, *op.as<DeviceCallParams>().body, x, dx, bind_body); });
 }
-Tensors device_call_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
-                              TypeSpan) {
+Tensors device_call_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan) {
   return for_device(op, [&] {
     return body_transpose("call", op, *op.as<DeviceCallParams>().body, ct, x, bind_body);
   });
 }
-Batched device_call_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                          std::int64_t size, const Tensor& mask) {
+Batched device_call_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                          const Tensor& mask) {
   return for_device(op, [&] {
     return body_batch("call", op, *op.as<DeviceCallParams>().body, x, axes, size, mask, bind_body);
   });
 }
 
 /// Both halves run on the device.
-Primitive::SplitResult device_call_split(const Op& op, std::span<const Tensor> x,
-                                         const std::vector<bool>&) {
+Primitive::SplitResult device_call_split(const Op& op, TensorSpan x, const std::vector<bool>&) {
   const std::vector<bool> unknown = missing(x);
   const Halves halves =
       for_device(op, [&] { return split(*op.as<DeviceCallParams>().body, unknown); });
@@ -141,7 +139,7 @@ void device_call_lower(Lowering& out, const Equation& e) {
 }
 
 /// The host needs no site to run it: operands and results go from device to device.
-Tensors device_call_evaluate(const Op& op, std::span<const Tensor> x) {
+Tensors device_call_evaluate(const Op& op, TensorSpan x) {
   const auto& p = op.as<DeviceCallParams>();
   Tensors results = elsewhere.call(p.device, jitted(p), x, false);
   if (p.body->outputs.empty()) {
@@ -173,7 +171,7 @@ const std::string& internal::name_of_call(const Equation& equation) {
   return as<DeviceCallParams>(*equation.params).name;
 }
 
-detail::Tensors detail::call_on_device(const CallOptions& options, const std::vector<Type>& out,
+detail::Tensors detail::call_on_device(const CallOptions& options, const Types& out,
                                        const TensorFunction& f, const Tensors& x) {
   PlaceScope at(options.place);
   check(options.timeout.count() == 0 && options.warn_after.count() == 0 && !options.partitioned &&

@@ -59,13 +59,13 @@ Tensors wait_site(const std::string& name, const Tensor& handle, const Types& ou
 /// the call, by which its rule makes cotangents of them; the handle has none.
 Tensors wait_with_vjp(const Started& started, const Tensors& pending, const Types& out,
                       const Place& place) {
-  auto run = [started, out, place](std::span<const Tensor> leaves) {
+  auto run = [started, out, place](TensorSpan leaves) {
     return wait_site(started.site.name, leaves[0], out, place);
   };
-  auto forward = [started, out, place](std::span<const Tensor> leaves) {
+  auto forward = [started, out, place](TensorSpan leaves) {
     Tensors results = wait_with_vjp(started, Tensors(leaves.begin(), leaves.end()), out, place);
     auto rule = host_cotangents(started.options, *started.vjp, leaves.size() - 1, out.size());
-    auto backward = [rule = std::move(rule)](std::span<const Tensor> kept) {
+    auto backward = [rule = std::move(rule)](TensorSpan kept) {
       Tensors ct = rule(kept);
       ct.insert(ct.begin(), Tensor());  // the handle's
       return ct;
@@ -78,7 +78,7 @@ Tensors wait_with_vjp(const Started& started, const Tensors& pending, const Type
 
 }  // namespace
 
-Tensor detail::start_call(const CallOptions& options, const std::vector<Type>& out,
+Tensor detail::start_call(const CallOptions& options, const Types& out,
                           const std::string& structure, const std::vector<std::string>& paths,
                           const Callee& fn, const Tensors& operands) {
   PlaceScope at(fn.place());
@@ -98,8 +98,8 @@ Tensor detail::start_call(const CallOptions& options, const std::vector<Type>& o
   return at_site(std::move(s), operands).front();
 }
 
-Tensors detail::wait_call(const Started* started, const Tensors& pending,
-                          const std::vector<Type>& out, const Place& place) {
+Tensors detail::wait_call(const Started* started, const Tensors& pending, const Types& out,
+                          const Place& place) {
   PlaceScope at(place);
   check(started && pending[0].has_value(),
         "wait: the Pending is empty, no call was started for it");

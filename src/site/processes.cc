@@ -8,8 +8,8 @@
 
 namespace postern::internal {
 
-Tensors at_processes(const clusters::Collective& collective, const std::string& name,
-                     std::span<const Tensor> x, const Types& results) {
+Tensors at_processes(const clusters::Collective& collective, const std::string& name, TensorSpan x,
+                     const Types& results) {
   SiteSpec site;
   site.name = name;
   site.place = PlaceScope::current();

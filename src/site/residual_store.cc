@@ -31,9 +31,8 @@ void set_options(Attributes& attributes, const ResidualOptions& o) {
 }
 
 /// A call of one of ours, named as its loop: errors say where that is.
-Tensors at_store(const char* function, Effect effect, const Types& results,
-                 std::span<const Tensor> operands, const ResidualOptions& options,
-                 std::int64_t room = 1) {
+Tensors at_store(const char* function, Effect effect, const Types& results, TensorSpan operands,
+                 const ResidualOptions& options, std::int64_t room = 1) {
   SiteSpec site;
   site.name = "while_loop";
   site.place = PlaceScope::current();
@@ -47,7 +46,7 @@ Tensors at_store(const char* function, Effect effect, const Types& results,
   return at_site(std::move(site), operands);
 }
 
-Tensors operands_of(const StepsOfCall& steps, std::span<const Tensor> handles) {
+Tensors operands_of(const StepsOfCall& steps, TensorSpan handles) {
   Tensors out{steps.first};
   if (steps.count.has_value()) out.push_back(steps.count);
   append(out, handles);
@@ -71,15 +70,15 @@ std::int64_t room_for_steps(const Attributes& attributes) {
 }
 
 // The call gives the handles anew (zero becomes that of a new store), so that reads depend on it.
-Tensors write_residuals(const StepsOfCall& steps, std::span<const Tensor> handles,
-                        std::span<const Tensor> leaves, const ResidualOptions& options) {
+Tensors write_residuals(const StepsOfCall& steps, TensorSpan handles, TensorSpan leaves,
+                        const ResidualOptions& options) {
   if (handles.empty()) return {};
   return at_store(residual_write, Effect::unordered, types_of(handles),
                   joined({operands_of(steps, handles), leaves}), options, steps.room);
 }
 
-Tensors read_residuals(const StepsOfCall& steps, std::span<const Tensor> handles,
-                       const Types& types, const ResidualOptions& options) {
+Tensors read_residuals(const StepsOfCall& steps, TensorSpan handles, const Types& types,
+                       const ResidualOptions& options) {
   if (handles.empty()) return {};
   return at_store(residual_read, Effect::pure, types, operands_of(steps, handles), options,
                   steps.room);
@@ -114,8 +113,7 @@ void check_residual_site(const SiteSpec& s) {
   }
 }
 
-void free_residuals(const Tensor& after, std::span<const Tensor> handles,
-                    const ResidualOptions& options) {
+void free_residuals(const Tensor& after, TensorSpan handles, const ResidualOptions& options) {
   at_store(residual_free, Effect::unordered, {}, operands_of({after}, handles), options);
 }
 

@@ -155,8 +155,8 @@ Batched batch_derivatives(const SiteSpec& s, Tensors x, std::span<const int> giv
   return batch_whole(s, std::move(x), axes, size, mask);
 }
 
-Batched site_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                   std::int64_t size, const Tensor& mask) {
+Batched site_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                   const Tensor& mask) {
   const SiteSpec& s = *op.as<SiteParams>().site;
   const bool differs = std::ranges::any_of(axes, is_mapped) || shows_derivatives(s);
   // What no element can tell apart runs once; an effect is wanted from each. And whoever waits for
@@ -241,7 +241,7 @@ void check_gathered(const Lowering& out, const Equation& e, const SiteSpec& s) {
   std::size_t bytes = 0;
   for (std::size_t i = 0; i < e.operands.size(); ++i) bytes += out.operand_type(e, i).byte_size();
   if (own_functions.of_residuals(s.named.name))  // of so many steps
-    bytes /= static_cast<std::size_t>(room_for_steps(s.named.attributes));
+    bytes /= size_of(room_for_steps(s.named.attributes));
   PlaceScope::Replace at(s.place);
   check(bytes <= out.gather_limit(),
         "{} '{}': {} bytes of operands {} are gathered on one device, and at most {} are allowed "
@@ -336,9 +336,9 @@ constexpr Primitive site_p{.name = "call",
 namespace {
 
 /// The site in a shard_map of its own.
-Tensors at_parts(const SiteSpec& site, std::span<const Tensor> operands) {
+Tensors at_parts(const SiteSpec& site, TensorSpan operands) {
   const Sharding& sharding = *site.shard.partitioned;
-  auto on_each = [&](std::span<const Tensor> parts) {
+  auto on_each = [&](TensorSpan parts) {
     SiteSpec one = site;
     one.operands = types_of(parts);
     for (Type& t : one.results) t = sharding.part_type(t);
@@ -354,7 +354,7 @@ Tensors at_parts(const SiteSpec& site, std::span<const Tensor> operands) {
 
 }  // namespace
 
-Tensors at_site(SiteSpec site, std::span<const Tensor> operands) {
+Tensors at_site(SiteSpec site, TensorSpan operands) {
   if (site.shard.partitioned && !current_mesh()) return at_parts(site, operands);
   check_signature(site);
   if (const Mesh* mesh = current_mesh(); mesh && !site.shard.mesh) {
@@ -368,9 +368,8 @@ Tensors at_site(SiteSpec site, std::span<const Tensor> operands) {
   return bind_n(site_p, params_of_own(std::move(site)), operands);
 }
 
-SiteSpec call_site(const CallOptions& options, const std::vector<Type>& out,
-                   const std::string& structure, const std::vector<std::string>& paths,
-                   const Callee& fn, std::span<const Tensor> operands) {
+SiteSpec call_site(const CallOptions& options, const Types& out, const std::string& structure,
+                   const std::vector<std::string>& paths, const Callee& fn, TensorSpan operands) {
   check_enum(fmt::format("call '{}': Effect", options.name), options.effect, Effect::ordered);
   check_enum(fmt::format("call '{}': VmapMethod", options.name), options.vmap,
              VmapMethod::broadcast_all);
@@ -445,9 +444,9 @@ void detail::check_template(const std::string& call, const Place& place, const s
   check_template(call, place, path, leaf.type());
 }
 
-Tensors detail::call(const CallOptions& options, const std::vector<Type>& out,
-                     const std::string& structure, const std::vector<std::string>& paths,
-                     const Callee& fn, const Tensors& operands) {
+Tensors detail::call(const CallOptions& options, const Types& out, const std::string& structure,
+                     const std::vector<std::string>& paths, const Callee& fn,
+                     const Tensors& operands) {
   PlaceScope at(fn.place());
   check(!out.empty() || options.effect != Effect::pure,
         "call '{}': a pure call without results could never be observed; give it results, or "

@@ -13,7 +13,7 @@ namespace postern::internal {
 
 namespace {
 
-Tensors bind_site(SiteSpec s, std::span<const Tensor> x) {
+Tensors bind_site(SiteSpec s, TensorSpan x) {
   return bind_n(site_p, params_of_own(std::move(s)), x);
 }
 
@@ -28,7 +28,7 @@ SiteSpec part(const SiteSpec& s, std::size_t first, std::size_t last) {
 
 /// Shows values and tangents in one invocation: the operands of that tap are the n values, then a
 /// tangent of each, which may be zero, then the mask, if any.
-Jvp show_tangents(const SiteSpec& s, std::span<const Tensor> x, std::span<const Tensor> dx) {
+Jvp show_tangents(const SiteSpec& s, TensorSpan x, TensorSpan dx) {
   const std::size_t n = s.operands.size();
   SiteSpec both = s;
   both.tap.transforms.push_back("jvp");
@@ -55,7 +55,7 @@ Jvp show_tangents(const SiteSpec& s, std::span<const Tensor> x, std::span<const 
 
 }  // namespace
 
-Jvp site_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+Jvp site_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const SiteSpec& s = *op.as<SiteParams>().site;
   const std::size_t n = s.operands.size();
   const bool moves = std::ranges::any_of(dx.first(n), &Tensor::has_value);
@@ -75,8 +75,7 @@ Jvp site_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx
 
 // Cuts a tap of values and tangents (show_tangents) in two where all values are known: they are
 // shown now, the tangents later. Any other site waits, as a whole, for what is unknown.
-Primitive::SplitResult site_split(const Op& op, std::span<const Tensor> x,
-                                  const std::vector<bool>&) {
+Primitive::SplitResult site_split(const Op& op, TensorSpan x, const std::vector<bool>&) {
   const SiteSpec& s = *op.as<SiteParams>().site;
   const std::size_t n = s.operands.size(), half = n / 2;
   Primitive::SplitResult out;
@@ -108,8 +107,7 @@ Primitive::SplitResult site_split(const Op& op, std::span<const Tensor> x,
 
 // Of taps: shows the cotangents in the places of the tangents, which are the operands without a
 // value, and passes them on. What was a value stays one.
-Tensors site_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
-                       TypeSpan types) {
+Tensors site_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types) {
   const SiteSpec& s = *op.as<SiteParams>().site;
   if (!s.is_tap())
     refuse_call(s,

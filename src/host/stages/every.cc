@@ -15,7 +15,7 @@ static std::int64_t number_of(SiteCounts& counts, std::size_t device) {
 
 static bool enter_every(const Stage& stage, Invocation& i) noexcept try {
   const SiteTap& tap = i.site.spec->tap;
-  const auto device = static_cast<std::size_t>(std::max(i.device, 0));  // of some XLA does not say
+  const auto device = size_of(std::max(i.device, 0));  // of some XLA does not say
   return number_of(*tap.counts, device) % tap.every != 0 || stage.next->enter(i);
 } catch (...) {
   return keep_exhausted(i);
