@@ -121,9 +121,12 @@ void add(Kind kind, std::string_view name, Clock::time_point start, Clock::time_
          int device, std::uint64_t run, const RendezvousId* which) noexcept try {
   Book& b = book();
   const double seconds = std::chrono::duration<double>(end - start).count();
+  const auto event = [&] {
+    return Event{kind, std::string(name), start, end, thread_number(), device, run};
+  };
   std::scoped_lock lock(b.guard);
   if (b.watched > 0) {
-    b.recent.push_back({kind, std::string(name), start, end, thread_number(), device, run});
+    b.recent.push_back(event());
     if (b.recent.size() > most_recent) b.recent.pop_front();
   }
   if (!b.recorded) return;
@@ -139,7 +142,7 @@ void add(Kind kind, std::string_view name, Clock::time_point start, Clock::time_
     return;
   }
   if (which) b.rendezvous.emplace(b.events.size(), *which);
-  b.events.push_back({kind, std::string(name), start, end, thread_number(), device, run});
+  b.events.push_back(event());
 } catch (const std::bad_alloc&) {  // the timeline has a hole
 }
 
