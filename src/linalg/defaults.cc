@@ -66,8 +66,11 @@ Tensors cholesky_default(const void*, TensorSpan x) {
 /// the factors in the place of the zeros that they make below, and takes them off on the right.
 Tensors lu_default(const void*, TensorSpan x) {
   const Tensor a = x[0];
-  const std::int64_t m = rows(a), n = columns(a), k = std::min(m, n);
-  const Tensor pivots = zeros({DType::s32, {k}}), order = index(m);
+  const std::int64_t m = rows(a);
+  const std::int64_t n = columns(a);
+  const std::int64_t k = std::min(m, n);
+  const Tensor pivots = zeros({DType::s32, {k}});
+  const Tensor order = index(m);
   if (k == 0) return {a, pivots, order};
   auto step = [m, n, k](Tensor c, std::tuple<Tensor, Tensor, Tensor> carry) {
     auto [now, swaps, rows_now] = carry;
@@ -100,7 +103,9 @@ Tensors lu_default(const void*, TensorSpan x) {
 /// Makes the elements below the diagonal zero, a column a step, by a reflection 1 - tau v v^H as in
 /// LAPACK's geqrf: `beta` comes on the diagonal. Where there is nothing to do, none is `active`.
 std::pair<Tensor, Tensor> householder(const Tensor& a) {
-  const std::int64_t m = rows(a), n = columns(a), k = std::min(m, n);
+  const std::int64_t m = rows(a);
+  const std::int64_t n = columns(a);
+  const std::int64_t k = std::min(m, n);
   const Tensor q = identity(a.dtype(), m);
   if (k == 0) return {q, a};
   auto step = [m](Tensor c, std::tuple<Tensor, Tensor> carry) {
@@ -113,7 +118,8 @@ std::pair<Tensor, Tensor> householder(const Tensor& a) {
     const Tensor beta = where(real_of(alpha) < 0, norm, -norm);
     Tensor active = sigma > 0;
     if (is_complex(now.dtype())) active = logical_or(active, imag(alpha) != 0.0f);
-    const Tensor zero = zero_of(now), one = ones({now.dtype(), {}});
+    const Tensor zero = zero_of(now);
+    const Tensor one = ones({now.dtype(), {}});
     const Tensor to = convert(beta, now.dtype());
     const Tensor tau = where(active, (to - alpha) / where(active, to, one), zero);
     const Tensor v = where(index(m) == c, one, below / where(active, alpha - to, one));
@@ -128,7 +134,8 @@ std::pair<Tensor, Tensor> householder(const Tensor& a) {
 
 Tensors qr_default(const void* config, TensorSpan x) {
   const Tensor& a = x[0];
-  const std::int64_t m = rows(a), n = columns(a);
+  const std::int64_t m = rows(a);
+  const std::int64_t n = columns(a);
   std::int64_t k = m;
   if (!config_of<linalg::Qr>(config).full) k = std::min(m, n);
   const Tensor scale = scale_of(a);

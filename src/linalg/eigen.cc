@@ -47,7 +47,8 @@ Tensor outside(const Tensor& u, const Tensor& t, const Tensor& s_inverse) {
 /// their span (Townsend 2016, "Differentiating the singular value decomposition").
 Jvp svd_jvp(const void* config, TensorSpan x, TensorSpan dx) {
   linalg::Svd c = config_of<linalg::Svd>(config);
-  const std::int64_t m = rows(x[0]), n = columns(x[0]);
+  const std::int64_t m = rows(x[0]);
+  const std::int64_t n = columns(x[0]);
   const bool vectors = c.vectors;
   check(!vectors || !c.full || m == n,
         "svd: the full form of a matrix that is not square has no derivative, its last vectors are "
@@ -64,7 +65,9 @@ Jvp svd_jvp(const void* config, TensorSpan x, TensorSpan dx) {
   // f in two factors, 1 / (s_j - s_i) and 1 / (s_j + s_i): the squares of small values are equal
   // sooner than the values.
   const Tensor gaps = convert(inverse_gaps(s), dtype);
-  const Tensor row = expand_dims(s, -2), column = expand_dims(s, -1), total = row + column;
+  const Tensor row = expand_dims(s, -2);
+  const Tensor column = expand_dims(s, -1);
+  const Tensor total = row + column;
   const Tensor divisor = where(equal(total, 0), 1.0f, total);
   const Tensor limit = max(s, {.axes = Dims{-1}, .keep_dims = true}) *
                        (epsilon(s.dtype()) * static_cast<double>(std::max(m, n)));

@@ -83,7 +83,9 @@ Tensor permuted(const Tensor& x, const Tensor& permutation) {
 Jvp lu_jvp(const void*, TensorSpan x, TensorSpan dx) {
   const Tensors y = bind_lu(x[0]);
   const Tensor &lu = y[0], &permutation = y[2];
-  const std::int64_t m = rows(x[0]), n = columns(x[0]), k = std::min(m, n);
+  const std::int64_t m = rows(x[0]);
+  const std::int64_t n = columns(x[0]);
+  const std::int64_t k = std::min(m, n);
   const DType dtype = x[0].dtype();
   const Tensor l = pad_last(tril(slice_axis(lu, -1, 0, k), -1), 0, m - k) + identity(dtype, m);
   const Tensor ones_below = where(iota({DType::s32, {n, n}}, 0) >= static_cast<int>(k),
@@ -114,7 +116,8 @@ std::pair<Tensor, Tensor> tall_qr_tangents(const Tensor& q, const Tensor& r, con
 
 Jvp qr_jvp(const void* config, TensorSpan x, TensorSpan dx) {
   const auto& c = config_of<linalg::Qr>(config);
-  const std::int64_t m = rows(x[0]), n = columns(x[0]);
+  const std::int64_t m = rows(x[0]);
+  const std::int64_t n = columns(x[0]);
   check(!c.full || m <= n,
         "qr: the full form of a tall matrix has no derivative, its last columns are arbitrary; got "
         "{}",
@@ -174,7 +177,9 @@ std::tuple<Tensor, Tensor, Tensor> plu(const Operand& a) {
   const Prepared prep = prepared("plu", a, false);
   const Tensors y = bind_lu(prep.a);
   const Tensor &lu = y[0], &permutation = y[2];
-  const std::int64_t m = rows(prep.a), n = columns(prep.a), k = std::min(m, n);
+  const std::int64_t m = rows(prep.a);
+  const std::int64_t n = columns(prep.a);
+  const std::int64_t k = std::min(m, n);
   const Tensor l = tril(slice_axis(lu, -1, 0, k), -1) + eye(prep.a.dtype(), m, k);
   const Tensor u = triu(slice_axis(lu, -2, 0, k));
   const Tensor row = expand_dims(iota({DType::s32, {m}}, 0), -1);

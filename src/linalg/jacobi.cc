@@ -30,7 +30,8 @@ Rotation rotation(const Tensor& app, const Tensor& apq, const Tensor& aqq, const
 
 /// Returns `a` with its columns p and q rotated.
 Tensor rotated_columns(const Tensor& a, const Tensor& p, const Tensor& q, const Rotation& r) {
-  const Tensor x = dynamic_index(a, p, 1), y = dynamic_index(a, q, 1);
+  const Tensor x = dynamic_index(a, p, 1);
+  const Tensor y = dynamic_index(a, q, 1);
   const Tensor cosine = convert(r.cosine, a.dtype());
   const Tensor zero = zeros_like(p);
   const Tensor once =
@@ -45,7 +46,8 @@ Carry over_pairs(std::int64_t n, Step step, const Carry& init) {
   return fori_loop(
       0, sweeps * n * n,
       [&](Tensor t, Carry carry) {
-        const Tensor p = remainder(t / n, n), q = remainder(t, n);
+        const Tensor p = remainder(t / n, n);
+        const Tensor q = remainder(t, n);
         return step(convert(p, DType::s32), convert(q, DType::s32), q <= p, carry);
       },
       init);
@@ -87,14 +89,16 @@ Tensors eigh_default(const void* config, TensorSpan x) {
 /// Returns u[m,m or n], s[n], v[n,n] of a with m >= n: rotates pairs of columns until all are
 /// orthogonal, which makes a v = u s, whose columns have the singular values for lengths.
 static Tensors tall_svd(const Tensor& a, bool full) {
-  const std::int64_t m = rows(a), n = columns(a);
+  const std::int64_t m = rows(a);
+  const std::int64_t n = columns(a);
   using Pair = std::tuple<Tensor, Tensor>;
   const float small = static_cast<float>(epsilon(a.dtype()));
   const auto [scaled, v] = over_pairs(
       n,
       [small](Tensor p, Tensor q, Tensor idle, Pair carry) {
         auto [now, basis] = carry;
-        const Tensor x = dynamic_index(now, p, 1), y = dynamic_index(now, q, 1);
+        const Tensor x = dynamic_index(now, p, 1);
+        const Tensor y = dynamic_index(now, q, 1);
         const Tensor xx = sum(real_of(x * conj_of(x))), yy = sum(real_of(y * conj_of(y))),
                      xy = sum(conj_of(x) * y);
         const Rotation r =
@@ -120,7 +124,9 @@ static Tensors tall_svd(const Tensor& a, bool full) {
 Tensors svd_default(const void* config, TensorSpan x) {
   const auto& c = config_of<linalg::Svd>(config);
   const Tensor& a = x[0];
-  const std::int64_t m = rows(a), n = columns(a), k = std::min(m, n);
+  const std::int64_t m = rows(a);
+  const std::int64_t n = columns(a);
+  const std::int64_t k = std::min(m, n);
   if (k == 0) {
     const Tensor s = zeros({real_dtype(a.dtype()), {0}});
     if (!c.vectors) return {s};
@@ -133,7 +139,8 @@ Tensors svd_default(const void* config, TensorSpan x) {
   }
   // Of a wide matrix the adjoint is tall: a^H = u s v^H makes a = v s u^H.
   const bool tall = m >= n;
-  const Tensor scale = scale_of(a), scaled = a / scale;
+  const Tensor scale = scale_of(a);
+  const Tensor scaled = a / scale;
   const Tensors factors = tall_svd(tall ? scaled : adjoint(scaled), c.full);
   const Tensor &u = factors[0], s = factors[1] * real_of(scale), &v = factors[2];
   if (!c.vectors) return {s};

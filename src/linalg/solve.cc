@@ -14,7 +14,8 @@ namespace postern::internal::linear_algebra {
 
 std::pair<Prepared, Tensor> matched_matrices(const char* op, const Operand& first,
                                              const Operand& second, bool left) {
-  const Tensor x = as_float(first.tensor()), y = as_float(second.tensor());
+  const Tensor x = as_float(first.tensor());
+  const Tensor y = as_float(second.tensor());
   const DType common = promote(op, x.type(), y.type()).dtype;
   Prepared a = prepared(op, convert(x, common), true);
   a.dtype = common;
@@ -147,7 +148,8 @@ Tensor pinv_matrices(const Tensor& a, double rcond) {
     const Tensor& m = std::get<0>(x);
     const Tensor& dm = std::get<0>(dx);
     const Tensor p = pinv_matrices(m, rcond);
-    const Tensor ph = adjoint(p), dmh = adjoint(dm);
+    const Tensor ph = adjoint(p);
+    const Tensor dmh = adjoint(dm);
     const Tensor left = matmul(matmul(p, ph), dmh - matmul(matmul(dmh, m), p));
     const Tensor right = matmul(matmul(dmh - matmul(p, matmul(m, dmh)), ph), p);
     return std::pair{p, left + right - matmul(matmul(p, dm), p)};
@@ -295,7 +297,9 @@ std::pair<Tensor, Tensor> pade13(const Tensor& a) {
                           182.,
                           1.};
   const Tensor one = identity(a.dtype(), rows(a));
-  const Tensor a2 = matmul(a, a), a4 = matmul(a2, a2), a6 = matmul(a4, a2);
+  const Tensor a2 = matmul(a, a);
+  const Tensor a4 = matmul(a2, a2);
+  const Tensor a6 = matmul(a4, a2);
   const Tensor p = matmul(a, matmul(a6, a6 * b[13] + a4 * b[11] + a2 * b[9]) + a6 * b[7] +
                                  a4 * b[5] + a2 * b[3] + one * b[1]);
   const Tensor q = matmul(a6, a6 * b[12] + a4 * b[10] + a2 * b[8]) + a6 * b[6] + a4 * b[4] +

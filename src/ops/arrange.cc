@@ -20,10 +20,12 @@ Tensor triangle(const char* op, const Operand& operand, std::int64_t k, bool low
   PlaceScope scope(operand.place());
   const Tensor& x = operand.tensor();
   check(x.rank() >= 2, "{}: rank 2 or more is needed, got {}", op, to_string(x.type()));
-  const std::int64_t rows = at(x.dims(), x.rank() - 2), columns = at(x.dims(), x.rank() - 1);
+  const std::int64_t rows = at(x.dims(), x.rank() - 2);
+  const std::int64_t columns = at(x.dims(), x.rank() - 1);
   k = std::clamp(k, -rows - 1, columns + 1);  // so that it fits s32; beyond are all of them or none
   const Type index{DType::s32, {rows, columns}};
-  const Tensor row = iota(index, 0), column = iota(index, 1);
+  const Tensor row = iota(index, 0);
+  const Tensor column = iota(index, 1);
   const Tensor diagonal_of = column - row;
   const Tensor stays = lower ? diagonal_of <= k : diagonal_of >= k;
   return where(stays, x, zeros_of({x.dtype(), {}}));
@@ -145,7 +147,8 @@ Tensor roll(const Operand& operand, std::int64_t shift, std::int64_t axis) {
   axis = normal_axis("roll", axis, x.rank());
   const std::int64_t extent = at(x.dims(), axis);
   if (extent == 0 || shift % extent == 0) return x;
-  const std::int64_t from_end = from_front(shift % extent, extent), cut = extent - from_end;
+  const std::int64_t from_end = from_front(shift % extent, extent);
+  const std::int64_t cut = extent - from_end;
   return concatenate({slice_axis(x, axis, cut, extent), slice_axis(x, axis, 0, cut)}, axis);
 }
 
@@ -175,10 +178,13 @@ Tensor diagonal(const Operand& operand, std::int64_t k, std::int64_t axis1, std:
   axis2 = normal_axis("diagonal", axis2, x.rank());
   check(axis1 != axis2, "diagonal: two different axes of {} are needed, got {} twice",
         to_string(x.type()), axis1);
-  const Dims front = other_axes(x.rank(), {axis1, axis2}), outer_dims = pick(x.dims(), front);
-  const std::int64_t rows = at(x.dims(), axis1), columns = at(x.dims(), axis2);
+  const Dims front = other_axes(x.rank(), {axis1, axis2});
+  const Dims outer_dims = pick(x.dims(), front);
+  const std::int64_t rows = at(x.dims(), axis1);
+  const std::int64_t columns = at(x.dims(), axis2);
   k = std::clamp(k, -rows, columns);  // beyond there are no elements
-  const std::int64_t top = std::max<std::int64_t>(-k, 0), left = std::max<std::int64_t>(k, 0);
+  const std::int64_t top = std::max<std::int64_t>(-k, 0);
+  const std::int64_t left = std::max<std::int64_t>(k, 0);
   const std::int64_t count = std::max<std::int64_t>(std::min(rows - top, columns - left), 0);
   const Tensor matrices = transpose(x, joined(front, {axis1, axis2}));
   const Tensor flat = reshape(matrices, joined(outer_dims, {rows * columns}));
@@ -210,7 +216,8 @@ Tensor linspace(DType dtype, const Operand& start, const Operand& stop, std::int
   check(first.rank() == 0 && last.rank() == 0, "linspace: the ends must be scalars, got {} and {}",
         to_string(first.type()), to_string(last.type()));
   const bool appends_end = endpoint && count > 1;
-  const std::int64_t steps = count - endpoint, inner_count = count - appends_end;
+  const std::int64_t steps = count - endpoint;
+  const std::int64_t inner_count = count - appends_end;
   const Tensor index = iota({real_dtype(work), {inner_count}}, 0);
   const auto divisor = static_cast<double>(std::max<std::int64_t>(steps, 1));
   Tensor out, end = last;

@@ -37,7 +37,8 @@ Tensor as_narrow_as(const Operand& operand, const Tensor& y) {
 /// unsigned ones hold it always.
 Tensor distance(const Tensor& a, const Tensor& b) {
   const DType dtype = is_unsigned(a.dtype()) ? DType::u64 : DType::s64;
-  const Tensor x = convert_to(a, dtype), y = convert_to(b, dtype);
+  const Tensor x = convert_to(a, dtype);
+  const Tensor y = convert_to(b, dtype);
   return convert_to(bitcast(where(x > y, x - y, y - x), DType::u64), DType::f64);
 }
 

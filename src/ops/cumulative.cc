@@ -157,7 +157,10 @@ Ssa loop(Lowering& out, Ssa x, const Type& type, const Combination& c, bool reve
     return indices.compare("LT", carried[0], end);
   };
   const auto add_row = [&](std::span<const Ssa> carried) {
-    const Ssa step = carried[0], rows = carried[1], sum_before = carried[2], result = carried[3];
+    const Ssa step = carried[0];
+    const Ssa rows = carried[1];
+    const Ssa sum_before = carried[2];
+    const Ssa result = carried[3];
     Ssa at = step;
     if (reverse) at = indices.two("subtract", out.constant(std::to_string(n - 1), index), step);
     const Ssa origin = indices.number(0);
@@ -166,7 +169,8 @@ Ssa loop(Lowering& out, Ssa x, const Type& type, const Combination& c, bool reve
       starts += fmt::format(", %{}", origin.id);
       start_types += ", " + index_text;
     }
-    const Ssa next = out.fresh(), updated = out.fresh();
+    const Ssa next = out.fresh();
+    const Ssa updated = out.fresh();
     out.write(
         "    %{} = \"stablehlo.dynamic_slice\"(%{}, {}) {{slice_sizes = {}}} : ({}, {}) -> {}\n",
         next.id, rows.id, starts, array_text(row.dims), x_text, start_types, row_text);
@@ -207,9 +211,11 @@ bool goes_in_blocks(const Combination& c, DType dtype, std::int64_t rows, std::i
 ///   3. each block gets the total of those before it, the first one the neutral element
 /// In reverse the first row of a block is its total, and "before" is behind.
 Tensor in_blocks(const Primitive& p, const Combination& c, const Tensor& x, bool reverse) {
-  const std::int64_t n = x.dims()[0], columns = x.dims()[1];
+  const std::int64_t n = x.dims()[0];
+  const std::int64_t columns = x.dims()[1];
   const auto blocks = static_cast<std::int64_t>(std::sqrt(static_cast<double>(n)));
-  const std::int64_t length = (n + blocks - 1) / blocks, padding = blocks * length - n;
+  const std::int64_t length = (n + blocks - 1) / blocks;
+  const std::int64_t padding = blocks * length - n;
   const Tensor neutral = full_of(c.reducer.neutral(x.dtype()), {x.dtype(), {}});
   Dims front{0, 0}, back{padding, 0};         // padding of the axis
   Dims shift_front{1, 0}, shift_back{-1, 0};  // padding that moves totals by one block

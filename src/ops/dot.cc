@@ -94,7 +94,8 @@ Batched dot_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::in
                   const Tensor&) {
   DotParams p = op.as<DotParams>();
   DotAxes& d = p.axes;
-  const std::int64_t mapped_x = axes[0], mapped_y = axes[1];
+  const std::int64_t mapped_x = axes[0];
+  const std::int64_t mapped_y = axes[1];
   const bool in_x = mapped_x >= 0, in_y = mapped_y >= 0;
   if (in_x) {
     d.contract_x = past(d.contract_x, mapped_x);
@@ -173,7 +174,8 @@ Tensor matmul(const Operand& operand_x, const Operand& operand_y) {
   const std::string types = to_string(x.type()) + " and " + to_string(y.type());
   check(x.rank() > 0 && y.rank() > 0, "matmul: operands of rank 1 or more are needed, got {}",
         types);
-  const bool row = x.rank() == 1, column = y.rank() == 1;
+  const bool row = x.rank() == 1;
+  const bool column = y.rank() == 1;
   if (row) x = expand_dims(x, 0);  // dropped from the product again
   if (column) y = expand_dims(y, 1);
   check(at(x.dims(), x.rank() - 1) == at(y.dims(), y.rank() - 2),
@@ -181,7 +183,8 @@ Tensor matmul(const Operand& operand_x, const Operand& operand_y) {
         "second, got {}",
         types);
   for (std::int64_t i = 3; i <= std::min(x.rank(), y.rank()); ++i) {  // counted from the end
-    const std::int64_t in_x = at(x.dims(), x.rank() - i), in_y = at(y.dims(), y.rank() - i);
+    const std::int64_t in_x = at(x.dims(), x.rank() - i);
+    const std::int64_t in_y = at(y.dims(), y.rank() - i);
     check(in_x == in_y || in_x == 1 || in_y == 1,
           "matmul: the axes before the last two do not broadcast, got {}", types);
   }

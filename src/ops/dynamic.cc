@@ -111,7 +111,8 @@ Batched dynamic_slice_batch(const Op& op, TensorSpan x, std::span<const int> axe
 
 Batched update_batch(const Op&, TensorSpan x, std::span<const int> axes, std::int64_t size,
                      const Tensor&) {
-  const Tensor to = batch_front(x[0], axes[0], size), update = batch_front(x[1], axes[1], size);
+  const Tensor to = batch_front(x[0], axes[0], size);
+  const Tensor update = batch_front(x[1], axes[1], size);
   if (!any_mapped(axes.subspan(2)))
     return {{update_from(to, update, with_zero(x[2], x.subspan(2)))}, {0}};
   const Tensor vectors = start_vectors(x.subspan(2), axes.subspan(2), size);

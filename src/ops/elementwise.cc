@@ -79,7 +79,8 @@ Tensor remainder_by_y(T x, T y, T z) {
 Tensor over_square(T t, T x, T y) {
   const Tensor larger = maximum(abs(x), abs(y));
   const Tensor scale = where(is_finite(larger) & greater(larger, 0), larger, ones_like(larger));
-  const Tensor a = x / scale, b = y / scale;
+  const Tensor a = x / scale;
+  const Tensor b = y / scale;
   return t / scale / (a * a + b * b) / scale;
 }
 Tensor atan2_by_x(T x, T y, T) { return over_square(y, x, y); }

@@ -25,7 +25,8 @@ Ssa known_power(const Elements& to, Ssa x, DType dtype, std::uint64_t n) {
 
 /// Writes the same for an exponent y that the program computes. Its sign bit is not looked at.
 Ssa power_of(const Elements& to, Ssa x, Ssa y, DType dtype) {
-  const Ssa one = to.number(1), zero = to.number(0);
+  const Ssa one = to.number(1);
+  const Ssa zero = to.number(0);
   Ssa power = one;
   const int bits = bit_width(dtype) - int{is_signed(dtype)};
   for (int bit = 0; bit < bits; ++bit) {
