@@ -81,7 +81,8 @@ namespace postern {
 // --- derivatives ---
 
 /// Returns values and tangents of f at `primals` in the direction `tangents`: tuples of arguments
-/// (or the only argument alone), as pair{y, dy}. Tangents have the types of their values.
+/// (or the only argument alone), as pair{y, dy}. Tangents have the types and the structure of their
+/// values; what can have no tensors may be left out.
 ///
 ///   const auto [y, dy] = pn::jvp([](pn::Tensor x) { return pn::square(x); },
 ///                                pn::tensor<float>({1, 2}), pn::tensor<float>({1, 0}));
@@ -244,9 +245,10 @@ template <class F, class Rule>
 
 /// Returns f with a reverse-mode derivative of its own: `forward(arguments...)` returns pair{y,
 /// residuals}, any container, and `backward(residuals, ct)` the cotangents of the arguments: a
-/// tuple (for a single argument also it alone), in which an empty Tensor is zero. Both are traced
-/// when a derivative is taken. Forward mode through it is a TypeError. Numbers that the rules need
-/// may be static arguments or go into the residuals.
+/// tuple (for a single argument also it alone) of their structure, in which an empty Tensor is zero
+/// and what can have no tensors may be left out. Both are traced when a derivative is taken.
+/// Forward mode through it is a TypeError. Numbers that the rules need may be static arguments or
+/// go into the residuals.
 ///
 ///   auto clipped = pn::custom_vjp(  // the identity, whose gradient is kept within -1 and 1
 ///       [](pn::Tensor x) { return x; },

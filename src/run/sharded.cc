@@ -139,8 +139,11 @@ std::shared_ptr<const void> copied_part(const void* whole, const Type& type,
 
 static std::shared_ptr<DeviceValue> copy_of(const std::shared_ptr<const Value>& array) {
   const auto& from = static_cast<const DeviceValue&>(*array);
-  auto copy = sent_to(Runtime::get().lane(from.lane), from.type,
-                      host_bytes(Access::make(array), "a donated argument"));
+  const auto bytes = host_bytes(Access::make(array), "a donated argument");
+  // The lane may stand for another device by now.
+  auto copy = std::make_shared<DeviceValue>(from.type,
+                                            send(from.type, bytes, Runtime::get().lane(from.lane)),
+                                            from.lane, from.device, nullptr);
   copy->placed = from.placed;
   return copy;
 }

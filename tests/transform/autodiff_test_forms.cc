@@ -157,6 +157,11 @@ TEST(AutodiffForms, TangentsHaveTheStructureOfTheirValues) {
   expect_error<TypeError>([&] { pull(other); }, {"vjp: the cotangent has the structure", "2:aw"});
   const auto transposed = linear_transpose(named, type<float>());
   expect_error<TypeError>([&] { transposed(other); }, {"linear_transpose: the cotangent"});
+  // An optional that has something is as that is; what can have no tensors may be left out.
+  auto by_optional = [](Tensor v, std::optional<Tensor> factor,
+                        const std::vector<std::pair<int, int>>&) { return v * factor.value(); };
+  const std::tuple all{one + one, std::optional(one * 3.0f), std::vector<std::pair<int, int>>(2)};
+  EXPECT_EQ(jvp(by_optional, all, std::tuple{one, one}).second.item<float>(), 5);
   // What is static has no tangent; a tuple of one stands for it, and for a pair.
   auto times = [](Tensor v, int n, Tensor w) { return v * w * float(n); };
   EXPECT_EQ(jvp(times, std::tuple{one, 3, one}, std::tuple{one, one}).second.item<float>(), 6);

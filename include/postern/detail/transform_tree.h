@@ -79,54 +79,72 @@ class Flat {
   std::shared_ptr<std::optional<Result>> result_;
 };
 
+/// Returns whether what has this type can have leaves; of types that hold themselves it is said.
+template <class T, int depth = 0>
+constexpr bool may_have_leaves();
+template <int depth>
+struct AnyMayHaveLeaves {
+  template <class... Parts>
+  constexpr auto operator()(const Parts&...) const {
+    return std::bool_constant<(may_have_leaves<Parts, depth>() || ...)>();
+  }
+};
+template <class T, int depth>
+constexpr bool may_have_leaves() {
+  if constexpr (is_leaf<T> || depth == 8)
+    return true;
+  else if constexpr (is_static<T>)
+    return false;
+  else if constexpr (is_map<T>::value)
+    return may_have_leaves<typename T::mapped_type, depth + 1>();
+  else if constexpr (is_vector<T>::value || is_optional<T>::value)
+    return may_have_leaves<typename T::value_type, depth + 1>();
+  else if constexpr (is_tuple<T>::value)
+    return decltype(std::apply(AnyMayHaveLeaves<depth + 1>(), std::declval<T&>()))::value;
+  else
+    return decltype(with_fields(std::declval<T&>(), AnyMayHaveLeaves<depth + 1>()))::value;
+}
+
 /// How leaves lie in a container, as text: its structure without what can have none, which tangents
-/// and cotangents may leave out.
+/// and cotangents may leave out. An optional that has something is as that is.
 struct Layout {
   std::string text;
   std::size_t leaves = 0;
 
   template <class Tree>
   void add(const Tree& tree) {
-    const std::size_t before = text.size();
     auto each = [this](const auto&... parts) { (this->add(parts), ...); };
     if constexpr (is_leaf<Tree>) {
       text += '*';
       ++leaves;
-    } else if constexpr (is_static<Tree>) {
+    } else if constexpr (!may_have_leaves<Tree>()) {
       return;
     } else if constexpr (is_vector<Tree>::value) {
-      if constexpr (!is_static<typename Tree::value_type>) {
-        text += '[';
-        for (const auto& part : tree) add(part);
-        text += ']';
-      }
+      text += '[';
+      for (const auto& part : tree) add(part);
+      text += ']';
     } else if constexpr (is_map<Tree>::value) {
-      if constexpr (!is_static<typename Tree::mapped_type>) {
-        text += '{';
-        for (const auto& [key, part] : tree) {
-          text += std::to_string(key.size());
-          text += ':';
-          text += key;
-          add(part);
-        }
-        text += '}';
+      text += '{';
+      for (const auto& [key, part] : tree) {
+        text += std::to_string(key.size());
+        text += ':';
+        text += key;
+        add(part);
       }
+      text += '}';
     } else if constexpr (is_optional<Tree>::value) {
-      if constexpr (!is_static<typename Tree::value_type>) {
-        text += "?(";
-        if (tree) add(*tree);
-        text += ')';
-      }
+      if (tree)
+        add(*tree);
+      else
+        text += '?';
+    } else if constexpr (is_tuple<Tree>::value) {
+      text += '(';
+      std::apply(each, tree);
+      text += ')';
     } else {
-      text += is_tuple<Tree>::value ? '(' : '{';
-      if constexpr (is_tuple<Tree>::value)
-        std::apply(each, tree);
-      else
-        with_fields(tree, each);
-      if (text.size() == before + 1)
-        text.resize(before);
-      else
-        text += is_tuple<Tree>::value ? ')' : '}';
+      text += '{';
+      with_fields(tree, each);
+      text += '}';
     }
   }
 };

@@ -53,6 +53,10 @@ def _closed(
     return closed, held, types
 
 
+def _is_zero(tangent: typing.Any) -> bool:
+    return isinstance(tangent, jax.custom_derivatives.SymbolicZero)
+
+
 def _without_derivative(
     name: str, held: list[typing.Any], args: typing.Sequence[typing.Any]
 ) -> typing.Any:
@@ -60,7 +64,7 @@ def _without_derivative(
     same = jax.custom_jvp(lambda held, *x: x)
 
     def rule(x: typing.Any, tangents: typing.Any) -> typing.Any:
-        if not all(isinstance(t, jax.custom_derivatives.SymbolicZero) for t in tangents[0]):
+        if not all(map(_is_zero, tangents[0])):
             raise ValueError(
                 f"postern.jax: the default of block '{name}' closes over traced values, of which "
                 f"'{name}{_DERIVATIVE}' knows nothing: give them as arguments"
@@ -78,7 +82,22 @@ def overridden(
     closed, held, types = _closed(default, args)
     if not has(name + _DERIVATIVE):
         step = jax.custom_jvp(lambda held, *x: call(name, types, *x))
-        step.defjvp(lambda x, t: (step(*x), jax.jvp(closed, x, t)[1]))
+
+        def rule(x: typing.Any, tangents: typing.Any) -> typing.Any:
+            # By what moves alone: of zeros a step inside would think that they are asked for.
+            leaves, structure = jax.tree.flatten(x)
+            dx = jax.tree.leaves(tangents, is_leaf=_is_zero)
+            moves = [not _is_zero(d) for d in dx]
+
+            def of_moving(*moving: typing.Any) -> typing.Any:
+                left = iter(moving)
+                given = [next(left) if m else leaf for leaf, m in zip(leaves, moves)]
+                return closed(*jax.tree.unflatten(structure, given))
+
+            moving = [leaf for leaf, m in zip(leaves, moves) if m]
+            return step(*x), jax.jvp(of_moving, moving, [d for d, m in zip(dx, moves) if m])[1]
+
+        step.defjvp(rule, symbolic_zeros=True)
         return step(held, *args)
     if held:
         args = _without_derivative(name, held, args)
