@@ -167,15 +167,12 @@ Jvp top_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
 /// in f32.
 void top_lower(Lowering& out, const Equation& e) {
   const Type &type = out.operand_type(e, 0), &result = out.result_type(e, 0);
-  const Type wide{sum_dtype(type.dtype), type.dims}, pred{DType::pred, type.dims},
-      chosen{wide.dtype, result.dims};
+  const Type wide{sum_dtype(type.dtype), type.dims}, chosen{wide.dtype, result.dims};
   Ssa x = converted(out, out.operand(e, 0), type, wide);
   if (is_float(wide.dtype)) {
-    const Ssa is_nan =
-        out.op("compare", {x, x}, {&wide, &wide}, pred, comparison_text("NE", wide.dtype));
+    const Elements to(out, wide);
     const Number nan{.real = std::numeric_limits<double>::quiet_NaN()};
-    x = out.op("select", {is_nan, out.constant(literal_text(nan, wide.dtype), wide), x},
-               {&pred, &wide, &wide}, wide);
+    x = to.select(to.is_nan(x), to.number(nan), x);
   }
   const Ssa values = out.fresh(), places = out.fresh();
   out.write("    %{}, %{} = \"chlo.top_k\"(%{}) {{k = {} : i64}} : ({}) -> ({}, {})\n", values.id,
