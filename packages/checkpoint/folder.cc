@@ -145,7 +145,6 @@ void sync_folder(const fs::path& folder) {
 void write_manifest(const fs::path& file, const Json& json) {
   const std::string body = file::text_of(json, "checkpoint: a name");
   host::write_text_file("checkpoint", file.string(), sealed(manifest_line, body));
-  sync_folder(file.parent_path());
 }
 
 Json read_manifest(const fs::path& file) {
@@ -271,6 +270,7 @@ void write_checkpoint(const fs::path& checkpoint, const Snapshot& snapshot) {
   sync_folder(checkpoint);
   sync_folder(checkpoint.parent_path());
   write_manifest(checkpoint / manifest, json);
+  sync_folder(checkpoint);
 }
 
 StoredCheckpoint read_checkpoint(const fs::path& checkpoint) try {

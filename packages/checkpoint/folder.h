@@ -100,7 +100,7 @@ Json write_files(const std::filesystem::path& folder, const Snapshot& snapshot,
 /// Returns the manifest of what processes wrote, by rank. Throws Error(data_loss) when they do not
 /// agree.
 Json joined(std::span<const Json> pieces);
-/// Writes a manifest, or a part of one, with its checksum; it is on disk when this returns.
+/// Writes a manifest, or a part of one, with its checksum. The folder is for the caller to sync.
 void write_manifest(const std::filesystem::path& file, const Json& json);
 /// Throws Error: it cannot be read, is none, or its checksum does not fit.
 Json read_manifest(const std::filesystem::path& file);

@@ -38,6 +38,7 @@ class Gathering {
   void give(const Snapshot& snapshot) {
     make_folder(here_);
     const Json piece = write_files(here_, snapshot, fmt::format("{}-", together_.rank));
+    sync_folder(here_);  // while it is here: process 0 may take it away at the last piece
     write_manifest(file("piece", together_.rank), piece);
   }
 
@@ -61,6 +62,7 @@ class Gathering {
       pieces.push_back(read_manifest(file("piece", rank)));
     }
     write_manifest(here_ / "manifest", joined(pieces));
+    sync_folder(here_);
     std::error_code ignored;  // what is left over is swept with the folder
     for (int rank = 0; rank < together_.size; ++rank) fs::remove(file("piece", rank), ignored);
     const fs::path to = place();

@@ -1,12 +1,28 @@
 // Checkpoints that all processes make together, in a folder that they share.
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <optional>
 #include <stdexcept>
+#include <string_view>
+#include <thread>
 
 #include "cluster_test.h"
 #include "full_disk.h"
+
+namespace {
+std::atomic<bool> is_held_up = false;
+}
+
+/// The library's too: a file that is there before its writer goes on.
+extern "C" int rename(const char* from, const char* to) noexcept {
+  const int out = ::renameat(AT_FDCWD, from, AT_FDCWD, to);
+  if (is_held_up && std::string_view(to).find("/piece-") != std::string_view::npos)
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  return out;
+}
 
 namespace postern::test {
 namespace {
@@ -138,6 +154,22 @@ TEST(Checkpoints, OfOneLineThatIsReachedSeveralTimes) {
   SharedFolder::meet();
   EXPECT_EQ(folder.count("checkpoint-"), layers);
   expect_same(*resume<Tensor>(folder.path()), x + static_cast<float>(layers));
+}
+
+// Process 0 takes the folder away as soon as the last part is there.
+TEST(Checkpoints, CountWhereOneIsHeldUpAfterItsPart) {
+  const SharedFolder folder("held-up");
+  const auto keep = listen::checkpoint(folder.path(), {.patience = 20s});
+  const auto f =
+      jit([&](Tensor x) { return tap({.partitioned = Sharding(hosts(), P("host"))}, x, keep); });
+  const Tensor x = counting({2 * size()});
+  is_held_up = rank() == size() - 1;
+  f(x).block_until_ready();
+  EXPECT_NO_THROW(keep.wait());
+  is_held_up = false;
+  EXPECT_EQ(keep.written(), 1u);
+  SharedFolder::meet();
+  expect_same(*resume<Tensor>(folder.path()), x);
 }
 
 TEST(Checkpoints, FailOnAllWhereOneCannotWrite) {
