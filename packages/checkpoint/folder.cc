@@ -334,17 +334,17 @@ FolderLock::FolderLock(const fs::path& folder) {
   const fs::path file = folder / "lock";
   handle_ = host::open_file("checkpoint", file.string(), O_RDWR | O_CREAT);
   if (handle_ < 0) refuse_at(ErrorCode::unavailable, file, std::strerror(errno));
+  locked_.emplace(handle_);  // before there is a lock that a child could have
   // Of this open file, and not of the process, which would lose it with any other handle that it
   // closes. The holder's number is what the file says, as far as the disk has room for it.
   if (::flock(handle_, LOCK_EX | LOCK_NB) == 0) {
-    locked_.emplace(handle_);
     if (::ftruncate(handle_, 0) == 0) static_cast<void>(::dprintf(handle_, "%d", ::getpid()));
     return;
   }
   const int failed = errno;
   char holder[16] = "";
   static_cast<void>(::pread(handle_, holder, sizeof holder - 1, 0));
-  ::close(handle_);
+  locked_->close();
   if (failed != EWOULDBLOCK) refuse_at(ErrorCode::unavailable, file, std::strerror(failed));
   refuse_at(
       ErrorCode::failed_precondition, folder,
@@ -358,9 +358,6 @@ bool FolderLock::stands(const fs::path& folder) const {
          locked.st_dev == there.st_dev && locked.st_ino == there.st_ino;
 }
 
-FolderLock::~FolderLock() {
-  locked_.reset();
-  if (handle_ >= 0) ::close(handle_);
-}
+FolderLock::~FolderLock() { locked_->close(); }
 
 }  // namespace postern::internal::checkpoints

@@ -61,14 +61,12 @@ AppendFile::AppendFile(const char* who, fs::path file, Open open, const char* cu
   regular_ = ::fstat(handle_, &about) == 0 && S_ISREG(about.st_mode);
   if (!regular_) return;
   size_ = size_of(about.st_size);
+  locked_.emplace(handle_);  // before there is a lock that a child could have
   // The lock that keeps others out. The kernel lets it go with the process, however that ends.
-  if (::flock(handle_, LOCK_EX | LOCK_NB) == 0) {
-    locked_.emplace(handle_);
-    return;
-  }
+  if (::flock(handle_, LOCK_EX | LOCK_NB) == 0) return;
   const int reason = errno;
   if (fresh_ && is_empty()) ::unlink(file_.c_str());
-  ::close(std::exchange(handle_, -1));
+  locked_->close();
   if (reason != EWOULDBLOCK) fail(reason);
   throw Error(ErrorCode::failed_precondition,
               fmt::format("{}: another process or listener writes to '{}'; give each a file of its "
@@ -77,10 +75,12 @@ AppendFile::AppendFile(const char* who, fs::path file, Open open, const char* cu
 }
 
 AppendFile::~AppendFile() {
-  locked_.reset();
   if (handle_ < 0) return;
   if (fresh_ && is_empty()) ::unlink(file_.c_str());
-  ::close(handle_);
+  if (locked_)
+    locked_->close();
+  else
+    ::close(handle_);
 }
 
 void AppendFile::fail(int reason) const {

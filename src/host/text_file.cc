@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <postern/error.h>
 #include <pthread.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -59,6 +60,13 @@ ClosedInChild::ClosedInChild(int& handle) : handle_(handle) {
 ClosedInChild::~ClosedInChild() {
   const std::scoped_lock lock(closed_in_children().guard);
   std::erase(closed_in_children().handles, &handle_);
+}
+
+void ClosedInChild::close() {
+  const std::scoped_lock lock(closed_in_children().guard);  // which a fork takes
+  if (handle_ < 0) return;
+  ::flock(handle_, LOCK_UN);  // who was forked off before this was made may have the handle still
+  ::close(std::exchange(handle_, -1));
 }
 
 int open_file(const char* who, const std::string& file, int how) {

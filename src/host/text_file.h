@@ -22,6 +22,8 @@ class ClosedInChild {
   POSTERN_API explicit ClosedInChild(int& handle);
   POSTERN_API ~ClosedInChild();
   ClosedInChild(const ClosedInChild&) = delete;
+  /// Unlocks and closes it in this process. No child that is forked off meanwhile keeps it.
+  POSTERN_API void close();
 
  private:
   int& handle_;

@@ -1,5 +1,6 @@
 // What is written over a file takes its place whole, or not at all.
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -110,6 +111,24 @@ TEST(Files, LinksAndPermissionsStay) {
   host::write_text_file("t", fresh, "x");
   ::umask(mask);
   EXPECT_EQ(static_cast<unsigned>(fs::status(fresh).permissions()), 0640u);
+}
+
+TEST(Files, ALockIsLetGoThoughACopyOfItsHandleIsLeft) {
+  const TemporaryFolder folder;
+  const std::string file = folder.path() + "/locked";
+  std::ofstream(file) << "x";
+  int handle = ::open(file.c_str(), O_RDWR | O_CLOEXEC);
+  const int other = ::open(file.c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_TRUE(handle >= 0 && other >= 0);
+  const int copy = ::dup(handle);  // as a child has it that was forked off as the file was opened
+  host::ClosedInChild closed(handle);
+  ASSERT_EQ(::flock(handle, LOCK_EX | LOCK_NB), 0);
+  EXPECT_NE(::flock(other, LOCK_EX | LOCK_NB), 0);
+  closed.close();
+  EXPECT_EQ(handle, -1);
+  EXPECT_EQ(::flock(other, LOCK_EX | LOCK_NB), 0);
+  closed.close();  // once more does nothing
+  for (const int left : {copy, other}) ::close(left);
 }
 
 TEST(Files, APipeIsWrittenAsItComes) {
