@@ -81,9 +81,10 @@ std::byte* ResidualFile::room(std::size_t bytes, int& error) {
   return data;
 }
 
-void ResidualFile::give_back(std::byte* data, std::size_t bytes) {
+void ResidualFile::give_back(std::byte* data, std::size_t bytes) noexcept try {
   const std::scoped_lock lock(guard_);
   free_[rounded_up(bytes, line)].push_back(data);
+} catch (...) {  // no memory to note it: nobody is given it again
 }
 
 }  // namespace postern::internal::host

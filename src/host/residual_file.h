@@ -23,7 +23,7 @@ class ResidualFile {
   /// Returns null, and what `errno` said, when there is no room.
   std::byte* room(std::size_t bytes, int& error);
   /// Gives it back, to be given to who wants as much.
-  void give_back(std::byte* data, std::size_t bytes);
+  void give_back(std::byte* data, std::size_t bytes) noexcept;
 
   const std::string& prefix() const { return prefix_; }
   std::int64_t size() const;

@@ -84,15 +84,15 @@ ResidualBudget::Room ResidualBudget::room(std::size_t bytes, std::int64_t wanted
                     "rest goes there, with keep_every less is kept)",
                     after(steps), used_, most, one));
   }
-  Room out{nullptr, entries, size_of_entries(entries, bytes), false};
-  out.data = static_cast<std::byte*>(std::calloc(out.size, 1));
-  if (!out.data)
+  const std::size_t size = size_of_entries(entries, bytes);
+  auto* const data = static_cast<std::byte*>(std::calloc(size, 1));
+  if (!data)
     throw Error(ErrorCode::resource_exhausted,
                 fmt::format("there is no memory for its residuals: {} {} bytes are in use, {} more "
                             "are wanted",
-                            after(steps), used_, out.size));
-  used_ += static_cast<std::int64_t>(out.size);
-  return out;
+                            after(steps), used_, size));
+  used_ += static_cast<std::int64_t>(size);
+  return {{data, {.budget = this, .size = size}}, entries};
 }
 
 ResidualBudget::Room ResidualBudget::room_in_file(std::size_t bytes, std::int64_t wanted,
@@ -106,18 +106,14 @@ ResidualBudget::Room ResidualBudget::room_in_file(std::size_t bytes, std::int64_
         fmt::format("the file for its residuals cannot be written: '{}': {}; {} {} bytes are in "
                     "memory, {} in the file",
                     file_->prefix(), std::strerror(error), after(steps), used_, file_->size()));
-  return {data, wanted, size, true};
+  return {{data, {.budget = this, .size = size, .in_file = true}}, wanted};
 }
 
-void ResidualBudget::give_back(const Room& room) {
-  if (room.in_file) return file_->give_back(room.data, room.size);
-  std::free(room.data);
+void ResidualBudget::give_back(std::byte* data, const GiveBack& how) noexcept {
+  if (how.in_file) return file_->give_back(data, how.size);
+  std::free(data);
   const std::scoped_lock lock(guard_);
-  used_ -= static_cast<std::int64_t>(room.size);
-}
-
-ResidualStore::~ResidualStore() {
-  for (const Part& part : parts_) budget_->give_back(part.room);
+  used_ -= static_cast<std::int64_t>(how.size);
 }
 
 /// Returns the part with room for step k, or null. The one that was found last is tried first.
@@ -154,7 +150,7 @@ void ResidualStore::write(std::int64_t first, std::int64_t count, const void* va
     Part& part = *room_for(k);
     const std::int64_t at = k - part.begin, n = std::min(first + count - k, part.room.entries - at);
     const std::size_t bytes = size_of(n) * bytes_;
-    std::memcpy(part.room.data + size_of(at) * bytes_, from, bytes);
+    std::memcpy(part.room.data.get() + size_of(at) * bytes_, from, bytes);
     const auto written = part.written.begin() + at;
     steps_ += n - std::count(written, written + n, true);
     std::fill_n(written, n, true);
@@ -178,7 +174,7 @@ void ResidualStore::read(std::int64_t first, std::int64_t count, void* values) c
     for (std::int64_t i = 0; i < n; ++i)
       if (!part->written[size_of(at + i)]) refuse(k + i);
     const std::size_t bytes = size_of(n) * bytes_;
-    std::memcpy(to, part->room.data + size_of(at) * bytes_, bytes);
+    std::memcpy(to, part->room.data.get() + size_of(at) * bytes_, bytes);
     to += bytes;
     k += n;
   }

@@ -30,18 +30,23 @@ class ResidualBudget {
   ResidualBudget(const ResidualOptions& options, ResidualFiles& files);
   ResidualBudget(const ResidualBudget&) = delete;
 
-  /// Memory for as many entries of `bytes` each as fit, `wanted` at most. Where none does, the
-  /// error says after how many steps.
-  struct Room {
-    std::byte* data = nullptr;
-    std::int64_t entries = 0;
+  /// Gives memory back to the budget that it is of, which outlives it.
+  struct GiveBack {
+    ResidualBudget* budget = nullptr;
     std::size_t size = 0;
     bool in_file = false;
+    void operator()(std::byte* data) const noexcept { budget->give_back(data, *this); }
   };
+  struct Room {
+    std::unique_ptr<std::byte, GiveBack> data;
+    std::int64_t entries = 0;
+  };
+  /// Returns memory for as many entries of `bytes` each as fit, `wanted` at most. Where none does,
+  /// the error says after how many steps.
   Room room(std::size_t bytes, std::int64_t wanted, std::int64_t steps);
-  void give_back(const Room& room);
 
  private:
+  void give_back(std::byte* data, const GiveBack& how) noexcept;
   Room room_in_file(std::size_t bytes, std::int64_t wanted, std::int64_t steps);
   std::string after(std::int64_t steps) const;
 
@@ -55,7 +60,6 @@ class ResidualStore {
  public:
   ResidualStore(std::size_t bytes, std::shared_ptr<ResidualBudget> budget)
       : bytes_(bytes), budget_(std::move(budget)) {}
-  ~ResidualStore();
   ResidualStore(const ResidualStore&) = delete;
 
   /// Writes the values of `count` steps from `first` on, one after another.
