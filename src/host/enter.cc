@@ -37,8 +37,9 @@ TapInfo Invocation::info(detail::StopState* stop) const {
 
 namespace {
 
-/// Of the exception that is being handled, which `site` threw; ok: it is no failure. Functions of
-/// ours know what is wrong.
+/// Returns the code of the run's failure, by the exception that is being handled, which `site`
+/// threw; ok: it is no failure. The code is about the site: what a user's function lets through of
+/// something else, as of a run that it has started, is no more than that it threw.
 ErrorCode code_of_thrown(const HostSite& site) noexcept {
   try {
     throw;
@@ -49,12 +50,18 @@ ErrorCode code_of_thrown(const HostSite& site) noexcept {
   } catch (const NoAnswer&) {
     return ErrorCode::timeout;
   } catch (const CallbackError& e) {
-    constexpr ErrorCode kept[] = {ErrorCode::reentry, ErrorCode::closed, ErrorCode::unregistered};
-    if (std::ranges::find(kept, e.code()) != std::end(kept)) return e.code();
-    return ErrorCode::threw;
+    switch (e.code()) {
+      case ErrorCode::reentry:       // nested too deep, or it would wait for itself
+      case ErrorCode::closed:        // nobody serves it any more
+      case ErrorCode::unregistered:  // nobody has it
+        return e.code();
+      default: return ErrorCode::threw;  // the failure of another run
+    }
   } catch (const Error& e) {
-    const bool known = site.is_ours || e.code() == ErrorCode::bad_result;
-    return known ? e.code() : ErrorCode::threw;
+    // Functions of the library (HostSite::is_ours) know what is wrong with them. And whoever serves
+    // a function, as c/bridge does, may find that its results do not fit.
+    if (site.is_ours || e.code() == ErrorCode::bad_result) return e.code();
+    return ErrorCode::threw;
   } catch (...) {
     return ErrorCode::threw;
   }
@@ -86,9 +93,10 @@ bool enter_function(const HostSite& site, const detail::Firing& firing, std::exc
 void keep_failure(RunState& run, const HostSite& site, int device, const std::exception_ptr& error,
                   ErrorCode code) noexcept {
   if (code == ErrorCode::ok) return;
+  // That a result does not fit was found by the library: there is no exception of the user's.
+  const std::exception_ptr cause = code == ErrorCode::bad_result ? nullptr : error;
   try {
-    run.fail(code, site, device, code == ErrorCode::bad_result ? nullptr : error, describe(error),
-             one_of_many);
+    run.fail(code, site, device, cause, describe(error), one_of_many);
   } catch (...) {
     run.request(Outcome::failed);  // not even memory for the text
   }
