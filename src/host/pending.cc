@@ -106,38 +106,38 @@ void PendingCalls::start(const Invocation& i) {
 }
 
 void PendingCalls::enqueue(const Lock& lock, std::shared_ptr<Job> job) {
-  const SiteSpec& spec = *job->spec;
-  const bool element = job->info.element >= 0 && spec.call.vmap == VmapMethod::sequential;
+  const bool ordered = job->spec->effect == Effect::ordered;
+  const bool in_batch = job->info.element >= 0 && job->spec->call.vmap == VmapMethod::sequential;
   job->at = jobs_.insert(jobs_.end(), job);
   try {
-    if (spec.effect == Effect::ordered || element) {
-      if (spec.effect != Effect::ordered) job->order.site = job->site;
-      job->order.device = job->site->one_order() ? -1 : job->device;
-      job->keeps_order = true;
-      std::shared_ptr<Job>& last = last_[job->order];
-      // The elements of one batch follow each other, but not those of the batch before.
-      const bool follows =
-          last && (spec.effect == Effect::ordered || last->info.element < job->info.element);
-      std::shared_ptr<Job> late;  // which may still be inside
-      if (follows) late = last->left_out_by;
-      if (follows && last->abandoned) late = last;
-      if (late) {
-        job->request_stop();
-        job->left_out_by = late;
-      } else {
-        const std::shared_ptr<Job> before = std::exchange(last, job);
-        if (follows && !before->done) {
-          job->before = before.get();
-          before->next = std::move(job);
-          return;
-        }
-      }
-    }
-    launch(lock, job);
+    if ((!ordered && !in_batch) || !queue_behind_last(job)) launch(lock, job);
   } catch (...) {
     forget_job(lock, *job);
     throw;
   }
+}
+
+/// Gives the job its place in the order that it keeps. False where it need not wait for another.
+bool PendingCalls::queue_behind_last(const std::shared_ptr<Job>& job) {
+  const bool ordered = job->spec->effect == Effect::ordered;
+  if (!ordered) job->order.site = job->site;
+  job->order.device = job->site->one_order() ? -1 : job->device;
+  job->keeps_order = true;
+  std::shared_ptr<Job>& last = last_[job->order];
+  // The elements of one batch follow each other, but not those of the batch before.
+  const bool follows = last && (ordered || last->info.element < job->info.element);
+  std::shared_ptr<Job> late;
+  if (follows) late = last->abandoned ? last : last->left_out_by;
+  if (late) {  // and perhaps still inside its function: this one is left out
+    job->request_stop();
+    job->left_out_by = std::move(late);
+    return false;
+  }
+  const std::shared_ptr<Job> before = std::exchange(last, job);
+  if (!follows || before->done) return false;
+  job->before = before.get();
+  before->next = job;
+  return true;
 }
 
 void PendingCalls::launch(const Lock& lock, std::shared_ptr<Job> job) {
@@ -162,8 +162,8 @@ void PendingCalls::give_thread(const Lock&, std::shared_ptr<Job> job) {
   ++running_;
 }
 
-/// A function less is running. Those that the system gives no thread fail when none runs that would
-/// take them along.
+/// Gives threads to those that are ready, now that a function less is running. Without one to be
+/// had they wait for what runs, which takes them along (see work()); where nothing runs they fail.
 void PendingCalls::launch_ready(const Lock& lock) {
   while (running_ < max_host_threads && !ready_.empty()) {
     const std::shared_ptr<Job> job = ready_.front();
@@ -209,8 +209,7 @@ void PendingCalls::work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job
       }
       std::exception_ptr told;
       if (how.error) told = in_words(how.code, *job, how.error);
-      const auto took = Clock::now() - start;
-      warn_if_slow(spec, took);
+      warn_if_slow(spec, Clock::now() - start);
       lock.lock();
       if (!job->abandoned) {  // else its failure is told, without the lock
         static_cast<Ended&>(*job) = std::move(how);
@@ -238,7 +237,7 @@ void PendingCalls::work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job
       --calls->running_;
     }
     calls->changed_.notify_all();
-    if (!gone && job) continue;
+    if (!gone && job) continue;  // nothing is to go without the lock
     const bool woke = calls->sleeping_ > 0;
     lock.unlock();
     gone.reset();
@@ -247,11 +246,13 @@ void PendingCalls::work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job
   }
 }
 
-/// Forgets a job: nobody enters behind it any more, nor beside one of a run that is late. The
-/// caller has a reference to it, whose `at` is of no use from here on.
+/// Takes a job off the lists. Where it is the last of its order, and was to enter behind one that
+/// is late, that one is the last again; and one of a run that may still be inside stays it: what
+/// comes next is left out. The caller has a reference to the job, whose `at` is of no use from here
+/// on.
 void PendingCalls::forget_job(const Lock&, const Job& job) {
-  const bool is_late = run_ && job.abandoned && job.begun;
-  const auto last = job.keeps_order && !is_late ? last_.find(job.order) : last_.end();
+  const bool may_be_inside = run_ && job.abandoned && job.begun;
+  const auto last = job.keeps_order && !may_be_inside ? last_.find(job.order) : last_.end();
   if (last != last_.end() && last->second.get() == &job) {
     last->second = job.left_out_by;
     if (!last->second) last_.erase(last);

@@ -66,6 +66,7 @@ class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
   };
 
   void enqueue(const Lock& lock, std::shared_ptr<Job> job);
+  bool queue_behind_last(const std::shared_ptr<Job>& job);
   void launch(const Lock& lock, std::shared_ptr<Job> job);
   void give_thread(const Lock& lock, std::shared_ptr<Job> job);
   void launch_ready(const Lock& lock);
@@ -74,6 +75,7 @@ class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
   bool is_stopped(const RunState& run) const;
   /// Sleeps until the job is done or abandoned, or the run stops or is late.
   void sleep(Lock& lock, const Job& job, const RunState& run);
+  bool end_wait(Lock& lock, Job& job, RunState& run, int device);
   static void work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job> job);
   void forget_job(const Lock& lock, const Job& job);
   void ended(const Lock& lock, Job& job);

@@ -13,11 +13,7 @@
 
 namespace postern::internal::host {
 
-namespace {
-
-constexpr std::size_t kept_used = 64;
-
-}  // namespace
+static constexpr std::size_t kept_used = 64;  // handles, for unknown()
 
 /// Types are compared while tracing, but a program from a file may mix its handles.
 std::string PendingCalls::misfit(const Job& job, const HostSite& site) {
@@ -45,8 +41,7 @@ std::string PendingCalls::unknown(std::uint64_t handle) const {
 // 1. Takes the handle, so that nobody else can: without one the run fails, with both places. So it
 //    does when the job waits for a function that the caller is inside of, or is queued behind it.
 // 2. Waits until the job is done or abandoned, or the run stops. All of them wake it.
-// 3. Copies the handle's part of the results, or fails the run: with what the function threw, or
-//    with who is late, the job or another one that it was to enter behind.
+// 3. Copies the handle's part of the results, or has the run fail or stop: see end_wait().
 bool PendingCalls::wait(RunState& run, const HostSite& site, void* const* data, int device) {
   std::uint64_t number = 0;
   std::memcpy(&number, data[0], sizeof number);
@@ -60,16 +55,16 @@ bool PendingCalls::wait(RunState& run, const HostSite& site, void* const* data, 
              text);
     return false;
   }
-  if (const std::string text = misfit(*found->second.job, site); !text.empty()) {
+  Job& job = *found->second.job;
+  if (const std::string text = misfit(job, site); !text.empty()) {
     lock.unlock();
     run.fail(ErrorCode::bad_result, site, device, nullptr, text);
     return false;
   }
   std::optional<Wait> wait;
-  if (nesting() && !found->second.job->done) {
+  if (nesting() && !job.done) {
     std::vector<RunName> awaited;
-    for (const Job* j = found->second.job.get(); j; j = j->before)
-      awaited.push_back({.job = j->number});
+    for (const Job* j = &job; j; j = j->before) awaited.push_back({.job = j->number});
     try {
       wait.emplace(awaited);
     } catch (const CallbackError&) {
@@ -84,7 +79,6 @@ bool PendingCalls::wait(RunState& run, const HostSite& site, void* const* data, 
   handles_.erase(found);
   used_.emplace_back(number, site.spec->place);
   if (used_.size() > kept_used) used_.pop_front();
-  Job& job = *handle.job;
   if (!job.done) {
     static thread_local Spin spin;
     const auto most = run.deadline - Clock::now();
@@ -93,44 +87,46 @@ bool PendingCalls::wait(RunState& run, const HostSite& site, void* const* data, 
     acquire(lock);
     sleep(lock, job, run);
   }
-  const bool by_whole = is_stopped(run);  // the one that it is a part of
-  if (by_whole || job.end.load()) {
+  if (!end_wait(lock, job, run, device)) return false;
+  for (std::size_t i = 0; i < job.bytes.size(); ++i) {
+    const auto* const all = static_cast<const std::byte*>(job.data[job.site->operands + i]);
+    void* const result = data[1 + i];  // behind the handle
+    if (job.bytes[i]) std::memcpy(result, all + handle.element * job.bytes[i], job.bytes[i]);
+  }
+  return true;
+}
+
+/// Returns whether the job, for which nobody waits any more, has results. Else the run fails or is
+/// to stop. All of that without the lock, which it gives back: texts of exceptions are the user's.
+bool PendingCalls::end_wait(Lock& lock, Job& job, RunState& run, int device) {
+  if (const bool stopped = is_stopped(run); stopped || job.end.load()) {
     lock.unlock();
-    run.request(by_whole ? Outcome::cancelled : Outcome::stopped);
+    run.request(stopped ? Outcome::cancelled : Outcome::stopped);
     return false;
   }
-  if (job.done && !job.error && !job.ok) {  // it was left out
-    const std::shared_ptr<Job> by = job.left_out_by;
-    if (by) by->seen = true;
-    lock.unlock();
-    if (by)
-      run.fail(ErrorCode::timeout, *by->site, by->device, nullptr, by->why_late());
-    else
-      run.request(Outcome::cancelled);
-    return false;
-  }
-  if (job.done && !job.ok) {
-    job.seen = true;
-    lock.unlock();
-    run.fail(job.code, *job.site, device, job.code == ErrorCode::bad_result ? nullptr : job.error,
-             describe(job.error));
-    return false;
-  }
-  if (!job.done) {
+  if (!job.done) {  // late
     if (!job.abandoned) abandon(lock, job, true);
     job.seen = true;
     lock.unlock();
     run.fail(ErrorCode::timeout, *job.site, device, nullptr, job.why_late());
     return false;
   }
+  if (job.error) {
+    job.seen = true;
+    lock.unlock();
+    run.fail(job.code, *job.site, device, job.code == ErrorCode::bad_result ? nullptr : job.error,
+             describe(job.error));
+    return false;
+  }
+  const std::shared_ptr<Job> late = job.ok ? nullptr : job.left_out_by;
+  if (late) late->seen = true;
   lock.unlock();
-  for (std::size_t i = 0; i < job.bytes.size(); ++i)
-    if (job.bytes[i])
-      std::memcpy(data[1 + i],
-                  static_cast<const std::byte*>(job.data[job.site->operands + i]) +
-                      handle.element * job.bytes[i],
-                  job.bytes[i]);
-  return true;
+  if (job.ok) return true;
+  if (late)  // by which the job was left out
+    run.fail(ErrorCode::timeout, *late->site, late->device, nullptr, late->why_late());
+  else
+    run.request(Outcome::cancelled);
+  return false;
 }
 
 /// The run has not ended in time, whatever its results are.
