@@ -27,9 +27,11 @@ bool StopToken::stop_requested() const {
 }
 
 void CallInfo::end_run() const {
-  const void *nobody = nullptr, *who = name.data();
-  if (stop.stop_requested()) who = run_state;  // another one has ended it
-  if (run_state) run_state->end.compare_exchange_strong(nobody, who);
+  if (!run_state) return;
+  const void* who = name.data();
+  if (stop.stop_requested()) who = run_state;  // no name: another one has ended the run
+  const void* nobody = nullptr;
+  run_state->end.compare_exchange_strong(nobody, who);
 }
 
 }  // namespace postern
@@ -159,15 +161,15 @@ void RunState::fail(ErrorCode code, const HostSite& site, int on_device, std::ex
       leaves_zeros ? progress_of(on_device).passed.load(std::memory_order_relaxed) : 0;
   if (leaves_zeros && !site.positions.empty() && !site.one_order())
     let_others_come(on_device, invocation);
-  fail({code,
-        {site.spec->name, site.spec->place},
-        on_device,
-        std::move(cause),
-        failure_text(*site.spec, on_device, what),
-        what,
-        invocation,
-        element,
-        site.spec.get()});
+  fail_by({.code = code,
+           .site = {site.spec->name, site.spec->place},
+           .device = on_device,
+           .cause = std::move(cause),
+           .text = failure_text(*site.spec, on_device, what),
+           .what = what,
+           .invocation = invocation,
+           .element = element,
+           .spec = site.spec.get()});
 }
 
 bool RunState::batch_failed(const HostSite& site, int on_device) const {
@@ -198,38 +200,12 @@ void RunState::let_others_come(int on_device, std::uint64_t invocation) noexcept
   }
 }
 
-void RunState::fail(Failure failure) {
+void RunState::fail_by(Failure failure) {
   {
     std::vector<Failure> gone;  // after the lock, with what the user threw
     std::scoped_lock lock(guard_);
     if (outcome() == Outcome::cancelled || (over_ && outcome() != Outcome::failed)) return;
-    const auto earlier = [](const Failure& a, const Failure& b) {
-      return std::pair(a.invocation, a.device) < std::pair(b.invocation, b.device);
-    };
-    const auto batch = std::ranges::find_if(failures_, [&](const Failure& f) {
-      return failure.element >= 0 && f.invocation == failure.invocation &&
-             f.in_batch(failure.spec, failure.device);
-    });
-    if (batch != failures_.end()) {
-      if (failure.element < batch->element) std::swap(*batch, failure);
-    } else if (!leaves_zeros && count_ > 0 &&
-               (failure.what.starts_with(late) || failures_.front().what.starts_with(late))) {
-      // Whether a function fails just before or behind the deadline is chance: one of them counts.
-    } else if (!leaves_zeros || seen_) {
-      ++count_;
-      if (failures_.size() <= failures_kept) failures_.push_back(std::move(failure));
-    } else if (count_ == 0 || failure.invocation <= failures_.front().invocation) {
-      if (count_ > 0 && failure.invocation < failures_.front().invocation) {
-        gone.swap(failures_);
-        count_ = 0;
-      }
-      ++count_;
-      failures_.insert(std::ranges::upper_bound(failures_, failure, earlier), std::move(failure));
-      if (failures_.size() > failures_kept + 1) {
-        gone.push_back(std::move(failures_.back()));
-        failures_.pop_back();
-      }
-    }
+    keep(failure, gone);
     // A failure outranks a host function's earlier wish to stop.
     outcome_.store(Outcome::failed, std::memory_order_release);
     request_stop();
@@ -239,6 +215,40 @@ void RunState::fail(Failure failure) {
   tell_processes();
   stop_calls();
   tell_parts();
+}
+
+/// Keeps a failure beside the others, or what counts of them: see fail(). What must go without the
+/// lock is left in `failure` and `gone`.
+void RunState::keep(Failure& failure, std::vector<Failure>& gone) {
+  const auto batch = std::ranges::find_if(failures_, [&](const Failure& f) {
+    return failure.element >= 0 && f.invocation == failure.invocation &&
+           f.in_batch(failure.spec, failure.device);
+  });
+  if (batch != failures_.end()) {
+    if (failure.element < batch->element) std::swap(*batch, failure);
+    return;
+  }
+  if (!leaves_zeros || seen_) {  // as they come
+    // Whether a function fails just before or behind the deadline is chance: one of them counts.
+    const auto timed_out = [](const Failure& f) { return f.what.starts_with(late); };
+    if (!leaves_zeros && count_ > 0 && (timed_out(failure) || timed_out(failures_.front()))) return;
+    ++count_;
+    if (failures_.size() <= failures_kept) failures_.push_back(std::move(failure));
+    return;
+  }
+  // On several devices those of the earliest invocation, by device.
+  if (count_ > 0 && failure.invocation > failures_.front().invocation) return;
+  if (count_ > 0 && failure.invocation < failures_.front().invocation) {
+    gone.swap(failures_);
+    count_ = 0;
+  }
+  ++count_;
+  failures_.insert(std::ranges::upper_bound(failures_, failure.device, {}, &Failure::device),
+                   std::move(failure));
+  if (failures_.size() > failures_kept + 1) {
+    gone.push_back(std::move(failures_.back()));
+    failures_.pop_back();
+  }
 }
 
 /// What the cluster knows of a run, which may be gone, or its record another run's.
@@ -329,12 +339,12 @@ void RunState::fail_at_site(ErrorCode code, const std::string& what) {
       blamed = p->device.load();
     }
   }
-  Failure failure{code, {}, blamed, nullptr, what, what, none};
+  Failure failure{.code = code, .device = blamed, .text = what, .what = what, .invocation = none};
   if (keep) {
     failure.site = {keep->name, keep->place};
     failure.text = failure_text(*keep, blamed, what);
   }
-  fail(std::move(failure));
+  fail_by(std::move(failure));
 }
 
 void RunState::fail_late() {

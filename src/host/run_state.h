@@ -239,9 +239,9 @@ class RunState : public detail::StopState {
   const Progress* in_progress() const;
   struct Failure {
     ErrorCode code = ErrorCode::ok;
-    Site site;
+    Site site = {};
     int device = 0;
-    std::exception_ptr cause;
+    std::exception_ptr cause = {};
     std::string text, what;        // `what` without where it was
     std::uint64_t invocation = 0;  // of the device, where there are several
     std::int64_t element = -1;
@@ -251,7 +251,8 @@ class RunState : public detail::StopState {
       return element >= 0 && spec == its && device == its_device;
     }
   };
-  void fail(Failure failure);
+  void fail_by(Failure failure);
+  void keep(Failure& failure, std::vector<Failure>& gone);
   std::string first(std::string Failure::*part) const;
   void tell_processes() const noexcept;
   void fail_at_site(ErrorCode code, const std::string& what);
