@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "cluster/cluster.h"
 #include "core/check.h"
 #include "host/bad_result.h"
 #include "host/timeline.h"
@@ -17,22 +16,14 @@ namespace postern::internal::host {
 constinit thread_local std::int64_t one_of_many = -1;
 
 TapInfo Invocation::info(detail::StopState* stop) const {
-  const SiteSpec& spec = *site.spec;
-  const HostSite::Position& position = site.position(device);
-  const CallInfo call{.name = spec.name,
-                      .device = device,
-                      .place = spec.place,
-                      .run = run.number,
-                      .stop = StopToken(stop),
-                      .context = run.context,
-                      .sink = run.sink,
-                      .element = element,
-                      .run_state = stop,
-                      .coordinates = position.coordinates,
-                      .part = position.part,
-                      .stream = stream,
-                      .process = clusters::rank_now()};
-  return {call, spec.tap.transforms, spec.trees.operand_paths, spec.tap.recomputed, mask};
+  TapInfo told = site.info(device, stop);
+  told.run = run.number;
+  told.context = run.context;
+  told.sink = run.sink;
+  told.element = element;
+  told.stream = stream;
+  told.mask = mask;
+  return told;
 }
 
 namespace {
@@ -93,10 +84,9 @@ bool enter_function(const HostSite& site, const detail::Firing& firing, std::exc
 void keep_failure(RunState& run, const HostSite& site, int device, const std::exception_ptr& error,
                   ErrorCode code) noexcept {
   if (code == ErrorCode::ok) return;
-  // That a result does not fit was found by the library: there is no exception of the user's.
-  const std::exception_ptr cause = code == ErrorCode::bad_result ? nullptr : error;
-  try {
-    run.fail(code, site, device, cause, describe(error), one_of_many);
+  try {  // of a result that does not fit the library says so: nothing of the user's was thrown
+    run.fail(code, site, device, code == ErrorCode::bad_result ? nullptr : error, describe(error),
+             one_of_many);
   } catch (...) {
     run.request(Outcome::failed);  // not even memory for the text
   }

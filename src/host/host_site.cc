@@ -119,6 +119,17 @@ const HostSite::Position& HostSite::position(int device) const {
   return i < positions.size() ? positions[i] : here;
 }
 
+TapInfo HostSite::info(int device, detail::StopState* stop) const {
+  const Position& its = position(device);
+  CallInfo call{
+      .name = spec->name, .device = device, .place = spec->place, .stop = StopToken(stop)};
+  call.run_state = stop;
+  call.coordinates = its.coordinates;
+  call.part = its.part;
+  call.process = clusters::rank_now();
+  return {call, spec->tap.transforms, spec->trees.operand_paths, spec->tap.recomputed, {}, 0};
+}
+
 /// Returns which part of the whole a device of this process has; nothing where that is not known.
 std::vector<IndexRange> HostSite::part_over_processes(std::size_t device) const {
   const SiteShard& shard = spec->shard;

@@ -20,6 +20,8 @@ struct HostSite {
     bool repeats = false;  // a tap that another device or process fires
   };
   const Position& position(int device) const;
+  /// Returns what a function on a device is told, as far as the site knows it.
+  TapInfo info(int device, detail::StopState* stop) const;
   std::size_t position_of(int device) const;  // its place in `positions`, or behind them
   std::vector<IndexRange> part_over_processes(std::size_t device) const;
 

@@ -32,7 +32,7 @@ struct State {
     const host::Gate::Entry inside(gate);
     if (!inside) return false;
     const host::Nesting* const outer = host::nesting();
-    const host::Beginning here{{outer, nullptr, nullptr, 0, outer ? outer->depth + 1 : 1}, {}};
+    const host::Beginning here{{.outer = outer, .depth = outer ? outer->depth + 1 : 1}};
     const host::NestingScope scope(&here);
     enters_users_code();
     without_thread_end(function);

@@ -35,7 +35,8 @@ Job::Job(const Invocation& i)
 }
 
 Ended Job::enter() const noexcept {
-  const Beginning nested{{nullptr, nullptr, site, device, depth, delivery}, inside, around};
+  const Beginning nested{
+      {.site = site, .device = device, .depth = depth, .delivery = delivery}, inside, around};
   const NestingScope scope(&nested);
   floats.set();
   Ended how;

@@ -13,7 +13,6 @@
 #include <new>
 #include <thread>
 
-#include "cluster/cluster.h"
 #include "core/check.h"
 #include "core/lists.h"
 #include "core/log.h"
@@ -26,6 +25,7 @@
 namespace postern::internal::host {
 
 using namespace std::chrono_literals;
+using std::memory_order_acquire, std::memory_order_relaxed, std::memory_order_release;
 
 namespace {
 
@@ -95,7 +95,7 @@ struct TapQueue::Item {
 };
 
 bool TapQueue::fits(std::size_t bytes) const {
-  return held_ == 0 || held_ + bytes <= limit.load(std::memory_order_relaxed);
+  return held_ == 0 || held_ + bytes <= limit.load(memory_order_relaxed);
 }
 
 /// Waits until the block fits, or a listener waits for the run. False: the run is stopped.
@@ -109,12 +109,12 @@ bool TapQueue::wait_for_space(Lock& lock, RunState& run, const HostSite& site, s
   ++waiters_;
   wait_at(space_, lock, &run, [&] { return fits(bytes) || run.must_not_wait(); });
   --waiters_;
-  return !run.stop.load(std::memory_order_relaxed);
+  return !run.stop.load(memory_order_relaxed);
 }
 
 /// There is more room, and less to deliver.
 void TapQueue::tell_waiters() {
-  if (waiters_.load(std::memory_order_relaxed) == 0) return;
+  if (waiters_.load(memory_order_relaxed) == 0) return;
   space_.notify_all();
   done_.notify_all();
 }
@@ -127,11 +127,12 @@ void TapQueue::look_for_room() {
 /// Taps that keep only their last invocations never wait: older ones of the same place go first.
 /// False when this one has to go.
 bool TapQueue::make_room_among_own(const HostSite& site, std::size_t bytes, Gone& gone) {
-  const auto own = kept_.find(site.spec.get());
-  while (own != kept_.end() && own->second.count > 0 &&
-         (own->second.count >= site.spec->tap.keep_last || !fits(bytes))) {
-    unlink(own->second.first, gone);
-    site.spec->tap.counts->dropped.fetch_add(1, std::memory_order_relaxed);
+  const auto found = kept_.find(site.spec.get());
+  if (found == kept_.end()) return fits(bytes);
+  Kept& own = found->second;
+  while (own.count > 0 && (own.count >= site.spec->tap.keep_last || !fits(bytes))) {
+    drop_oldest(own, gone);
+    site.spec->tap.counts->dropped.fetch_add(1, memory_order_relaxed);
     ++dropped_;
   }
   return fits(bytes);
@@ -144,9 +145,6 @@ bool TapQueue::make_room_among_own(const HostSite& site, std::size_t bytes, Gone
 // 2. Takes a block, and starts the delivery thread if none is there.
 // 3. Copies the leaves: few bytes under the lock, more without it, while the block counts already.
 // 4. Appends the invocation. Its place in the order is decided here, not when it began to wait.
-//
-// False only if the run was stopped while it waited. Throws, with nothing queued, what making the
-// block, the thread or the transfer does.
 bool TapQueue::push(const Invocation& i) {
   static_assert(sizeof(Item) <= 112);
   RunState& run = i.run;
@@ -163,7 +161,7 @@ bool TapQueue::push(const Invocation& i) {
   acquire(lock);
   if (site.spec->tap.keep_last > 0) {
     if (!make_room_among_own(site, held, gone)) {
-      site.spec->tap.counts->dropped.fetch_add(1, std::memory_order_relaxed);
+      site.spec->tap.counts->dropped.fetch_add(1, memory_order_relaxed);
       ++dropped_;
       return true;
     }
@@ -176,7 +174,7 @@ bool TapQueue::push(const Invocation& i) {
     run_on_host_thread([this] { work(); });
     running_ = true;
   }
-  if (const std::size_t most = limit.load(std::memory_order_relaxed), with = held_ + held;
+  if (const std::size_t most = limit.load(memory_order_relaxed), with = held_ + held;
       !pool_.has(size) && pool_.retained() + with > most)
     pool_.trim(most - std::min(with, most));
   Item* const item = new (pool_.take(size)) Item{.site = &site,
@@ -219,15 +217,16 @@ void TapQueue::append(Item* item) {
                                                        : item->source->shared_from_this();
   (last_ ? last_->next : first_) = item;
   last_ = item;
-  linked_.store(linked_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  linked_.store(linked_.load(memory_order_relaxed) + 1, memory_order_release);
   if (!own) return;
   (own->last ? own->last->next_of_place : own->first) = item;
   own->last = item;
   ++own->count;
 }
 
-/// Takes the oldest invocation of its place out of the queue; it is lost.
-void TapQueue::unlink(Item* item, Gone& gone) {
+/// Takes the oldest invocation of a place out of the queue; it is lost.
+void TapQueue::drop_oldest(Kept& own, Gone& gone) {
+  Item* const item = own.first;
   const bool hands_on = item->owner && item->before && item->before->source == item->source;
   if (item->keeps || (item->owner && !hands_on)) gone.reserve(gone.size() + 2);  // may throw
   if (hands_on)
@@ -235,13 +234,12 @@ void TapQueue::unlink(Item* item, Gone& gone) {
   else if (item->owner)
     gone.push_back(std::move(item->owner));
   if (item->keeps) gone.push_back(std::move(*item->keeps));
-  Kept& own = kept_.find(item->site->spec.get())->second;  // stays: the one that drops it follows
   own.first = item->next_of_place;
   if (!own.first) own.last = nullptr;
   --own.count;
   (item->before ? item->before->next : first_) = item->next;
   (item->next ? item->next->before : last_) = item->before;
-  linked_.store(linked_.load(std::memory_order_relaxed) - 1, std::memory_order_release);
+  linked_.store(linked_.load(memory_order_relaxed) - 1, memory_order_release);
   release(item);
 }
 
@@ -257,7 +255,7 @@ bool TapQueue::wait_for_items(Lock& lock) {
   // A program that taps all the time is worth a moment of waiting awake: waking a thread costs the
   // program more than a whole invocation.
   lock.unlock();
-  any_.until(yielding([&] { return linked_.load(std::memory_order_acquire) > 0; }));
+  any_.until(yielding([&] { return linked_.load(memory_order_acquire) > 0; }));
   lock.lock();
   sleeping_ = true;
   const std::chrono::milliseconds idle(idle_ms);
@@ -273,14 +271,14 @@ bool TapQueue::wait_for_items(Lock& lock) {
 /// Where none comes for a while it is not worth the time. Each look takes a line of the cache from
 /// the program, so they are rare.
 void TapQueue::linger(Lock& lock) {
-  const std::size_t before = linked_.load(std::memory_order_relaxed);
+  const std::size_t before = linked_.load(memory_order_relaxed);
   lock.unlock();
   const auto moment = std::min<std::chrono::nanoseconds>(20us, longest_spin());
   const auto until = Clock::now() + moment;
-  const auto waited_for = [&] { return waiters_.load(std::memory_order_relaxed) > 0; };
-  const auto comes = [&] { return linked_.load(std::memory_order_relaxed) > before; };
+  const auto waited_for = [&] { return waiters_.load(memory_order_relaxed) > 0; };
+  const auto comes = [&] { return linked_.load(memory_order_relaxed) > before; };
   if (more_.until(yielding([&] { return comes() || waited_for(); }), moment))
-    while (linked_.load(std::memory_order_relaxed) < batch_size && !waited_for() &&
+    while (linked_.load(memory_order_relaxed) < batch_size && !waited_for() &&
            Clock::now() < until) {
       const auto next_look = Clock::now() + 3us;
       while (Clock::now() < next_look) relax();
@@ -296,7 +294,7 @@ void TapQueue::linger(Lock& lock) {
 TapQueue::Item* TapQueue::take(std::size_t most) {
   Item* const hands = first_;
   Item* youngest = last_;
-  std::size_t count = linked_.load(std::memory_order_relaxed);
+  std::size_t count = linked_.load(memory_order_relaxed);
   if (most < batch_size || !kept_.empty()) {
     youngest = first_;
     for (count = 1;; ++count, youngest = youngest->next) {
@@ -309,7 +307,7 @@ TapQueue::Item* TapQueue::take(std::size_t most) {
   if (!youngest->owner) youngest->owner = youngest->source->shared_from_this();
   hands_from_ = hands->number;
   in_hands_ = count;
-  linked_.store(linked_.load(std::memory_order_relaxed) - count, std::memory_order_release);
+  linked_.store(linked_.load(memory_order_relaxed) - count, memory_order_release);
   return hands;
 }
 
@@ -367,8 +365,8 @@ void TapQueue::work() {
   Item* hands = nullptr;
   Lock lock(guard_);
   while (hands || first_ || wait_for_items(lock)) {
-    if (!hands && most > 1 && linked_.load(std::memory_order_relaxed) < batch_size &&
-        waiters_.load(std::memory_order_relaxed) == 0) {
+    if (!hands && most > 1 && linked_.load(memory_order_relaxed) < batch_size &&
+        waiters_.load(memory_order_relaxed) == 0) {
       linger(lock);
       if (!first_) continue;  // dropped meanwhile
     }
@@ -394,21 +392,20 @@ void TapQueue::deliver(Item& item) noexcept {
     void* const* const data = item.transfer ? item.transfer->wait() : in_block.data();
     const SiteSpec& spec = *site.spec;
     const timeline::Span span(timeline::Kind::delivery, spec.name, device_, source.number);
-    const Beginning here{{nullptr, nullptr, &site, item.device, 1, true}, {}};
+    const Beginning here{{.site = &site, .device = item.device, .depth = 1, .delivery = true}};
     NestingScope scope(&here);
     source.floats.set();  // the thread has no other use of its own
-    const TapInfo info{
-        {spec.name, item.device, spec.place, source.number, StopToken(&source), source.context,
-         source.sink, item.element, &source, site.position(item.device).coordinates,
-         site.position(item.device).part, nullptr, clusters::rank_now()},
-        spec.tap.transforms,
-        spec.trees.operand_paths,
-        spec.tap.recomputed,
-        {reinterpret_cast<const bool*>(mask), item.masked ? size_of(spec.batch.mask_size) : 0},
-        spec.tap.counts ? spec.tap.counts->dropped.load(std::memory_order_relaxed) : 0};
+    TapInfo info = site.info(item.device, &source);
+    info.run = source.number;
+    info.context = source.context;
+    info.sink = source.sink;
+    info.element = item.element;
+    if (item.masked)
+      info.mask = {reinterpret_cast<const bool*>(mask), size_of(spec.batch.mask_size)};
+    if (spec.tap.counts) info.dropped = spec.tap.counts->dropped.load(memory_order_relaxed);
     const detail::Firing firing{site.leaves.data(), data, site.operands, 0, &info, &site.declared};
     if (enter_function(site, firing, error, code)) {
-      if (!source.end.load(std::memory_order_relaxed)) [[likely]]
+      if (!source.end.load(memory_order_relaxed)) [[likely]]
         return;
       if (const auto run = source.run.lock()) run->request(Outcome::stopped);
       return;
@@ -452,7 +449,7 @@ static std::array<std::atomic<TapQueue*>, most_devices> queues;
 
 TapQueue& tap_queue(int device) {
   auto& place = queues[size_of(std::max(device, 0)) % most_devices];
-  if (TapQueue* q = place.load(std::memory_order_acquire)) [[likely]]
+  if (TapQueue* q = place.load(memory_order_acquire)) [[likely]]
     return *q;
   // Never destroyed: the delivery thread may outlive main.
   auto* made = new TapQueue(device);
@@ -464,7 +461,7 @@ TapQueue& tap_queue(int device) {
 
 void look_for_room() {
   for (auto& queue : queues)
-    if (TapQueue* q = queue.load(std::memory_order_acquire)) q->look_for_room();
+    if (TapQueue* q = queue.load(memory_order_acquire)) q->look_for_room();
 }
 
 void set_tap_queue_limit(std::size_t bytes) {
@@ -475,13 +472,13 @@ void set_tap_queue_limit(std::size_t bytes) {
 std::size_t wait_for_taps(std::optional<RunState::Clock::time_point> until) {
   std::size_t left = 0;
   for (auto& queue : queues)
-    if (TapQueue* q = queue.load(std::memory_order_acquire)) left += q->wait(until);
+    if (TapQueue* q = queue.load(memory_order_acquire)) left += q->wait(until);
   return left;
 }
 
 void keep_until_delivered(const std::shared_ptr<void>& what) {
   for (auto& queue : queues)
-    if (TapQueue* q = queue.load(std::memory_order_acquire)) q->keep_until_delivered(what);
+    if (TapQueue* q = queue.load(memory_order_acquire)) q->keep_until_delivered(what);
 }
 
 }  // namespace postern::internal::host

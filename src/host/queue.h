@@ -40,8 +40,8 @@ class TapQueue {
 
   /// Copies one invocation into the queue, waiting while that is full, or has it fetched when there
   /// is room. Its mask, if any, is the site's, and then it is of no element. False when the run was
-  /// stopped meanwhile. Allocates nothing once blocks of its size have come back. Throws what the
-  /// system throws when it has no memory or thread, and what fetching does.
+  /// stopped meanwhile. Allocates nothing once blocks of its size have come back. Throws, with
+  /// nothing queued, what the system throws when it has no memory or thread, or what fetching does.
   bool push(const Invocation& i);
 
   /// Waits until everything that is in the queue now has been delivered; how many invocations were
@@ -73,7 +73,7 @@ class TapQueue {
   using Gone = std::vector<std::shared_ptr<const void>>;
   bool make_room_among_own(const HostSite& site, std::size_t bytes, Gone& gone);
   void append(Item* item);
-  void unlink(Item* item, Gone& gone);
+  void drop_oldest(Kept& own, Gone& gone);
   void release(Item* item) noexcept;
   bool pending_before(std::uint64_t number) const;
 

@@ -287,16 +287,16 @@ struct RunIsOver {};
 /// Where the current thread stands: inside which invocations, of which runs. Linked through the
 /// stack, also across the executor's threads.
 struct Nesting {
-  const Nesting* outer;
-  RunState* run;
-  const HostSite* site;
-  int device;
-  int depth;
+  const Nesting* outer = nullptr;
+  RunState* run = nullptr;
+  const HostSite* site = nullptr;
+  int device = 0;
+  int depth = 0;
   bool delivery = false;  // of an asynchronous tap
 };
 /// Where a thread's chain begins that works for others: it has no run, but goes on inside those.
 struct Beginning : Nesting {
-  std::vector<RunName> inside;
+  std::vector<RunName> inside = {};
   std::weak_ptr<RunState> around = {};  // whose invocation it works for
 };
 extern constinit thread_local const Nesting* current_nesting;
