@@ -27,22 +27,20 @@ bool StopToken::stop_requested() const {
 }
 
 void CallInfo::end_run() const {
-  if (!run_state) return;
-  const void* who = name.data();
+  const void *nobody = nullptr, *who = name.data();
   if (stop.stop_requested()) who = run_state;  // no name: another one has ended the run
-  const void* nobody = nullptr;
-  run_state->end.compare_exchange_strong(nobody, who);
+  if (run_state) run_state->end.compare_exchange_strong(nobody, who);
 }
 
 }  // namespace postern
 
 namespace postern::internal::host {
 
+using std::memory_order_acquire, std::memory_order_relaxed, std::memory_order_release;
+
 constinit thread_local const Nesting* current_nesting = nullptr;
 
-namespace {
-constexpr std::size_t failures_kept = 16;
-}
+static constexpr std::size_t failures_kept = 16;  // behind the first
 
 bool in_delivery() {
   for (const Nesting* n = nesting(); n; n = n->outer)
@@ -82,7 +80,7 @@ std::exception_ptr callback_error(ErrorCode code, const HostSite& site, int devi
 }
 
 TapSource& RunState::tap_source() {
-  if (!has_tap_source_.load(std::memory_order_acquire)) {
+  if (!has_tap_source_.load(memory_order_acquire)) {
     std::scoped_lock lock(guard_);
     if (!has_tap_source_.load()) {
       if (!tap_source_) tap_source_ = std::make_shared<TapSource>();
@@ -93,7 +91,7 @@ TapSource& RunState::tap_source() {
       tap_source_->sink = sink;
       tap_source_->floats = floats;
       if (stop.load()) tap_source_->request_stop();
-      has_tap_source_.store(true, std::memory_order_release);
+      has_tap_source_.store(true, memory_order_release);
     }
   }
   return *tap_source_;
@@ -101,22 +99,21 @@ TapSource& RunState::tap_source() {
 
 ResidualStores& RunState::residual_stores() {
   if (part_of) return part_of->residual_stores();
-  if (ResidualStores* const there = has_residual_stores_.load(std::memory_order_acquire))
-    return *there;
+  if (ResidualStores* const there = has_residual_stores_.load(memory_order_acquire)) return *there;
   std::scoped_lock lock(guard_);
   if (!residual_stores_) {
     residual_stores_ = std::make_shared<ResidualStores>();
-    has_residual_stores_.store(residual_stores_.get(), std::memory_order_release);
+    has_residual_stores_.store(residual_stores_.get(), memory_order_release);
   }
   return *residual_stores_;
 }
 
 PendingCalls& RunState::calls() {
   if (outside) return *calls_outside();
-  if (!has_calls_.load(std::memory_order_acquire)) {
+  if (!has_calls_.load(memory_order_acquire)) {
     std::scoped_lock lock(guard_);
     if (!calls_) calls_ = std::make_shared<PendingCalls>(this);
-    has_calls_.store(true, std::memory_order_release);
+    has_calls_.store(true, memory_order_release);
   }
   return *calls_;
 }
@@ -125,26 +122,26 @@ void RunState::share_calls(RunState& whole) {
   static_cast<void>(whole.calls());
   std::scoped_lock lock(guard_);
   calls_ = whole.calls_;
-  has_calls_.store(true, std::memory_order_release);
+  has_calls_.store(true, memory_order_release);
 }
 
 void RunState::stop_calls() {
   std::shared_ptr<PendingCalls> calls;
   {
     std::scoped_lock lock(guard_);
-    if (has_calls_.load(std::memory_order_relaxed)) calls = calls_;
+    if (has_calls_.load(memory_order_relaxed)) calls = calls_;
   }
   if (calls) calls->wake();
 }
 
 bool RunState::has_calls_under_way() const {
-  return has_calls_.load(std::memory_order_acquire) && calls_->under_way();
+  return has_calls_.load(memory_order_acquire) && calls_->under_way();
 }
 
 void RunState::finish_calls() noexcept {
-  if (!has_calls_.load(std::memory_order_acquire)) return;
+  if (!has_calls_.load(memory_order_acquire)) return;
   calls_->finish(*this);
-  has_calls_.store(false, std::memory_order_release);
+  has_calls_.store(false, memory_order_release);
 }
 
 void RunState::expect(std::span<const int> devices) {
@@ -158,7 +155,7 @@ void RunState::expect(std::span<const int> devices) {
 void RunState::fail(ErrorCode code, const HostSite& site, int on_device, std::exception_ptr cause,
                     const std::string& what, std::int64_t element) {
   const std::uint64_t invocation =
-      leaves_zeros ? progress_of(on_device).passed.load(std::memory_order_relaxed) : 0;
+      leaves_zeros ? progress_of(on_device).passed.load(memory_order_relaxed) : 0;
   if (leaves_zeros && !site.positions.empty() && !site.one_order())
     let_others_come(on_device, invocation);
   fail_by({.code = code,
@@ -185,11 +182,11 @@ void RunState::let_others_come(int on_device, std::uint64_t invocation) noexcept
   constexpr std::chrono::milliseconds quiet = 250ms, most = 2s;
   const auto start = Clock::now(), latest = std::min(start + most, deadline);
   std::uint64_t before = 0;
-  for (auto moved = start; !stop.load(std::memory_order_acquire);) {
+  for (auto moved = start; !stop.load(memory_order_acquire);) {
     bool all = true;
     std::uint64_t sum = 0;
     for (const int d : turns.devices()) {
-      const std::uint64_t passed = progress_of(d).passed.load(std::memory_order_acquire);
+      const std::uint64_t passed = progress_of(d).passed.load(memory_order_acquire);
       all = all && (d == on_device || passed >= invocation);
       sum += passed;
     }
@@ -207,7 +204,7 @@ void RunState::fail_by(Failure failure) {
     if (outcome() == Outcome::cancelled || (over_ && outcome() != Outcome::failed)) return;
     keep(failure, gone);
     // A failure outranks a host function's earlier wish to stop.
-    outcome_.store(Outcome::failed, std::memory_order_release);
+    outcome_.store(Outcome::failed, memory_order_release);
     request_stop();
     failing.request_stop();
     if (has_tap_source_.load()) tap_source_->request_stop();
@@ -319,10 +316,8 @@ std::string RunState::first(std::string Failure::*part) const {
 }
 
 const RunState::Progress* RunState::in_progress() const {
-  const auto it = std::ranges::find_if(progress_, [](const Progress& p) {
-    return p.site.load(std::memory_order_acquire) != nullptr;
-  });
-  if (it != progress_.end()) return &*it;
+  for (const Progress& p : progress_)
+    if (p.site.load(memory_order_acquire)) return &p;
   return nullptr;
 }
 
@@ -399,13 +394,13 @@ bool RunState::close() {
   outcome_.compare_exchange_strong(running, Outcome::done);
   over_ = true;
   gone.swap(own_functions);
-  open_.store(false, std::memory_order_relaxed);
+  open_.store(false, memory_order_relaxed);
   closed_.notify_all();
-  for (Progress& p : progress_) p.site.store(nullptr, std::memory_order_relaxed);
-  has_residual_stores_.store(nullptr, std::memory_order_relaxed);
+  for (Progress& p : progress_) p.site.store(nullptr, memory_order_relaxed);
+  has_residual_stores_.store(nullptr, memory_order_relaxed);
   residual_stores_.reset();
-  if (!has_tap_source_.load(std::memory_order_acquire)) return true;
-  has_tap_source_.store(false, std::memory_order_relaxed);
+  if (!has_tap_source_.load(memory_order_acquire)) return true;
+  has_tap_source_.store(false, memory_order_relaxed);
   // What is still to be delivered keeps the source; else the next run of this record takes it over.
   if (tap_source_.use_count() > 1) {
     tap_source_.reset();
@@ -420,7 +415,7 @@ bool RunState::close() {
 
 void RunState::wait_for_end() {
   std::unique_lock lock(guard_);
-  closed_.wait(lock, [&] { return !open_.load(std::memory_order_relaxed); });
+  closed_.wait(lock, [&] { return !open_.load(memory_order_relaxed); });
 }
 
 std::exception_ptr RunState::error() const {
@@ -462,9 +457,9 @@ std::exception_ptr RunState::take_unobserved() {
 }
 
 void RunState::reset() {
-  outcome_.store(Outcome::running, std::memory_order_relaxed);
-  never_waits.store(false, std::memory_order_relaxed);
-  broken.store(false, std::memory_order_relaxed);
+  outcome_.store(Outcome::running, memory_order_relaxed);
+  never_waits.store(false, memory_order_relaxed);
+  broken.store(false, memory_order_relaxed);
   over_ = false;
   started = 0;
   observer = nullptr;
