@@ -120,7 +120,7 @@ std::shared_ptr<const ListenerSite> changed_own(const HostSite& site) {
   return now;
 }
 
-void is_over(Switch& s, std::uint64_t number, const ListenerSite* seen) {
+void take_off(Switch& s, std::uint64_t number, const ListenerSite* seen) {
   std::shared_ptr<Listening> gone;  // both go after the lock: what they own is the user's
   std::shared_ptr<const Switch::Sites> before;
   std::scoped_lock lock(s.guard);
@@ -179,7 +179,7 @@ std::shared_ptr<Listening> turn_on(const detail::LiveSite& hook, const Callee& f
 
 void turn_off(Listening& listening, bool waits) noexcept {
   try {
-    if (const auto s = listening.at.lock()) is_over(*s, listening.number);
+    if (const auto s = listening.at.lock()) take_off(*s, listening.number);
   } catch (...) {  // no memory for the new list: the gate lets nobody in
   }
   listening.gate->close(waits);

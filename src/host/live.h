@@ -25,8 +25,8 @@ inline constexpr std::string_view ends_run = "end";
 std::shared_ptr<const Switch::Sites> sites_at(const Switch& s);
 /// Returns the program's own listener when its settings were changed, else null.
 std::shared_ptr<const ListenerSite> changed_own(const HostSite& site);
-/// Notes that a listener has been shown all that it wants.
-void is_over(Switch& s, std::uint64_t number, const ListenerSite* seen = nullptr);
+/// Takes a listener off the list. `seen`: only while this is its site, with which it has ended.
+void take_off(Switch& s, std::uint64_t number, const ListenerSite* seen = nullptr);
 
 /// Adds those of a program that is ready to run.
 void add_live_hooks(const std::string& program, std::span<const SitePtr> sites);

@@ -80,7 +80,7 @@ bool wants_to_end(RunState& run) {
   return true;
 }
 
-/// By its place in the mesh: on another process the device there may go by another number.
+/// By its place in the mesh, from 1 on (0: none): the device there has other numbers elsewhere.
 int lane_of(const HostSite& site, int device) {
   return site.positions.size() < 2 ? 0 : 1 + static_cast<int>(site.position_of(device));
 }
@@ -193,7 +193,7 @@ void meet_at_end(RunState& run) {
   const clusters::Subject subject("the end of the run", detail_of(end, group, none), group.text());
   const std::function<bool()> stopped = [&run] { return wants_to_end(run); };
   try {
-    cluster.meet({job_run, 0, subject, stopped, end, group, none, nullptr, nullptr, 0});
+    cluster.meet({job_run, 0, subject, stopped, end, group, none, nullptr, nullptr, 0});  // no lane
     cluster.came_to_end(job_run, 1);
   } catch (const Error& e) {
     if (is_to_stop(run, e)) run.rethrow();

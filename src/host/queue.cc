@@ -328,7 +328,7 @@ TapQueue::Item* TapQueue::deliver_some(Item* hands, std::size_t most, Lock& lock
   lock.unlock();
   for (; hands && count < most; ++count) {
     const std::size_t size = hands->size;
-    if (!blocks[sizes].takes(size) && ++sizes == blocks.size()) break;
+    if (!blocks[sizes].takes(size) && ++sizes == blocks.size()) break;  // the rest comes next
     Item* const item = std::exchange(hands, hands->next);
     deliver(*item);
     held += item->held;

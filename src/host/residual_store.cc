@@ -65,14 +65,12 @@ ResidualBudget::Room ResidualBudget::room(std::size_t bytes, std::int64_t wanted
                                           std::int64_t steps) {
   const std::scoped_lock lock(guard_);
   const auto one = static_cast<std::int64_t>(std::max<std::size_t>(bytes, 1));
-  const std::int64_t memory = options_.share();  // 0: as much as there is
-  std::int64_t entries = wanted;
-  if (memory > 0)
-    entries = std::min(entries, std::max<std::int64_t>((memory - used_) / one / 8, 1));
-  if (memory > 0 && one > memory - used_) {
+  const std::int64_t limit = options_.share();  // 0: as much as there is
+  const std::int64_t left = limit - used_;
+  if (limit > 0 && one > left) {
     if (file_) return room_in_file(bytes, wanted, steps);
-    std::string most = fmt::format("{} bytes", memory);
-    if (memory != options_.memory)
+    std::string most = fmt::format("{} bytes", limit);
+    if (limit != options_.memory)
       most += fmt::format(
           " (half of {}: one for the carries that keep_every keeps, one for the "
           "steps of a segment)",
@@ -84,6 +82,8 @@ ResidualBudget::Room ResidualBudget::room(std::size_t bytes, std::int64_t wanted
                     "rest goes there, with keep_every less is kept)",
                     after(steps), used_, most, one));
   }
+  std::int64_t entries = wanted;
+  if (limit > 0) entries = std::min(entries, std::max<std::int64_t>(left / one / 8, 1));
   const std::size_t size = size_of_entries(entries, bytes);
   auto* const data = static_cast<std::byte*>(std::calloc(size, 1));
   if (!data)

@@ -37,11 +37,11 @@ void RunState::tell_parts() {
   std::unique_lock lock(parts_guard_);
   if (parts_.empty()) return;  // with parts it has begun, and `around` is known
   lock.unlock();
-  const bool goes_on = must_not_wait();  // not under the lock: a run may go with it
+  const bool is_awaited = must_not_wait();  // not under the lock: a run may go with it
   lock.lock();
   for (const auto& part : parts_) {
     if (stop.load()) part->request(Outcome::cancelled);
-    if (!goes_on) continue;
+    if (!is_awaited) continue;
     part->never_wait();
     part->tell_parts();
   }
@@ -71,7 +71,7 @@ void RunState::refuse_own_wait() {
     never_wait();
     tell_parts();
   }
-  static_cast<void>(Wait(name()));
+  static_cast<void>(Wait(name()));  // which throws: it need not live as long as the wait
 }
 
 }  // namespace postern::internal::host

@@ -81,7 +81,7 @@ bool enter_side_by_side(const Stage& stage, const Batch& batch, Invocation& i) n
         return !i.run.stop.load() || i.run.batch_failed(i.site, i.device);
       };
       const bool ok = e < lowest_failed && goes_on() && enter_element(stage, batch, i, e);
-      for (std::int64_t lowest = lowest_failed; !ok && e < lowest;)
+      for (std::int64_t lowest = lowest_failed; !ok && e < lowest;)  // lowers it to `e` at most
         if (lowest_failed.compare_exchange_weak(lowest, e)) break;
     });
   } catch (...) {

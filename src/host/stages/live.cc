@@ -16,7 +16,7 @@ static bool enter_listener(const Invocation& i,
 
 static bool enter_listeners(const Stage& stage, Invocation& i) noexcept {
   Switch& hook = *i.site.spec->tap.live;
-  if (!i.site.enabled) {
+  if (!i.site.enabled) {  // it has a listener of its own
     const auto changed = i.run.observer ? nullptr : changed_own(i.site);
     if (!(changed ? enter_listener(i, changed) : stage.next->enter(i))) return false;
   }
@@ -25,10 +25,10 @@ static bool enter_listeners(const Stage& stage, Invocation& i) noexcept {
   for (const auto& listener : *sites) {
     if (listener->is_spent()) continue;
     const bool goes_on = enter_listener(i, listener);
-    if (listener->is_spent()) is_over(hook, listener->number, listener.get());
+    if (listener->is_spent()) take_off(hook, listener->number, listener.get());
     if (goes_on) continue;
-    for (const auto& other : *sites)
-      if (listener->ends_run_there && other->ends_run_there) is_over(hook, other->number);
+    for (const auto& other : *sites)  // who was asked to end the run that passes next
+      if (listener->ends_run_there && other->ends_run_there) take_off(hook, other->number);
     return false;
   }
   return true;
