@@ -99,6 +99,23 @@ TEST(CudaStaging, NobodyWaitsWhileAnotherPinsMemory) {
   EXPECT_GT(staging.bytes(), std::size_t{1} << 20);
 }
 
+TEST(CudaStaging, EventsComeBackAndAreUsedAgain) {
+  // Never destroyed: it keeps its events, and a block may be in flight.
+  static auto& staging = *new gpu::Staging(FakeCuda::driver(), nullptr);
+  // A tap's leaves give their event back in a destructor.
+  static_assert(noexcept(staging.give_back(nullptr)));
+  FakeCuda& cuda = FakeCuda::get();
+  cuda.reset();
+  for (int round = 0; round < 3; ++round) {
+    std::vector<void*> events;
+    for (int i = 0; i < 5; ++i) events.push_back(staging.record(nullptr));
+    for (void* const event : events) staging.give_back(event);
+    gpu::Staging::Block block(staging, 1000);
+    block.used_by(nullptr);
+  }
+  EXPECT_EQ(cuda.count("create_event"), 6) << "the last one is behind the last block";
+}
+
 TEST(CudaPlatform, AMissingDriverOrPlugInIsAnErrorAndTheCpuGoesOn) {
   RecordProperty("covers", "GPU-07");
   const auto result = run_program("cuda_missing", {}, {{"POSTERN_PLUGIN", ""}});

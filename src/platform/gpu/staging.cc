@@ -30,17 +30,14 @@ void* Staging::allocate(std::size_t size) {
 
 /// Gives the pool the blocks whose event has passed. Under the lock. An event that failed counts as
 /// one to come: the error of the device shows where somebody waits for it.
-void Staging::reclaim() {
-  for (std::size_t i = 0; i < in_flight_.size();) {
+void Staging::reclaim() noexcept {
+  std::erase_if(in_flight_, [&](const InFlight& each) {
     bool ready = false;
-    if (driver_.is_ready(in_flight_[i].event, &ready) != 0 || !ready) {
-      ++i;
-      continue;
-    }
-    pool_.give_back(in_flight_[i].block, in_flight_[i].size);
-    events_.push_back(in_flight_[i].event);
-    in_flight_.erase(in_flight_.begin() + static_cast<std::ptrdiff_t>(i));
-  }
+    if (driver_.is_ready(each.event, &ready) != 0 || !ready) return false;
+    pool_.give_back(each.block, each.size);
+    events_.push_back(each.event);  // there is room: see taken_event()
+    return true;
+  });
 }
 
 void Staging::reserve(std::span<const std::size_t> sizes) {
@@ -70,16 +67,24 @@ void Staging::give_back_after(void* stream, void* block, std::size_t size) noexc
   }
 }
 
-void* Staging::record(void* stream) {
+/// Takes an event that nobody uses, or makes one. Each that is made has a place in `events_` from
+/// the start: giving it back allocates nothing.
+void* Staging::taken_event() {
   void* event = nullptr;
-  {
-    const std::scoped_lock lock(guard_);
-    if (!events_.empty()) {
-      event = events_.back();
-      events_.pop_back();
-    }
+  std::unique_lock lock(guard_);
+  if (!events_.empty()) {
+    event = events_.back();
+    events_.pop_back();
+    return event;
   }
-  if (!event) driver_.check(driver_.create_event(&event), "to make an event");
+  events_.reserve(++events_made_);
+  lock.unlock();
+  driver_.check(driver_.create_event(&event), "to make an event");
+  return event;
+}
+
+void* Staging::record(void* stream) {
+  void* const event = taken_event();
   if (const int error = driver_.record(event, stream); error != 0) {
     give_back(event);
     driver_.check(error, "to record an event");
@@ -87,7 +92,7 @@ void* Staging::record(void* stream) {
   return event;
 }
 
-void Staging::give_back(void* event) {
+void Staging::give_back(void* event) noexcept {
   const std::scoped_lock lock(guard_);
   events_.push_back(event);
 }

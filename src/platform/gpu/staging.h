@@ -53,9 +53,9 @@ class Staging {
     bool in_use_ = false;
   };
 
-  /// Records an event on a stream.
+  /// Records an event on a stream. Throws Error.
   void* record(void* stream);
-  void give_back(void* event);
+  void give_back(void* event) noexcept;
 
   std::size_t bytes() const { return bytes_; }  // pinned now
 
@@ -66,7 +66,8 @@ class Staging {
     std::size_t size;
   };
   void* allocate(std::size_t size);
-  void reclaim();
+  void reclaim() noexcept;
+  void* taken_event();
   void give_back(void* block, std::size_t size) noexcept;
   void give_back_after(void* stream, void* block, std::size_t size) noexcept;
 
@@ -77,7 +78,8 @@ class Staging {
   std::size_t kept_ = retained;
   host::MemoryPool pool_;
   std::deque<InFlight> in_flight_;
-  std::vector<void*> events_;  // to be used again
+  std::vector<void*> events_;  // to be used again; never has to grow for one that comes back
+  std::size_t events_made_ = 0;
 };
 
 /// Returns that of a context, or of the GPU of a stream; it lives as long as the process.
