@@ -1,5 +1,6 @@
 // Programs with other equations, in the bodies that equations hold too.
 #pragma once
+#include <span>
 #include <vector>
 
 #include "core/primitive.h"
