@@ -31,9 +31,10 @@ fs::path installed_beside(const char* file) {
   return folder / "postern" / file;
 }
 
+/// Returns the folders in which packages of Python may be, those of the active environment first.
 static std::vector<fs::path> python_folders() {
   std::vector<fs::path> found;
-  auto add_versions = [&](const fs::path& lib) {
+  auto add_versions = [&](const fs::path& lib) {  // lib/python3.11/site-packages and so on
     std::error_code ignored;
     for (const auto& entry : fs::directory_iterator(lib, ignored)) {
       if (!entry.path().filename().string().starts_with("python3")) continue;
@@ -43,12 +44,12 @@ static std::vector<fs::path> python_folders() {
     }
   };
   if (const char* active = environment("VIRTUAL_ENV")) add_versions(fs::path(active) / "lib");
-  if (const char* path = environment("PYTHONPATH"))
-    for (std::string_view rest = path; !rest.empty();) {
-      const std::string_view folder = rest.substr(0, rest.find(':'));
-      if (!folder.empty()) found.emplace_back(folder);
-      rest.remove_prefix(std::min(rest.size(), folder.size() + 1));
-    }
+  std::string_view rest = text_or(environment("PYTHONPATH"), "");  // folders between colons
+  while (!rest.empty()) {
+    const std::string_view folder = rest.substr(0, rest.find(':'));
+    if (!folder.empty()) found.emplace_back(folder);
+    rest.remove_prefix(std::min(rest.size(), folder.size() + 1));
+  }
   if (const char* home = environment("HOME")) add_versions(fs::path(home) / ".local/lib");
   add_versions("/usr/local/lib");
   add_versions("/usr/lib");

@@ -18,9 +18,10 @@ std::vector<pjrt::ClientOption> Nodes::options() const {
 }
 
 clusters::Join* join_of_cluster(bool needed) {
-  const bool there = load_package("processes", "cluster") && clusters::join_of_package();
-  if (!there && needed) refuse_without("processes", "cluster: ");
-  return clusters::join_of_package();
+  const bool is_loaded = load_package("processes", "cluster");
+  clusters::Join* const join = clusters::join_of_package();
+  if (needed && !(is_loaded && join)) refuse_without("processes", "cluster: ");
+  return join;
 }
 
 Nodes nodes_of_cluster() {

@@ -18,7 +18,8 @@ struct Nodes {
   std::vector<pjrt::ClientOption> options() const;
 };
 
-/// Opens what joins a cluster; see ClusterAccess.
+/// Opens the package that joins a cluster; see ClusterAccess. Null where there is none; where it is
+/// `needed` throws PluginError instead.
 clusters::Join* join_of_cluster(bool needed);
 
 /// Joins the cluster, whose processes are the nodes.

@@ -22,23 +22,24 @@ namespace {
 
 constexpr const Platform* table[] = {&cpu, &cuda, &rocm, &oneapi, &tpu, &metal, &tt};
 
-struct Made {
+struct UserPlatform {
   std::string name;
   Platform platform;
 };
 /// Those that users named. Never taken away.
 struct Users {
   Mutex guard;
-  std::list<Made> made;
+  std::list<UserPlatform> platforms;
 };
 Users& users() { return never_destroyed<Users>(); }
 
-const Platform* found(std::string_view name) {
+/// Returns null where nobody has named such a platform.
+const Platform* known_as(std::string_view name) {
   const auto* const known = std::ranges::find(table, name, &Platform::name);
   if (known != std::end(table)) return *known;
   const std::scoped_lock lock(users().guard);
-  const auto of_user = std::ranges::find(users().made, name, &Made::name);
-  return of_user == users().made.end() ? nullptr : &of_user->platform;
+  const auto of_user = std::ranges::find(users().platforms, name, &UserPlatform::name);
+  return of_user == users().platforms.end() ? nullptr : &of_user->platform;
 }
 
 constexpr Used first_row{table[0], true};
@@ -51,13 +52,15 @@ std::atomic<bool> may_round{false};
 std::span<const Platform* const> all() { return table; }
 
 const Platform& named(std::string_view name, std::string_view what) {
-  if (const Platform* platform = found(name)) return *platform;
+  if (const Platform* platform = known_as(name)) return *platform;
   Separator comma;
   std::string known;
   for (const Platform* p : table) known += fmt::format("{}{}", comma(), p->name);
   throw_type_error(fmt::format("{}: '{}' is no known platform; known are {}", what, name, known));
 }
 
+/// Returns the plug-in that the environment names, which is the default platform's alone; else
+/// null.
 static const char* environments_plugin(bool by_default) {
   if (by_default) return environment("POSTERN_PLUGIN");
   return nullptr;
@@ -66,25 +69,32 @@ static const char* environments_plugin(bool by_default) {
 const Platform& asked_for(std::string_view name, std::string_view what, std::string_view plugin,
                           bool by_default) {
   const bool names_plugin = !plugin.empty() || environments_plugin(by_default);
-  if (found(name) || !names_plugin) return named(name, what);
+  if (known_as(name) || !names_plugin) return named(name, what);
   const std::scoped_lock lock(users().guard);
-  Made& made = users().made.emplace_back(Made{std::string(name), {}});
+  UserPlatform& made = users().platforms.emplace_back(UserPlatform{std::string(name), {}});
   made.platform = other(made.name);
   return made.platform;
 }
 
+/// Makes the CPU's client of a plug-in that sounds like the CPU's; none where it is another's.
+static std::optional<pjrt::Client> client_of_cpu(const pjrt::Plugin& plugin, int devices) {
+  if (plugin.path().find(cpu.name) == std::string::npos) return std::nullopt;
+  try {
+    pjrt::Client client = cpu.make_client(plugin, devices);
+    if (client.platform_name() == cpu.name) return client;
+  } catch (const Error&) {  // it only sounds like one
+  }
+  return std::nullopt;
+}
+
 Opened open(const Platform& asked, const pjrt::Plugin& plugin, int devices) {
-  // What may be the CPU's is tried as that first: a plug-in reads its flags when its first client
-  // is made, and only the CPU's row knows them.
-  const bool may_be_cpu = plugin.path().find(cpu.name) != std::string::npos;
-  if (!asked.register_handlers && may_be_cpu) try {
-      pjrt::Client client = cpu.make_client(plugin, devices);
-      if (client.platform_name() == cpu.name) return {&cpu, std::move(client)};
-    } catch (const Error&) {  // it only sounds like one
-    }
+  if (asked.register_handlers) return {&asked, asked.make_client(plugin, devices)};
+  // Of a platform without handlers the plug-in may be that of one with them. The CPU is tried
+  // first: a plug-in reads its flags when its first client is made, and only the CPU's row knows
+  // them.
+  if (auto client = client_of_cpu(plugin, devices)) return {&cpu, std::move(*client)};
   pjrt::Client client = asked.make_client(plugin, devices);
-  if (asked.register_handlers) return {&asked, std::move(client)};
-  const Platform* const said = found(client.platform_name());
+  const Platform* const said = known_as(client.platform_name());
   if (!said || !said->register_handlers) return {&asked, std::move(client)};
   client = {};  // before there is another one
   return {said, said->make_client(plugin, devices)};

@@ -37,24 +37,25 @@ constexpr Flags flags[] = {
     {106, 106, "--xla_cpu_experimental_ynn_fusion_type=LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT "},
 };
 
-/// Sets them while it lives. What the user gave comes after them and wins.
+/// Sets the plug-in's flags in the environment while it lives. What the user gave comes after them
+/// and wins; where that is the name of a file of flags, which cannot be added to, it stays alone.
 class WithFlags {
  public:
   explicit WithFlags(const pjrt::Plugin& plugin) : lock_(guard()) {
     if (const char* given = std::getenv(name)) {
       const char first = given[std::strspn(given, " \t\r\n")];
-      if (first != '-' && first != '\0') return;  // the name of a file
+      if (first != '-' && first != '\0') return;  // a file's name, to XLA
       before_ = given;
     }
-    std::string all;
+    std::string ours;
     for (const Flags& some : flags)
       if (some.first_minor <= plugin.api_minor() && plugin.api_minor() <= some.last_minor)
-        all += some.text;
-    if (all.empty()) return;
-    set_ = ::setenv(name, (all + before_.value_or("")).c_str(), 1) == 0;
+        ours += some.text;
+    if (ours.empty()) return;
+    was_set_ = ::setenv(name, (ours + before_.value_or("")).c_str(), 1) == 0;
   }
   ~WithFlags() {
-    if (!set_) return;
+    if (!was_set_) return;
     if (before_)
       ::setenv(name, before_->c_str(), 1);
     else
@@ -70,7 +71,7 @@ class WithFlags {
   }
   const std::scoped_lock<Mutex> lock_;
   std::optional<std::string> before_;
-  bool set_ = false;
+  bool was_set_ = false;
 };
 
 /// Brings glibc's malloc to where it comes by itself once an array of 32 MiB was freed: it leaves

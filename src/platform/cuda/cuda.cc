@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "core/check.h"
+#include "core/text.h"
 #include "host/text_file.h"
 #include "platform/find_plugin.h"
 #include "platform/gpu/enter.h"
@@ -18,13 +19,12 @@ namespace postern::internal::platforms {
 void require_cuda() {
   // Programs would then be run on a thread of XLA's, one after the other: one that a host function
   // runs would wait for its own. `calls_inline` counts on the default, too.
-  constexpr const char* elsewhere = "PJRT_GPU_ENABLE_ASYNC_DISPATCH";
-  const char* const set = environment(elsewhere);
-  if (set && std::string_view(set) == "1")
+  constexpr const char* variable = "PJRT_GPU_ENABLE_ASYNC_DISPATCH";
+  if (std::string_view(text_or(environment(variable), "")) == "1")
     throw PluginError(ErrorCode::failed_precondition,
                       fmt::format("{} is 1 in the environment, by which programs whose host "
                                   "functions run programs never end; unset it",
-                                  elsewhere));
+                                  variable));
   static_cast<void>(load_cuda_driver());
 }
 
@@ -45,15 +45,15 @@ pjrt::Client cuda_client(const pjrt::Plugin& plugin, int) {
   std::vector<pjrt::ClientOption> options = {{"preallocate", false}};
   // The first client joins the cluster; the second, for what host functions start, is of this
   // process alone.
-  static std::atomic<bool> first{true};
-  const Nodes* const nodes = first ? joined_nodes() : nullptr;
-  std::optional<pjrt::KeyValueScope> scope;
+  static std::atomic<bool> is_first{true};
+  const Nodes* const nodes = is_first ? joined_nodes() : nullptr;
+  std::optional<pjrt::KeyValueScope> scope;  // through which the plug-in meets the other nodes
   if (nodes) {
     for (pjrt::ClientOption& option : nodes->options()) options.push_back(std::move(option));
     scope.emplace(*nodes->store);
   }
   pjrt::Client client = client_with_device(plugin, options, "GPU");
-  first = false;
+  is_first = false;  // not before it is made: after a failure the next one joins
   return client;
 }
 

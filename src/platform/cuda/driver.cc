@@ -27,7 +27,7 @@ std::string describe(int error) {
 
 /// Fills in a field of the table. Throws PluginError where the library has no such function.
 template <class Function>
-void find(void* library, const char* name, Function& function) {
+void look_up(void* library, const char* name, Function& function) {
   function = reinterpret_cast<Function>(dlsym(library, name));
   if (!function)
     throw PluginError(ErrorCode::failed_precondition,
@@ -42,24 +42,24 @@ void open_driver() {
     throw PluginError(ErrorCode::not_found, std::string("no NVIDIA driver is installed: ") +
                                                 text_or(dlerror(), "libcuda.so.1"));
   }
-  find(library, "cuInit", api.init);
-  find(library, "cuMemHostAlloc", api.allocate);
-  find(library, "cuMemFreeHost", api.free);
-  find(library, "cuPointerGetAttribute", api.attribute_of);
-  find(library, "cuMemcpyDtoHAsync_v2", api.copy_to_host);
-  find(library, "cuMemcpyHtoDAsync_v2", api.copy_to_device);
-  find(library, "cuMemsetD8Async", api.fill);
-  find(library, "cuStreamSynchronize", api.synchronize);
-  find(library, "cuStreamGetCtx", api.context_of);
-  find(library, "cuDeviceGet", api.device);
-  find(library, "cuDevicePrimaryCtxRetain", api.primary_context);
-  find(library, "cuEventCreate", api.create_event);
-  find(library, "cuEventRecord", api.record);
-  find(library, "cuEventQuery", api.query);
-  find(library, "cuEventSynchronize", api.wait);
-  find(library, "cuCtxPushCurrent_v2", api.enter);
-  find(library, "cuCtxPopCurrent_v2", api.leave);
-  find(library, "cuGetErrorString", api.describe);
+  look_up(library, "cuInit", api.init);
+  look_up(library, "cuMemHostAlloc", api.allocate);
+  look_up(library, "cuMemFreeHost", api.free);
+  look_up(library, "cuPointerGetAttribute", api.attribute_of);
+  look_up(library, "cuMemcpyDtoHAsync_v2", api.copy_to_host);
+  look_up(library, "cuMemcpyHtoDAsync_v2", api.copy_to_device);
+  look_up(library, "cuMemsetD8Async", api.fill);
+  look_up(library, "cuStreamSynchronize", api.synchronize);
+  look_up(library, "cuStreamGetCtx", api.context_of);
+  look_up(library, "cuDeviceGet", api.device);
+  look_up(library, "cuDevicePrimaryCtxRetain", api.primary_context);
+  look_up(library, "cuEventCreate", api.create_event);
+  look_up(library, "cuEventRecord", api.record);
+  look_up(library, "cuEventQuery", api.query);
+  look_up(library, "cuEventSynchronize", api.wait);
+  look_up(library, "cuCtxPushCurrent_v2", api.enter);
+  look_up(library, "cuCtxPopCurrent_v2", api.leave);
+  look_up(library, "cuGetErrorString", api.describe);
   if (const int error = api.init(0); error != 0)
     throw PluginError(ErrorCode::unavailable,
                       "the NVIDIA driver cannot be used: " + describe(error));
@@ -71,6 +71,7 @@ int context_of_device(int ordinal, void** context) {
   return api.primary_context(context, device);
 }
 
+/// Loads the driver. Its functions are wrapped where a Driver's have other parameters.
 gpu::Driver loaded() {
   open_driver();
   return {

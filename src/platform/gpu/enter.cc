@@ -14,17 +14,19 @@ namespace {
 
 using host::HostSite, host::RunState;
 
-alignas(64) std::byte nothing[64];  // where empty arrays point
+constexpr std::size_t alignment = 64;             // as heap_memory's blocks have it
+alignas(alignment) std::byte nothing[alignment];  // where empty arrays point
 
-/// As the device holds them: elements of less than a byte are packed.
+/// Returns the size of a buffer as the device holds it: elements of less than a byte are packed.
+/// Buffers are the operands, the mask of a masked batch, which is no leaf, and the results.
 std::size_t bytes_of(const HostSite& site, std::size_t buffer) {
-  if (site.spec->batch.masked && buffer == site.operands)
-    return size_of(site.spec->batch.mask_size);
-  std::size_t leaf = buffer;
-  if (buffer >= site.operands) leaf -= site.spec->batch.masked;
+  const SiteBatch& batch = site.spec->batch;
+  if (batch.masked && buffer == site.operands) return size_of(batch.mask_size);
+  const std::size_t leaf = batch.masked && buffer > site.operands ? buffer - 1 : buffer;
+  const std::size_t unpacked = site.buffer_bytes[leaf];
   const auto bits = size_of(bit_width(site.leaves[leaf].dtype));
-  if (bits < 8) return (site.buffer_bytes[leaf] * bits + 7) / 8;
-  return site.buffer_bytes[leaf];
+  if (bits < 8) return (unpacked * bits + 7) / 8;
+  return unpacked;
 }
 
 /// Returns the bytes of pinned memory that the first `count` buffers take, and where each begins.
@@ -32,7 +34,7 @@ std::size_t lay_out(const HostSite& site, std::size_t count, std::vector<std::si
   std::size_t total = 0;
   for (std::size_t i = 0; i < count; ++i) {
     offsets.push_back(total);
-    total += (bytes_of(site, i) + 63) / 64 * 64;
+    total += (bytes_of(site, i) + alignment - 1) / alignment * alignment;
   }
   return total;
 }
@@ -43,15 +45,16 @@ struct Places {
     block = Staging::Block(staging, lay_out(site, count, offsets));
     for (const std::size_t offset : offsets) data.push_back(block.data() + offset);
   }
-  /// Queues the copies of the operands and the mask; how many will be there when the stream has
-  /// come so far. What the host can read anyway, it reads `in_place`.
-  std::size_t fetch(const Driver& driver, const HostSite& site, void* const* buffers, void* stream,
-                    bool in_place) {
-    std::size_t awaited = 0;
+  /// Queues the copies of the operands and the mask. Returns whether there are elements, which are
+  /// there when the stream has come so far. `in_place`: what the host can read where it is stays
+  /// there.
+  bool fetch(const Driver& driver, const HostSite& site, void* const* buffers, void* stream,
+             bool in_place) {
+    bool must_wait = false;
     for (std::size_t i = 0; i < site.inputs; ++i) {
       const std::size_t bytes = bytes_of(site, i);
       if (bytes == 0) continue;
-      ++awaited;
+      must_wait = true;  // also for what is read in place: the device may still write it
       if (in_place && driver.on_host(buffers[i])) {
         data[i] = buffers[i];
         continue;
@@ -60,7 +63,7 @@ struct Places {
       driver.check(driver.copy_to_host(data[i], buffers[i], bytes, stream),
                    "to copy an operand to the host");
     }
-    return awaited;
+    return must_wait;
   }
 
   Staging::Block block;
@@ -73,12 +76,14 @@ class Arrival final : public host::Transfer {
  public:
   Arrival(Staging& staging, const HostSite& site, void* const* buffers, void* stream)
       : staging_(staging), places_(staging, site, site.inputs) {
-    if (places_.fetch(staging.driver(), site, buffers, stream, false) > 0)
+    // Not in place: the program goes on, and may write over its operands.
+    if (places_.fetch(staging.driver(), site, buffers, stream, false))
       event_ = staging.record(stream);
   }
   ~Arrival() override {
     const Driver& driver = staging_.driver();
     const bool entered = driver.enter(staging_.context()) == 0;
+    // The block goes while the context is the thread's: it may record an event.
     { const Staging::Block gone = std::move(places_.block); }
     if (event_) staging_.give_back(event_);
     if (entered) driver.leave();
@@ -97,17 +102,20 @@ class Arrival final : public host::Transfer {
   void* event_ = nullptr;
 };
 
+/// Queues zeros for the results.
 void zero_results(const Driver& driver, const HostSite& site, void* const* buffers,
                   void* stream) noexcept {
   for (std::size_t i = site.inputs; i < site.buffers; ++i)
     if (const std::size_t bytes = bytes_of(site, i)) driver.fill(buffers[i], 0, bytes, stream);
 }
 
+/// Enters the function on copies in pinned memory, and queues the copies of its results. Where the
+/// run leaves zeros, those of a failure are such results.
 bool enter_on_copies(Staging& staging, RunState& run, const HostSite& site, void* const* buffers,
                      int device, void* stream) {
   const Driver& driver = staging.driver();
   Places places(staging, site, site.buffers);
-  if (places.fetch(driver, site, buffers, stream, true) > 0)
+  if (places.fetch(driver, site, buffers, stream, true))
     driver.check(driver.synchronize(stream), "to compute the operands");
   places.block.done();
   const bool ok = host::enter_site({run, site, places.data.data(), device});
@@ -122,6 +130,7 @@ bool enter_on_copies(Staging& staging, RunState& run, const HostSite& site, void
   return ok;
 }
 
+/// Enters a function that takes the device's own memory, and the stream.
 bool enter_in_place(RunState& run, const HostSite& site, void* const* buffers, int device,
                     void* stream) {
   std::vector<void*> data;
@@ -137,7 +146,7 @@ bool enter_in_place(RunState& run, const HostSite& site, void* const* buffers, i
                            .stream = stream});
 }
 
-/// Of an asynchronous tap: its leaves come when its queue has room.
+/// Enters an asynchronous tap: its leaves come when its queue has room.
 bool fetch_later(Staging& staging, RunState& run, const HostSite& site, void* const* buffers,
                  int device, void* stream) {
   const host::Fetch fetch = [&] {
@@ -145,6 +154,18 @@ bool fetch_later(Staging& staging, RunState& run, const HostSite& site, void* co
   };
   return host::enter_site(
       {.run = run, .site = site, .data = nullptr, .device = device, .fetch = &fetch});
+}
+
+/// Fails the run with what was thrown on the way to or from the function.
+void fail(RunState& run, const HostSite& site, int device, const std::exception& thrown) noexcept {
+  ErrorCode code = ErrorCode::resource_exhausted;
+  if (const auto* known = dynamic_cast<const Error*>(&thrown)) code = known->code();
+  try {
+    run.fail(code, site, device, std::current_exception(),
+             host::describe(std::current_exception()));
+  } catch (...) {
+    run.request(host::Outcome::failed);  // not even memory for the text
+  }
 }
 
 }  // namespace
@@ -167,30 +188,23 @@ void reserve(const Driver& driver, int ordinal, std::span<const HostSite> sites)
 
 bool enter_site(const Driver& driver, RunState& run, const HostSite& site, void* const* buffers,
                 int device, void* stream) noexcept {
-  bool ok = false, staged = false;
   try {
     Staging& staging = staging_of(driver, stream);
     const ContextScope scope(driver, staging.context());
+    bool ok = false;
     if (site.spec->memory != Memory::host)
       ok = enter_in_place(run, site, buffers, device, stream);
     else if (site.fetched && !run.observer)
       ok = fetch_later(staging, run, site, buffers, device, stream);
-    else if (staged = !run.stop.load(std::memory_order_relaxed); staged)
-      ok = enter_on_copies(staging, run, site, buffers, device, stream);
-    if (!ok && !staged && run.leaves_zeros) zero_results(driver, site, buffers, stream);
+    else if (!run.stop.load(std::memory_order_relaxed))
+      return enter_on_copies(staging, run, site, buffers, device, stream);
+    if (!ok && run.leaves_zeros) zero_results(driver, site, buffers, stream);
+    return ok;
   } catch (const std::exception& e) {
-    ErrorCode code = ErrorCode::resource_exhausted;
-    if (const auto* known = dynamic_cast<const Error*>(&e)) code = known->code();
-    ok = false;
-    try {
-      run.fail(code, site, device, std::current_exception(),
-               host::describe(std::current_exception()));
-    } catch (...) {
-      run.request(host::Outcome::failed);  // not even memory for the text
-    }
-    if (run.leaves_zeros) zero_results(driver, site, buffers, stream);
+    fail(run, site, device, e);
   }
-  return ok;
+  if (run.leaves_zeros) zero_results(driver, site, buffers, stream);
+  return false;
 }
 
 }  // namespace postern::internal::gpu

@@ -31,13 +31,14 @@ XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
   const host::CallBuffers buffers(frame, site, nullptr);
   if (buffers.error) return buffers.error;
   const int device = run.device >= 0 ? run.device : run.device_of(pjrt::device_ordinal(frame));
+  bool goes_on = false;
   if (site.is_disabled()) {
     if (run.leaves_zeros) run.passes(site, device);
-    if (run.stop.load(std::memory_order_relaxed) && !run.leaves_zeros) return host::stopped(frame);
-  } else if (!enter_site(*own_driver, run, site, buffers.data, device, pjrt::stream_of(frame)) &&
-             !run.leaves_zeros) {
-    return host::stopped(frame);
+    goes_on = !run.stop.load(std::memory_order_relaxed);
+  } else {
+    goes_on = enter_site(*own_driver, run, site, buffers.data, device, pjrt::stream_of(frame));
   }
+  if (!goes_on && !run.leaves_zeros) return host::stopped(frame);
   if (void* const place = host::answer_in(frame)) return answer(frame, run, place);
   return nullptr;
 }
