@@ -15,9 +15,7 @@ std::string to_string(const Transforms& transforms) {
   return fmt::format("{}", fmt::join(transforms, ","));
 }
 
-namespace {
-
-std::string parameter_text(const Parameter& p) {
+static std::string parameter_text(const Parameter& p) {
   switch (p.kind) {
     case Parameter::Kind::view: return fmt::format("View<const {}>", to_string(p.dtype));
     case Parameter::Kind::mutable_view: return fmt::format("View<{}>", to_string(p.dtype));
@@ -25,8 +23,6 @@ std::string parameter_text(const Parameter& p) {
     default: return "a view of any type";
   }
 }
-
-}  // namespace
 
 /// With Memory::device a function is given addresses that only a GPU may be able to read.
 static void check_device_memory(const SiteSpec& site, const detail::HostFunction& f,
@@ -44,14 +40,31 @@ static void check_device_memory(const SiteSpec& site, const detail::HostFunction
         who);
 }
 
+/// Refuses a parameter that cannot take the operand or result that it stands for.
+static void check_parameter(const SiteSpec& site, const std::string& who, std::size_t number,
+                            const Parameter& p, bool is_operand, std::size_t leaf) {
+  using Kind = Parameter::Kind;
+  const Type& type = is_operand ? site.operands[leaf] : site.made()[leaf];
+  const bool writes = p.kind == Kind::mutable_view || p.kind == Kind::any_mutable_view;
+  const bool untyped = p.kind == Kind::any_view || p.kind == Kind::any_mutable_view;
+  const bool rank_fits = p.kind != Kind::number || type.dims.empty();
+  if (writes != is_operand && (untyped || p.dtype == type.dtype) && rank_fits) return;
+  const auto& paths = is_operand ? site.trees.operand_paths : site.trees.result_paths;
+  std::string path, batched;
+  if (leaf < paths.size()) path = paths[leaf];
+  if (!site.tap.transforms.empty())
+    batched = fmt::format(" (seen after {})", to_string(site.tap.transforms));
+  throw_type_error(fmt::format("{}: parameter {} of the function is {}, {} {}{} is {}{}", who,
+                               number, parameter_text(p), is_operand ? "operand" : "result", leaf,
+                               path, to_string(type), batched));
+}
+
 namespace internal {
 
-// Whether the function `f` can serve the site, so that firing it need not ask. Checks in this
-// order: that it asks for nothing which this kind of site does not give; that it leaves device
-// memory alone; that it takes as many leaves as the site has (all operands or all results may be
-// one parameter, results count only where they are filled in place); and the dtype, rank and
-// direction of each. Afterwards an invocation may pass its buffers as they are. Throws a TypeError
-// at the site's place that names the site, the parameter and the leaf.
+// Checks in this order: that the function asks for nothing which this kind of site does not give;
+// that it leaves device memory alone; that it takes as many leaves as the site has (all operands or
+// all results may be one parameter, results count only where they are filled in place); and each
+// parameter. Afterwards an invocation may pass its buffers as they are.
 void check_signature(const SiteSpec& site, const detail::HostFunction& f) {
   using Kind = Parameter::Kind;
   PlaceScope::Replace at(site.place);
@@ -71,7 +84,7 @@ void check_signature(const SiteSpec& site, const detail::HostFunction& f) {
   if (all_in) for_operands = 1;
   if (all_out) for_results = 1;
   std::size_t wanted = for_operands;
-  std::string to_fill, batched;
+  std::string to_fill;
   if (in_place) {
     wanted += for_results;
     to_fill = fmt::format(" and {} {} to fill", plural(made.size(), "result"), to_string(made));
@@ -80,25 +93,10 @@ void check_signature(const SiteSpec& site, const detail::HostFunction& f) {
   check(takes.size() == wanted, "{}: the function takes {}, the {} gives {} {}{}", who,
         plural(takes.size(), "parameter"), text_of(site.kind),
         plural(site.operands.size(), "operand"), to_string(site.operands), to_fill);
-  if (!site.tap.transforms.empty())
-    batched = fmt::format(" (seen after {})", postern::to_string(site.tap.transforms));
   for (std::size_t i = 0; i < takes.size(); ++i) {
-    const Parameter& p = takes[i];
-    if (p.kind == Kind::all_operands || p.kind == Kind::all_results) continue;
+    if (takes[i].kind == Kind::all_operands || takes[i].kind == Kind::all_results) continue;
     const bool is_operand = i < for_operands;
-    const std::size_t leaf = is_operand ? i : i - for_operands;
-    const Type& type = is_operand ? site.operands[leaf] : made[leaf];
-    const std::vector<std::string>& paths =
-        is_operand ? site.trees.operand_paths : site.trees.result_paths;
-    std::string path;
-    if (leaf < paths.size()) path = paths[leaf];
-    const bool writes = p.kind == Kind::mutable_view || p.kind == Kind::any_mutable_view;
-    const bool untyped = p.kind == Kind::any_view || p.kind == Kind::any_mutable_view;
-    const bool fits = writes != is_operand && (untyped || p.dtype == type.dtype) &&
-                      (p.kind != Kind::number || type.dims.empty());
-    check(fits, "{}: parameter {} of the function is {}, {} {}{} is {}{}", who, i,
-          parameter_text(p), is_operand ? "operand" : "result", leaf, path, to_string(type),
-          batched);
+    check_parameter(site, who, i, takes[i], is_operand, is_operand ? i : i - for_operands);
   }
 }
 
@@ -108,10 +106,10 @@ void check_signature(const SiteSpec& site) {
 
 const std::shared_ptr<const detail::HostFunction>& disabled() {
   static const auto* const function = [] {
-    auto f = std::make_shared<detail::HostFunction>();
-    f->parameters.push_back({Parameter::Kind::all_operands, {}});
-    f->invoke = [](void*, const detail::Firing&) {};
-    return new std::shared_ptr<const detail::HostFunction>(std::move(f));
+    auto nothing = std::make_shared<detail::HostFunction>();
+    nothing->parameters.push_back({Parameter::Kind::all_operands, {}});
+    nothing->invoke = [](void*, const detail::Firing&) {};
+    return new std::shared_ptr<const detail::HostFunction>(std::move(nothing));
   }();
   return *function;
 }
