@@ -20,39 +20,49 @@ std::vector<Type> types_of(const Program& program, const std::vector<ValueId>& v
   return types;
 }
 
-void print(const Program& program, const std::string& platform, const std::string& indent,
-           std::string& out) {
-  auto named = [&](ValueId v) { return fmt::format("%{}: {}", v, to_string(program.type(v))); };
-  std::vector<std::string> parts;
+std::string typed_text(const Program& program, ValueId v) {
+  return fmt::format("%{}: {}", v, to_string(program.type(v)));
+}
+
+/// Appends the equation's line without its end: "%2: f32[3] = sum[axes=[0]] %1  @ digits.cc:7".
+void append_equation(const Program& program, const Equation& e, const std::string& platform,
+                     std::string& text) {
+  std::vector<std::string> results;
+  for (int i = 0; i < e.results; ++i) results.push_back(typed_text(program, e.first + i));
+  if (e.results) text += fmt::format("{} = ", fmt::join(results, ", "));
+  text += e.primitive->name;
+  std::string params;
+  if (e.params) params = to_string(*e.params);
+  if (!params.empty()) text += fmt::format("[{}]", params);
+  for (ValueId v : e.operands) text += fmt::format(" %{}", v);
+  const Effect effect = effect_of(e);
+  if (effect == Effect::unordered) text += "  !unordered";
+  if (effect == Effect::ordered) text += "  !ordered";
+  if (e.primitive->remark) text += "  " + e.primitive->remark(e.params.get(), platform);
+  if (e.place.known()) text += fmt::format("  @ {}", to_string(e.place));
+}
+
+/// Appends the program, and behind each equation the programs that it holds, further in.
+void append_program(const Program& program, const std::string& platform, const std::string& indent,
+                    std::string& text) {
+  std::vector<std::string> inputs, outputs;
   for (ValueId v : program.inputs) {
-    parts.push_back(named(v));
-    if (parts.size() > program.inputs.size() - program.captures) parts.back() += " captured";
+    inputs.push_back(typed_text(program, v));
+    if (inputs.size() > program.inputs.size() - program.captures) inputs.back() += " captured";
   }
   std::string name = "program";
   if (!program.name.empty()) name = one_line(program.name);
-  out += fmt::format("{}{}({}) {{\n", indent, name, fmt::join(parts, ", "));
+  text += fmt::format("{}{}({}) {{\n", indent, name, fmt::join(inputs, ", "));
   for (const Equation& e : program.equations) {
-    parts.clear();
-    for (int i = 0; i < e.results; ++i) parts.push_back(named(e.first + i));
-    out += indent + "  ";
-    if (e.results) out += fmt::format("{} = ", fmt::join(parts, ", "));
-    out += e.primitive->name;
-    std::string params;
-    if (e.params) params = to_string(*e.params);
-    if (!params.empty()) out += fmt::format("[{}]", params);
-    for (ValueId v : e.operands) out += fmt::format(" %{}", v);
-    const Effect effect = effect_of(e);
-    if (effect == Effect::unordered) out += "  !unordered";
-    if (effect == Effect::ordered) out += "  !ordered";
-    if (e.primitive->remark) out += "  " + e.primitive->remark(e.params.get(), platform);
-    if (e.place.known()) out += fmt::format("  @ {}", to_string(e.place));
-    out += "\n";
-    if (e.params)
-      for (const ProgramPtr& p : programs_of(*e.params)) print(*p, platform, indent + "    ", out);
+    text += indent + "  ";
+    append_equation(program, e, platform, text);
+    text += "\n";
+    if (!e.params) continue;
+    for (const ProgramPtr& p : programs_of(*e.params))
+      append_program(*p, platform, indent + "    ", text);
   }
-  parts.clear();
-  for (ValueId v : program.outputs) parts.push_back(fmt::format("%{}", v));
-  out += fmt::format("{}  return {}\n{}}}\n", indent, fmt::join(parts, ", "), indent);
+  for (ValueId v : program.outputs) outputs.push_back(fmt::format("%{}", v));
+  text += fmt::format("{}  return {}\n{}}}\n", indent, fmt::join(outputs, ", "), indent);
 }
 
 }  // namespace
@@ -85,9 +95,7 @@ bool any_equation(const Program& program, const std::function<bool(const Equatio
                              [&](const Equation& e) { return any_equation(e, test); });
 }
 
-namespace {
-bool is_site(const Equation& e) { return e.primitive->site || e.primitive->calls; }
-}  // namespace
+static bool is_site(const Equation& e) { return e.primitive->site || e.primitive->calls; }
 
 bool has_site(const Equation& equation) { return any_equation(equation, is_site); }
 bool has_site(const Program& program) { return any_equation(program, is_site); }
@@ -97,47 +105,46 @@ bool calls_back(const Program& program) {
 }
 
 std::string to_string(const Program& program, const std::string& platform) {
-  std::string out;
-  print(program, platform, "", out);
-  return out;
+  std::string text;
+  append_program(program, platform, "", text);
+  return text;
 }
 
 // All lists end with a mark, so that no two programs run together to one text.
 void append_key(std::string& key, const Program& program) {
-  auto ids = [&](const std::vector<ValueId>& values) {
+  auto append_ids = [&](const std::vector<ValueId>& values) {
     for (ValueId v : values) key += fmt::format("{},", v);
     key += ';';
   };
-  auto type = [&](ValueId v) {
+  auto append_type = [&](ValueId v) {
     key += to_string(program.type(v));
     key += program.type(v).weak ? '~' : ' ';
   };
   for (ValueId v : program.inputs) {
     key += std::to_string(v);
-    type(v);
+    append_type(v);
   }
   key += '{';
   for (const Equation& e : program.equations) {
-    key += fmt::format("{}/{}", static_cast<const void*>(e.primitive), e.results);
-    key += '(';
-    ids(e.operands);
+    key += fmt::format("{}/{}(", static_cast<const void*>(e.primitive), e.results);
+    append_ids(e.operands);
     if (e.params) append_key(key, *e.params);
-    for (int i = 0; i < e.results; ++i) type(e.first + i);
+    for (int i = 0; i < e.results; ++i) append_type(e.first + i);
     key += ')';
   }
-  ids(program.outputs);
+  append_ids(program.outputs);
   key += '}';
 }
 
 void verify(const Program& program) {
-  std::vector<bool> made(program.types.size());
+  std::vector<bool> made(program.types.size());  // by value: an input, or a result so far
   auto in_range = [&](ValueId v) { return v >= 0 && size_of(v) < made.size(); };
   for (ValueId v : program.inputs) {
     check(in_range(v), "verify: an input of program '{}' is value %{}, it has {} values",
           program.name, v, made.size());
     made[size_of(v)] = true;
   }
-  auto require = [&](ValueId v, const char* who) {
+  auto require_made = [&](ValueId v, const char* who) {
     check(in_range(v) && made[size_of(v)],
           "verify: {} of program '{}' uses value %{} before it is made", who, program.name, v);
   };
@@ -146,7 +153,7 @@ void verify(const Program& program) {
     PlaceScope::Replace here(e.place);
     operands.clear();
     for (ValueId v : e.operands) {
-      require(v, e.primitive->name);
+      require_made(v, e.primitive->name);
       operands.push_back(&program.type(v));
     }
     const Types types = e.primitive->type(e.params.get(), {operands.data(), operands.size()});
@@ -157,16 +164,15 @@ void verify(const Program& program) {
           "verify: the results of {} are values %{} and on, program '{}' has {} values",
           e.primitive->name, e.first, program.name, made.size());
     for (int i = 0; i < e.results; ++i) {
-      const Type& has = program.type(e.first + i);
-      const Type& rule = types[size_of(i)];
-      check(alike(has, rule), "verify: result %{} of {} is {}, its type rule says {}", e.first + i,
-            e.primitive->name, to_string(has), to_string(rule));
+      const Type &has = program.type(e.first + i), &by_rule = types[size_of(i)];
+      check(alike(has, by_rule), "verify: result %{} of {} is {}, its type rule says {}",
+            e.first + i, e.primitive->name, to_string(has), to_string(by_rule));
       made[at(e.first + i)] = true;
     }
     if (e.params)
       for (const ProgramPtr& p : programs_of(*e.params)) verify(*p);
   }
-  for (ValueId v : program.outputs) require(v, "the return");
+  for (ValueId v : program.outputs) require_made(v, "the return");
 }
 
 }  // namespace postern::internal
