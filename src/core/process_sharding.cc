@@ -11,15 +11,15 @@ namespace postern::internal {
 
 namespace {
 
-bool is_across(const Mesh& mesh, const std::string& name) {
+bool names_processes(const Mesh& mesh, const std::string& name) {
   return is_of_processes(*std::ranges::find(mesh.axes(), name, &MeshAxis::name));
 }
 
-/// The mesh axes of processes that cut this axis of an array: they stand first in the spec's entry.
-std::vector<std::string> names_across(const Sharding& sharding, std::size_t axis) {
+/// Returns the axes of processes that cut this axis of an array. Throws unless they come first.
+AxisList names_across(const Sharding& sharding, std::size_t axis) {
   if (axis >= sharding.spec().parts().size()) return {};
-  const std::vector<std::string>& names = sharding.spec().parts()[axis];
-  const auto across = [&](const std::string& name) { return is_across(sharding.mesh(), name); };
+  const AxisList& names = sharding.spec().parts()[axis];
+  const auto across = [&](auto& name) { return names_processes(sharding.mesh(), name); };
   const auto first_of_devices = std::ranges::find_if_not(names, across);
   const auto late = std::find_if(first_of_devices, names.end(), across);
   if (late != names.end())
@@ -34,7 +34,7 @@ std::vector<std::string> names_across(const Sharding& sharding, std::size_t axis
 bool is_sharded_over_processes(const Sharding& sharding) {
   return std::ranges::any_of(sharding.spec().parts(), [&](const auto& names) {
     return std::ranges::any_of(names, [&](const std::string& name) {
-      return is_across(sharding.mesh(), name) && sharding.mesh().size(name) > 1;
+      return names_processes(sharding.mesh(), name) && sharding.mesh().size(name) > 1;
     });
   });
 }
@@ -44,34 +44,34 @@ std::int64_t position_on(const Mesh& mesh, std::size_t device, int rank) {
   const auto of_process = coordinates_along(mesh, rank, is_of_processes);
   const auto of_device = coordinates_along(mesh, number, is_of_devices);
   std::int64_t position = 0;
-  for (std::size_t i = 0; i < mesh.axes().size(); ++i)  // one of the two coordinates is 0
+  for (std::size_t i = 0; i < mesh.axes().size(); ++i)  // an axis is of one kind: one of them is 0
     position = position * mesh.axes()[i].size + of_process[i] + of_device[i];
   return position;
 }
 
 std::vector<IndexRange> addressable_ranges(const Sharding& sharding, const Dims& global, int rank) {
-  const std::vector<std::int64_t> place = coordinates_along(sharding.mesh(), rank, is_of_processes);
-  std::vector<IndexRange> out;
+  const Coordinates place = coordinates_along(sharding.mesh(), rank, is_of_processes);
+  std::vector<IndexRange> ranges;
   for (std::size_t i = 0; i < global.size(); ++i) {
     const auto [index, count] = piece_at(sharding.mesh(), names_across(sharding, i), place);
     const std::int64_t extent = global[i] / count;
-    out.push_back({index * extent, (index + 1) * extent});
+    ranges.push_back({index * extent, (index + 1) * extent});
   }
-  return out;
+  return ranges;
 }
 
 Type addressable_type(const Sharding& sharding, const Type& global) {
-  Type out = global;
-  const std::vector<IndexRange> first = addressable_ranges(sharding, global.dims, 0);
-  for (std::size_t i = 0; i < first.size(); ++i) out.dims[i] = first[i].end - first[i].begin;
-  return out;
+  Type part = global;  // of process 0, as of all: parts are of one size
+  const std::vector<IndexRange> ranges = addressable_ranges(sharding, global.dims, 0);
+  for (std::size_t i = 0; i < ranges.size(); ++i) part.dims[i] = ranges[i].end - ranges[i].begin;
+  return part;
 }
 
 Type global_type(const Sharding& sharding, const Type& part) {
-  Type out = part;
-  for (std::size_t i = 0; i < out.dims.size(); ++i)
-    out.dims[i] *= piece_count(sharding.mesh(), names_across(sharding, i));
-  return out;
+  Type global = part;
+  for (std::size_t i = 0; i < global.dims.size(); ++i)
+    global.dims[i] *= piece_count(sharding.mesh(), names_across(sharding, i));
+  return global;
 }
 
 std::optional<Mesh> mesh_on_each_process(const Mesh& mesh) {
@@ -86,9 +86,9 @@ std::optional<Mesh> mesh_on_each_process(const Mesh& mesh) {
 }
 
 std::optional<Sharding> on_each_process(const Sharding& sharding) {
-  std::vector<std::vector<std::string>> parts;
+  std::vector<AxisList> parts;
   for (std::size_t i = 0; i < sharding.spec().parts().size(); ++i) {
-    const std::vector<std::string>& names = sharding.spec().parts()[i];
+    const AxisList& names = sharding.spec().parts()[i];
     parts.push_back(tail(names, names_across(sharding, i).size()));
   }
   std::optional<Mesh> here = mesh_on_each_process(sharding.mesh());

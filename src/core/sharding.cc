@@ -16,21 +16,22 @@ using namespace internal;
 
 namespace {
 
-constexpr std::int64_t most = 1 << 16;
+constexpr std::int64_t most = 1 << 16;  // devices, and processes
 
+/// Returns devices 0, 1, ... of a mesh that names none. The constructor refuses bad sizes.
 std::vector<int> first_devices(const std::vector<MeshAxis>& axes) {
   std::int64_t count = 1;
   for (const MeshAxis& a : axes) {
     if (!a.of_processes) count *= std::clamp<std::int64_t>(a.size, 1, most);
     check(count <= most, "Mesh: it has more than {} devices", most);
   }
-  std::vector<int> out(size_of(count));
-  std::iota(out.begin(), out.end(), 0);
-  return out;
+  std::vector<int> devices(size_of(count));
+  std::iota(devices.begin(), devices.end(), 0);
+  return devices;
 }
 
-/// The coordinates of a position, along axes of processes and of devices.
-std::vector<std::int64_t> coordinates_at(const Mesh& mesh, std::int64_t position) {
+/// Returns the coordinates of a position, along axes of processes and of devices.
+Coordinates coordinates_at(const Mesh& mesh, std::int64_t position) {
   return coordinates_along(mesh, position, [](const MeshAxis&) { return true; });
 }
 
@@ -41,11 +42,11 @@ std::size_t axis_number(const Mesh& mesh, const std::string& name) {
 }
 
 std::string axis_text(const std::string& name) {
-  if (name == "none") return internal::quoted(name);
+  if (name == "none") return internal::quoted(name);  // not what part_text says of no axis
   return word_or_quoted(name);
 }
 
-std::string part_text(const std::vector<std::string>& names) {
+std::string part_text(const AxisList& names) {
   if (names.empty()) return "none";
   if (names.size() == 1) return axis_text(names[0]);
   std::vector<std::string> texts;
@@ -75,9 +76,9 @@ Mesh::Mesh(std::vector<MeshAxis> axes, std::vector<int> devices, Place place)
   check(device_count == std::ssize(devices_),
         "Mesh: the axes make a grid of {} devices, {} were given", device_count, devices_.size());
   std::set<int> seen;
-  for (const int d : devices_) {
-    check(d >= 0, "Mesh: a device must be an ordinal of devices(), got {}", d);
-    check(seen.insert(d).second, "Mesh: device {} is there twice", d);
+  for (const int device : devices_) {
+    check(device >= 0, "Mesh: a device must be an ordinal of devices(), got {}", device);
+    check(seen.insert(device).second, "Mesh: device {} is there twice", device);
   }
 }
 
@@ -129,11 +130,11 @@ Sharding::Sharding(Mesh mesh, P spec, Place place)
   std::set<std::string> used;
   for (const auto& names : spec_.parts())
     for (const std::string& name : names) {
-      axis_number(mesh_, name);
+      axis_number(mesh_, name);  // throws where there is none
       check(used.insert(name).second, "{}: mesh axis '{}' cuts two axes", to_string(spec_), name);
     }
   // Axes left whole at the end say nothing.
-  std::vector<std::vector<std::string>> parts = spec_.parts();
+  std::vector<AxisList> parts = spec_.parts();
   while (!parts.empty() && parts.back().empty()) parts.pop_back();
   spec_ = P(std::move(parts));
 }
@@ -147,14 +148,14 @@ Type Sharding::part_type(const Type& whole, Place place) const {
   PlaceScope at(place);
   check(spec_.parts().size() <= whole.dims.size(), "{} names {} axes, {} has {}", to_string(spec_),
         spec_.parts().size(), to_string(whole), whole.dims.size());
-  Type out = whole;
+  Type part = whole;
   for (std::size_t i = 0; i < spec_.parts().size(); ++i) {
     const std::int64_t count = piece_count(mesh_, spec_.parts()[i]);
-    check(out.dims[i] % count == 0, "{} cuts axis {} of {} into {} parts, which must divide {}",
-          to_string(*this), i, to_string(whole), count, out.dims[i]);
-    out.dims[i] /= count;
+    check(part.dims[i] % count == 0, "{} cuts axis {} of {} into {} parts, which must divide {}",
+          to_string(*this), i, to_string(whole), count, part.dims[i]);
+    part.dims[i] /= count;
   }
-  return out;
+  return part;
 }
 
 // An array's axis that several mesh axes cut is cut by the first of them into large pieces, each of
@@ -163,15 +164,15 @@ std::vector<IndexRange> internal::index_ranges(const Sharding& sharding, const D
                                                std::int64_t position) {
   const Mesh& mesh = sharding.mesh();
   const auto& parts = sharding.spec().parts();
-  const std::vector<std::int64_t> place = coordinates_at(mesh, position);
-  std::vector<IndexRange> out;
+  const Coordinates place = coordinates_at(mesh, position);
+  std::vector<IndexRange> ranges;
   for (std::size_t i = 0; i < whole.size(); ++i) {
-    std::int64_t index = 0, count = 1;
+    std::int64_t index = 0, count = 1;  // of an axis that the spec does not mention: it is whole
     if (i < parts.size()) std::tie(index, count) = piece_at(mesh, parts[i], place);
     const std::int64_t size = whole[i] / count;
-    out.push_back({index * size, (index + 1) * size});
+    ranges.push_back({index * size, (index + 1) * size});
   }
-  return out;
+  return ranges;
 }
 
 std::vector<IndexRange> Sharding::part(const Dims& whole, std::int64_t position,
@@ -179,7 +180,7 @@ std::vector<IndexRange> Sharding::part(const Dims& whole, std::int64_t position,
   PlaceScope at(place);
   check(position >= 0 && position < mesh_.size(), "{} has parts 0 to {}, got {}", to_string(*this),
         mesh_.size() - 1, position);
-  part_type({DType::f32, whole});
+  part_type({DType::f32, whole});  // throws where they do not fit
   return index_ranges(*this, whole, position);
 }
 
@@ -187,11 +188,24 @@ std::string to_string(const Sharding& sharding) {
   return fmt::format("{} on {}", to_string(sharding.spec()), to_string(sharding.mesh()));
 }
 
+/// Frames cells of one width; each row has as many.
+static std::string framed(const std::vector<std::vector<std::string>>& table, std::size_t width) {
+  std::string line = "+";
+  for (std::size_t c = 0; c < table[0].size(); ++c) line += std::string(width + 2, '-') + "+";
+  std::string text = line + "\n";
+  for (const auto& row : table) {
+    text += "|";
+    for (const std::string& cell : row) text += fmt::format(" {:^{}} |", cell, width);
+    text += "\n" + line + "\n";
+  }
+  return text;
+}
+
 std::string draw(const Sharding& sharding, const Dims& dims, Place place) {
   PlaceScope at(place);
   check(dims.size() == 1 || dims.size() == 2,
         "draw: only arrays of one or two axes can be drawn, got {}", dims_to_string(dims));
-  sharding.part_type({DType::f32, dims});
+  sharding.part_type({DType::f32, dims});  // throws where they do not fit
   refuse_processes(sharding.mesh(), "draw");
   // The devices that hold a piece, by the row and the column in which it begins.
   std::map<std::int64_t, std::map<std::int64_t, std::vector<int>>> holders;
@@ -209,53 +223,44 @@ std::string draw(const Sharding& sharding, const Dims& dims, Place place) {
       width = std::max(width, table.back().back().size());
     }
   }
-  std::string line = "+";
-  for (std::size_t c = 0; c < table[0].size(); ++c) line += std::string(width + 2, '-') + "+";
-  std::string out = line + "\n";
-  for (const auto& row : table) {
-    out += "|";
-    for (const std::string& cell : row) out += fmt::format(" {:^{}} |", cell, width);
-    out += "\n" + line + "\n";
-  }
-  return out;
+  return framed(table, width);
 }
 
 namespace internal {
 
 Sharding on_one_device(int device) { return {Mesh({{"device", 1}}, {device}), P()}; }
 
-std::vector<std::string> unnamed_axes(const Mesh& mesh, const P& spec) {
-  std::vector<std::string> out;
+AxisList unnamed_axes(const Mesh& mesh, const P& spec) {
+  AxisList unnamed;
   for (const MeshAxis& a : mesh.axes()) {
-    const bool named = std::ranges::any_of(
+    const bool is_named = std::ranges::any_of(
         spec.parts(), [&](const auto& names) { return std::ranges::count(names, a.name) > 0; });
-    if (!named) out.push_back(a.name);
+    if (!is_named) unnamed.push_back(a.name);
   }
-  return out;
+  return unnamed;
 }
 
-std::vector<std::string> all_axes(const Mesh& mesh) { return unnamed_axes(mesh, P()); }
+AxisList all_axes(const Mesh& mesh) { return unnamed_axes(mesh, P()); }
 
-std::vector<std::int64_t> coordinates_along(const Mesh& mesh, std::int64_t number,
-                                            bool (*counts)(const MeshAxis&)) {
-  std::vector<std::int64_t> out(mesh.axes().size(), 0);
-  for (std::size_t i = out.size(); i-- > 0;) {
+Coordinates coordinates_along(const Mesh& mesh, std::int64_t number,
+                              bool (*counts)(const MeshAxis&)) {
+  Coordinates coordinates(mesh.axes().size(), 0);
+  for (std::size_t i = coordinates.size(); i-- > 0;) {  // the last axis moves fastest
     if (!counts(mesh.axes()[i])) continue;
-    out[i] = number % mesh.axes()[i].size;
+    coordinates[i] = number % mesh.axes()[i].size;
     number /= mesh.axes()[i].size;
   }
-  return out;
+  return coordinates;
 }
 
-std::int64_t piece_count(const Mesh& mesh, const std::vector<std::string>& names) {
+std::int64_t piece_count(const Mesh& mesh, const AxisList& names) {
   std::int64_t count = 1;
   for (const std::string& name : names) count *= mesh.size(name);
   return count;
 }
 
-std::pair<std::int64_t, std::int64_t> piece_at(const Mesh& mesh,
-                                               const std::vector<std::string>& names,
-                                               const std::vector<std::int64_t>& place) {
+std::pair<std::int64_t, std::int64_t> piece_at(const Mesh& mesh, const AxisList& names,
+                                               const Coordinates& place) {
   std::int64_t index = 0, count = 1;
   for (const std::string& name : names) {
     const std::size_t axis = axis_number(mesh, name);
@@ -265,18 +270,18 @@ std::pair<std::int64_t, std::int64_t> piece_at(const Mesh& mesh,
   return {index, count};
 }
 
-std::vector<std::vector<std::int64_t>> device_groups(const Mesh& mesh,
-                                                     const std::vector<std::string>& names) {
-  // Positions meet that differ along `names` alone. Of each group: where it begins in the mesh.
-  std::vector<std::vector<std::int64_t>> groups, origins;
+std::vector<std::vector<std::int64_t>> device_groups(const Mesh& mesh, const AxisList& names) {
+  // Positions meet that differ along `names` alone: at 0 along these they are the same, which is
+  // their group's origin. A position's place in its group is its piece by `names`.
+  std::vector<std::vector<std::int64_t>> groups;
+  std::vector<Coordinates> origins;  // by group
   for (std::int64_t i = 0; i < mesh.size(); ++i) {
-    const std::vector<std::int64_t> place = coordinates_at(mesh, i);
-    const auto [index, count] = piece_at(mesh, names, place);
-    std::vector<std::int64_t> origin = place;
+    Coordinates origin = coordinates_at(mesh, i);
+    const auto [index, count] = piece_at(mesh, names, origin);
     for (const std::string& name : names) origin[axis_number(mesh, name)] = 0;
     const auto found = std::ranges::find(origins, origin);
     const auto group = size_of(found - origins.begin());
-    if (found == origins.end()) {
+    if (found == origins.end()) {  // the first of its group
       origins.push_back(origin);
       groups.emplace_back(size_of(count));
     }
@@ -286,26 +291,26 @@ std::vector<std::vector<std::int64_t>> device_groups(const Mesh& mesh,
 }
 
 // Mesh axes that cut nothing count copies: to XLA they cut one more axis, behind the array's own.
-// Tiles are numbered row-major, and `order` says which partition has each.
+// `tiles` counts the cuts of each axis, and `order` has the partition of each tile, row-major.
 std::string hlo_text(const Sharding& sharding, std::int64_t rank, const std::vector<int>& devices) {
   if (sharding.is_replicated()) return "{replicated}";
   const Mesh& mesh = sharding.mesh();
-  std::vector<std::vector<std::string>> names = sharding.spec().parts();
-  names.resize(size_of(rank));
-  names.push_back(unnamed_axes(mesh, sharding.spec()));
+  std::vector<AxisList> cuts = sharding.spec().parts();  // mesh axes, by axis
+  cuts.resize(size_of(rank));
+  cuts.push_back(unnamed_axes(mesh, sharding.spec()));
   std::vector<std::int64_t> tiles;
-  for (const auto& cutting : names) tiles.push_back(piece_count(mesh, cutting));
+  for (const auto& names : cuts) tiles.push_back(piece_count(mesh, names));
   std::vector<std::int64_t> order(size_of(mesh.size()));
   for (std::int64_t i = 0; i < mesh.size(); ++i) {
-    const std::vector<std::int64_t> place = coordinates_at(mesh, i);
+    const Coordinates place = coordinates_at(mesh, i);
     std::int64_t tile = 0;
-    for (std::size_t d = 0; d < names.size(); ++d)
-      tile = tile * tiles[d] + piece_at(mesh, names[d], place).first;
+    for (std::size_t axis = 0; axis < cuts.size(); ++axis)
+      tile = tile * tiles[axis] + piece_at(mesh, cuts[axis], place).first;
     order[size_of(tile)] = partition_of(mesh, i, devices);
   }
   const std::int64_t copies = tiles.back();
-  for (auto at = order.begin(); at != order.end(); at += copies)
-    std::sort(at, at + copies);  // as XLA does; they hold the same
+  for (auto same = order.begin(); same != order.end(); same += copies)
+    std::sort(same, same + copies);  // as XLA does; they hold the same
   if (copies == 1) tiles.pop_back();
   return tiling_text(tiles, order, copies > 1);
 }

@@ -10,11 +10,9 @@ namespace postern::internal {
 bool is_collective(const Equation& e) { return e.primitive->rendezvous_axes != nullptr; }
 bool has_collective(const Program& program) { return any_equation(program, is_collective); }
 
-std::vector<std::string> rendezvous_axes(const Equation& e) {
-  return e.primitive->rendezvous_axes(*e.params);
-}
+AxisList rendezvous_axes(const Equation& e) { return e.primitive->rendezvous_axes(*e.params); }
 
-std::string groups_text(Lowering& out, const Mesh& mesh, const std::vector<std::string>& axes) {
+std::string groups_text(Lowering& out, const Mesh& mesh, const AxisList& axes) {
   const auto groups = device_groups(mesh, axes);
   std::vector<std::string> lists;
   for (const auto& group : groups) {
@@ -35,36 +33,36 @@ void reducing_region(Lowering& out, const char* reducer, const std::string& scal
   });
 }
 
-std::vector<std::string> axes_met(const Lowering& out, std::span<const ProgramPtr> programs) {
+AxisList axes_met(const Lowering& out, std::span<const ProgramPtr> programs) {
   if (!out.mesh() || !out.leaves_zeros()) return {};
-  std::vector<std::string> all = all_axes(*out.mesh()), met;
+  AxisList met, in_order = all_axes(*out.mesh());
   for (const ProgramPtr& program : programs) {
     any_equation(*program, [&](const Equation& e) {
       if (!is_collective(e)) return false;
-      const std::vector<std::string> axes = rendezvous_axes(e);
+      const AxisList axes = rendezvous_axes(e);
       met.insert(met.end(), axes.begin(), axes.end());
-      return false;
+      return false;  // so that all are seen
     });
   }
-  std::erase_if(all,
-                [&](const std::string& axis) { return std::ranges::find(met, axis) == met.end(); });
-  return all;
+  std::erase_if(in_order, [&](const std::string& axis) { return !std::ranges::count(met, axis); });
+  return in_order;
 }
 
 Ssa ask_run(Lowering& out, Lowering::Typed after) {
-  const Ssa here = out.fresh();
+  const Ssa goes_on = out.fresh();
   out.write(
       "    %{} = \"stablehlo.custom_call\"(%{}) {{call_target_name = \"postern_goes_on\", "
       "api_version = 4 : i32, has_side_effect = true{}}} : ({}) -> tensor<i1>\n",
-      here.id, after.value.id, out.where_it_runs(1, -1), after.type);
-  return here;
+      goes_on.id, after.value.id, out.where_it_runs(1, -1), after.type);
+  return goes_on;
 }
 
-Ssa everywhere(Lowering& out, Ssa flag, const std::vector<std::string>& axes) {
+Ssa everywhere(Lowering& out, Ssa flag, const AxisList& axes) {
   if (axes.empty()) return flag;
+  // The least of 0 and 1 over the devices is whether it is so on all.
   const Type pred{DType::pred, {}}, number{DType::s32, {}};
-  const Ssa votes = out.op("convert", {flag}, {&pred}, number), least = out.fresh();
-  out.write("    %{} = \"stablehlo.all_reduce\"(%{}) (", least.id, votes.id);
+  const Ssa vote = out.op("convert", {flag}, {&pred}, number), least = out.fresh();
+  out.write("    %{} = \"stablehlo.all_reduce\"(%{}) (", least.id, vote.id);
   reducing_region(out, "minimum", "tensor<i32>");
   out.write(") {{{}, use_global_device_ids}} : (tensor<i32>) -> tensor<i32>\n",
             groups_text(out, *out.mesh(), axes));
