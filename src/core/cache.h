@@ -35,8 +35,9 @@ class Cache {
   };
   using Order = std::list<std::pair<std::string, std::shared_ptr<Slot>>>;
 
+  /// Returns the key's slot, now the one asked for last; a new one takes the place of the oldest.
   std::shared_ptr<Slot> slot_of(const std::string& key) {
-    std::shared_ptr<Slot> gone;  // after the lock, with what it owns
+    std::shared_ptr<Slot> gone;  // ends after the lock: what its value owns may be anything
     std::scoped_lock lock(guard_);
     if (const auto found = places_.find(key); found != places_.end()) {
       order_.splice(order_.begin(), order_, found->second);

@@ -16,9 +16,7 @@
 
 namespace postern::internal {
 
-namespace {
-thread_local Place current_place;
-}
+static thread_local Place current_place;
 
 PlaceScope::PlaceScope(const Place& place) : outermost_(!current_place.known()) {
   if (outermost_) current_place = place;

@@ -115,7 +115,7 @@ void for_each_field(F&& f) {
   static_assert(std::tuple_size_v<decltype(Described<S>::fields)> == detail::field_count<S, 64>(),
                 "Described<S> must list every member of S");
   const auto tell = [&](const auto& each) {
-    if constexpr (requires { each.part; })
+    if constexpr (requires { each.part; })  // a FieldsOf
       for_each_field_of<S>(each.part, f);
     else
       f(each);
@@ -191,18 +191,18 @@ inline std::string text_of(const Named& v) { return named_text(v.name, v.attribu
 inline std::string key_of(const Named& v) { return text_of(v) + kinds_of(v.attributes); }
 
 /// Tells the sink each field of a parameter struct; pointers to what has no text as themselves.
-/// What the print leaves out, or shows rounded (`key_of`), the sink hears as hidden: keys have it
-/// all.
+/// What the print leaves out (see Say), or shows rounded (where there is a `key_of`), the sink
+/// hears as hidden: keys have it all.
 template <class S>
 void tell_fields(const S& value, FieldSink& sink) {
   if (!sink.wants_text()) return;
-  static const S plain{};
+  static const S defaults{};
   for_each_field<S>([&](const auto& f) {
     const auto& v = f.of(value);
     if constexpr (requires { text_of(v); }) {
       const std::string text = text_of(v);
       const bool shown =
-          f.say == Say::always || (f.say == Say::changed && text != text_of(f.of(plain)));
+          f.say == Say::always || (f.say == Say::changed && text != text_of(f.of(defaults)));
       if (shown) sink.text(f.name, text);
       if constexpr (requires { key_of(v); })
         sink.hidden(f.name, key_of(v));

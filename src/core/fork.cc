@@ -8,9 +8,7 @@ namespace postern::internal {
 
 constinit std::atomic<bool> was_forked{false};
 
-namespace {
-std::atomic<bool> watched{false};
-}
+static std::atomic<bool> is_in_use{false};
 
 void throw_forked() {
   throw Error(ErrorCode::failed_precondition,
@@ -20,9 +18,10 @@ void throw_forked() {
 }
 
 void watch_forks(bool in_use) {
-  watched = in_use;
+  is_in_use = in_use;
+  // In the child, of which a child of its own is one, too.
   [[maybe_unused]] static const int registered =
-      pthread_atfork(nullptr, nullptr, [] { was_forked = was_forked || watched.load(); });
+      pthread_atfork(nullptr, nullptr, [] { was_forked = was_forked || is_in_use.load(); });
 }
 
 }  // namespace postern::internal

@@ -14,8 +14,8 @@ template <class T>
 class Instances {
  public:
   static Instances& all() {
-    static Instances* const l = new Instances;  // objects may live as long as the process
-    return *l;
+    static Instances* const one = new Instances;  // objects may live as long as the process
+    return *one;
   }
   /// Enters it, and returns its number.
   std::uint64_t enter(T* object) {

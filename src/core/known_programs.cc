@@ -13,28 +13,27 @@ namespace postern::internal {
 
 namespace {
 
-struct All {
+struct Known {
   Mutex guard;
-  std::deque<KnownProgram> programs;
-  std::uint64_t count = 0;
+  std::deque<KnownProgram> programs;  // by number
+  std::uint64_t count = 0;            // those that were dropped included
 };
-All& all() { return never_destroyed<All>(); }
+Known& all() { return never_destroyed<Known>(); }
 
 }  // namespace
 
 void add_known_program(const std::string& name, const std::shared_ptr<const Program>& program) {
-  KnownProgram known{0, name, program};
+  KnownProgram known{.number = 0, .name = name, .program = program};
   any_equation(*program, [&](const Equation& e) {
     ++known.operations;
     if (const SiteSpec* const site = site_of(e); site && site->enters())
       known.sites.push_back({word_of(site->kind), site->name, site->place});
     return false;  // so that all are seen
   });
-  All& a = all();
-  std::scoped_lock lock(a.guard);
-  known.number = ++a.count;
-  a.programs.push_back(std::move(known));
-  if (a.programs.size() > most_programs) a.programs.pop_front();
+  std::scoped_lock lock(all().guard);
+  known.number = ++all().count;
+  all().programs.push_back(std::move(known));
+  if (all().programs.size() > most_programs) all().programs.pop_front();
 }
 
 std::vector<KnownProgram> known_programs(std::uint64_t after) {
@@ -44,11 +43,11 @@ std::vector<KnownProgram> known_programs(std::uint64_t after) {
 }
 
 std::vector<std::uint64_t> gone_programs() {
-  std::vector<std::uint64_t> out;
+  std::vector<std::uint64_t> numbers;
   std::scoped_lock lock(all().guard);
   for (const KnownProgram& known : all().programs)
-    if (known.program.expired()) out.push_back(known.number);
-  return out;
+    if (known.program.expired()) numbers.push_back(known.number);
+  return numbers;
 }
 
 }  // namespace postern::internal

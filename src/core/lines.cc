@@ -21,28 +21,28 @@ void watch(bool on) {
 
 namespace {
 
-struct All {
+struct Kept {
   Mutex guard;
-  std::deque<Line> last;
-  std::uint64_t count = 0;
+  std::deque<Line> last;    // by number
+  std::uint64_t count = 0;  // those that were dropped included
 };
-All& all() { return never_destroyed<All>(); }
+Kept& kept() { return never_destroyed<Kept>(); }
 
 }  // namespace
 
 void add_kept(const char* from, std::string_view text) try {
   while (text.ends_with('\n')) text.remove_suffix(1);
-  All& a = all();
-  std::scoped_lock lock(a.guard);
-  a.last.push_back({a.count + 1, from, std::string(text.substr(0, longest))});
-  ++a.count;
-  if (a.last.size() > most) a.last.pop_front();
+  std::scoped_lock lock(kept().guard);
+  auto& last = kept().last;
+  last.push_back({kept().count + 1, from, std::string(text.substr(0, longest))});
+  ++kept().count;  // not before there is the line
+  if (last.size() > most) last.pop_front();
 } catch (const std::bad_alloc&) {  // the page lacks a line
 }
 
 std::vector<Line> after(std::uint64_t number) {
-  std::scoped_lock lock(all().guard);
-  return {std::ranges::upper_bound(all().last, number, {}, &Line::number), all().last.end()};
+  std::scoped_lock lock(kept().guard);
+  return {std::ranges::upper_bound(kept().last, number, {}, &Line::number), kept().last.end()};
 }
 
 }  // namespace postern::internal::lines

@@ -10,7 +10,6 @@
 #include <map>
 #include <memory>
 #include <span>
-#include <utility>
 
 #include "core/lines.h"
 #include "core/mutex.h"
@@ -18,11 +17,10 @@
 
 namespace postern::internal {
 
-namespace {
-
-/// Returns which of `words` comes first in the text, between commas or blanks; the end of `words`
-/// where none does.
-const std::string_view* first_of(std::span<const std::string_view> words, std::string_view text) {
+/// Returns which of `words` is the first in the text, whose words stand between commas or blanks;
+/// the end of `words` where none is there.
+static const std::string_view* first_of(std::span<const std::string_view> words,
+                                        std::string_view text) {
   auto found = words.end();
   while (!text.empty() && found == words.end()) {
     const std::string_view word = text.substr(0, text.find_first_of(", "));
@@ -31,8 +29,6 @@ const std::string_view* first_of(std::span<const std::string_view> words, std::s
   }
   return std::to_address(found);
 }
-
-}  // namespace
 
 LogLevel log_level_in(std::string_view words) {
   static constexpr std::string_view levels[] = {"off", "warning", "info", "debug"};
@@ -72,13 +68,14 @@ void log_seldom(const std::string& text) {
   std::unique_lock lock(*guard);
   const auto now = Clock::now();
   if (all->size() > most_texts) all->clear();
-  const auto [known, is_new] = all->try_emplace(text, Logged{now});
+  const auto [known, is_new] = all->try_emplace(text, Logged{.last = now});
   Logged& logged = known->second;
   if (!is_new && now - logged.last < std::chrono::seconds(1)) {
     ++logged.held_back;
     return;
   }
-  const std::uint64_t held_back = std::exchange(logged, {now}).held_back;
+  const std::uint64_t held_back = logged.held_back;
+  logged = {.last = now};
   lock.unlock();
   log_line(held_back > 0 ? fmt::format("{} ({} more of these)", text, held_back) : text);
 }

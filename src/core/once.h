@@ -17,7 +17,7 @@ class Once {
     try {
       act();
     } catch (...) {
-      end(false);
+      end(false);  // the next who asks, or one who waits, does it
       throw;
     }
     end(true);

@@ -104,8 +104,8 @@ class Hidden final : public FieldSink {
   FieldSink& to_;
 };
 
-/// A sink that has been given so many members of a struct. `fields` goes from one to the next, and
-/// gives back the last:
+/// A sink that has been given `n` members of a struct, which the type counts for tell_all to check.
+/// `fields` goes from one to the next, and gives back the last:
 ///
 ///     auto fields(Fields sink) const { return sink.field("dtype", dtype).hidden("weak", weak); }
 template <std::size_t n>

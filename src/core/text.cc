@@ -13,21 +13,22 @@ namespace {
 
 bool is_control(unsigned char c) { return c < 0x20 || c == 0x7F; }
 
-/// The text, with controls and what is no UTF-8 as \xNN. `escapes`: characters that get a
-/// backslash; `lines`: newlines and tabs stay.
-std::string escaped(std::string_view text, std::string_view escapes, bool lines) {
+/// Returns the text with controls and what is no UTF-8 as \xNN. `escapes`: characters that get a
+/// backslash; `keeps_lines`: newlines and tabs stay.
+std::string escaped(std::string_view text, std::string_view escapes, bool keeps_lines) {
   std::string out;
   out.reserve(text.size());
   while (!text.empty()) {
     const auto c = static_cast<unsigned char>(text[0]);
-    const std::size_t size = utf8_size(text), taken = std::max<std::size_t>(size, 1);
+    const std::size_t size = utf8_size(text);  // 0: of no character, and one byte is taken
+    const std::size_t taken = std::max<std::size_t>(size, 1);
     // The controls of Latin-1, U+0080 to U+009F, mean to a terminal what the others do.
     const bool control =
         is_control(c) || (size == 2 && c == 0xC2 && static_cast<unsigned char>(text[1]) < 0xA0);
     if (size > 0 && !control) {
       if (escapes.find(text[0]) != std::string_view::npos) out += '\\';
       out += text.substr(0, size);
-    } else if (lines && (c == '\n' || c == '\t')) {
+    } else if (keeps_lines && (c == '\n' || c == '\t')) {
       out += text[0];
     } else if (c == '\n') {
       out += "\\n";
@@ -47,9 +48,7 @@ std::string escaped(std::string_view text, std::string_view escapes, bool lines)
 // By the table of well-formed sequences: the first byte says how many there are, all others are of
 // the form 10xxxxxx, and after four first bytes the second one's range is narrower.
 std::size_t utf8_size(std::string_view text) {
-  auto byte = [&](std::size_t i) {
-    return static_cast<unsigned>(static_cast<unsigned char>(text[i]));
-  };
+  auto byte = [&](std::size_t i) -> unsigned { return static_cast<unsigned char>(text[i]); };
   if (text.empty()) return 0;
   const unsigned first = byte(0);
   if (first < 0x80) return 1;
@@ -113,8 +112,8 @@ std::string limited(std::string_view text) {
   constexpr std::size_t most = std::size_t{1} << 16;
   if (text.size() <= most) return std::string(text);
   std::size_t end = most;
-  while (end > most - 4 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80)
-    --end;  // not inside a character
+  // Not inside a character: bytes after the first one of it, at most three, are 10xxxxxx.
+  while (end > most - 4 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
   return fmt::format("{}... (cut, it has {} bytes)", text.substr(0, end), text.size());
 }
 

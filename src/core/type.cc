@@ -51,8 +51,8 @@ const DTypeRow& row(DType dtype) {
 }  // namespace
 
 std::string_view to_string(DType dtype) {
-  if (dtype > last_dtype) return "no dtype";
-  return row(dtype).name;  // errors need a text of any
+  if (dtype > last_dtype) return "no dtype";  // errors need a text of any
+  return row(dtype).name;
 }
 std::size_t byte_width(DType dtype) { return row(dtype).bytes; }
 int bit_width(DType dtype) {
@@ -79,7 +79,7 @@ DType real_dtype(DType dtype) {
 
 namespace {
 
-/// Extents that are open, and their names in order.
+/// An open extent is this number plus the place of its name among the names.
 constexpr std::int64_t first_open = std::numeric_limits<std::int64_t>::min() / 2;
 struct OpenNames {
   Mutex guard;
@@ -87,33 +87,33 @@ struct OpenNames {
 };
 OpenNames& open_names() { return never_destroyed<OpenNames>(); }
 
-/// `each` times the extents. Beside an extent of 0 the others count all the same: XLA multiplies
-/// them in any order.
-std::int64_t counted(const Type& type, std::size_t each, const char* what, Place place) {
-  auto n = static_cast<std::int64_t>(each);
-  bool empty = false;
+/// Returns how many of `what` a type has, `of_each` element. Throws TypeError beyond 63 bits,
+/// beside an extent of 0, too: XLA multiplies the others in any order.
+std::int64_t count_of(const Type& type, std::size_t of_each, const char* what, Place place) {
+  auto count = static_cast<std::int64_t>(of_each);
+  bool is_empty = false;
   for (std::int64_t d : type.dims) {
-    empty = empty || d == 0;
+    is_empty = is_empty || d == 0;
     if (d < 0) [[unlikely]] {
       PlaceScope at(place);
       throw_type_error(fmt::format("a tensor of type {} has no number of {}: an extent is open",
                                    to_string(type), what));
     }
-    if (d != 0 && __builtin_mul_overflow(n, d, &n)) [[unlikely]] {
+    if (d != 0 && __builtin_mul_overflow(count, d, &count)) [[unlikely]] {
       PlaceScope at(place);
       throw_type_error(
           fmt::format("a tensor of type {} has more {} than 63 bits count", to_string(type), what));
     }
   }
-  return empty ? 0 : n;
+  return is_empty ? 0 : count;
 }
 
 }  // namespace
 
-std::int64_t Type::size(Place place) const { return counted(*this, 1, "elements", place); }
+std::int64_t Type::size(Place place) const { return count_of(*this, 1, "elements", place); }
 
 std::size_t Type::byte_size(Place place) const {
-  return static_cast<std::size_t>(counted(*this, byte_width(dtype), "bytes", place));
+  return static_cast<std::size_t>(count_of(*this, byte_width(dtype), "bytes", place));
 }
 
 namespace internal {
@@ -150,9 +150,9 @@ void check_type(const Type& type) {
 Type make_type(DType dtype, Dims dims, Place place) {
   PlaceScope at(place);
   Type type{dtype, std::move(dims), false};
-  Type fixed = type;  // open extents are fine: they are checked as 1
-  std::ranges::replace_if(fixed.dims, is_open, 1);
-  check_type(fixed);
+  Type closed = type;  // open extents are fine: they are checked as 1
+  std::ranges::replace_if(closed.dims, is_open, 1);
+  check_type(closed);
   return type;
 }
 

@@ -9,9 +9,7 @@
 
 namespace postern::internal::platforms {
 
-namespace {
-std::atomic<const Nodes*> joined{nullptr};
-}
+static std::atomic<const Nodes*> joined{nullptr};
 
 std::vector<pjrt::ClientOption> Nodes::options() const {
   return {{"num_nodes", std::int64_t{count}}, {"node_id", std::int64_t{number}}};

@@ -18,8 +18,8 @@ struct Nodes {
   std::vector<pjrt::ClientOption> options() const;
 };
 
-/// Opens the package that joins a cluster; see ClusterAccess. Null where there is none; where it is
-/// `needed` throws PluginError instead.
+/// Opens what joins a cluster; see ClusterAccess. Without it null, or PluginError if it is
+/// `needed`.
 clusters::Join* join_of_cluster(bool needed);
 
 /// Joins the cluster, whose processes are the nodes.
