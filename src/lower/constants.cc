@@ -21,7 +21,8 @@ bool has_bytes(DType dtype) {
 
 bool is_nan(const Number& n) { return std::isnan(n.real) || std::isnan(n.imag); }
 
-/// Returns whether there is nan among the elements, or may be.
+/// Returns whether there is nan among the elements, or may be: of floats of 8 bits and less, which
+/// the host cannot read as numbers.
 bool may_hold_nan(const Type& type, const unsigned char* bytes) {
   if (!is_float(type.dtype) && !is_complex(type.dtype)) return false;
   if (!is_number(type.dtype)) return true;
@@ -32,12 +33,12 @@ bool may_hold_nan(const Type& type, const unsigned char* bytes) {
 
 /// Returns whether a result is nan wherever an operand is.
 bool passes_nan(const Equation& e) {
-  constexpr std::string_view all[] = {"add",      "subtract", "multiply",
-                                      "divide",   "negate",   "exponential",
-                                      "log",      "sqrt",     "exponential_minus_one",
-                                      "logistic", "rsqrt",    "log_plus_one"};
+  constexpr std::string_view such[] = {"add",      "subtract", "multiply",
+                                       "divide",   "negate",   "exponential",
+                                       "log",      "sqrt",     "exponential_minus_one",
+                                       "logistic", "rsqrt",    "log_plus_one"};
   const std::string_view hlo = text_or(e.primitive->hlo, "");
-  return std::ranges::find(all, hlo) != std::end(all);
+  return std::ranges::find(such, hlo) != std::end(such);
 }
 
 }  // namespace
@@ -61,7 +62,7 @@ bool moves_only(const Equation& e) {
 Ssa Lowering::constant(std::string_view element, const Type& type) {
   const Ssa r = fresh();
   mark_read(r);
-  set_known(r, {true});
+  set_known(r, {.constant = true});
   if (type.size() == 0) element = {};
   write("    %{} = stablehlo.constant dense<{}> : {}\n", r.id, element, this->type(type));
   return r;
@@ -72,30 +73,27 @@ Ssa Lowering::bytes_constant(const Type& type, const void* data) {
   const auto count = size_of(type.size());
   if (count == 0) return constant("", type);
   std::string text;
-  if (has_bytes(type.dtype)) {
-    text = "\"0x";
-    for (std::size_t i = 0; i < type.byte_size(); ++i)
-      fmt::format_to(std::back_inserter(text), "{:02X}", bytes[i]);
-    text += '"';
-    const Ssa value = constant(text, type);
-    if (!may_hold_nan(type, bytes)) return value;
-    // In a loop LLVM would know the numbers as well, and XLA's exponential of nan, as LLVM folds
-    // it, is 0.
-    const Ssa hidden = op("optimization_barrier", {value}, {&type}, type);
-    mark_read(hidden);
-    set_known(hidden, {true});
-    return hidden;
+  if (!has_bytes(type.dtype)) {
+    // A list needs the brackets of its shape: write it flat and reshape.
+    const Type flat{type.dtype, {type.size()}};
+    Separator comma(", ", "[");
+    for (std::size_t i = 0; i < count; ++i)  // a byte each
+      text.append(comma()).append(literal_text(read_number(type.dtype, bytes + i), type.dtype));
+    const Ssa shaped = op("reshape", {constant(text + "]", flat)}, {&flat}, type);
+    set_known(shaped, {.constant = true});
+    return shaped;
   }
-  // A list needs the brackets of its shape: write it flat and reshape.
-  const Type flat{type.dtype, {type.size()}};
-  Separator comma(", ", "[");
-  for (std::size_t i = 0; i < count; ++i) {
-    text += comma();
-    text += literal_text(read_number(type.dtype, bytes + i), type.dtype);
-  }
-  const Ssa shaped = op("reshape", {constant(text + "]", flat)}, {&flat}, type);
-  set_known(shaped, {true});
-  return shaped;
+  text = "\"0x";
+  for (std::size_t i = 0; i < type.byte_size(); ++i)
+    fmt::format_to(std::back_inserter(text), "{:02X}", bytes[i]);
+  const Ssa value = constant(text + '"', type);
+  if (!may_hold_nan(type, bytes)) return value;
+  // In a loop LLVM would know the numbers as well, and XLA's exponential of nan, as LLVM folds it,
+  // is 0.
+  const Ssa hidden = op("optimization_barrier", {value}, {&type}, type);
+  mark_read(hidden);
+  set_known(hidden, {.constant = true});
+  return hidden;
 }
 
 void Lowering::set_known(Ssa value, const Known& known) {
@@ -106,7 +104,7 @@ void Lowering::set_known(Ssa value, const Known& known) {
 Lowering::Known Lowering::known(const Equation& e, std::size_t i) const {
   const std::size_t value = at(latest(env_[at(e.operands[i])]).id);
   if (value < known_.size()) return known_[value];
-  return Known();
+  return {};
 }
 
 const Number* Lowering::every_element(const Equation& e, std::size_t i) const {
@@ -125,7 +123,7 @@ bool Lowering::folds_wrongly(const Equation& e) const {
     all_constant = known(e, i).constant;
   const std::string_view hlo = text_or(e.primitive->hlo, "");
   const bool divides = hlo == "divide" || hlo == "remainder";
-  // What holds for most operations comes first.
+  // Most operations end here.
   if (!all_constant && !divides && hlo != "count_leading_zeros") return false;
   if (effect_of(e) != Effect::pure || (e.params && !programs_of(*e.params).empty())) return false;
   if (hlo == "count_leading_zeros") return true;
@@ -139,7 +137,7 @@ bool Lowering::folds_wrongly(const Equation& e) const {
 }
 
 void Lowering::by_rule_of_hidden(const Equation& e, bool folds, bool gathers) {
-  std::vector<Ssa> before;
+  std::vector<Ssa> before;  // by operand: only this equation reads what is hidden
   for (std::size_t i = 0; i < e.operands.size(); ++i) {
     Ssa& value = env_[at(e.operands[i])];
     const Type& type = operand_type(e, i);

@@ -37,8 +37,9 @@ constexpr const char* element_names[dtype_count] = {"i1",           "i2",
                                                     "f8E4M3",       "f8E3M4",
                                                     "f8E8M0FNU",    "f4E2M1FN"};
 
-void append(fmt::memory_buffer& out, std::string_view text) {
-  out.append(text.data(), text.data() + text.size());
+template <class... Text>
+void append(fmt::memory_buffer& out, const Text&... texts) {
+  (out.append(std::string_view(texts)), ...);
 }
 
 void append_int(fmt::memory_buffer& out, std::int64_t value) {
@@ -88,7 +89,7 @@ std::string Lowering::string(std::string_view text) {
 std::string Lowering::symbol(std::string_view name) {
   std::string out;
   for (const char c : name) {
-    if (is_digit(c) && out.empty()) out = '_';
+    if (is_digit(c) && out.empty()) out = '_';  // no digit first
     if (is_of_name(c) || c == '.')
       out += c;
     else
@@ -134,19 +135,13 @@ std::string Lowering::type(const Type& type) {
 template <class Value, class TypeOf>
 void Lowering::write_operation(std::string_view hlo, std::size_t n, const Value& value,
                                std::string_view attributes, const TypeOf& type_of) {
-  append(out_, " = \"stablehlo.");
-  append(out_, hlo);
-  append(out_, "\"(");
+  append(out_, " = \"stablehlo.", hlo, "\"(");
   for (std::size_t i = 0; i < n; ++i) {
     if (i) append(out_, ", ");
     append_ssa(out_, value(i));
   }
   append(out_, ")");
-  if (!attributes.empty()) {
-    append(out_, " {");
-    append(out_, attributes);
-    append(out_, "}");
-  }
+  if (!attributes.empty()) append(out_, " {", attributes, "}");
   append(out_, " : (");
   for (std::size_t i = 0; i < n; ++i) {
     if (i) append(out_, ", ");
@@ -178,12 +173,11 @@ std::string_view Lowering::precision_of(const Equation& e, bool highest) const {
 
 void Lowering::simple(const Equation& e, std::string_view hlo, std::string_view attributes) {
   append(out_, "    ");
-  const Ssa first = {next_};
-  next_ += e.results;
   for (int i = 0; i < e.results; ++i) {
     if (i) append(out_, ", ");
-    append_ssa(out_, {first.id + i});
-    define(e, i, {first.id + i});
+    const Ssa result = fresh();
+    append_ssa(out_, result);
+    define(e, i, result);
   }
   write_operation(
       hlo, e.operands.size(), [&](std::size_t i) { return operand(e, i); }, attributes,
@@ -198,9 +192,9 @@ void Lowering::simple(const Equation& e, std::string_view hlo, std::string_view 
 }
 
 std::vector<Ssa> Lowering::operands(const Equation& e, std::size_t from) {
-  std::vector<Ssa> out;
-  for (std::size_t i = from; i < e.operands.size(); ++i) out.push_back(operand(e, i));
-  return out;
+  std::vector<Ssa> values;
+  for (std::size_t i = from; i < e.operands.size(); ++i) values.push_back(operand(e, i));
+  return values;
 }
 
 Ssa Lowering::operand(const Equation& e, std::size_t i) {
@@ -222,7 +216,8 @@ void Lowering::mark_read(Ssa value) {
 
 bool Lowering::may_forward(Ssa value) const {
   value = latest(value);
-  return value.id >= outside_ && (at(value.id) >= read_.size() || !read_[at(value.id)]);
+  const bool is_read = at(value.id) < read_.size() && read_[at(value.id)];
+  return value.id >= outside_ && !is_read;
 }
 
 void Lowering::forward(Ssa value, Ssa result) {
@@ -231,24 +226,24 @@ void Lowering::forward(Ssa value, Ssa result) {
 }
 
 std::vector<Lowering::Awaited> Lowering::awaited() const {
-  std::vector<Awaited> out;
+  std::vector<Awaited> still;
   for (const auto& [value, type] : awaited_)
-    if (may_forward(value)) out.push_back({latest(value), type});
-  return out;
+    if (may_forward(value)) still.push_back({latest(value), type});
+  return still;
 }
 
 Lowering::Inner::Inner(Lowering& out)
     : outside_(out.outside_, out.next_),
-      token_(out.token_, out.token_),
+      token_(out.token_, out.token_),  // one that is made inside is not seen behind
       awaited_(out.awaited_, {}),
       token_orders_calls_(out.token_orders_calls_, false),
       asks_(out.asks_, false) {}
 
 std::vector<Lowering::Typed> Lowering::typed(std::span<const Ssa> values,
                                              const std::vector<std::string>& types) {
-  std::vector<Typed> out;
-  for (std::size_t i = 0; i < values.size(); ++i) out.push_back({values[i], types[i]});
-  return out;
+  std::vector<Typed> typed;
+  for (std::size_t i = 0; i < values.size(); ++i) typed.push_back({values[i], types[i]});
+  return typed;
 }
 
 void Lowering::region(const std::vector<std::string>& argument_types,
@@ -298,8 +293,8 @@ void Lowering::by_rule(const Equation& e) {
   }
 }
 
-/// Returns whether the results have no elements but extents through which XLA would loop all the
-/// same, as concatenate does.
+/// Returns whether an operation's results have no elements, but extents through which XLA would
+/// loop all the same, as concatenate does.
 static bool is_long_and_empty(const Program& program, const Equation& e) {
   constexpr double most_steps = 1 << 20;
   const bool holds_programs = e.params && !programs_of(*e.params).empty();
@@ -308,7 +303,7 @@ static bool is_long_and_empty(const Program& program, const Equation& e) {
     return false;
   for (int i = 0; i < e.results; ++i) {
     const Type& type = program.type(e.first + i);
-    double steps = 1;
+    double steps = 1;  // beside the extent of 0
     for (const std::int64_t d : type.dims) steps *= d == 0 ? 1.0 : static_cast<double>(d);
     if (type.size() > 0 || steps <= most_steps) return false;
   }
@@ -316,16 +311,17 @@ static bool is_long_and_empty(const Program& program, const Equation& e) {
 }
 
 void Lowering::equation(const Equation& e) {
-  if (is_long_and_empty(*program_, e)) {
+  if (is_long_and_empty(*program_, e)) {  // nothing to compute, so no loop for it
     for (int i = 0; i < e.results; ++i) define(e, i, constant("", program_->type(e.first + i)));
     return;
   }
   if (e.primitive == &literal_p) {
     const auto& p = as<LiteralParams>(*e.params);
     const Ssa value = constant(literal_text(p.number, p.type.dtype), p.type);
-    set_known(value, {true, &p.number});
+    set_known(value, {.constant = true, .every = &p.number});
     return define(e, 0, value);
   }
+  // What is nan whatever else comes needs no operation, which XLA might fold to something else.
   const std::size_t nan = nan_operand(*this, e);
   if (nan < e.operands.size()) return define(e, 0, operand(e, nan));
   const bool folds = folds_wrongly(e), gathers = gathers_wrongly(e);
@@ -360,9 +356,9 @@ std::vector<Ssa> Lowering::inlined(const Program& program, std::span<const Ssa> 
 void Lowering::function(const std::string& name, const std::vector<Type>& inputs,
                         const std::vector<Type>& outputs, const Body& body) {
   fmt::memory_buffer outer;
-  std::swap(outer, out_);
+  std::swap(outer, out_);  // so that the function stands beside what calls it
   const Inner inner(*this);
-  token_ = {};
+  token_ = {};  // a function sees no value of the outer one
   std::vector<Ssa> arguments;
   Separator before_argument, before_output;
   write("  func.func private @{}(", name);
@@ -375,8 +371,8 @@ void Lowering::function(const std::string& name, const std::vector<Type>& inputs
   for (const Type& t : outputs) write("{}{}", before_output(), type(t));
   write(") {{\n");
   end_function(body(arguments), outputs);
+  functions_ += fmt::to_string(out_);
   std::swap(outer, out_);
-  functions_ += fmt::to_string(outer);
 }
 
 void Lowering::end_function(std::span<const Ssa> results, const std::vector<Type>& types) {
@@ -404,11 +400,11 @@ std::vector<Ssa> Lowering::called(const std::string& name, std::span<const Ssa> 
 
 std::string Lowering::written_function(std::string_view text, std::string_view placeholder) {
   const std::string name = fmt::format("postern_imported_{}", written_++);
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t next = std::min(text.find(placeholder, at), text.size());
-    functions_ += text.substr(at, next - at);
-    if (next < text.size()) functions_ += name;
-    at = next + placeholder.size();
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find(placeholder, begin), text.size());
+    functions_ += text.substr(begin, end - begin);
+    if (end < text.size()) functions_ += name;
+    begin = end + placeholder.size();
   }
   return name;
 }
@@ -418,9 +414,14 @@ std::vector<Ssa> Lowering::kept(ParamsPtr params, const Program& by_default,
   const std::string name = fmt::format("postern_block_{}", blocks_++), inner = default_of(name);
   const std::vector<Type> in = by_default.input_types(), out = by_default.output_types();
   function(inner, in, out, [&](std::span<const Ssa> x) { return inlined(by_default, x); });
-  const std::size_t begin = functions_.size();
+  const std::size_t begin = functions_.size();  // what is from here on may be replaced
   function(name, in, out, [&](std::span<const Ssa> x) { return called(inner, x, in, out); });
-  kept_.push_back({name, std::move(params), in, out, begin, functions_.size()});
+  kept_.push_back({.function = name,
+                   .params = std::move(params),
+                   .inputs = in,
+                   .outputs = out,
+                   .begin = begin,
+                   .end = functions_.size()});
   return called(name, inputs, in, out);
 }
 

@@ -78,10 +78,9 @@ struct LoweringOptions {
   std::string name = "main";
   std::string platform = {};  // empty: none in particular, the module is kept for all
   CompilerTraits compiler = {};
-  std::vector<bool> donated;  // by input
-  std::vector<const void*>
-      constants;             // by input: row-major bytes to write out, or null for a parameter
-  std::vector<int> devices;  // more than one: XLA cuts the program for these
+  std::vector<bool> donated;           // by input
+  std::vector<const void*> constants;  // by input: row-major bytes, or null for a parameter
+  std::vector<int> devices;            // more than one: XLA cuts the program for these
   Mesh mesh{{}, {0}};
   std::vector<std::optional<Sharding>> inputs, outputs;
   std::size_t gather_limit = 0;  // bytes; 0: none
@@ -146,9 +145,8 @@ class Lowering {
   static std::string symbol(std::string_view name);      // letters, digits, points; _ for all else
   static std::string list(std::span<const Ssa> values);  // "%1, %2"
   static std::string assigned(std::span<const Ssa> results);  // "%1, %2 = "; of none nothing
-  static std::string layout(
-      std::int64_t rank,
-      Dims axes = {});  // axes from the fastest on, as a tensor of indices; none: row-major
+  /// Axes from the fastest on, as a tensor of indices; none: row-major.
+  static std::string layout(std::int64_t rank, Dims axes = {});
   /// Says that a result of so many is in that operand's memory: of `output_operand_aliases`.
   static std::string alias(int result, int results, int operand);
 

@@ -7,20 +7,16 @@
 
 namespace postern::internal {
 
-namespace {
-
-/// Returns what options say of an input or result, of which the last may be left out of the list.
+/// Returns what options say of input or result `i`; the default where their list has ended before.
 template <class T>
-T said_of(const std::vector<T>& list, std::size_t i) {
+static T said_of(const std::vector<T>& list, std::size_t i) {
   if (i < list.size()) return list[i];
   return {};
 }
 
-}  // namespace
-
 std::string Lowering::where_it_runs(std::size_t results, int device) const {
   if (!partitioned()) return {};
-  std::string one = "{manual}";
+  std::string one = "{manual}";  // what is said of each result; of none as of one
   if (!mesh_) {
     const auto found = std::ranges::find(options_.devices, device);
     check(device < 0 || found != options_.devices.end(),
@@ -37,12 +33,12 @@ std::string Lowering::where_it_runs(std::size_t results, int device) const {
 
 Ssa Lowering::sharding_marker(const char* target, Ssa x, const Type& from, const Type& to,
                               std::string_view sharding) {
-  const Ssa y = fresh();
+  const Ssa marked = fresh();
   write(
       "    %{} = \"stablehlo.custom_call\"(%{}) {{call_target_name = \"{}\", mhlo.sharding = "
       "\"{}\"}} : ({}) -> {}\n",
-      y.id, x.id, target, sharding, type(from), type(to));
-  return y;
+      marked.id, x.id, target, sharding, type(from), type(to));
+  return marked;
 }
 
 Ssa Lowering::with_sharding(Ssa x, const Type& type, std::string_view sharding) {
@@ -64,20 +60,17 @@ Ssa Lowering::with_sharding(Ssa x, const Type& type, std::string_view sharding) 
 /// has them lie where they lay, and what holds programs.
 bool Lowering::gathers_wrongly(const Equation& e) const {
   if (!partitioned() || mesh_ || (e.params && !programs_of(*e.params).empty())) return false;
-  const bool in_place =
+  const bool stays =
       e.primitive->hlo && e.operands.size() == 1 && operand_type(e, 0).dims == result_type(e).dims;
-  return !in_place && std::ranges::any_of(e.operands, [&](ValueId v) {
+  return !stays && std::ranges::any_of(e.operands, [&](ValueId v) {
     return bit_width(program_->type(v).dtype) == 2;
   });
 }
 
-// Writes `program` as a module whose @main takes those inputs that the options make no constant of.
-// First the head: each parameter with how it lies and whether its memory may be reused, each result
-// with how it is to lie, or where in the text to say so once XLA has chosen. Then the constants,
-// the body, and behind it the functions that it calls. The Module that is returned has the text and
-// what the text alone does not say: the sites by the numbers in it, which inputs are parameters,
-// and the places of functions that may be replaced. The Lowering is spent afterwards. Throws what
-// the primitives' rules throw.
+// Writes `program` as a module whose @main takes those inputs that the options make no constant of:
+// the head, then the constants, the body, and behind it the functions that it calls. The Module has
+// the text and what the text alone does not say. The Lowering is spent afterwards. Throws what the
+// primitives' rules throw.
 Module Lowering::module(const Program& program) {
   Module m;
   m.devices = options_.devices;  // of one device as well, which need not be the first
@@ -101,9 +94,9 @@ Module Lowering::module(const Program& program) {
   // The attribute of a result would have XLA move integers of two bits as they are, which it does
   // wrongly; with_sharding() moves them as bytes.
   for (std::size_t i = 0; i < m.result_shardings.size(); ++i)
-    if (const auto& s = m.result_shardings[i]; s && bit_width(m.results[i].dtype) == 2)
+    if (const Type& type = m.results[i]; m.result_shardings[i] && bit_width(type.dtype) == 2)
       outputs[i] =
-          with_sharding(outputs[i], m.results[i], hlo_text(*s, m.results[i].rank(), m.devices));
+          with_sharding(outputs[i], type, hlo_text(*m.result_shardings[i], type.rank(), m.devices));
   end_function(outputs, m.results);
 
   for (Module::Kept& k : kept_) {  // their places so far are in functions_, which comes behind out_

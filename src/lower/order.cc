@@ -16,11 +16,12 @@ bool has_role(const Equation& e, SiteCall::Role role) {
   return site && site->call.role == role;
 }
 
-bool makes(const Equation& e, const std::set<ValueId>& values) {
+bool makes_one_of(const Equation& e, const std::set<ValueId>& values) {
   const auto first = values.lower_bound(e.first);
   return first != values.end() && *first < e.first + e.results;
 }
 
+/// Writes the order of starts_first(), each equation once.
 class Order {
  public:
   explicit Order(std::span<const Equation> equations)
@@ -47,17 +48,17 @@ class Order {
         return;
     }
   }
-  /// What lies between a wait and a start has no effects but those of starts, which are written.
+  /// Writes a start and what it needs. Since the wait only starts had effects, which are written.
   void write_with_needs(std::size_t wait, std::size_t start) {
-    std::vector<std::size_t> wanted{start};
-    std::set<ValueId> values(equations_[start].operands.begin(), equations_[start].operands.end());
+    std::vector<std::size_t> last_first{start};
+    std::set<ValueId> needed(equations_[start].operands.begin(), equations_[start].operands.end());
     for (std::size_t i = start; i-- > wait + 1;) {
       const Equation& e = equations_[i];
-      if (written_[i] || !makes(e, values)) continue;
-      wanted.push_back(i);
-      values.insert(e.operands.begin(), e.operands.end());
+      if (written_[i] || !makes_one_of(e, needed)) continue;
+      last_first.push_back(i);
+      needed.insert(e.operands.begin(), e.operands.end());
     }
-    for (std::size_t i = wanted.size(); i-- > 0;) write(wanted[i]);
+    for (std::size_t i = last_first.size(); i-- > 0;) write(last_first[i]);
   }
 
   const std::span<const Equation> equations_;

@@ -57,10 +57,10 @@ std::vector<Part> parts_of(const Program& program) {
 /// the program's outputs.
 void connect(const Program& program, std::vector<Part>& parts) {
   const auto nowhere = parts.size();  // where the program's inputs are made
-  // By value: the equation of a number; the part that makes it, and the last that was given it;
-  // whether it is read outside of the part that makes it.
+  // By value: its equation if it is a number; the part that makes it, and the last one that was
+  // given it; whether it is read outside of the part that makes it.
   std::vector<const Equation*> number(program.types.size());
-  std::vector<std::size_t> made_in(program.types.size(), nowhere), given_to = made_in;
+  std::vector<std::size_t> made_in(program.types.size(), nowhere), last_given_to = made_in;
   std::vector<bool> leaves(program.types.size());
   for (std::size_t p = 0; p < parts.size(); ++p) {
     Part& part = parts[p];
@@ -68,8 +68,8 @@ void connect(const Program& program, std::vector<Part>& parts) {
       const Equation& e = program.equations[i];
       part.ordered = part.ordered || effect_of(e) == Effect::ordered;
       for (const ValueId v : e.operands) {
-        if (made_in[at(v)] == p || given_to[at(v)] == p) continue;
-        given_to[at(v)] = p;
+        if (made_in[at(v)] == p || last_given_to[at(v)] == p) continue;
+        last_given_to[at(v)] = p;
         if (number[at(v)]) {
           part.numbers.push_back(number[at(v)]);
         } else {
@@ -90,37 +90,37 @@ void connect(const Program& program, std::vector<Part>& parts) {
 }  // namespace
 
 std::string in_one_piece(std::string text) {
-  for (std::size_t at = 0; (at = text.find(stays, at)) != std::string::npos;)
-    text.erase(at, stays.size());
+  for (std::size_t found = 0; (found = text.find(stays, found)) != std::string::npos;)
+    text.erase(found, stays.size());
   return text;
 }
 
 std::vector<Ssa> Lowering::apart(Apart what, std::vector<Ssa> inputs, const Body& body) {
   // The token goes in and out as the last input and result, and with it whether it orders calls: in
   // the function as it was here before, here as it is at the function's end.
-  const bool ordered = what.ordered || token_orders_calls_;
+  const bool takes_token = what.ordered || token_orders_calls_;
   const std::size_t given = inputs.size();
-  if (ordered) {
+  if (takes_token) {
     what.inputs.push_back({DType::token, {}});
     what.outputs.push_back({DType::token, {}});
     inputs.push_back(token());
   }
   const std::string name = fmt::format("postern_{}_{}", what.name, parts_++);
-  bool token_orders_calls = token_orders_calls_;
+  bool orders_calls = token_orders_calls_;
   function(name, what.inputs, what.outputs, [&](std::span<const Ssa> x) {
-    token_orders_calls_ = token_orders_calls;
-    if (ordered) set_token(x.back());
+    token_orders_calls_ = orders_calls;
+    if (takes_token) set_token(x.back());
     std::vector<Ssa> results = body(x.first(given));
-    if (ordered) results.push_back(token());
-    token_orders_calls = token_orders_calls_;
+    if (takes_token) results.push_back(token());
+    orders_calls = token_orders_calls_;
     return results;
   });
   std::vector<Ssa> results = called(name, inputs, what.inputs, what.outputs, what.attributes);
-  if (ordered) {
+  if (takes_token) {
     set_token(results.back());
     results.pop_back();
   }
-  token_orders_calls_ = token_orders_calls;
+  token_orders_calls_ = orders_calls;
   return results;
 }
 
@@ -130,27 +130,27 @@ bool Lowering::in_parts(const Program& program) {
   std::vector<Part> parts = parts_of(program);
   if (parts.empty()) return false;
   connect(program, parts);
-  const auto name = [&](const auto& ids, std::span<const Ssa> values) {
+  const auto define_values = [&](const auto& ids, std::span<const Ssa> values) {
     for (std::size_t i = 0; i < ids.size(); ++i) env_[at(ids[i])] = values[i];
   };
   for (const Part& part : parts) {
-    std::vector<Type> in, out;
-    std::vector<Ssa> given;
+    Apart function{"part", {}, {}};
+    std::vector<Ssa> given;  // the values from earlier parts, then the indices along mesh axes
     for (const ValueId v : part.inputs) {
-      in.push_back(program.type(v));
+      function.inputs.push_back(program.type(v));
       given.push_back(latest(env_[at(v)]));
       mark_read(given.back());
     }
-    for (const ValueId v : part.outputs) out.push_back(program.type(v));
+    for (const ValueId v : part.outputs) function.outputs.push_back(program.type(v));
     const std::vector<Ssa> axis_indices = axis_indices_;
     for (const Ssa index : axis_indices) {
-      in.push_back({DType::s32, {}});
+      function.inputs.push_back({DType::s32, {}});
       given.push_back(index);
     }
     std::vector<Ssa> numbers;
     for (const Equation* e : part.numbers) numbers.push_back(env_[at(e->first)]);
     const auto body = [&](std::span<const Ssa> x) {
-      name(part.inputs, x);
+      define_values(part.inputs, x);
       const auto indices = x.subspan(part.inputs.size());
       axis_indices_.assign(indices.begin(), indices.end());
       for (const Equation* e : part.numbers) equation(*e);
@@ -159,16 +159,17 @@ bool Lowering::in_parts(const Program& program) {
       for (const ValueId v : part.outputs) results.push_back(latest(env_[at(v)]));
       return results;
     };
-    const bool ordered = part.ordered || token_orders_calls_;
+    function.ordered = part.ordered || token_orders_calls_;
     std::string attributes = fmt::format("mhlo.frontend_attributes = {{{}}}", stays);
-    if (mesh_) attributes += where_it_runs(out.size() + (ordered ? 1 : 0), -1);
-    const std::vector<Ssa> results = apart({"part", in, out, ordered, attributes}, given, body);
-    // The function has names of its own for what both know, which gave way to these again; of what
-    // it made only its results are seen here.
+    if (mesh_) attributes += where_it_runs(part.outputs.size() + (function.ordered ? 1 : 0), -1);
+    function.attributes = attributes;
+    const std::vector<Ssa> results = apart(std::move(function), given, body);
+    // The body has put names of its own in the place of what both know; of what it made only its
+    // results are seen here.
     axis_indices_ = axis_indices;
-    name(part.inputs, given);
+    define_values(part.inputs, given);
     for (std::size_t i = 0; i < numbers.size(); ++i) env_[at(part.numbers[i]->first)] = numbers[i];
-    name(part.outputs, results);
+    define_values(part.outputs, results);
   }
   return true;
 }
