@@ -47,11 +47,11 @@ std::vector<std::string> parts_of(std::string_view text, char between) {
 BatchLevel level_of(std::string_view text, std::size_t operands) {
   BatchLevel level{};
   const char* const end = text.data() + text.size();
-  const auto [at, error] = std::from_chars(text.data(), end, level.size);
-  bool is_level = error == std::errc() && at != end && *at == ':' && level.size >= 0;
-  for (const char* mapped = at; is_level && ++mapped != end;) {
-    is_level = *mapped == 'T' || *mapped == 'F';
-    level.mapped.push_back(*mapped == 'T');
+  const auto [behind, error] = std::from_chars(text.data(), end, level.size);
+  bool is_level = error == std::errc() && behind != end && *behind == ':' && level.size >= 0;
+  for (const char* c = behind; is_level && ++c != end;) {  // what comes behind the colon
+    is_level = *c == 'T' || *c == 'F';
+    level.mapped.push_back(*c == 'T');
   }
   check(is_level && level.mapped.size() == operands,
         "a custom call of Postern: '{}' is no batch level of a call with {} operands", text,
@@ -69,14 +69,14 @@ std::vector<BatchLevel> levels_of(std::string_view text, std::size_t operands) {
 MeshAxis axis_of(std::string_view text) {
   MeshAxis axis("", 0);
   const char* const end = text.data() + text.size();
-  const auto [at, error] = std::from_chars(text.data(), end, axis.size);
-  check(error == std::errc() && at != end && *at == ' ' && axis.size >= 1,
+  const auto [behind, error] = std::from_chars(text.data(), end, axis.size);
+  check(error == std::errc() && behind != end && *behind == ' ' && axis.size >= 1,
         "a custom call of Postern: '{}' is no axis of a mesh", text);
-  axis.name = std::string(at + 1, end);
+  axis.name = std::string(behind + 1, end);
   return axis;
 }
 
-/// The type of one invocation's leaf: without the axes of its levels, which stand in front.
+/// Returns the type of one invocation's leaf: without the axes of its levels, which stand in front.
 Type without_levels(const Type& type, const std::vector<std::int64_t>& sizes) {
   const bool fits =
       type.dims.size() >= sizes.size() && std::equal(sizes.begin(), sizes.end(), type.dims.begin());
@@ -94,9 +94,9 @@ void strip_levels(const std::vector<BatchLevel>& levels, std::vector<Type>& oper
       if (level.mapped[i]) sizes.push_back(level.size);
     operands[i] = without_levels(operands[i], sizes);
   }
-  std::vector<std::int64_t> all;
-  for (const BatchLevel& level : levels) all.push_back(level.size);
-  for (Type& result : results) result = without_levels(result, all);
+  std::vector<std::int64_t> all_sizes;
+  for (const BatchLevel& level : levels) all_sizes.push_back(level.size);
+  for (Type& result : results) result = without_levels(result, all_sizes);
 }
 
 }  // namespace
@@ -132,11 +132,11 @@ void CallAttributes::require() const {
 }
 
 std::string CallAttributes::key() const {
-  std::string out = to_string(own) + kinds_of(own);
-  for (const TextAttribute& text : text_attributes) out += '\n' + this->*text.member;
+  std::string key = to_string(own) + kinds_of(own);
+  for (const TextAttribute& text : text_attributes) key += '\n' + this->*text.member;
   for (const NumberAttribute& number : number_attributes)
-    out += fmt::format("\n{}", this->*number.member);
-  return out;
+    key += fmt::format("\n{}", this->*number.member);
+  return key;
 }
 
 std::vector<MeshAxis> CallAttributes::mesh_axes() const {
@@ -147,15 +147,15 @@ std::vector<MeshAxis> CallAttributes::mesh_axes() const {
 
 std::vector<std::int64_t> CallAttributes::coordinates(std::int64_t position) const {
   const std::vector<MeshAxis> mesh = mesh_axes();
-  std::vector<std::int64_t> out(mesh.size());
-  std::int64_t rest = position;
+  std::vector<std::int64_t> coordinates(mesh.size());
+  std::int64_t rest = position;  // 0 behind the first axis, unless it is beyond the mesh
   for (std::size_t a = mesh.size(); a-- > 0;) {
-    out[a] = rest % mesh[a].size;
+    coordinates[a] = rest % mesh[a].size;
     rest /= mesh[a].size;
   }
   check(position >= 0 && rest == 0, "a custom call of Postern is at {}, which is not on its mesh",
         position);
-  return out;
+  return coordinates;
 }
 
 std::shared_ptr<SiteSpec> spec_of(const CallAttributes& attributes, std::vector<Type> operands,

@@ -11,9 +11,9 @@ namespace postern::internal::guest {
 // for several devices, and the address of its Home.
 static constexpr std::uint64_t of_guests = std::uint64_t{1} << 63, of_several = of_guests >> 1;
 
-GuestRun::GuestRun(HostSitePtr of, std::uint64_t registry_version, std::int64_t at,
+GuestRun::GuestRun(HostSitePtr its_site, std::uint64_t registry_version, std::int64_t on_mesh_at,
                    bool for_several, const Home& home)
-    : site(std::move(of)), version(registry_version), position(at) {
+    : site(std::move(its_site)), version(registry_version), position(on_mesh_at) {
   sites = site.get();
   site_count = 1;
   owner = site;
@@ -23,15 +23,15 @@ GuestRun::GuestRun(HostSitePtr of, std::uint64_t registry_version, std::int64_t 
 Waiting GuestRun::waiting(host::RunName name, int device) {
   if (name.started || !(name.lane_run & of_guests)) return {};
   const std::uint64_t home = name.lane_run & ~(of_guests | of_several);
-  return {reinterpret_cast<const Home*>(home),
-          name.lane_run & of_several ? several_devices : device};
+  return {.home = reinterpret_cast<const Home*>(home),
+          .device = name.lane_run & of_several ? several_devices : device};
 }
 
 void GuestRun::belong_to(std::uint64_t execution) {
-  execution +=
-      std::uint64_t{1} << 48;  // XLA counts from 0, we from 1: no run of ours comes to this
+  // XLA counts from 0, we from 1: no run of ours comes to this.
+  execution += std::uint64_t{1} << 48;
   if (number == execution) return;
-  if (number != 0) {
+  if (number != 0) {  // another one's before, whose state ends here
     close();
     reset();
   }
@@ -58,6 +58,7 @@ std::unique_ptr<GuestRun> CallSite::make(const Buffers& buffers, const Home& hom
   const std::scoped_lock lock(guard_);
   if (!spec_) spec_ = spec_of(attributes_, buffers.operands, buffers.results);
   const std::int64_t position = buffers.position;
+  // All are of one function: when the name means another one, they go.
   if (!sites_.empty() && sites_.begin()->second->function != function) gone.swap(sites_);
   if (!function)
     throw CallbackError(ErrorCode::unregistered,

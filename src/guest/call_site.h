@@ -25,8 +25,8 @@ struct Buffers {
 /// A run of one site, for one invocation after the other.
 class GuestRun final : public host::RunState {
  public:
-  GuestRun(HostSitePtr of, std::uint64_t registry_version, std::int64_t at, bool for_several,
-           const Home& home);
+  GuestRun(HostSitePtr its_site, std::uint64_t registry_version, std::int64_t on_mesh_at,
+           bool for_several, const Home& home);
   /// Returns what waits while the run of that name does, on that device; nothing unless it is a
   /// guest's. Those have names that nobody waits for.
   static Waiting waiting(host::RunName name, int device);

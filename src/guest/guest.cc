@@ -42,13 +42,13 @@ std::vector<T> list_of(const XLA_FFI_Array& array) {
   return {begin, begin + array.size};
 }
 
-/// Of the types that CallAttributes takes; nothing for others.
+/// Returns one of a type that CallAttributes takes; nothing for others.
 std::optional<Attribute> attribute_at(const XLA_FFI_Attrs& attrs, std::int64_t i) {
-  const void* const at = attrs.attrs[i];
+  const void* const value = attrs.attrs[i];
   if (attrs.types[i] == XLA_FFI_AttrType_STRING)
-    return std::string(text_of(*static_cast<const XLA_FFI_ByteSpan*>(at)));
+    return std::string(text_of(*static_cast<const XLA_FFI_ByteSpan*>(value)));
   if (attrs.types[i] == XLA_FFI_AttrType_SCALAR) {
-    const auto& scalar = *static_cast<const XLA_FFI_Scalar*>(at);
+    const auto& scalar = *static_cast<const XLA_FFI_Scalar*>(value);
     switch (scalar.dtype) {
       case XLA_FFI_DataType_PRED: return *static_cast<const bool*>(scalar.value);
       case XLA_FFI_DataType_S64: return *static_cast<const std::int64_t*>(scalar.value);
@@ -57,7 +57,7 @@ std::optional<Attribute> attribute_at(const XLA_FFI_Attrs& attrs, std::int64_t i
     }
   }
   if (attrs.types[i] == XLA_FFI_AttrType_ARRAY) {
-    const auto& array = *static_cast<const XLA_FFI_Array*>(at);
+    const auto& array = *static_cast<const XLA_FFI_Array*>(value);
     if (array.dtype == XLA_FFI_DataType_S64) return list_of<std::int64_t>(array);
     if (array.dtype == XLA_FFI_DataType_F64) return list_of<double>(array);
   }
@@ -95,14 +95,14 @@ std::vector<Type> types_of(std::span<XLA_FFI_Buffer* const> buffers) {
   return types;
 }
 
-/// How many tokens there are, if all are in front.
+/// Returns how many tokens there are, if all are in front.
 std::optional<std::size_t> leading_tokens(std::span<XLA_FFI_Buffer* const> buffers) {
   const auto first = std::ranges::find_if_not(buffers, is_token);
   if (std::any_of(first, buffers.end(), is_token)) return std::nullopt;
   return static_cast<std::size_t>(first - buffers.begin());
 }
 
-/// What the last operand of a call on a mesh says; -1 for other calls.
+/// Returns the position that the last operand of a call on a mesh says; else -1: see spec_of().
 std::int64_t position_of(const XLA_FFI_CallFrame* frame, const CallSite& place, const Home& home) {
   const auto operands = pjrt::operands(frame);
   if (!place.attributes().on_mesh() || operands.empty()) return -1;
@@ -116,8 +116,8 @@ std::int64_t position_of(const XLA_FFI_CallFrame* frame, const CallSite& place, 
 std::unique_ptr<GuestRun> make_run(const XLA_FFI_CallFrame* frame, CallSite& place,
                                    std::int64_t position, const Home& home) {
   const auto operands = pjrt::operands(frame), results = pjrt::results(frame);
-  std::unique_ptr<GuestRun> run =
-      place.make({types_of(operands), types_of(results), position}, home);
+  auto run = place.make(
+      {.operands = types_of(operands), .results = types_of(results), .position = position}, home);
   const auto in = leading_tokens(operands), out = leading_tokens(results);
   run->plain = in && out;
   run->tokens_in = in.value_or(0);
@@ -129,7 +129,7 @@ std::unique_ptr<GuestRun> make_run(const XLA_FFI_CallFrame* frame, CallSite& pla
   for (const XLA_FFI_Buffer* b : buffers) *data++ = b->data ? b->data : nothing;
 }
 
-/// Does all that the short way does not: stages, tokens anywhere, a mesh, buffers of a device.
+/// Enters what enter_fast() does not: stages, tokens anywhere, a mesh, buffers of a device.
 [[gnu::noinline]] bool enter_specially(XLA_FFI_CallFrame* frame, GuestRun& run, int device,
                                        const Home& home) {
   const HostSite& site = *run.site;
@@ -140,17 +140,19 @@ std::unique_ptr<GuestRun> make_run(const XLA_FFI_CallFrame* frame, CallSite& pla
   }
   detail::SmallVector<void*, HostSite::few> data(site.buffers);
   std::size_t count = 0;
-  const auto operands = pjrt::operands(frame);
-  for (const auto list : {operands.first(operands.size() - run.on_mesh()), pjrt::results(frame)})
+  auto operands = pjrt::operands(frame);
+  if (run.on_mesh()) operands = operands.first(operands.size() - 1);  // the last is the position
+  for (const auto list : {operands, pjrt::results(frame)})
     for (const XLA_FFI_Buffer* b : list)
       if (!is_token(b)) data[count++] = b->data ? b->data : nothing;
   if (home.enter) return home.enter(run, site, data.data(), device, frame);
   const host::Helpers helpers(frame, [](void* from, XLA_FFI_Task* task, void* with) {
     return pjrt::schedule(static_cast<const XLA_FFI_CallFrame*>(from), task, with);
   });
-  return host::enter_site({run, site, data.data(), device});
+  return host::enter_site({.run = run, .site = site, .data = data.data(), .device = device});
 }
 
+/// Enters the function itself, on this thread: of a run whose buffers are `plain`.
 bool enter_fast(const XLA_FFI_CallFrame* frame, GuestRun& run, int device) {
   void* data[HostSite::few];
   point_at(pjrt::operands(frame).subspan(run.tokens_in, run.site->operands), data);
@@ -159,7 +161,7 @@ bool enter_fast(const XLA_FFI_CallFrame* frame, GuestRun& run, int device) {
   return host::enter_here(run, *run.site, data, device, nullptr);
 }
 
-/// How XLA computes on this thread. To read that takes 15 ns, so it is done once an execution.
+/// Returns how XLA computes on this thread, read once an execution: to read it takes 15 ns.
 const FloatState& floats_of(std::int64_t execution) {
   thread_local std::int64_t last = 0;
   thread_local FloatState floats;
@@ -167,6 +169,7 @@ const FloatState& floats_of(std::int64_t execution) {
   return floats;
 }
 
+/// Makes a call in a run of its own. One that fails does not come back: it has its failure.
 void run_call(XLA_FFI_CallFrame* frame, CallSite& place, int device, const Home& home) {
   const host::FloatScope as_process(of_process, floats_of(pjrt::run_id(frame)));
   const std::int64_t position = position_of(frame, place, home);
@@ -183,7 +186,7 @@ void run_call(XLA_FFI_CallFrame* frame, CallSite& place, int device, const Home&
 
 constinit thread_local std::uint64_t made_here = 0;
 
-void run(XLA_FFI_CallFrame* frame, CallSite& place, const Home& home) {
+void serve(XLA_FFI_CallFrame* frame, CallSite& place, const Home& home) {
   ++made_here;
   const int device = std::max(pjrt::device_ordinal(frame), 0);
   const CallAttributes& asked = place.attributes();
@@ -198,7 +201,7 @@ struct Failure {
   std::uint64_t number;
   std::exception_ptr error;
   std::int64_t run;
-  bool told;  // this one, or another of the run
+  bool was_asked_for;  // this one, or another of the run
 };
 
 struct Failures {
@@ -206,13 +209,13 @@ struct Failures {
   std::random_device numbers;
   std::deque<Failure> last;  // the newest at the end
 
-  /// What no text that a user wrote has in it by chance, and 19 digits can write.
-  std::uint64_t next() { return (std::uint64_t{numbers()} << 31) | (numbers() >> 1); }
+  /// Makes what no text that a user wrote has in it by chance, and 19 digits can write.
+  std::uint64_t make_number() { return (std::uint64_t{numbers()} << 31) | (numbers() >> 1); }
 };
 constexpr std::size_t failures_kept = 256, causes_kept = 16;
 Failures& failures() { return never_destroyed<Failures>(); }
 
-/// The same error, which nothing caused.
+/// Returns the same error, which nothing caused.
 std::exception_ptr without_cause(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
@@ -223,13 +226,14 @@ std::exception_ptr without_cause(const std::exception_ptr& error) {
   }
 }
 
-XLA_FFI_Error* told(const XLA_FFI_CallFrame* frame, const std::string& what, std::uint64_t number) {
+XLA_FFI_Error* error_of(const XLA_FFI_CallFrame* frame, const std::string& what,
+                        std::uint64_t number) {
   return pjrt::make_error(frame, ErrorCode::internal,
                           fmt::format("{} [postern failure {}]", what, number).c_str());
 }
 
-/// Keeps a failure, and of the last ones their causes; XLA's error has its number.
-XLA_FFI_Error* keep(const XLA_FFI_CallFrame* frame, std::exception_ptr error) {
+/// Keeps a failure, and of the last ones their causes. Returns XLA's error, which has its number.
+XLA_FFI_Error* keep_failure(const XLA_FFI_CallFrame* frame, std::exception_ptr error) {
   const std::int64_t run = pjrt::run_id(frame);
   note_failed(run);
   const std::string what = host::describe(error);
@@ -237,17 +241,18 @@ XLA_FFI_Error* keep(const XLA_FFI_CallFrame* frame, std::exception_ptr error) {
   std::unique_lock lock(failures().guard);
   auto& last = failures().last;
   const auto same = std::ranges::find(last, error, &Failure::error);
-  if (same != last.end()) return told(frame, what, same->number);  // by the device that entered it
-  const std::uint64_t number = failures().next();
-  const bool is_told = std::ranges::any_of(last, [&](auto& f) { return f.run == run && f.told; });
-  last.push_back({number, std::move(error), run, is_told});
+  if (same != last.end()) return error_of(frame, what, same->number);  // of a call made for all
+  const std::uint64_t number = failures().make_number();
+  const bool was_asked_for =
+      std::ranges::any_of(last, [&](auto& f) { return f.run == run && f.was_asked_for; });
+  last.push_back({number, std::move(error), run, was_asked_for});
   if (last.size() > failures_kept) last.pop_front();
-  if (last.size() > causes_kept) {
+  if (last.size() > causes_kept) {  // one more has become too old for its cause
     std::exception_ptr& old = last[last.size() - 1 - causes_kept].error;
     gone = std::exchange(old, without_cause(old));
   }
   lock.unlock();
-  return told(frame, what, number);
+  return error_of(frame, what, number);
 }
 
 /// Calls body(). What it throws becomes XLA's error.
@@ -258,7 +263,7 @@ XLA_FFI_Error* guarded(const XLA_FFI_CallFrame* frame, Body body) {
     return nullptr;
   } catch (...) {
     try {
-      return keep(frame, std::current_exception());
+      return keep_failure(frame, std::current_exception());
     } catch (...) {
       return pjrt::make_error(frame, ErrorCode::resource_exhausted,
                               "postern: no memory for the text of a failure");
@@ -266,9 +271,9 @@ XLA_FFI_Error* guarded(const XLA_FFI_CallFrame* frame, Body body) {
   }
 }
 
-/// For an XLA that keeps no state: the same place for the same attributes and types of buffers.
+/// Returns, for an XLA that keeps no state, one place for the same attributes and types of buffers.
 std::shared_ptr<CallSite> place_of(const XLA_FFI_CallFrame* frame, const Home& home) {
-  constexpr std::size_t most = 1024;
+  constexpr std::size_t most = 1024;  // then all are let go of
   using Places = std::map<std::string, std::shared_ptr<CallSite>>;
   static Mutex guard;
   static auto* const made = new Places;
@@ -308,9 +313,9 @@ XLA_FFI_Error* execute(XLA_FFI_CallFrame* frame, const Home& home) {
     if (home.state.type_id != 0) [[likely]]
       state = pjrt::state_of(frame, home.state);
     if (state) [[likely]]
-      run(frame, *static_cast<CallSite*>(state), home);
+      serve(frame, *static_cast<CallSite*>(state), home);
     else
-      run(frame, *place_of(frame, home), home);
+      serve(frame, *place_of(frame, home), home);
   });
 }
 
@@ -330,7 +335,7 @@ Waiting waiting() {
     std::span<const host::RunName> runs(&own, 1);
     if (n->run)
       own = n->run->name();
-    else
+    else  // without a run it is a Beginning, inside of others
       runs = static_cast<const host::Beginning*>(n)->inside;
     for (const host::RunName& name : runs)
       if (const Waiting found = GuestRun::waiting(name, n->device); found.home) return found;
@@ -344,9 +349,9 @@ std::exception_ptr failure(std::uint64_t number) {
   const std::scoped_lock lock(failures().guard);
   auto& last = failures().last;
   const auto found = std::ranges::find_if(
-      last, [&](const Failure& f) { return f.number == number || (number == 0 && !f.told); });
+      last, [&](auto& f) { return number == 0 ? !f.was_asked_for : f.number == number; });
   if (found == last.end()) return nullptr;
-  for (Failure& f : last) f.told |= f.run == found->run;
+  for (Failure& f : last) f.was_asked_for |= f.run == found->run;
   return found->error;
 }
 

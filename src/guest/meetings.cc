@@ -51,10 +51,10 @@ bool has_failed(const Meetings& m, std::int64_t run) {
 }
 
 /// Takes outcomes out for the caller to let go of after the lock: an error's end may be anything.
-Outcomes taken_out(Meetings& m, detail::FunctionRef<bool(const Outcome&)> is_meant) {
+Outcomes take_out(Meetings& m, detail::FunctionRef<bool(const Outcome&)> is_meant) {
   Outcomes gone;
   for (auto o = m.outcomes.begin(); o != m.outcomes.end();)
-    if (const auto at = o++; is_meant(**at)) gone.splice(gone.end(), m.outcomes, at);
+    if (const auto each = o++; is_meant(**each)) gone.splice(gone.end(), m.outcomes, each);
   return gone;
 }
 
@@ -92,18 +92,18 @@ void meet(const void* place, const XLA_FFI_CallFrame* frame, int device, std::in
   const auto found = std::ranges::find_if(m.outcomes, [&](const auto& o) {
     return o->place == place && o->run == run && std::ranges::count(o->devices, device) == 0;
   });
-  const bool is_first = found == m.outcomes.end();
-  if (is_first && has_failed(m, run))
-    throw Error(ErrorCode::cancelled, "postern: the program failed on another device");
-  const std::shared_ptr<Outcome> outcome =
-      is_first ? std::make_shared<Outcome>(Outcome{place, run, {}}) : *found;
-  outcome->devices.push_back(device);
-  if (is_first) {
+  if (found == m.outcomes.end()) {  // the first to make this call
+    if (has_failed(m, run))
+      throw Error(ErrorCode::cancelled, "postern: the program failed on another device");
+    const auto outcome =
+        std::make_shared<Outcome>(Outcome{.place = place, .run = run, .devices = {device}});
     m.outcomes.push_back(outcome);
     lock.unlock();
     return enter_for_all(*outcome, frame, home, enter);
   }
-  if (std::ssize(outcome->devices) == devices) m.outcomes.erase(found);
+  const std::shared_ptr<Outcome> outcome = *found;
+  outcome->devices.push_back(device);
+  if (std::ssize(outcome->devices) == devices) m.outcomes.erase(found);  // all have come
   m.told.wait(lock, [&] { return outcome->is_there; });
   lock.unlock();
   if (outcome->error) std::rethrow_exception(outcome->error);
@@ -122,14 +122,14 @@ void note_failed(std::int64_t run) {
   if (m.failed.size() <= failed_kept) return;
   const std::int64_t oldest = m.failed.front();
   m.failed.pop_front();
-  gone = taken_out(m, [oldest](const Outcome& o) { return o.run == oldest; });
+  gone = take_out(m, [oldest](const Outcome& o) { return o.run == oldest; });
 }
 
 void forget_place(const void* place) {
   Outcomes gone;
   Meetings& m = meetings();
   const std::scoped_lock lock(m.guard);
-  gone = taken_out(m, [place](const Outcome& o) { return o.place == place; });
+  gone = take_out(m, [place](const Outcome& o) { return o.place == place; });
 }
 
 }  // namespace postern::internal::guest
