@@ -33,7 +33,6 @@ struct Users {
 };
 Users& users() { return never_destroyed<Users>(); }
 
-/// Returns null where nobody has named such a platform.
 const Platform* known_as(std::string_view name) {
   const auto* const known = std::ranges::find(table, name, &Platform::name);
   if (known != std::end(table)) return *known;

@@ -37,8 +37,7 @@ constexpr Flags flags[] = {
     {106, 106, "--xla_cpu_experimental_ynn_fusion_type=LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT "},
 };
 
-/// Sets the plug-in's flags in the environment while it lives. What the user gave comes after them
-/// and wins; where that is the name of a file of flags, which cannot be added to, it stays alone.
+/// Sets them while it lives. What the user gave comes after them and wins; a file of flags stays.
 class WithFlags {
  public:
   explicit WithFlags(const pjrt::Plugin& plugin) : lock_(guard()) {

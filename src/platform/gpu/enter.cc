@@ -45,9 +45,8 @@ struct Places {
     block = Staging::Block(staging, lay_out(site, count, offsets));
     for (const std::size_t offset : offsets) data.push_back(block.data() + offset);
   }
-  /// Queues the copies of the operands and the mask. Returns whether there are elements, which are
-  /// there when the stream has come so far. `in_place`: what the host can read where it is stays
-  /// there.
+  /// Queues the copies of the operands and the mask, but of what the host can read `in_place`.
+  /// Returns whether the stream must be waited for.
   bool fetch(const Driver& driver, const HostSite& site, void* const* buffers, void* stream,
              bool in_place) {
     bool must_wait = false;
@@ -83,8 +82,7 @@ class Arrival final : public host::Transfer {
   ~Arrival() override {
     const Driver& driver = staging_.driver();
     const bool entered = driver.enter(staging_.context()) == 0;
-    // The block goes while the context is the thread's: it may record an event.
-    { const Staging::Block gone = std::move(places_.block); }
+    { const Staging::Block gone = std::move(places_.block); }  // its end may record an event
     if (event_) staging_.give_back(event_);
     if (entered) driver.leave();
   }
@@ -102,15 +100,13 @@ class Arrival final : public host::Transfer {
   void* event_ = nullptr;
 };
 
-/// Queues zeros for the results.
 void zero_results(const Driver& driver, const HostSite& site, void* const* buffers,
                   void* stream) noexcept {
   for (std::size_t i = site.inputs; i < site.buffers; ++i)
     if (const std::size_t bytes = bytes_of(site, i)) driver.fill(buffers[i], 0, bytes, stream);
 }
 
-/// Enters the function on copies in pinned memory, and queues the copies of its results. Where the
-/// run leaves zeros, those of a failure are such results.
+/// Enters the function on copies in pinned memory, and copies its results, or zeros, back.
 bool enter_on_copies(Staging& staging, RunState& run, const HostSite& site, void* const* buffers,
                      int device, void* stream) {
   const Driver& driver = staging.driver();
@@ -130,7 +126,6 @@ bool enter_on_copies(Staging& staging, RunState& run, const HostSite& site, void
   return ok;
 }
 
-/// Enters a function that takes the device's own memory, and the stream.
 bool enter_in_place(RunState& run, const HostSite& site, void* const* buffers, int device,
                     void* stream) {
   std::vector<void*> data;
