@@ -141,41 +141,44 @@ void RunRecord::await_functions(std::span<const pjrt::Event> complete) const {
   }
 }
 
-RunRecord::Finish RunRecord::finish(std::shared_ptr<RunRecord>& record,
-                                    std::span<const pjrt::Event> complete) {
-  const bool ready = std::ranges::all_of(complete, &pjrt::Event::is_ready);
-  if (ready && record->has_calls_under_way()) {
+// Where it does not end the run now, the owner is copied first: another thread then ends it at any
+// time.
+RunRecord::Finish RunRecord::end_or_leave_to_xla(std::shared_ptr<RunRecord>& record,
+                                                 std::span<const pjrt::Event> complete) {
+  if (!std::ranges::all_of(complete, &pjrt::Event::is_ready)) {
+    Finish later{.ended = false, .owner = record->owner};
+    record->self_ = record;
+    record->waits_ = complete.size();
+    record->leave_early();
+    for (const pjrt::Event& e : complete) e.surely_on_ready(completed, record.get());
+    return later;
+  }
+  if (record->has_calls_under_way()) {
     if (std::ranges::any_of(complete, [](const pjrt::Event& e) { return e.error().has_value(); }))
       record->stop_calls();
-    Finish later{false, record->owner};
+    Finish later{.ended = false, .owner = record->owner};
     record->self_ = record;
     wait_for_calls(record);
     return later;
   }
-  if (ready) {
-    Left left = record->end();
-    if (left.lane && left.seen_by_none && record.use_count() == 1 &&
-        record->outcome() == host::Outcome::done) {
-      record->reset();
-      left.lane->idle = std::move(record);
-    }
-    left.leave();
-    return {true, std::move(left.owner)};
+  Left left = record->end();
+  if (left.lane && left.seen_by_none && record.use_count() == 1 &&
+      record->outcome() == host::Outcome::done) {
+    record->reset();
+    left.lane->idle = std::move(record);
   }
-  Finish later{false, record->owner};
-  record->self_ = record;
-  record->waits_ = complete.size();
-  record->leave_early();
-  for (const pjrt::Event& e : complete) e.surely_on_ready(completed, record.get());
-  return later;
+  left.leave();
+  return {.ended = true, .owner = std::move(left.owner)};
 }
 
 RunRecord::Finish RunRecord::finish(std::shared_ptr<RunRecord>& record,
                                     std::span<const pjrt::Event> complete, bool awaited) {
+  // Copied first: the record may leave its lane early, and XLA's thread may end it at any time.
   const Lane& lane = record->lane_ ? *record->lane_ : *record->group_.front();
   const std::uint64_t run = record->lane_run;
-  Finish how = finish(record, complete);
-  if (how.ended || !awaited || record->part_of) return how;
+  Finish how = end_or_leave_to_xla(record, complete);
+  if (how.ended || !awaited) return how;
+  if (record->part_of) return how;  // who drives the whole run waits for its end
   Runtime::existing().wait_for(lane, run);
   how.ended = true;
   return how;
@@ -236,8 +239,11 @@ RunRecord::Left RunRecord::end() noexcept {
     host::timeline::add(kind, host::timeline::module_name(module_->text), std::exchange(began_, {}),
                         host::timeline::Clock::now(), device, number);
   views.reset();
-  return {std::exchange(lane_, nullptr), std::exchange(group_, {}), seen_by_none,
-          std::exchange(trails_, false) ? lane_run : 0, std::move(owner)};
+  return {.lane = std::exchange(lane_, nullptr),
+          .group = std::exchange(group_, {}),
+          .seen_by_none = seen_by_none,
+          .trailing = std::exchange(trails_, false) ? lane_run : 0,
+          .owner = std::move(owner)};
 }
 
 void RunRecord::Left::leave() const {

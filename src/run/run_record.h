@@ -92,9 +92,9 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
   /// nothing, so whether it runs a program on this thread says nothing of them.
   void await_functions(std::span<const pjrt::Event> complete) const;
   /// Ends the run when `complete`, of each device, says so: now if it is ready, else from XLA's
-  /// thread. A record whose run has ended well, and that nobody else has, goes to its lane for the
-  /// next run: `record` is then null. `awaited`: waits for a run that is alone, until what it
-  /// started has ended too.
+  /// thread. A record whose run on one device has ended well, and that nobody else has, goes to its
+  /// lane for the next run: `record` is then null. With `awaited` it waits until the run, and what
+  /// that started, has ended, unless the run is a part of another.
   static Finish finish(std::shared_ptr<RunRecord>& record, std::span<const pjrt::Event> complete,
                        bool awaited);
   /// Closes it, as the run is over: its lane is free, functions may go, even if results live on.
@@ -118,7 +118,8 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
     void leave() const;
   };
   Left end() noexcept;
-  static Finish finish(std::shared_ptr<RunRecord>& record, std::span<const pjrt::Event> complete);
+  static Finish end_or_leave_to_xla(std::shared_ptr<RunRecord>& record,
+                                    std::span<const pjrt::Event> complete);
   /// Leaves the lane of a run of which only kernels in the device's queue are left: who comes next
   /// may queue behind them. The runtime knows of it until it ends. Not where functions have queued
   /// work of their own, behind which ordered effects of the host would have to wait.

@@ -71,10 +71,11 @@ class Runtime {
   /// CallbackError(reentry) when a nested run finds none or is too deep.
   Lane& take(int device, bool calls);
   void leave(Lane& lane);
-  /// Returns whether the run is no longer on the lane that it took, and waits until then.
+  /// Returns whether the run is no longer on the lane that it took; one that left early may go on.
   static bool has_left(const Lane& lane, std::uint64_t run) {
     return !lane.taken.load() || lane.run.load() != run;
   }
+  /// Waits until the run has left that lane and, if it left early, has ended too.
   void wait_for(const Lane& lane, std::uint64_t run);
   /// Takes lanes likewise for a run on several devices at once. It has all its lanes for itself,
   /// also when it calls nothing: two such programs whose parts queued in different orders on their
