@@ -30,6 +30,8 @@ PJRT_Error* answered(Args* args, const Act& act) noexcept {
                   e.what());
   } catch (const std::exception& e) {
     return failed(ErrorCode::internal, e.what());
+  } catch (...) {
+    return failed(ErrorCode::internal, "it threw what is no std::exception");
   }
 }
 

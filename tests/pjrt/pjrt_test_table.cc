@@ -1,5 +1,6 @@
 // PJRT's table replaced by one that fails and counts: errors are translated, and nothing leaks.
 #include "pjrt/call.h"
+#include "pjrt/key_values.h"
 #include "pjrt_test.h"
 
 // The header only declares it; errors of this shape are made and freed by the table below.
@@ -137,6 +138,40 @@ TEST(PjrtCall, AMissingEntryIsNamed) {
   const auto beyond = error_of<Error>([&] { event.await(); });
   EXPECT_EQ(beyond.code(), ErrorCode::unimplemented);
   EXPECT_TRUE(contains(beyond.what(), "PJRT_Event_Await")) << beyond.what();
+}
+
+TEST(PjrtKeyValues, WhateverTheStoreThrowsIsAnErrorOfXlas) {
+  KeyValues store;
+  const KeyValueScope scope(store);
+  auto create = make_args<PJRT_Client_Create_Args>();
+  give_key_values(create);
+  PJRT_CallbackError make_error = [](PJRT_Error_Code code, const char* text, std::size_t size) {
+    return new PJRT_Error{std::string(text, size), code};
+  };
+  auto args = make_args<PJRT_KeyValuePutCallback_Args>();
+  args.key = args.value = "here";
+  args.key_size = args.value_size = 4;
+  args.callback_error = &make_error;
+  args.user_arg = create.kv_put_user_arg;
+  const auto answer = [&](auto put) {
+    store.put = put;
+    return std::unique_ptr<PJRT_Error>(create.kv_put_callback(&args));
+  };
+  EXPECT_EQ(answer([](const std::string& key, const std::string&) { EXPECT_EQ(key, "here"); }),
+            nullptr);
+  const auto error =
+      answer([](const auto&, const auto&) { throw Error(ErrorCode::aborted, "no"); });
+  ASSERT_NE(error, nullptr);
+  EXPECT_EQ(error->code, PJRT_Error_Code_ABORTED);
+  EXPECT_EQ(error->text, "no");
+  const auto standard = answer([](const auto&, const auto&) { throw std::length_error("long"); });
+  ASSERT_NE(standard, nullptr);
+  EXPECT_EQ(standard->code, PJRT_Error_Code_INTERNAL);
+  EXPECT_EQ(standard->text, "long");
+  const auto other = answer([](const auto&, const auto&) { throw 7; });
+  ASSERT_NE(other, nullptr);
+  EXPECT_EQ(other->code, PJRT_Error_Code_INTERNAL);
+  EXPECT_EQ(other->text, "it threw what is no std::exception");
 }
 
 }  // namespace
