@@ -297,7 +297,7 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
   // Who started a run without results has nothing else to wait for.
   const auto [ended, owner] =
       RunRecord::finish(record, complete, request || (!waits && results.empty()));
-  if (ended && record->outcome() != host::Outcome::done) record->rethrow();
+  if (ended && record && record->outcome() != host::Outcome::done) record->rethrow();
   if (!ended && waits) note_under_way(reach_, module.devices, *lanes.front(), record->number);
   wrap_parts(module, partitioned_->result_shardings(), lanes, out, ended ? nullptr : record,
              pending, results);
