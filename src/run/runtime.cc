@@ -90,7 +90,7 @@ Lane& Runtime::make_lane(std::size_t index, Backend& backend, std::size_t client
 bool Runtime::add_lanes(Backend& backend, std::size_t lanes, bool grouped, std::size_t seen) {
   const std::scoped_lock lock(adding_);
   const std::size_t first = lane_count();
-  if (first != seen) return true;
+  if (first != seen) return true;  // another thread has added some: look at those
   if (backend.is_full || backend.client_count == Backend::most_clients) return false;
   if (first + lanes > lanes_.size()) return false;
   if (!grouped && backend.single_clients == backend.spare.times) return false;
@@ -109,6 +109,7 @@ bool Runtime::add_lanes(Backend& backend, std::size_t lanes, bool grouped, std::
   for (std::size_t i = 0; i < lanes; ++i) {
     Lane& lane = make_lane(first + i, backend, backend.client_count, static_cast<int>(i));
     lane.grouped = grouped;
+    // The last lanes that there can be.
     lane.for_nested = !grouped && backend.single_clients == backend.spare.times &&
                       i + backend.spare.for_nested >= lanes;
   }
@@ -117,10 +118,12 @@ bool Runtime::add_lanes(Backend& backend, std::size_t lanes, bool grouped, std::
   return true;
 }
 
+// Takes the lane first and then looks at `dispatching`; pass() counts itself there and then looks
+// at `taken`. All of it is sequentially consistent, so of two that meet at least one gives way.
 Lane* Runtime::try_take(Lane& lane) {
-  bool free = false;
-  if (lane.taken.load(std::memory_order_relaxed) || !lane.taken.compare_exchange_strong(free, true))
-    return nullptr;
+  if (lane.taken.load(std::memory_order_relaxed)) return nullptr;  // spares the write below
+  bool expected = false;
+  if (!lane.taken.compare_exchange_strong(expected, true)) return nullptr;
   if (lane.dispatching.load() != 0) {
     leave(lane);  // somebody may be about to queue behind us
     return nullptr;
@@ -131,9 +134,9 @@ Lane* Runtime::try_take(Lane& lane) {
 }
 
 bool Runtime::try_take(const Lanes& lanes, Lane::Holder holder) {
-  for (std::size_t i = 0; i < lanes.size(); ++i) {
-    if (try_take(*lanes[i])) continue;
-    while (i-- > 0) leave(*lanes[i]);
+  for (std::size_t taken = 0; taken < lanes.size(); ++taken) {
+    if (try_take(*lanes[taken])) continue;
+    while (taken-- > 0) leave(*lanes[taken]);
     return false;
   }
   for (std::size_t i = 0; i < lanes.size(); ++i) {
@@ -174,9 +177,9 @@ void Runtime::wait_for_a_lane() {
   --waiting_;
 }
 
-/// Takes the main lanes, unless a run on several devices is in the way: one in its calls bars any
-/// other from the client, one without calls bars those that call. `stuck` becomes true where what
-/// is in the way may be in its calls, of which nobody knows when they end.
+/// Takes these main lanes, unless they are taken or a run on several devices is in the way: one
+/// that calls bars any other from the client, one without calls bars those that call. `stuck`
+/// becomes true where what is in the way may be in its calls, of which nobody knows when they end.
 bool Runtime::try_take_main(const Lanes& lanes, Lane::Holder as, bool& stuck) {
   using Holder = Lane::Holder;
   const std::scoped_lock lock(grouping_);
@@ -205,21 +208,26 @@ std::optional<Lanes> Runtime::try_take_spare(const std::vector<int>& devices, La
   const std::size_t wanted = devices.size();
   Backend& backend = backend_of(devices[0]);
   const bool makes_devices = backend.platform().makes_devices;
+  // Those for the devices among the lanes of a client, or of a row; none if they are for others.
+  const auto lanes_within = [&](std::size_t first, std::size_t end) {
+    Lanes found;
+    if (!makes_devices)
+      for (const int d : devices)
+        found.push_back(lanes_[first + size_of(d - backend.first_device)].get());
+    else if (lanes_[first]->grouped && end - first == wanted)
+      for (std::size_t i = first; i < end; ++i) found.push_back(lanes_[i].get());
+    return found;
+  };
   while (true) {
     const std::size_t end = lane_count();
     for (std::size_t first = main_lanes_, next = 0; first < end; first = next) {
-      const bool own = lanes_[first]->backend == &backend;
       next = first + 1;
       while (next < end && lanes_[next]->has_client_of(*lanes_[first])) ++next;
-      if (own && !makes_devices) next = first + size_of(backend.device_count);
-      if (!own || next > end) continue;
-      if (makes_devices && (!lanes_[first]->grouped || next - first != wanted)) continue;
-      Lanes spare;
-      for (std::size_t i = 0; i < wanted; ++i) {
-        const std::size_t offset = makes_devices ? i : size_of(devices[i] - backend.first_device);
-        if (first + offset < next) spare.push_back(lanes_[first + offset].get());
-      }
-      if (spare.size() != wanted || !try_take(spare, as)) continue;
+      if (lanes_[first]->backend != &backend) continue;
+      if (!makes_devices) next = first + size_of(backend.device_count);
+      if (next > end) continue;
+      Lanes spare = lanes_within(first, next);
+      if (spare.empty() || !try_take(spare, as)) continue;
       for (std::size_t i = 0; i < wanted; ++i) spare[i]->device = devices[i];
       return spare;
     }
@@ -272,7 +280,7 @@ Lane* Runtime::try_take_single(Lane& main, bool nested) {
   static thread_local Lane* last = nullptr;  // a spare one
   static thread_local unsigned runs = 0;
   const bool again = last && !nested && last->queue == main.queue && ++runs % 16 != 0;
-  if (again && try_take(*last)) return last;
+  if (again && try_take(*last)) return last;  // but now and then the main one may be free again
   if (try_take(main)) {
     if (!nested) last = nullptr;
     return &main;
@@ -326,6 +334,7 @@ void Runtime::leave(Lane& lane) {
   lane.run.store(0, std::memory_order_relaxed);  // before `taken`: the next shows no earlier run
   lane.holder.store(Lane::Holder::single, std::memory_order_relaxed);
   lane.taken.store(false);
+  // Who waits counts itself before it looks at `taken`, so one of the two sees the other.
   if (waiting_.load() == 0 || forked()) [[likely]]
     return;
   std::scoped_lock lock(guard_);
@@ -334,7 +343,7 @@ void Runtime::leave(Lane& lane) {
 
 void Runtime::wait_for(const Lane& lane, std::uint64_t run) {
   const host::timeline::Span span(host::timeline::Kind::wait, "earlier programs");
-  ++waiting_;
+  ++waiting_;  // before it looks: see leave()
   std::unique_lock lock(guard_);
   freed_.wait(lock, [&] { return has_left(lane, run) && !trailing_.contains(run); });
   --waiting_;
@@ -350,21 +359,21 @@ std::size_t Runtime::wait_for_runs(std::optional<std::chrono::steady_clock::time
   };
   // A started run counts once: on its lane, or by its number while it has none yet or any more.
   const auto pending = [&] {
-    std::size_t plain = 0, started_on_lane = 0;
+    std::size_t never_started = 0, started_on_lane = 0;  // started: by Runtime::add_started
     for (std::size_t i = 0, end = lane_count(); i < end; ++i) {
       const Lane& lane = *lanes_[i];
       const std::uint64_t run = lane.run.load();
       if (lane.taken.load() && run != 0 && run <= last_run && counts(run, &host::RunName::lane_run))
-        ++(lane.started.load() ? started_on_lane : plain);
+        ++(lane.started.load() ? started_on_lane : never_started);
     }
     const auto started = std::count_if(
         started_.begin(), started_.upper_bound(last_started),
         [&](std::uint64_t number) { return counts(number, &host::RunName::started); });
     for (auto it = trailing_.begin(); it != trailing_.upper_bound(last_run); ++it) {
       const auto& [run, was_started] = *it;
-      if (!was_started && counts(run, &host::RunName::lane_run)) ++plain;
+      if (!was_started && counts(run, &host::RunName::lane_run)) ++never_started;
     }
-    return plain + std::max(started_on_lane, size_of(started));
+    return never_started + std::max(started_on_lane, size_of(started));
   };
   auto done = [&] { return pending() == 0; };
   freed_.wait_until(lock, until.value_or(host::never), done);
@@ -401,8 +410,7 @@ void Runtime::remove_trailing(std::uint64_t run) {
   freed_.notify_all();
 }
 
-// Counts itself in `dispatching` before it looks at `taken`, and try_take() looks in the other
-// order: of a run that passes and one that takes the lane, one sees the other.
+// Counts itself in `dispatching` before it looks at `taken`: see try_take().
 Lane& Runtime::pass(int device) {
   const auto try_pass = [](Lane& lane) {
     lane.dispatching.fetch_add(1);

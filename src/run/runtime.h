@@ -34,6 +34,7 @@ struct alignas(64) Lane {  // what is written for one is not beside what is read
   std::atomic<bool> taken{false};     // by a run that calls back
   std::atomic<std::uint64_t> run{0};  // its number
   std::atomic<bool> started{false};   // the run has a number of add_started too
+  // By whom it is taken: a run on one device, or one of a group of devices; `plain`: calls nothing.
   enum class Holder : std::uint8_t { single, plain, plain_group, calling_group };
   std::atomic<Holder> holder{Holder::single};
   std::atomic<int> dispatching{
@@ -138,8 +139,8 @@ class Runtime {
   std::optional<Lanes> try_take_spare(const std::vector<int>& devices, Lane::Holder as,
                                       bool may_add);
   Lane& make_lane(std::size_t index, Backend& backend, std::size_t client, int ordinal);
-  /// Adds another client with so many lanes, unless there are more than `seen` by now; false when
-  /// there can be no more.
+  /// Adds another client with so many lanes, unless there are more than `seen` by now; returns
+  /// false when there can be no more.
   bool add_lanes(Backend& backend, std::size_t lanes, bool grouped, std::size_t seen);
 
   Config config_;

@@ -5,17 +5,21 @@
 
 namespace postern::internal::run {
 
-bool Runtime::try_begin_tuning() {
-  // Who takes a lane looks for this afterwards: one of the two sees the other.
-  tuning_.fetch_add(1);
+static bool may_be_in_calls(const Lane& lane) {
   using Holder = Lane::Holder;
-  for (std::size_t i = 0, end = lane_count(); i < end; ++i) {
-    const Holder holder = lanes_[i]->holder.load();
-    if (!lanes_[i]->taken.load() || holder == Holder::plain || holder == Holder::plain_group)
-      continue;
-    end_tuning();
-    return false;
-  }
+  const Holder holder = lane.holder.load();
+  if (!lane.taken.load()) return false;
+  return holder == Holder::single || holder == Holder::calling_group;
+}
+
+bool Runtime::try_begin_tuning() {
+  // Who takes a lane looks for this afterwards, see take(): one of the two sees the other.
+  tuning_.fetch_add(1);
+  for (std::size_t i = 0, end = lane_count(); i < end; ++i)
+    if (may_be_in_calls(*lanes_[i])) {
+      end_tuning();
+      return false;
+    }
   return true;
 }
 
