@@ -67,7 +67,6 @@ void RunRecord::begin(std::shared_ptr<const CompiledProgram> program, Lane& lane
 void RunRecord::begin(std::shared_ptr<const CompiledProgram> program, Lanes lanes) {
   group_ = std::move(lanes);
   lane_run = group_.front()->run.load(std::memory_order_relaxed);
-  ordinals.clear();
   std::vector<int> order;
   for (const Lane* lane : group_) {
     program->ready_on(*lane);
@@ -80,17 +79,22 @@ void RunRecord::begin(std::shared_ptr<const CompiledProgram> program, Lanes lane
     expect(order);
     turns.start(std::move(order));
   }
-  // Devices that were made for a spare client are numbered for themselves, and those of a platform
-  // that is not the first are counted on from the others'.
-  const Backend& backend = *group_.front()->backend;
+  number_devices_of_group();
+  prepare(std::move(program));
+}
+
+/// Sets what users call the devices that XLA calls by ordinals.
+void RunRecord::number_devices_of_group() {
+  const Lane& first = *group_.front();
+  const Backend& backend = *first.backend;
   first_ordinal = 0;
-  if (group_.front()->client != 0 && platform_->makes_devices) {
-    first_ordinal = group_.front()->ordinal;
+  ordinals.clear();
+  if (first.client != 0 && platform_->makes_devices) {  // made for a spare client, numbered anew
+    first_ordinal = first.ordinal;
     for (const Lane* lane : group_) ordinals.push_back(lane->device);
-  } else if (backend.first_device > 0) {
+  } else if (backend.first_device > 0) {  // counted on from those of earlier platforms
     for (int i = 0; i < backend.device_count; ++i) ordinals.push_back(backend.first_device + i);
   }
-  prepare(std::move(program));
 }
 
 void RunRecord::prepare(std::shared_ptr<const CompiledProgram> program) {
@@ -104,9 +108,9 @@ void RunRecord::prepare(std::shared_ptr<const CompiledProgram> program) {
   queues_work_ = program->queues_work_;
   if (!observer) observer = host::current_observer();
   if (observer) observed_run = observer->begin_run(module_->text);
-  if ((program->named_ || own_functions) &&
-      (!observer || observer->enters_functions())) {  // it has sites of its own
-    struct Resolved {
+  const bool enters_functions = !observer || observer->enters_functions();
+  if ((program->named_ || own_functions) && enters_functions) {
+    struct Resolved {  // keeps the program, and sites of this run alone
       std::shared_ptr<const CompiledProgram> program;
       std::vector<host::HostSite> sites;
     };
@@ -126,9 +130,9 @@ void RunRecord::prepare(std::shared_ptr<const CompiledProgram> program) {
 
 void RunRecord::await_functions(std::span<const pjrt::Event> complete) const {
   const auto ready = [&] { return std::ranges::all_of(complete, &pjrt::Event::is_ready); };
-  const auto calls = [](const host::HostSite& s) { return s.enters_at_once(); };
   if (ready()) return;
-  if (!part_of && (platform_->calls_inline || std::none_of(sites, sites + site_count, calls)))
+  const auto enters = [](const host::HostSite& s) { return s.enters_at_once(); };
+  if (!part_of && (platform_->calls_inline || std::none_of(sites, sites + site_count, enters)))
     return;
   static thread_local host::Spin spin;
   if (spin.until(ready)) return;
@@ -136,7 +140,7 @@ void RunRecord::await_functions(std::span<const pjrt::Event> complete) const {
     try {
       e.await();
     } catch (...) {
-      // the record knows better, or the results do
+      // the caller learns it of the record, or of the results
     }
   }
 }
