@@ -69,7 +69,7 @@ void StagedProgram::place() {
   const int have = Runtime::get().device_count();
   for (Step& step : steps_) {
     if (step.device.equations.empty()) continue;
-    step.place = wanted(info(step.device));
+    step.place = wanted(xla_stage(step.device, -1, ""));
     check(step.place >= -1 && step.place < have,
           "jit: stage_device gave device {}, which is not one of the {} of devices()", step.place,
           have);

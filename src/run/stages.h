@@ -65,6 +65,7 @@ class StagedProgram {
   void cut();
   void part_what_runs_beside();
   std::optional<std::vector<std::size_t>> needed_by_host(const Step& step) const;
+  std::vector<bool> read_outside_xla() const;
   std::string host_reason(const Equation& equation) const;
   bool on_host(const Equation& equation) const;
   void add_constants();
@@ -72,7 +73,8 @@ class StagedProgram {
   Cut wanted_cut(const Equation& equation) const;
   void find_crossing();
   void place();
-  StageInfo info(const Device& device) const;
+  StageInfo xla_stage(const Device& device, int place, const std::string& reason) const;
+  StageInfo host_stage(const Equation& equation) const;
   class Values;
   std::shared_ptr<const CompiledProgram> compiled(std::size_t step) const;
   std::shared_ptr<const CompiledProgram> make(std::size_t step) const;

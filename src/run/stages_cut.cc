@@ -38,15 +38,15 @@ std::string words_of(const Equation& e) {
 /// Who makes a value, and from where on it can be read.
 struct Made {
   std::size_t on_device = 0, on_host = 0;  // the first steps whose XLA, and whose host, can
-  std::size_t round = 0;                   // of the host, in the latter: the first that can
+  std::size_t round = 0;                   // the host's first in step `on_host` that can
   bool by_device = false;
   const Equation* by = nullptr;
 };
 
 /// The last ordered effects of either side, behind which the next ones come.
 struct LastOrdered {
-  std::size_t host_step = 0, host_round = 0;     // the first of the host's next
-  std::size_t device_step = 0, behind_host = 0;  // XLA's next is in neither of their earlier steps
+  std::size_t host_step = 0, host_round = 0;     // the host's next comes in this round or later
+  std::size_t device_step = 0, behind_host = 0;  // XLA's next comes before neither of these steps
 
   std::size_t first_step(bool on_host) const {
     return std::max(device_step, on_host ? host_step : behind_host);
@@ -127,15 +127,21 @@ bool StagedProgram::on_host(const Equation& equation) const {
   });
 }
 
-/// An equation of XLA belongs to the first step whose calls before it have made its operands; a
-/// call to the step that computes its own, in a round after those calls of the step that it reads
-/// or follows in order.
+/// Returns by value whether the host or the caller reads it.
+std::vector<bool> StagedProgram::read_outside_xla() const {
+  std::vector<bool> read(program_.types.size());
+  for (const Equation& e : program_.equations)
+    for (const ValueId v : e.operands) read[at(v)] = read[at(v)] || on_host(e);
+  for (const ValueId v : program_.outputs) read[at(v)] = true;
+  return read;
+}
+
+/// Gives each equation its step. One of XLA belongs to the first step whose calls before it have
+/// made its operands; a call to the step that computes its own, in a round after those calls of the
+/// step that it reads or follows in order. Constants are in no step: see add_constants().
 void StagedProgram::cut() {
   std::vector<Made> made(program_.types.size());
-  std::vector<bool> leaves_xla(program_.types.size());  // read by the host or the caller
-  for (const Equation& e : program_.equations)
-    for (const ValueId v : e.operands) leaves_xla[at(v)] = leaves_xla[at(v)] || on_host(e);
-  for (const ValueId v : program_.outputs) leaves_xla[at(v)] = true;
+  const std::vector<bool> leaves_xla = read_outside_xla();
   LastOrdered last;
   for (std::size_t i = 0; i < program_.equations.size(); ++i) {
     const Equation& e = program_.equations[i];
@@ -155,19 +161,25 @@ void StagedProgram::cut() {
       if (ordered) last.device_step = step;
       if (steps_[step].device.equations.empty()) steps_[step].reason = first.reason;
       steps_[step].device.equations.push_back(i);
+      const std::size_t readable = cut_after ? step + 1 : step;
       for (const ValueId v : results_of(e))
-        made[at(v)] = {cut_after ? step + 1 : step, step, 0, true, &e};
+        made[at(v)] = {.on_device = readable, .on_host = step, .by_device = true, .by = &e};
       continue;
     }
     std::size_t round = 0;
     for (const ValueId v : e.operands)
       if (made[at(v)].on_host == step) round = std::max(round, made[at(v)].round);
     if (ordered && step == last.host_step) round = std::max(round, last.host_round);
-    if (ordered) last = {step, round + 1, last.device_step, step + 1};
+    if (ordered) {
+      last.host_step = step;
+      last.host_round = round + 1;
+      last.behind_host = step + 1;
+    }
     auto& rounds = steps_[step].host;
     if (round >= rounds.size()) rounds.resize(round + 1);
     rounds[round].push_back(i);
-    for (const ValueId v : results_of(e)) made[at(v)] = {step + 1, step, round + 1, false, &e};
+    for (const ValueId v : results_of(e))
+      made[at(v)] = {.on_device = step + 1, .on_host = step, .round = round + 1, .by = &e};
   }
 }
 
@@ -175,7 +187,8 @@ void StagedProgram::cut() {
 /// are all of them, or nothing, or the rest takes no longer than launches and what crosses between
 /// the two programs. Typical costs come first: nothing is measured for a little.
 std::optional<std::vector<std::size_t>> StagedProgram::needed_by_host(const Step& step) const {
-  constexpr Costs typical{2e-6, 1e-6, 1e10, 1e11, 1e10};
+  constexpr Costs typical{
+      .launch = 2e-6, .latency = 1e-6, .bandwidth = 1e10, .flops = 1e11, .bytes = 1e10};
   constexpr double least_launches = 10;  // functions may be short
   std::vector<bool> wanted(program_.types.size()), crosses(program_.types.size());
   for (const auto& round : step.host)
@@ -201,7 +214,7 @@ std::optional<std::vector<std::size_t>> StagedProgram::needed_by_host(const Step
     for (const std::size_t i : rest) seconds += seconds_of(program_, program_.equations[i], costs);
     for (const std::size_t i : needed)
       for (const ValueId v : results_of(program_.equations[i]))
-        if (crosses[at(v)])
+        if (crosses[at(v)])  // written by one program, read by the other
           seconds -= 2 * static_cast<double>(program_.type(v).byte_size()) / costs.bytes;
     return seconds;
   };
@@ -285,11 +298,33 @@ void StagedProgram::find_crossing() {
   }
 }
 
-StageInfo StagedProgram::info(const Device& device) const {
+StageInfo StagedProgram::xla_stage(const Device& device, int place,
+                                   const std::string& reason) const {
   const auto constants =
       std::ranges::count_if(device.equations, [&](std::size_t i) { return constant_[i]; });
-  const auto equations = static_cast<int>(std::ssize(device.equations) - constants);
-  return {"xla", "", Place{}, equations, types(device.inputs), types(device.outputs), -1, ""};
+  return {.kind = "xla",
+          .name = "",
+          .place = {},
+          .equations = static_cast<int>(std::ssize(device.equations) - constants),
+          .inputs = types(device.inputs),
+          .outputs = types(device.outputs),
+          .device = place,
+          .reason = reason};
+}
+
+StageInfo StagedProgram::host_stage(const Equation& e) const {
+  const SiteSpec* const site = site_of(e);
+  const int device = device_of_call(e);
+  std::string name = site ? site->name : "";
+  if (device >= 0) name = name_of_call(e);
+  return {.kind = site ? word_of(site->kind) : e.primitive->name,
+          .name = std::move(name),
+          .place = site ? site->place : e.place,
+          .equations = 1,
+          .inputs = types(e.operands),
+          .outputs = types(results_of(e)),
+          .device = device,
+          .reason = host_reason(e)};
 }
 
 std::string StagedProgram::host_reason(const Equation& e) const {
@@ -313,26 +348,10 @@ std::string StagedProgram::host_reason(const Equation& e) const {
 std::vector<StageInfo> StagedProgram::stages() const {
   std::vector<StageInfo> out;
   for (const Step& step : steps_) {
-    if (!step.device.equations.empty()) {
-      out.push_back(info(step.device));
-      out.back().device = step.place;
-      out.back().reason = step.reason;
-    }
+    if (!step.device.equations.empty())
+      out.push_back(xla_stage(step.device, step.place, step.reason));
     for (const auto& round : step.host)
-      for (const std::size_t i : round) {
-        const Equation& e = program_.equations[i];
-        StageInfo call{e.primitive->name, "",
-                       e.place,           1,
-                       types(e.operands), types(results_of(e)),
-                       device_of_call(e), host_reason(e)};
-        if (call.device >= 0) call.name = name_of_call(e);
-        if (const SiteSpec* site = site_of(e)) {
-          call.kind = word_of(site->kind);
-          call.name = site->name;
-          call.place = site->place;
-        }
-        out.push_back(std::move(call));
-      }
+      for (const std::size_t i : round) out.push_back(host_stage(program_.equations[i]));
   }
   return out;
 }
