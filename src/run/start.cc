@@ -42,7 +42,8 @@ struct StartedRun {
     if (status == RunStatus::failed && !seen) host::keep_unobserved(failure);
   }
 
-  /// What is to be done then, which is the user's: without the lock, on a thread of ours.
+  /// Ends it for who waits, unless it has ended already; returns what is to be done then, which is
+  /// the user's: without the lock, on a thread of ours.
   [[nodiscard]] std::function<void()> end(RunStatus how, std::exception_ptr why = nullptr) {
     std::scoped_lock lock(guard);
     if (done) return nullptr;
@@ -56,7 +57,8 @@ struct StartedRun {
 
 namespace {
 
-/// It may not have come as far as to fail of itself.
+/// Tells other processes why the run ends, which may not have come as far as to fail of itself.
+/// Called while the exception is handled.
 void tell_processes(const RunState& run) {
   try {
     throw;
@@ -67,8 +69,8 @@ void tell_processes(const RunState& run) {
   }
 }
 
-/// The end of a run is one: its results are there, or it has failed, and the functions that it
-/// started have returned.
+/// Does the run and ends it: its results are there, or it has failed, and the functions that it
+/// started have returned. Returns what end() does.
 std::function<void()> work(StartedRun& run, const std::function<Tensors()>& body) {
   try {
     Tensors results = body();
@@ -91,17 +93,19 @@ std::function<void()> work(StartedRun& run, const std::function<Tensors()>& body
   }
 }
 
-/// A barrier in there does not wait for those with the numbers.
-void enter_at_end(const std::function<void()>& act, std::initializer_list<std::uint64_t> numbers) {
+/// Calls the user's `act`, if there is one. A barrier in there does not wait for the runs of these
+/// numbers, which end only after it.
+void enter_at_end(const std::function<void()>& act, std::initializer_list<std::uint64_t> started) {
   if (!act) return;
-  host::Beginning here{{nullptr, nullptr, nullptr, 0, 0}, {}};
-  for (const std::uint64_t number : numbers) here.inside.push_back({number});
+  host::Beginning here{};
+  for (const std::uint64_t number : started) here.inside.push_back({number});
   const host::NestingScope scope(&here);
   enters_users_code();
   act();
 }
 
-/// Whoever calls may hold locks of its own that `act` takes.
+/// Enters `act` on a thread of ours: whoever calls may hold locks of its own that `act` takes.
+/// Barriers wait until it has returned.
 void act_elsewhere(const StartedRun& run, const std::function<void()>& act) {
   if (!act) return;
   const std::uint64_t of_run = run.record->started, number = run::Runtime::get().add_started();
@@ -115,21 +119,30 @@ void act_elsewhere(const StartedRun& run, const std::function<void()>& act) {
   }
 }
 
-/// Who waits goes on with the run's failure; the run itself ends when it can.
-void let_go(StartedRun& run) {
+/// Has who waits go on with the run's failure; the run itself ends when it can.
+void let_waiters_go(StartedRun& run) {
   if (run.record->outcome() == Outcome::stopped)
     return act_elsewhere(run, run.end(RunStatus::stopped));
   try {
     run.record->rethrow();
   } catch (...) {
-    RunStatus status = RunStatus::cancelled;
-    if (run.record->failed()) status = RunStatus::failed;
+    const auto status = run.record->failed() ? RunStatus::failed : RunStatus::cancelled;
     act_elsewhere(run, run.end(status, std::current_exception()));
   }
 }
 
-/// Until it has ended, or until the limit. Another process may have failed, and this one's program
-/// be in a function that does not return: then who waits goes now.
+/// Has who waits go on, as the deadline has passed: the program may sit in a function that does not
+/// return. The run itself ends when it can.
+void let_go_late(StartedRun& run) {
+  run.record->fail_late();
+  if (run.record->outcome() != Outcome::done) return let_waiters_go(run);
+  // Its functions are over, its results are late.
+  const TimeoutError late(ErrorCode::timeout, RunState::late, {}, 0, nullptr);
+  act_elsewhere(run, run.end(RunStatus::failed, std::make_exception_ptr(late)));
+}
+
+/// Waits until it has ended, or until the limit. Another process may have failed, and this one's
+/// program be in a function that does not return: then who waits goes now.
 void sleep_until(StartedRun& run, std::unique_lock<Mutex>& lock,
                  RunState::Clock::time_point limit) {
   const auto ended = [&] { return run.done.load(); };
@@ -139,7 +152,7 @@ void sleep_until(StartedRun& run, std::unique_lock<Mutex>& lock,
   const auto soon = RunState::Clock::now() + std::chrono::milliseconds(5);  // it ends mostly
   if (run.ended.wait_until(lock, std::min(limit, soon), ended) || limit <= soon) return;
   lock.unlock();
-  let_go(run);
+  let_waiters_go(run);
   lock.lock();
 }
 
@@ -182,8 +195,7 @@ std::shared_ptr<StartedRun> start_run(std::shared_ptr<RunState> state,
   run->record->sink = options.sink;
   run->record->observer = host::current_observer();
   const host::Nesting* nested = host::nesting();
-  int depth = 0;
-  if (nested) depth = nested->depth;
+  const int depth = nested ? nested->depth : 0;
   const bool delivery = host::in_delivery();
   const int device = run::default_device();
   const std::uint64_t number = run::Runtime::get().add_started();
@@ -194,7 +206,9 @@ std::shared_ptr<StartedRun> start_run(std::shared_ptr<RunState> state,
     if (device > 0)
       on.emplace(device);  // the first scope has every run of the process look for one
     // A run that a host function starts counts as nested in it.
-    const host::Beginning here{{nullptr, nullptr, nullptr, 0, depth, delivery}, {}};
+    host::Beginning here{};
+    here.depth = depth;
+    here.delivery = delivery;
     host::NestingScope scope(depth ? &here : nullptr);
     enter_at_end(work(*run, body), {run->record->started});
     body = nullptr;  // its functions go with the run, not with who waits
@@ -205,15 +219,16 @@ std::shared_ptr<StartedRun> start_run(std::shared_ptr<RunState> state,
 }
 
 RunStatus wait_run(StartedRun& run, std::optional<std::chrono::nanoseconds> limit) {
-  if (!run.done) run.record->refuse_own_wait();
   constexpr auto never = RunState::Clock::time_point::max();
-  auto until = never;
-  if (limit) until = host::after(*limit);
+  const auto until = limit ? host::after(*limit) : never;
   std::optional<host::Wait> waits;
-  if (until == never && !run.done) waits.emplace(run.record->name());
-  if (!run.done) refuse_forked();
   std::optional<host::timeline::Span> span;
-  if (!run.done) span.emplace(host::timeline::Kind::wait, "a run");
+  if (!run.done) {
+    run.record->refuse_own_wait();
+    if (until == never) waits.emplace(run.record->name());
+    refuse_forked();
+    span.emplace(host::timeline::Kind::wait, "a run");
+  }
   const auto ended = [&] { return run.done.load(); };
   const auto first = std::min(until, run.deadline);
   static thread_local host::Spin spin;
@@ -221,16 +236,8 @@ RunStatus wait_run(StartedRun& run, std::optional<std::chrono::nanoseconds> limi
   std::unique_lock lock(run.guard);
   sleep_until(run, lock, first);
   if (!run.done && RunState::Clock::now() >= run.deadline) {
-    // The program may sit in a function that does not return; the waiter goes now, the run ends
-    // when it can.
     lock.unlock();
-    run.record->fail_late();
-    if (run.record->outcome() == Outcome::done)  // its functions are over, its results are late
-      act_elsewhere(run, run.end(RunStatus::failed,
-                                 std::make_exception_ptr(TimeoutError(
-                                     ErrorCode::timeout, RunState::late, {}, 0, nullptr))));
-    else
-      let_go(run);
+    let_go_late(run);
     lock.lock();
   }
   if (!run.done) return RunStatus::running;
@@ -273,7 +280,7 @@ void cancel_run(StartedRun& run) {
   if (run.done.load()) return;
   refuse_forked();
   run.record->request(Outcome::cancelled);
-  let_go(run);
+  let_waiters_go(run);
 }
 
 const Tensors& results_of(StartedRun& run) {
