@@ -63,23 +63,23 @@ std::optional<P> spec_like(const pjrt::OutputSharding& wanted, const Mesh& mesh,
   return found;
 }
 
-/// Returns the same on a mesh of its own, for what no spec on the program's says.
+/// Returns the same on a mesh of its own, for what no spec on the program's says: an axis of the
+/// mesh for each of the array, and one more for copies.
 Sharding sharding_like(const pjrt::OutputSharding& wanted, const Module& module) {
+  std::vector<int> devices;
+  for (const std::int64_t d : wanted.devices) devices.push_back(module.devices[size_of(d)]);
+  if (wanted.kind != pjrt::OutputSharding::Kind::tiled) {
+    check(devices.size() == 1, "XLA spread a value in a way that no Sharding says");
+    return on_one_device(devices[0]);
+  }
   std::vector<MeshAxis> axes;
   std::vector<std::vector<std::string>> parts;
   for (std::size_t i = 0; i < wanted.tiles.size(); ++i) {
     const bool copies = wanted.copies && i + 1 == wanted.tiles.size();
-    std::string name = "copies";
-    if (!copies) name = fmt::format("axis{}", i);
-    axes.push_back({name, wanted.tiles[i]});
+    axes.push_back({copies ? "copies" : fmt::format("axis{}", i), wanted.tiles[i]});
     if (!copies) parts.push_back({axes.back().name});
   }
-  std::vector<int> devices;
-  for (const std::int64_t d : wanted.devices) devices.push_back(module.devices[size_of(d)]);
-  if (wanted.kind == pjrt::OutputSharding::Kind::tiled)
-    return {Mesh(std::move(axes), std::move(devices)), P(std::move(parts))};
-  check(devices.size() == 1, "XLA spread a value in a way that no Sharding says");
-  return on_one_device(devices[0]);
+  return {Mesh(std::move(axes), std::move(devices)), P(std::move(parts))};
 }
 
 Lanes lanes_of(const Module& module) {
@@ -115,10 +115,7 @@ std::vector<Sharding> chosen_shardings(const Module& module) {
   for (std::size_t i = 0; i < chosen.size(); ++i) {
     const std::optional<P> spec =
         spec_like(chosen[i], module.mesh, module.results[i], module.devices);
-    if (spec)
-      out.push_back(Sharding(module.mesh, *spec));
-    else
-      out.push_back(sharding_like(chosen[i], module));
+    out.push_back(spec ? Sharding(module.mesh, *spec) : sharding_like(chosen[i], module));
   }
   return out;
 }
@@ -168,12 +165,7 @@ std::shared_ptr<PartitionedCode> load_partitioned(const Module& module) {
   static auto* const cache = new Cache<PartitionedCode>(texts_kept);
   std::string key = fmt::format("{}\n{} {} ", module.text, fmt::join(module.devices, ","),
                                 to_string(module.mesh));
-  for (const auto& s : module.result_shardings) {
-    if (s)
-      key += to_string(*s);
-    else
-      key += '-';
-  }
+  for (const auto& s : module.result_shardings) key += s ? to_string(*s) : "-";
   return cache->find(key, [&] { return std::make_shared<PartitionedCode>(module); });
 }
 

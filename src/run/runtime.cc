@@ -238,8 +238,7 @@ std::optional<Lanes> Runtime::try_take_spare(const std::vector<int>& devices, La
 
 Lanes Runtime::take_any(const std::vector<int>& devices, bool calls) {
   Lanes main;
-  Lane::Holder as = Lane::Holder::plain_group;
-  if (calls) as = Lane::Holder::calling_group;
+  const auto as = calls ? Lane::Holder::calling_group : Lane::Holder::plain_group;
   for (const int d : devices) main.push_back(lanes_[size_of(d)].get());
   const host::Nesting* nested = host::nesting();
   constexpr int most_waits = 3;  // before another client is made and the program compiled for it

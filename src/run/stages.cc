@@ -116,10 +116,7 @@ class StagedProgram::Values {
 Tensors StagedProgram::run(Tensors inputs) const {
   const bool placed = static_cast<bool>(family_->options().stage_device);
   const int home = default_device();
-  const auto device_of = [&](const Step& step) {
-    if (step.place < 0) return home;
-    return step.place;
-  };
+  const auto device_of = [&](const Step& step) { return step.place < 0 ? home : step.place; };
   wait_for_earlier(reach_, {});
   Values values(program_, std::exchange(inputs, {}));  // none is kept longer than it is read
   for (std::size_t s = 0; s < steps_.size(); ++s) {
@@ -130,12 +127,8 @@ Tensors StagedProgram::run(Tensors inputs) const {
       std::optional<DeviceScope> scope;
       if (placed) scope.emplace(device, Place{});
       std::vector<const Tensor*> arguments;
-      for (const ValueId v : step.device.inputs) {
-        if (placed)
-          arguments.push_back(values.on(device, v));
-        else
-          arguments.push_back(&values.all[v]);
-      }
+      for (const ValueId v : step.device.inputs)
+        arguments.push_back(placed ? values.on(device, v) : &values.all[v]);
       Tensors results(step.device.outputs.size());
       const auto program = compiled(s);
       if (program->calls())
@@ -162,12 +155,14 @@ void StagedProgram::run_host(const Step& step, Env& values) const {
     const PlaceScope::Replace here(e.place);
     values.set(e, evaluate_equation(*e.primitive, e.params, values.get(e.operands)));
   };
+  const auto has_programs = [&](std::size_t i) {
+    const ParamsPtr& params = program_.equations[i].params;
+    return params && !programs_of(*params).empty();
+  };
   for (const auto& round : step.host) {
-    const auto has_parts = [&](std::size_t i) {  // a recording knows their runs by their order
-      const ParamsPtr& params = program_.equations[i].params;
-      return params && !programs_of(*params).empty();
-    };
-    if (round.size() == 1 || (run->observer && std::ranges::any_of(round, has_parts))) {
+    // A recording knows the runs of the programs inside by their order.
+    const bool in_order = run->observer && std::ranges::any_of(round, has_programs);
+    if (round.size() == 1 || in_order) {
       std::ranges::for_each(round, run_one);
       continue;
     }
