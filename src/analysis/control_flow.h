@@ -84,8 +84,7 @@ struct ScanParams {
   std::size_t first_operand() const { return offloaded; }  // that the body is given
   /// Returns the slice of xs and stacked results that a step of so many is about.
   std::int64_t slot(std::int64_t step, std::int64_t steps) const {
-    if (reverse) return steps - 1 - step;
-    return step;
+    return reverse ? steps - 1 - step : step;
   }
 };
 

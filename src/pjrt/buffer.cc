@@ -7,6 +7,8 @@
 #include <cstring>
 #include <vector>
 
+#include "core/lists.h"
+
 namespace postern::internal::pjrt {
 namespace {
 
@@ -34,8 +36,8 @@ void make_row_major(const char* from, char* to, std::size_t bytes,
   std::vector<std::size_t> stride(dims.size());
   std::size_t count = 1;
   for (const auto dim : minor_to_major) {
-    stride[static_cast<std::size_t>(dim)] = count;
-    count *= static_cast<std::size_t>(dims[static_cast<std::size_t>(dim)]);
+    stride[size_of(dim)] = count;
+    count *= size_of(dims[size_of(dim)]);
   }
   if (count == 0) return;
   const std::size_t width = bytes / count;
@@ -45,7 +47,7 @@ void make_row_major(const char* from, char* to, std::size_t bytes,
     for (std::size_t dim = dims.size(); dim-- > 0;) {
       offset += stride[dim];
       if (++index[dim] < dims[dim]) break;
-      offset -= stride[dim] * static_cast<std::size_t>(dims[dim]);
+      offset -= stride[dim] * size_of(dims[dim]);
       index[dim] = 0;
     }
   }

@@ -101,12 +101,12 @@ Executable Client::compile(std::string_view stablehlo, const CompileOptions& opt
 
 Executable Client::deserialize(std::string_view serialized, const CompileOptions* options) const {
   std::string proto;
-  if (options) proto = to_proto(*options);
   auto args = make_args<PJRT_Executable_DeserializeAndLoad_Args>();
   args.client = handle();
   args.serialized_executable = serialized.data();
   args.serialized_executable_size = serialized.size();
   if (options) {
+    proto = to_proto(*options);
     args.overridden_serialized_compile_options = proto.data();
     args.overridden_serialized_compile_options_size = proto.size();
   }

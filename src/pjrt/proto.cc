@@ -10,6 +10,8 @@
 #include <protozero/pbf_reader.hpp>
 #include <protozero/pbf_writer.hpp>
 
+#include "core/lists.h"
+
 namespace postern::internal::pjrt {
 namespace {
 
@@ -49,7 +51,7 @@ void write_devices(protozero::pbf_writer out, const CompileOptions& options) {
                                     computation_devices = 3, replica_device_ids = 1;
   out.add_int32(replica_count, options.num_replicas);
   out.add_int32(computation_count, options.num_partitions);
-  const auto partitions = static_cast<std::size_t>(options.num_partitions);
+  const auto partitions = size_of(options.num_partitions);
   for (std::size_t partition = 0; partition < partitions; ++partition) {
     std::vector<std::int64_t> ids;
     for (std::size_t i = partition; i < options.device_ids.size(); i += partitions)
@@ -66,8 +68,7 @@ std::string to_proto(const CompileOptions& options) {
   constexpr protozero::pbf_tag_type device_ordinal = 1, num_replicas = 4, num_partitions = 5,
                                     use_spmd = 6, device_assignment = 9, propagate_to_output = 12;
   if (!options.device_ids.empty() &&
-      options.device_ids.size() != static_cast<std::size_t>(options.num_replicas) *
-                                       static_cast<std::size_t>(options.num_partitions))
+      options.device_ids.size() != size_of(options.num_replicas) * size_of(options.num_partitions))
     throw Error(ErrorCode::invalid_argument,
                 "a program for " + std::to_string(options.num_replicas) + " replicas of " +
                     std::to_string(options.num_partitions) +
@@ -117,7 +118,7 @@ std::vector<std::int64_t> transposed(const std::vector<std::int64_t>& dims,
   std::vector<std::int64_t> strides(dims.size(), 1), out{0};
   for (std::size_t i = dims.size(); i-- > 1;) strides[i - 1] = strides[i] * dims[i];
   for (const std::int64_t number : order) {
-    const auto axis = static_cast<std::size_t>(number);
+    const auto axis = size_of(number);
     std::vector<std::int64_t> next;
     for (const std::int64_t base : out)
       for (std::int64_t i = 0; i < dims[axis]; ++i) next.push_back(base + i * strides[axis]);

@@ -27,7 +27,7 @@ using detail::Access, detail::DropsOwner;
 
 class Owned;
 
-/// What there is, for who has only a handle: its dtype and its bits.
+/// What is there outside of runs, for who has only a handle: its dtype and its bits.
 struct Loose {
   Mutex guard;
   std::map<std::pair<DType, std::uint64_t>, std::weak_ptr<Owned>> by_handle;
@@ -131,18 +131,16 @@ std::vector<Handle> values_of(const Tensor& handles) {
 
 }  // namespace
 
-/// Returns the bytes of one handle of `count` that have so many.
-static std::size_t each_of(std::size_t bytes, std::size_t count) {
-  if (count == 0) return 0;
-  return bytes / count;
+/// Returns the bytes behind one of `count` handles that have so many together.
+static std::size_t bytes_of_each(std::size_t bytes, std::size_t count) {
+  return count == 0 ? 0 : bytes / count;
 }
 
 std::shared_ptr<const void> owner_of(const Tensor& handle) {
   const detail::HostValue* const host = Access::host(handle);
   if (!host) return nullptr;
-  const DropsOwner* const has = std::get_deleter<DropsOwner>(host->data);
-  if (has) return has->owner;
-  return nullptr;
+  const DropsOwner* const memory = std::get_deleter<DropsOwner>(host->data);
+  return memory ? memory->owner : nullptr;
 }
 
 /// Makes the tensor own those in place of what it owned.
@@ -187,13 +185,14 @@ static auto named_as_loop(const F& f) {
   }
 }
 
+/// Puts what step k leaves into the stores. Handles that own none yet get new ones.
 static void push(std::int64_t k, Tensors& handles, TensorSpan leaves,
                  const ResidualOptions& options) {
   std::shared_ptr<host::ResidualBudget> budget;
   for (std::size_t i = 0; i < handles.size(); ++i) {
     const std::size_t count = size_of(handles[i].size());
     const std::vector<unsigned char> bytes = bytes_of(leaves[i]);
-    const std::size_t one = each_of(bytes.size(), count);
+    const std::size_t one = bytes_of_each(bytes.size(), count);
     if (!owner_of(handles[i])) {
       if (!budget) budget = std::make_shared<host::ResidualBudget>(options, loose().files);
       handles[i] = new_handles(handles[i], one, budget);
@@ -212,10 +211,10 @@ static Tensors read(std::int64_t k, TensorSpan handles, const Types& steps) {
   for (std::size_t i = 0; i < handles.size(); ++i) {
     std::shared_ptr<void> bytes = detail::aligned_bytes(steps[i].byte_size());
     const std::vector<double> numbers = values_of<double>(handles[i]);
-    const std::size_t one = each_of(steps[i].byte_size(), numbers.size());
+    const std::size_t one = bytes_of_each(steps[i].byte_size(), numbers.size());
     for (std::size_t j = 0; j < numbers.size(); ++j) {
       auto* const to = static_cast<unsigned char*>(bytes.get()) + j * one;
-      if (numbers[j] == 0)
+      if (numbers[j] == 0)  // the store that holds only zeros
         std::memset(to, 0, one);
       else
         store_of(numbers[j])->store.read(k, 1, to);

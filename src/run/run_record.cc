@@ -23,8 +23,7 @@ namespace postern::internal::run {
 
 int mark_of(std::uint64_t number) {
   const auto scattered = static_cast<int>(number * 0x9E3779B1 & 0x7fffffff);
-  if (number >> 31) return -1 - scattered;
-  return scattered;
+  return number >> 31 ? -1 - scattered : scattered;
 }
 
 RunRecord::RunRecord(const Backend& backend)
@@ -99,8 +98,7 @@ void RunRecord::number_devices_of_group() {
 
 void RunRecord::prepare(std::shared_ptr<const CompiledProgram> program) {
   mark = mark_of(lane_run);
-  number = lane_run;
-  if (part_of) number = part_of->number;
+  number = part_of ? part_of->number : lane_run;
   module_ = &program->module();
   sites = program->sites_.data();
   site_count = program->sites_.size();
@@ -145,34 +143,32 @@ void RunRecord::await_functions(std::span<const pjrt::Event> complete) const {
   }
 }
 
-// Where it does not end the run now, the owner is copied first: another thread then ends it at any
-// time.
 RunRecord::Finish RunRecord::end_or_leave_to_xla(std::shared_ptr<RunRecord>& record,
                                                  std::span<const pjrt::Event> complete) {
-  if (!std::ranges::all_of(complete, &pjrt::Event::is_ready)) {
-    Finish later{.ended = false, .owner = record->owner};
-    record->self_ = record;
-    record->waits_ = complete.size();
-    record->leave_early();
-    for (const pjrt::Event& e : complete) e.surely_on_ready(completed, record.get());
-    return later;
+  const bool ready = std::ranges::all_of(complete, &pjrt::Event::is_ready);
+  if (ready && !record->has_calls_under_way()) {
+    Left left = record->end();
+    if (left.lane && left.seen_by_none && record.use_count() == 1 &&
+        record->outcome() == host::Outcome::done) {
+      record->reset();
+      left.lane->idle = std::move(record);
+    }
+    left.leave();
+    return {.ended = true, .owner = std::move(left.owner)};
   }
-  if (record->has_calls_under_way()) {
+  // The owner is copied first: another thread will end the run, at any time.
+  Finish later{.ended = false, .owner = record->owner};
+  record->self_ = record;
+  if (ready) {
     if (std::ranges::any_of(complete, [](const pjrt::Event& e) { return e.error().has_value(); }))
       record->stop_calls();
-    Finish later{.ended = false, .owner = record->owner};
-    record->self_ = record;
     wait_for_calls(record);
     return later;
   }
-  Left left = record->end();
-  if (left.lane && left.seen_by_none && record.use_count() == 1 &&
-      record->outcome() == host::Outcome::done) {
-    record->reset();
-    left.lane->idle = std::move(record);
-  }
-  left.leave();
-  return {.ended = true, .owner = std::move(left.owner)};
+  record->waits_ = complete.size();
+  record->leave_early();
+  for (const pjrt::Event& e : complete) e.surely_on_ready(completed, record.get());
+  return later;
 }
 
 RunRecord::Finish RunRecord::finish(std::shared_ptr<RunRecord>& record,

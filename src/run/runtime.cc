@@ -147,15 +147,13 @@ bool Runtime::try_take(const Lanes& lanes, Lane::Holder holder) {
 }
 
 static const char* what_is_refused(bool nested) {
-  if (nested) return "a host function runs";
-  return "there is no room for";
+  return nested ? "a host function runs" : "there is no room for";
 }
 
 [[noreturn]] static void refuse(const std::string& why) {
   const host::Nesting* nested = host::nesting();
   Site site;
-  int device = 0;
-  if (nested) device = nested->device;
+  const int device = nested ? nested->device : 0;
   if (nested && nested->site) site = {nested->site->spec->name, nested->site->spec->place};
   throw CallbackError(ErrorCode::reentry, why, site, device, nullptr);
 }

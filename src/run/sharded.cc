@@ -37,39 +37,35 @@ const ShardedValue* sharded(const Tensor& tensor) {
   return nullptr;
 }
 
-/// Copies between a whole array and one of its parts, both row-major, block by block: a block is
-/// what lies together in both, of the last axes up to and with the last one that is cut. The blocks
-/// are counted through the axes before, in row-major order.
-void copy_part(const Dims& whole, const std::vector<IndexRange>& range, std::size_t width,
-               std::byte* in_whole, std::byte* part, bool to_part) {
+/// Calls act(offset in the whole, bytes) for each block of a part of an array, both row-major: what
+/// lies together in both, of the last axes up to and with the last one that is cut. In the part the
+/// blocks follow each other in this order.
+template <class Act>
+void each_block(const Dims& whole, const std::vector<IndexRange>& range, std::size_t width,
+                const Act& act) {
   const auto extent = [&](std::size_t axis) { return range[axis].end - range[axis].begin; };
-  std::size_t outer = range.size(), run = width;  // axes before the block's, its bytes
+  std::size_t outer = range.size(), bytes = width;  // axes before the block's, its bytes
   while (outer > 0) {
     --outer;
-    run *= size_of(extent(outer));
+    bytes *= size_of(extent(outer));
     if (extent(outer) != whole[outer]) break;
   }
-  if (run == 0) return;
+  if (bytes == 0) return;
   std::int64_t count = 1;
   for (std::size_t i = 0; i < outer; ++i) count *= extent(i);
   for (std::int64_t block = 0; block < count; ++block) {
     std::int64_t rest = block;
-    std::size_t offset = 0, step = width;
+    std::size_t offset = 0, stride = width;
     for (std::size_t i = range.size(); i-- > 0;) {
       std::int64_t index = range[i].begin;
       if (i < outer) {
         index += rest % extent(i);
         rest /= extent(i);
       }
-      offset += step * size_of(index);
-      step *= size_of(whole[i]);
+      offset += stride * size_of(index);
+      stride *= size_of(whole[i]);
     }
-    std::byte* const there = in_whole + offset;
-    if (to_part)
-      std::memcpy(part, there, run);
-    else
-      std::memcpy(there, part, run);
-    part += run;
+    act(offset, bytes);
   }
 }
 
@@ -91,8 +87,7 @@ ShardedValue::ShardedValue(Type t, Sharding s, std::vector<std::shared_ptr<Devic
 
 const Sharding* sharding_of(const Tensor& tensor) {
   const ShardedValue* v = sharded(tensor);
-  if (v) return &v->sharding;
-  return nullptr;
+  return v ? &v->sharding : nullptr;
 }
 
 /// The parts may be another array's too, or have been taken by themselves.
@@ -123,21 +118,26 @@ void gather(const ShardedValue& value, void* to) {
     copied.push_back(range);
     const std::shared_ptr<void> bytes = detail::aligned_bytes(value.parts[i]->type.byte_size());
     copy_out(*value.parts[i], bytes.get());
-    copy_part(whole, range, byte_width(value.type.dtype), static_cast<std::byte*>(to),
-              static_cast<std::byte*>(bytes.get()), false);
+    const auto* from = static_cast<const std::byte*>(bytes.get());
+    each_block(whole, range, byte_width(value.type.dtype), [&](std::size_t offset, std::size_t n) {
+      std::memcpy(static_cast<std::byte*>(to) + offset, from, n);
+      from += n;
+    });
   }
 }
 
 std::shared_ptr<const void> copied_part(const void* whole, const Type& type,
                                         const std::vector<IndexRange>& range) {
   std::shared_ptr<void> part = detail::aligned_bytes(type_of(range, type.dtype).byte_size());
-  copy_part(type.dims, range, byte_width(type.dtype),
-            static_cast<std::byte*>(const_cast<void*>(whole)), static_cast<std::byte*>(part.get()),
-            true);
+  auto* to = static_cast<std::byte*>(part.get());
+  each_block(type.dims, range, byte_width(type.dtype), [&](std::size_t offset, std::size_t n) {
+    std::memcpy(to, static_cast<const std::byte*>(whole) + offset, n);
+    to += n;
+  });
   return part;
 }
 
-static std::shared_ptr<DeviceValue> copy_of(const std::shared_ptr<const Value>& array) {
+static std::shared_ptr<DeviceValue> copy_on_device(const std::shared_ptr<const Value>& array) {
   const auto& from = static_cast<const DeviceValue&>(*array);
   const auto bytes = host_bytes(Access::make(array), "a donated argument");
   // The lane may stand for another device by now.
@@ -153,19 +153,21 @@ static std::shared_ptr<const Value> copy_of(const Tensor& x) {
   if (const detail::HostValue* host = Access::host(x))  // no program writes there
     return std::make_shared<const detail::HostValue>(host->type, host->data);
   const ShardedValue* const from = sharded(x);
-  if (!from) return copy_of(Access::pointer(x));
+  if (!from) return copy_on_device(Access::pointer(x));
   await(*from);
   std::vector<std::shared_ptr<DeviceValue>> parts;
-  for (const auto& part : from->parts) parts.push_back(copy_of(part));
+  for (const auto& part : from->parts) parts.push_back(copy_on_device(part));
   return std::make_shared<const ShardedValue>(from->type, from->sharding, std::move(parts),
                                               nullptr);
 }
 
 Tensors apart_from(std::span<const Value* const> donated, Tensors results) {
+  const auto was_donated = [&](const Tensor& t) {
+    return std::ranges::find(donated, memory_of(Access::value(t)), memory_of) != donated.end();
+  };
   // Not views of the memory: XLA's plug-ins for GPUs end a process that donates one.
   for (Tensor& t : results)
-    if (std::ranges::find(donated, memory_of(Access::value(t)), memory_of) != donated.end())
-      t = Access::make(copy_of(t));
+    if (was_donated(t)) t = Access::make(copy_of(t));
   return results;
 }
 
@@ -179,23 +181,22 @@ std::shared_ptr<const ShardedValue> spread(const Tensor& tensor, const Sharding&
                                            std::span<Lane* const> lanes) {
   const std::shared_ptr<const Value>& pointer = Access::pointer(tensor);
   const Type& type = tensor.type();
-  sharding.part_type(type);
+  sharding.part_type(type);  // throws where it cannot be cut so
   std::vector<std::shared_ptr<DeviceValue>> parts;
   if (const ShardedValue* from = sharded(tensor);
       from && has_same_parts(from->sharding, sharding)) {
-    const auto is_there = [&](std::size_t i) { return from->parts[i]->lane == lanes[i]->index; };
-    bool all_there = true;
-    for (std::size_t i = 0; i < lanes.size(); ++i) all_there = all_there && is_there(i);
-    if (all_there) {
+    const auto is_there = [&](const std::shared_ptr<DeviceValue>& part, const Lane* lane) {
+      return part->lane == lane->index;
+    };
+    if (std::ranges::equal(from->parts, lanes, is_there)) {
       refuse_donated(*from);
       return std::static_pointer_cast<const ShardedValue>(pointer);
     }
     await(*from);
-    for (std::size_t i = 0; i < lanes.size(); ++i) {
-      parts.push_back(from->parts[i]);
-      if (is_there(i)) continue;
-      parts[i] = placed_on(parts[i]->type, seen_on(parts[i], *lanes[i]), *lanes[i]);
-    }
+    parts = from->parts;
+    for (std::size_t i = 0; i < lanes.size(); ++i)
+      if (!is_there(parts[i], lanes[i]))
+        parts[i] = placed_on(parts[i]->type, seen_on(parts[i], *lanes[i]), *lanes[i]);
   } else if (pointer->kind == Value::Kind::device && sharding.is_replicated()) {
     for (Lane* lane : lanes) parts.push_back(placed_on(type, seen_on(pointer, *lane), *lane));
   } else {
@@ -391,8 +392,7 @@ Tensor detail::put(const Tensor& x, const Sharding& sharding, Gives gives, const
 
 std::optional<Sharding> sharding_of(const Tensor& x) {
   const Sharding* s = run::sharding_of(x);
-  if (s) return std::optional<Sharding>(*s);
-  return std::nullopt;
+  return s ? std::optional<Sharding>(*s) : std::nullopt;
 }
 
 std::vector<Shard> shards_of(const Tensor& x, Place place) {

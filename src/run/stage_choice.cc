@@ -115,8 +115,7 @@ bool StageChoices::is_stage(const Equation& equation) const {
 }
 std::string StageChoices::reason(const Equation& equation) const {
   const auto found = of.find(equation.params.get());
-  if (found == of.end()) return "";
-  return found->second.reason;
+  return found == of.end() ? "" : found->second.reason;
 }
 
 std::string reasons(const StageChoices& choices) {

@@ -22,10 +22,8 @@ std::shared_ptr<const std::string> targets_of(std::string_view text) {
       names.push_back(name);
   }
   if (names.empty()) return nullptr;
-  std::string what = "the FFI target";
-  if (names.size() != 1) what += 's';
   return std::make_shared<const std::string>(
-      fmt::format("{} '{}'", what, fmt::join(names, "', '")));
+      fmt::format("the FFI target{} '{}'", names.size() == 1 ? "" : "s", fmt::join(names, "', '")));
 }
 
 void rethrow_naming(const std::shared_ptr<const std::string>& targets) {
