@@ -15,7 +15,7 @@ namespace {
 
 /// Returns the tensor where a program of that lane takes it, not `placed`: a program of one device
 /// refuses what was put on another. One over several devices is gathered on the host.
-Tensor unplaced_operand(const Lane& lane, const Tensor& tensor) {
+Tensor as_operand_on(const Lane& lane, const Tensor& tensor) {
   const std::shared_ptr<const Value>& value = Access::pointer(tensor);
   if (value->kind == Value::Kind::sharded)
     return Access::make(std::make_shared<detail::HostValue>(
@@ -26,7 +26,8 @@ Tensor unplaced_operand(const Lane& lane, const Tensor& tensor) {
   return Access::make(placed_on(value->type, seen_on(value, lane), lane));
 }
 
-/// What is observed of the run of a site is the site's invocation alone.
+/// Returns the run that a function called now is a part of; of a site's, the run around that, which
+/// observes the site's invocation alone.
 WholeRun whole_run(bool in_site) {
   if (in_site) return {host::run_around().lock(), nullptr};
   if (InterpretedRun* const run = InterpretedRun::current())
@@ -42,7 +43,7 @@ Tensors call_on_device(int device, const detail::TensorFunction& f, TensorSpan x
   check_device(device);
   const Lane& lane = Runtime::get().lane(device);
   Tensors operands;
-  for (const Tensor& t : x) operands.push_back(unplaced_operand(lane, t));
+  for (const Tensor& t : x) operands.push_back(as_operand_on(lane, t));
   const DeviceScope scope(device, Place{});
   const WholeRun whole = whole_run(in_site);
   const WholeRunScope part(whole);
@@ -51,8 +52,8 @@ Tensors call_on_device(int device, const detail::TensorFunction& f, TensorSpan x
     return f(operands);
   } catch (const CallbackError& e) {
     if (!whole.run || !whole.run->stop.load()) throw;
-    if (!in_site) whole.run->rethrow();
-    if (e.code() == ErrorCode::cancelled) throw host::RunIsOver();
+    if (!in_site) whole.run->rethrow();  // the whole run ends, and says why
+    if (e.code() == ErrorCode::cancelled) throw host::RunIsOver();  // the site has not failed
     throw;
   }
 }

@@ -2,6 +2,7 @@
 #include <postern/detail/jit_core.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "core/value.h"
 
@@ -32,11 +33,11 @@ Tensor leaf_at(const Tensor& leaf, const std::vector<std::int64_t>& extents,
 }
 
 Lowered lowered_open(OpenProgram open) {
-  std::vector<std::int64_t> sizes;
-  for (std::size_t i = 0; i < open.extents.size(); ++i)
-    sizes.push_back(67 + static_cast<std::int64_t>(i));
-  const Lowered some = open.at(sizes);
-  return some.with_open(std::make_shared<const OpenProgram>(std::move(open)));
+  constexpr std::int64_t first_size = 67;  // not so small that the program would be another
+  std::vector<std::int64_t> sizes(open.extents.size());
+  std::iota(sizes.begin(), sizes.end(), first_size);
+  const Lowered example = open.at(sizes);
+  return example.with_open(std::make_shared<const OpenProgram>(std::move(open)));
 }
 
 }  // namespace postern::detail

@@ -122,7 +122,7 @@ Tensor detail::collect(const Tensor& x, int rank, const Place& place) {
   }
   const Sharding* const sharding = run::sharding_of(x);
   const bool cut = sharding && is_sharded_over_processes(*sharding);
-  const Tensor global = cut ? collected(x, std::max(rank, -1)) : x;
+  const Tensor global = cut ? collected(x, std::max(rank, -1)) : x;  // any negative rank: for all
   return rank < 0 || rank == clusters::rank_now() ? global : Tensor();
 }
 

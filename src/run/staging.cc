@@ -94,9 +94,10 @@ pjrt::Buffer* StagedOperands::stage(const detail::HostValue& value, Lane& lane) 
   const Type& type = value.type;
   const std::size_t size = type.byte_size();
   const bool in_place = size >= seen_in_place && is_aligned(value.data.get());
-  if (size == 0 || (!in_place && size > most_copied) || is_packed(type.dtype) ||
-      !lane.platform().on_host || value.was_staged.exchange(true, std::memory_order_relaxed))
-    return nullptr;
+  if (size == 0 || (!in_place && size > most_copied)) return nullptr;
+  if (is_packed(type.dtype) || !lane.platform().on_host) return nullptr;
+  // What comes again is worth a buffer of its own.
+  if (value.was_staged.exchange(true, std::memory_order_relaxed)) return nullptr;
   std::unique_ptr<Staged> staged;
   if (in_place) {
     void* const bytes = const_cast<void*>(value.data.get());

@@ -36,6 +36,7 @@ struct Unwatched {
 
 void follow(const pjrt::Event& complete, Kind kind, std::string_view name, int device,
             Clock::time_point start, std::shared_ptr<const void> keep) {
+  // Of the first alone: XLA has made its statics by then, and each call adds an exit handler.
   static std::atomic<int> seen{0};
   if (seen.load(std::memory_order_relaxed) < 64 && seen.fetch_add(1) < 64)
     drain_before_what_is_new();
