@@ -145,12 +145,12 @@ inline bool schedule(const XLA_FFI_CallFrame* frame, XLA_FFI_Task* task, void* d
 /// the deleter here, 2 has it in the type's info, 3 asks for the stage. The header has version 1,
 /// this is 3, to set and to get.
 struct StateArgs3 {
-  std::size_t struct_size;
-  XLA_FFI_Extension_Base* extension_start;
+  std::size_t struct_size = sizeof(StateArgs3);
+  XLA_FFI_Extension_Base* extension_start = nullptr;
   XLA_FFI_ExecutionContext* ctx;
-  XLA_FFI_ExecutionStage stage;
+  XLA_FFI_ExecutionStage stage = XLA_FFI_ExecutionStage_INSTANTIATE;  // whose state it is
   XLA_FFI_TypeId* type_id;
-  void* state;
+  void* state = nullptr;
 };
 inline constexpr int last_known_ffi_minor = 5;  // of JAX 0.12
 
@@ -173,8 +173,7 @@ inline bool set_state(const XLA_FFI_CallFrame* frame, XLA_FFI_TypeId type, void*
   const int minor = ffi_minor(frame);
   if (minor < 1 || minor > last_known_ffi_minor) return false;
   if (minor >= 3) {
-    StateArgs3 args{sizeof args, nullptr, frame->ctx, XLA_FFI_ExecutionStage_INSTANTIATE,
-                    &type,       state};
+    StateArgs3 args{.ctx = frame->ctx, .type_id = &type, .state = state};
     return detail::ask3(frame, frame->api->XLA_FFI_State_Set, args);
   }
   XLA_FFI_State_Set_Args args{
@@ -189,8 +188,7 @@ inline void* state_of(const XLA_FFI_CallFrame* frame, XLA_FFI_TypeId type) {
   if (minor < 1 || minor > last_known_ffi_minor) [[unlikely]]
     return nullptr;
   if (minor >= 3) {
-    StateArgs3 args{sizeof args, nullptr, frame->ctx, XLA_FFI_ExecutionStage_INSTANTIATE,
-                    &type,       nullptr};
+    StateArgs3 args{.ctx = frame->ctx, .type_id = &type};
     return detail::ask3(frame, frame->api->XLA_FFI_State_Get, args) ? args.state : nullptr;
   }
   XLA_FFI_State_Get_Args args{XLA_FFI_State_Get_Args_STRUCT_SIZE, nullptr, frame->ctx, &type,

@@ -50,10 +50,9 @@ const PJRT_Api* open_api(const std::string& path) {
   quiet_xla();
   // RTLD_LOCAL: several plug-ins carry the same XLA symbols and must not see each other's.
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!library) {
-    throw PluginError(ErrorCode::not_found, "cannot load the plug-in " + path + ": " +
-                                                text_or(dlerror(), "unknown reason"));
-  }
+  if (!library)
+    throw PluginError(ErrorCode::not_found, fmt::format("cannot load the plug-in {}: {}", path,
+                                                        text_or(dlerror(), "unknown reason")));
   using GetApi = const PJRT_Api*();
   auto* get_api = reinterpret_cast<GetApi*>(dlsym(library, "GetPjrtApi"));
   if (!get_api) {
@@ -73,10 +72,9 @@ const PJRT_Api* open_api(const std::string& path) {
 void check_api_version(int major, int minor, const std::string& path) {
   if (major == required_api_major && minor >= required_api_minor) return;
   throw PluginError(ErrorCode::failed_precondition,
-                    "the plug-in " + path + " speaks PJRT API " + std::to_string(major) + "." +
-                        std::to_string(minor) + "; Postern needs " +
-                        std::to_string(required_api_major) + "." +
-                        std::to_string(required_api_minor) + " or a later minor version");
+                    fmt::format("the plug-in {} speaks PJRT API {}.{}; Postern needs {}.{} or a "
+                                "later minor version",
+                                path, major, minor, required_api_major, required_api_minor));
 }
 
 const Plugin& Plugin::load(std::string_view path) {
@@ -115,17 +113,16 @@ void Plugin::initialize() {
 
   auto attributes = make_args<PJRT_Plugin_Attributes_Args>();
   call<&PJRT_Api::PJRT_Plugin_Attributes>(api_, attributes, "to describe its plug-in");
-  identity_ = "pjrt " + std::to_string(api_->pjrt_api_version.major_version) + "." +
-              std::to_string(api_minor());
+  identity_ = fmt::format("pjrt {}.{}", api_->pjrt_api_version.major_version, api_minor());
   for (std::size_t i = 0; i < attributes.num_attributes; ++i) {
     const PJRT_NamedValue& value = attributes.attributes[i];
     identity_ += " " + std::string(value.name, value.name_size) + "=" + to_text(value);
   }
   // The attributes of two builds can be the same; the file is not.
   std::error_code ignored;
-  identity_ += " size=" + std::to_string(fs::file_size(path_, ignored));
-  identity_ +=
-      " time=" + std::to_string(fs::last_write_time(path_, ignored).time_since_epoch().count());
+  const auto changed = fs::last_write_time(path_, ignored);
+  identity_ += fmt::format(" size={} time={}", fs::file_size(path_, ignored),
+                           changed.time_since_epoch().count());
 }
 
 int Plugin::api_minor() const { return api_->pjrt_api_version.minor_version; }
