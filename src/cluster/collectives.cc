@@ -38,12 +38,12 @@ Collective::Group Collective::group(int rank) const {
   std::int64_t count = 1;
   for (const std::int64_t a : along) count *= grid[size_of(a)];
   for (std::int64_t k = 0; k < count; ++k) {
-    std::vector<std::int64_t> other_place = place;
-    std::int64_t part = k;
+    std::vector<std::int64_t> other_place = place;  // that of the k-th of the group
+    std::int64_t rest_of_k = k;
     for (std::size_t i = along.size(); i-- > 0;) {
       const std::size_t a = size_of(along[i]);
-      other_place[a] = part % grid[a];
-      part /= grid[a];
+      other_place[a] = rest_of_k % grid[a];
+      rest_of_k /= grid[a];
     }
     std::int64_t other_rank = 0;
     for (std::size_t i = 0; i < grid.size(); ++i)
@@ -67,13 +67,13 @@ Type result_type(const Collective& c, Type x, std::int64_t n) {
   using enum Operation;
   const Operation op = c.operation;
   const Type given = x;
-  const auto extent = [&](std::int64_t axis) -> std::int64_t& {
+  const auto extent = [&](std::int64_t axis) -> std::int64_t& {  // of the result
     check(axis >= 0 && axis < x.rank(), "{} over processes: {} has no axis {}", to_string(op),
           to_string(given), axis);
     return x.dims[size_of(axis)];
   };
-  const auto join = [&](std::int64_t& parts) {
-    check(!__builtin_mul_overflow(parts, n, &parts), "{} over processes: {} is too large",
+  const auto join = [&](std::int64_t& its_extent) {
+    check(!__builtin_mul_overflow(its_extent, n, &its_extent), "{} over processes: {} is too large",
           to_string(op), to_string(given));
   };
   const bool reduced = op == sum || op == max || op == min || op == scatter;

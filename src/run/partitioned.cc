@@ -115,7 +115,10 @@ std::vector<Sharding> chosen_shardings(const Module& module) {
   for (std::size_t i = 0; i < chosen.size(); ++i) {
     const std::optional<P> spec =
         spec_like(chosen[i], module.mesh, module.results[i], module.devices);
-    out.push_back(spec ? Sharding(module.mesh, *spec) : sharding_like(chosen[i], module));
+    if (spec)
+      out.emplace_back(module.mesh, *spec);
+    else
+      out.push_back(sharding_like(chosen[i], module));
   }
   return out;
 }

@@ -107,8 +107,7 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
 
  private:
   friend class CompiledProgram;
-  /// Does what begin() does for a run on one device and on several.
-  void prepare(std::shared_ptr<const CompiledProgram> program);
+  void prepare(std::shared_ptr<const CompiledProgram> program);  // the rest of begin()
   void number_devices_of_group();
   /// What release() does but for leaving the lanes, which it returns.
   struct Left {

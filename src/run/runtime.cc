@@ -109,9 +109,8 @@ bool Runtime::add_lanes(Backend& backend, std::size_t lanes, bool grouped, std::
   for (std::size_t i = 0; i < lanes; ++i) {
     Lane& lane = make_lane(first + i, backend, backend.client_count, static_cast<int>(i));
     lane.grouped = grouped;
-    // The last lanes that there can be.
     lane.for_nested = !grouped && backend.single_clients == backend.spare.times &&
-                      i + backend.spare.for_nested >= lanes;
+                      i + backend.spare.for_nested >= lanes;  // the last that there can be
   }
   ++backend.client_count;
   lane_count_.store(first + lanes, std::memory_order_release);

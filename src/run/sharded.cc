@@ -185,9 +185,7 @@ std::shared_ptr<const ShardedValue> spread(const Tensor& tensor, const Sharding&
   std::vector<std::shared_ptr<DeviceValue>> parts;
   if (const ShardedValue* from = sharded(tensor);
       from && has_same_parts(from->sharding, sharding)) {
-    const auto is_there = [&](const std::shared_ptr<DeviceValue>& part, const Lane* lane) {
-      return part->lane == lane->index;
-    };
+    const auto is_there = [](const auto& part, Lane* lane) { return part->lane == lane->index; };
     if (std::ranges::equal(from->parts, lanes, is_there)) {
       refuse_donated(*from);
       return std::static_pointer_cast<const ShardedValue>(pointer);

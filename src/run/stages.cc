@@ -116,7 +116,10 @@ class StagedProgram::Values {
 Tensors StagedProgram::run(Tensors inputs) const {
   const bool placed = static_cast<bool>(family_->options().stage_device);
   const int home = default_device();
-  const auto device_of = [&](const Step& step) { return step.place < 0 ? home : step.place; };
+  const auto device_of = [&](const Step& step) {
+    if (step.place < 0) return home;
+    return step.place;
+  };
   wait_for_earlier(reach_, {});
   Values values(program_, std::exchange(inputs, {}));  // none is kept longer than it is read
   for (std::size_t s = 0; s < steps_.size(); ++s) {
@@ -174,7 +177,7 @@ void StagedProgram::run_host(const Step& step, Env& values) const {
       const InterpretedRun::Scope scope(run);
       std::optional<DeviceScope> on;
       if (device > 0) on.emplace(device, Place{});
-      const auto i = static_cast<std::size_t>(k);
+      const auto i = size_of(k);
       try {
         run_one(round[i]);
       } catch (...) {

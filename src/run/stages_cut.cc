@@ -258,7 +258,7 @@ void StagedProgram::add_constants() {
 /// that anything outside of it wants, and the values that no step behind this one uses. The
 /// program's own outputs are never forgotten.
 void StagedProgram::find_crossing() {
-  constexpr std::size_t never = static_cast<std::size_t>(-1);
+  constexpr auto never = static_cast<std::size_t>(-1);
   struct Value {
     std::size_t made = never;  // the step whose XLA program makes it
     std::size_t read = never;  // the last whose XLA program reads it without making it

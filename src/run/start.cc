@@ -57,8 +57,7 @@ struct StartedRun {
 
 namespace {
 
-/// Tells other processes why the run ends, which may not have come as far as to fail of itself.
-/// Called while the exception is handled.
+/// Tells other processes of the exception that is handled: the run may not have failed itself yet.
 void tell_processes(const RunState& run) {
   try {
     throw;
@@ -93,8 +92,7 @@ std::function<void()> work(StartedRun& run, const std::function<Tensors()>& body
   }
 }
 
-/// Calls the user's `act`, if there is one. A barrier in there does not wait for the runs of these
-/// numbers, which end only after it.
+/// Calls the user's `act`, if any. A barrier in there does not wait for the runs of these numbers.
 void enter_at_end(const std::function<void()>& act, std::initializer_list<std::uint64_t> started) {
   if (!act) return;
   host::Beginning here{};
@@ -136,8 +134,7 @@ void let_waiters_go(StartedRun& run) {
 void let_go_late(StartedRun& run) {
   run.record->fail_late();
   if (run.record->outcome() != Outcome::done) return let_waiters_go(run);
-  // Its functions are over, its results are late.
-  const TimeoutError late(ErrorCode::timeout, RunState::late, {}, 0, nullptr);
+  const TimeoutError late(ErrorCode::timeout, RunState::late, {}, 0, nullptr);  // its results are
   act_elsewhere(run, run.end(RunStatus::failed, std::make_exception_ptr(late)));
 }
 

@@ -6,10 +6,9 @@
 namespace postern::internal::run {
 
 static bool may_be_in_calls(const Lane& lane) {
-  using Holder = Lane::Holder;
-  const Holder holder = lane.holder.load();
+  const auto holder = lane.holder.load();
   if (!lane.taken.load()) return false;
-  return holder == Holder::single || holder == Holder::calling_group;
+  return holder == Lane::Holder::single || holder == Lane::Holder::calling_group;
 }
 
 bool Runtime::try_begin_tuning() {
