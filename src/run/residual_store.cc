@@ -212,7 +212,7 @@ static Tensors read(std::int64_t k, TensorSpan handles, const Types& steps) {
     std::shared_ptr<void> bytes = detail::aligned_bytes(steps[i].byte_size());
     const std::vector<double> numbers = values_of<double>(handles[i]);
     const std::size_t one = bytes_of_each(steps[i].byte_size(), numbers.size());
-    for (std::size_t j = 0; j < numbers.size(); ++j) {
+    for (std::size_t j = 0; j < numbers.size(); ++j) {  // the elements of a batch
       auto* const to = static_cast<unsigned char*>(bytes.get()) + j * one;
       if (numbers[j] == 0)  // the store that holds only zeros
         std::memset(to, 0, one);

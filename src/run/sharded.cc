@@ -72,9 +72,9 @@ void each_block(const Dims& whole, const std::vector<IndexRange>& range, std::si
 /// Returns which indices of the whole a part has.
 std::vector<IndexRange> range_of(const ShardedValue& value, std::size_t part) {
   const Sharding& s = value.sharding;
-  const auto at = spans_processes(s.mesh()) ? position_on(s.mesh(), part, clusters::rank_now())
-                                            : static_cast<std::int64_t>(part);
-  return index_ranges(s, value.type.dims, at);
+  auto position = static_cast<std::int64_t>(part);
+  if (spans_processes(s.mesh())) position = position_on(s.mesh(), part, clusters::rank_now());
+  return index_ranges(s, value.type.dims, position);
 }
 
 }  // namespace
@@ -227,7 +227,7 @@ std::shared_ptr<const ShardedValue> spread_here(const Tensor& tensor, const Shar
 static Type whole_of(const Type& part, const Sharding& sharding) {
   Type out = part;
   const auto& cuts = sharding.spec().parts();
-  bool fits = cuts.size() <= part.dims.size();
+  bool fits = cuts.size() <= part.dims.size();  // becomes false where an extent overflows
   for (std::size_t i = 0; fits && i < cuts.size(); ++i)
     for (const std::string& name : cuts[i])
       fits = fits && !__builtin_mul_overflow(out.dims[i], sharding.mesh().size(name), &out.dims[i]);

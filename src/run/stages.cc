@@ -74,7 +74,7 @@ void StagedProgram::place() {
           "jit: stage_device gave device {}, which is not one of the {} of devices()", step.place,
           have);
   }
-  std::vector<Step*> maker(program_.types.size());
+  std::vector<Step*> maker(program_.types.size());  // by value; null: no XLA program
   for (Step& step : steps_)
     for (const ValueId v : step.device.outputs) maker[at(v)] = &step;
   for (std::size_t s = 0; s < steps_.size(); ++s)

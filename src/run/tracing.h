@@ -30,19 +30,19 @@ class Tracing {
     under_way_.push_back(&traced_steps());
     lock.unlock();
     std::optional<decltype(trace())> made;  // when another one counts, it goes without the lock
-    struct End {
+    struct End {  // whether it threw or not, this thread traces no more, and the others look again
       Tracing& tracing;
-      std::unique_lock<Mutex>& its;
+      std::unique_lock<Mutex>& guard;
       ~End() {
-        if (!its.owns_lock()) its.lock();
+        if (!guard.owns_lock()) guard.lock();
         tracing.under_way_.erase(std::ranges::find(tracing.under_way_, &traced_steps()));
         tracing.changed_.notify_all();
-        its.unlock();
+        guard.unlock();  // before `made` goes
       }
     } const end{*this, lock};
     made.emplace(trace());
     lock.lock();
-    if (done_.load(std::memory_order_relaxed)) return;
+    if (done_.load(std::memory_order_relaxed)) return;  // another one has ended first
     keep(std::move(*made));
     done_.store(true, std::memory_order_release);
   }
