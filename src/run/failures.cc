@@ -185,8 +185,11 @@ Compilation::Compilation() {
   auto& compiler = never_destroyed<Compiler>();
   std::unique_lock lock(compiler.guard);
   const auto is_told = [&] { return compiler.ends || !compiler.keeps_out(); };
-  if (!compiler.left.wait_until(lock, host::after(std::min(exit_limit.load(), 10'000ms)), is_told))
+  if (!compiler.left.wait_until(lock, host::after(std::min(exit_limit.load(), 10'000ms)),
+                                is_told)) {
     compiler.kept_for.reset();  // the main thread has ended and the process has not
+    compiler.left.notify_all();
+  }
   if (compiler.keeps_out()) {
     compiler.left.wait_until(lock, host::after(exit_limit.load()), [] { return false; });
     throw Error(ErrorCode::failed_precondition,
