@@ -37,12 +37,14 @@ ServeOptions options_from(const std::string& wish) {
   return options;
 }
 
-/// Makes errors warnings, but for one: that the process serves already is no matter.
+/// Makes what is thrown a warning, but for one: that the process serves already is no matter.
 void try_to(void (*start)()) noexcept {
   try {
     start();
   } catch (const Error& e) {
     if (e.code() != ErrorCode::already_exists) log(LogLevel::warning, "{}", e.what());
+  } catch (const std::exception& e) {
+    log(LogLevel::warning, "{}", e.what());
   }
 }
 
