@@ -34,23 +34,23 @@ Number of_complex(std::complex<double> z) { return {Number::Kind::complex, 0, z.
 /// Converts a float to an integer dtype as XLA does: stops at the dtype's ends, nan is 0. Of u64
 /// the result has the bits.
 std::int64_t saturated(double x, DType dtype) {
-  const int unused = 64 - bit_width(dtype);
-  std::int64_t most = static_cast<std::int64_t>(~std::uint64_t{0} >> unused), least = 0;
-  int digits = bit_width(dtype);
-  if (is_signed(dtype)) {
-    most = std::numeric_limits<std::int64_t>::max() >> unused;
-    least = -most - 1;
-    --digits;
-  }
   if (std::isnan(x)) return 0;
-  if (x >= std::ldexp(1.0, digits)) return most;  // the first number beyond, which is exact
-  if (x <= static_cast<double>(least)) return least;
-  if (is_signed(dtype)) return static_cast<std::int64_t>(x);
+  const int width = bit_width(dtype);
+  const int unused = 64 - width;
+  if (is_signed(dtype)) {
+    const std::int64_t most = std::numeric_limits<std::int64_t>::max() >> unused;
+    const double beyond = std::ldexp(1.0, width - 1);  // which is exact, as `most` may not be
+    if (x >= beyond) return most;
+    if (x <= -beyond) return -most - 1;
+    return static_cast<std::int64_t>(x);
+  }
+  if (x >= std::ldexp(1.0, width)) return static_cast<std::int64_t>(~std::uint64_t{0} >> unused);
+  if (x <= 0) return 0;
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(x));
 }
 
 /// Converts the number to an integer dtype as XLA does: integers wrap around, floats saturate.
-std::int64_t whole(const Number& n, DType dtype) {
+std::int64_t to_integer(const Number& n, DType dtype) {
   if (n.kind == Number::Kind::real || n.kind == Number::Kind::complex)
     return saturated(n.real, dtype);
   // Shifting up and down again leaves the dtype's bits, with its sign in front.
@@ -60,22 +60,24 @@ std::int64_t whole(const Number& n, DType dtype) {
   return static_cast<std::int64_t>(bits >> unused);
 }
 
-/// Returns a float from which f16 and bf16 are rounded as from x itself (rounding to odd): an
-/// inexact one is the float next to x towards zero, with its last bit set, so that x, when it is
-/// just beside the middle of two of their numbers, is not taken for that middle.
-float cut_float(double x) {
+/// Returns x rounded to odd, a float from which f16 and bf16 are rounded as from x itself: where it
+/// is not exact it is the float next to x towards zero, with its last bit set, so that x, when it
+/// is just beside the middle of two of their numbers, is not taken for that middle.
+float rounded_to_odd(double x) {
   const auto nearest = static_cast<float>(x);
   if (std::isnan(x) || static_cast<double>(nearest) == x) return nearest;
   auto bits = std::bit_cast<std::uint32_t>(nearest);
   const bool away_from_zero = std::abs(static_cast<double>(nearest)) > std::abs(x);
-  if (away_from_zero) --bits;
+  if (away_from_zero) --bits;  // the next float towards zero, of either sign
   return std::bit_cast<float>(bits | 1);
 }
 
 /// Returns the real part as a double from which the dtype's numbers are rounded as from the number
-/// itself: of an integer beyond the 53 bits of a double what is cut off leaves its last bit set.
+/// itself: an integer beyond the 53 bits of a double is rounded to odd, so as not to be so twice.
 double real_for(DType dtype, const Number& n) {
-  if (n.integer == 0 || std::abs(n.real) < 0x1p53 || real_dtype(dtype) == DType::f64) return n.real;
+  const bool is_exact = n.integer == 0 || std::abs(n.real) < 0x1p53;
+  if (is_exact || real_dtype(dtype) == DType::f64) return n.real;
+  // The upper 53 of the 64 bits; where the lower 11 are not zero, the last of these is set.
   const int cut_off = (n.integer & 0x7ff) != 0;
   if (n.kind == Number::Kind::integer)
     return 0x1p11 * static_cast<double>(n.integer >> 11 | cut_off);
@@ -153,15 +155,15 @@ void write_number(const Number& n, DType dtype, void* to) {
     case DType::s8:
     case DType::u2:
     case DType::u4:
-    case DType::u8: return store(to, static_cast<std::int8_t>(whole(n, dtype)));
+    case DType::u8: return store(to, static_cast<std::int8_t>(to_integer(n, dtype)));
     case DType::s16:
-    case DType::u16: return store(to, static_cast<std::int16_t>(whole(n, dtype)));
+    case DType::u16: return store(to, static_cast<std::int16_t>(to_integer(n, dtype)));
     case DType::s32:
-    case DType::u32: return store(to, static_cast<std::int32_t>(whole(n, dtype)));
+    case DType::u32: return store(to, static_cast<std::int32_t>(to_integer(n, dtype)));
     case DType::s64:
-    case DType::u64: return store(to, whole(n, dtype));
-    case DType::f16: return store(to, Eigen::half(cut_float(real_for(dtype, n))));
-    case DType::bf16: return store(to, Eigen::bfloat16(cut_float(real_for(dtype, n))));
+    case DType::u64: return store(to, to_integer(n, dtype));
+    case DType::f16: return store(to, Eigen::half(rounded_to_odd(real_for(dtype, n))));
+    case DType::bf16: return store(to, Eigen::bfloat16(rounded_to_odd(real_for(dtype, n))));
     case DType::f32: return store(to, static_cast<float>(real_for(dtype, n)));
     case DType::f64: return store(to, n.real);
     case DType::c64:
@@ -175,8 +177,9 @@ void write_number(const Number& n, DType dtype, void* to) {
 
 std::string literal_text(const Number& n, DType dtype) {
   if (dtype == DType::pred) return bool_text(!is_zero(n));
-  if (is_unsigned(dtype)) return fmt::format("{}", static_cast<std::uint64_t>(whole(n, dtype)));
-  if (is_signed(dtype)) return fmt::format("{}", whole(n, dtype));
+  if (is_unsigned(dtype))
+    return fmt::format("{}", static_cast<std::uint64_t>(to_integer(n, dtype)));
+  if (is_signed(dtype)) return fmt::format("{}", to_integer(n, dtype));
   if (is_complex(dtype))
     return fmt::format("({}, {})", real_text(real_for(dtype, n), dtype), real_text(n.imag, dtype));
   return real_text(real_for(dtype, n), dtype);
@@ -185,13 +188,13 @@ std::string literal_text(const Number& n, DType dtype) {
 bool holds(DType dtype, const Number& n) {
   if (dtype == DType::f8e8m0fnu) return std::isnan(n.real) || n.real > 0;  // powers of two alone
   if (dtype == DType::f4e2m1fn) return std::isfinite(n.real);
-  if (!is_integer(dtype) || n.kind == Number::Kind::real || n.kind == Number::Kind::complex)
-    return true;
-  if (whole(n, dtype) != n.integer) return false;
-  // The same 64 bits may be a negative integer or a natural number from 2^63 on.
-  const bool is_negative = n.kind == Number::Kind::integer && n.integer < 0;
-  if (is_signed(dtype)) return is_negative == (n.integer < 0);
-  return !is_negative;
+  if (!is_integer(dtype)) return true;
+  if (n.kind == Number::Kind::real || n.kind == Number::Kind::complex) return true;  // saturate
+  if (to_integer(n, dtype) != n.integer) return false;  // it would wrap around
+  if (n.integer >= 0) return true;
+  // These 64 bits are a negative integer, or a natural number from 2^63 on.
+  if (is_signed(dtype)) return n.kind == Number::Kind::integer;
+  return n.kind == Number::Kind::natural;
 }
 
 Tensor full_of(const Number& number, const Type& type) {
@@ -202,17 +205,17 @@ Tensor full_of(const Number& number, const Type& type) {
   if (bytes > 0) {
     auto* to = static_cast<unsigned char*>(data.get());
     write_number(number, type.dtype, to);
-    for (std::size_t done = width; done < bytes; done *= 2)  // copies what is there behind it
-      std::memcpy(to + done, to, std::min(done, bytes - done));
+    for (std::size_t filled = width; filled < bytes; filled *= 2)
+      std::memcpy(to + filled, to, std::min(filled, bytes - filled));
   }
   return detail::Access::make(std::make_shared<detail::HostValue>(type, std::move(data)));
 }
 
 const detail::HostValue* host_scalar(const Tensor& tensor) {
   const detail::HostValue* host = detail::Access::host(tensor);
-  const bool is_scalar = host && host->type.dims.empty() && is_number(host->type.dtype);
-  if (is_scalar && !std::get_deleter<detail::DropsOwner>(host->data)) return host;
-  return nullptr;
+  if (!host || !host->type.dims.empty() || !is_number(host->type.dtype)) return nullptr;
+  if (std::get_deleter<detail::DropsOwner>(host->data)) return nullptr;  // see there
+  return host;
 }
 
 }  // namespace postern::internal

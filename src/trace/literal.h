@@ -33,8 +33,8 @@ bool is_number(DType dtype);
 Number read_number(DType dtype, const void* from);
 void write_number(const Number& number, DType dtype, void* to);
 
-/// Returns whether the dtype has the number, or one like it that it is rounded to: integers need an
-/// integer in range, f8e8m0fnu has no zero and no sign, f4e2m1fn no infinity and no nan.
+/// Returns whether the dtype has the number, or one that it is rounded to. Integer dtypes: integers
+/// in range, and all reals, which saturate. f8e8m0fnu has no zero, no sign; f4e2m1fn no inf or nan.
 bool holds(DType dtype, const Number& number);
 
 /// Returns the number as StableHLO writes an element of that dtype.
@@ -50,7 +50,7 @@ inline Tensor or_zeros_of(const Tensor& t, const Type& type) {
   return zeros_of(type);
 }
 
-/// Returns the scalar that `tensor` holds in host memory, when it does.
+/// Returns the scalar that `tensor` holds in host memory, if a program may have it as a number.
 const detail::HostValue* host_scalar(const Tensor& tensor);
 
 }  // namespace postern::internal
