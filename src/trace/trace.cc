@@ -68,6 +68,7 @@ Tensor Trace::input(const Type& type) {
   return traced(id);
 }
 
+/// Returns the tensor's number in this program, which captures one from around this trace.
 ValueId Trace::id_of(const Tensor& tensor) {
   const Value* value = Access::value(tensor);
   check(value != nullptr, "an operand is an empty Tensor, one that was never given a value");
