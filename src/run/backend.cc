@@ -41,14 +41,14 @@ void check_platforms(const std::vector<std::string>& list, const char* what) {
 }
 
 /// Splits "cuda,cpu" at the commas.
-std::vector<std::string> listed(std::string_view text) {
-  std::vector<std::string> out;
-  for (std::size_t at = 0; at <= text.size();) {
-    const std::size_t end = std::min(text.find(',', at), text.size());
-    out.emplace_back(text.substr(at, end - at));
-    at = end + 1;
+std::vector<std::string> split_list(std::string_view text) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    parts.emplace_back(text.substr(begin, end - begin));
+    begin = end + 1;
   }
-  return out;
+  return parts;
 }
 
 constexpr const char* asks = "POSTERN_PLATFORM, Config::platforms";
@@ -85,35 +85,37 @@ std::unique_ptr<Backend> open_one(const Config& config, const AskedPlatform& ent
   const pjrt::Plugin& plugin = pjrt::Plugin::load(path);
   if (config.processes && first) platforms::join_nodes(asked);
   auto [platform, client] = platforms::open(asked, plugin, config.cpu_devices);
-  auto out = std::make_unique<Backend>();
-  out->used = {platform, plugin.ffi() && platform->register_handlers};
-  out->name = entry.name;
-  if (config.platforms.size() == 1) out->name = platform->name;  // whatever it is asked for by
-  out->plugin = &plugin;
-  out->device_count = static_cast<int>(client.devices().size());
-  out->clients[0] = std::move(client);
-  out->spare = spare_lanes(*platform, out->clients[0].devices().size());
-  return out;
+  auto backend = std::make_unique<Backend>();
+  const bool calls_back = plugin.ffi() && platform->register_handlers;
+  backend->used = {.platform = platform, .calls_back = calls_back};
+  // Several are told apart by the names asked for; a single one has that of what was opened.
+  backend->name = entry.name;
+  if (config.platforms.size() == 1) backend->name = platform->name;
+  backend->plugin = &plugin;
+  backend->device_count = static_cast<int>(client.devices().size());
+  backend->spare = spare_lanes(*platform, client.devices().size());
+  backend->clients[0] = std::move(client);
+  return backend;
 }
 
-/// Registers the type of run and the handlers with the plug-in, so that its programs find their
+/// Makes the type of run and the handlers known to the plug-in, so that its programs find their
 /// runs: the type once, since a plug-in stays where another cannot be used and the user asks anew.
-void let_call(Backend& backend) {
-  struct Known {
+void register_calls(Backend& backend) {
+  struct Registered {
     const pjrt::Plugin* plugin;
-    std::int64_t type;
+    std::int64_t run_type;
   };
-  static auto& known = *new std::vector<Known>;  // under the runtime's lock
-  auto found = std::ranges::find(known, backend.plugin, &Known::plugin);
-  const auto number = static_cast<int>(found - known.begin());
+  static auto& registered = *new std::vector<Registered>;  // under the runtime's lock
+  auto its = std::ranges::find(registered, backend.plugin, &Registered::plugin);
+  const auto number = static_cast<int>(its - registered.begin());
   check(number < host::most_plugins,
         "{}: plug-ins whose programs call the host can be {} in a process; that of '{}' is one "
         "more",
         asks, host::most_plugins, backend.name);
-  if (found == known.end())
-    found =
-        known.insert(found, {backend.plugin, pjrt::register_type(*backend.plugin, "postern.run")});
-  host::run_state_types[number] = backend.run_state_type = found->type;
+  if (its == registered.end())
+    its = registered.insert(its,
+                            {backend.plugin, pjrt::register_type(*backend.plugin, "postern.run")});
+  host::run_state_types[number] = backend.run_state_type = its->run_type;
   backend.platform().register_handlers(*backend.plugin, number);
 }
 
@@ -124,9 +126,9 @@ Config settled_config() {
   std::scoped_lock lock(config_guard);
   Config c = wanted;
   if (c.cpu_devices == 0) c.cpu_devices = environment_number("POSTERN_CPU_DEVICES", 1);
-  if (c.platforms.empty() && !c.platform.empty()) c.platforms = listed(c.platform);
+  if (c.platforms.empty() && !c.platform.empty()) c.platforms = split_list(c.platform);
   if (const char* list = platforms::environment("POSTERN_PLATFORM"); c.platforms.empty() && list)
-    c.platforms = listed(list);
+    c.platforms = split_list(list);
   if (c.platforms.empty()) c.platforms = {std::string(platforms::all().front()->name)};
   check(c.plugin.empty() || c.platforms[0].find('=') == std::string::npos,
         "{}: '{}' names a plug-in, and Config::plugin another one, '{}'", asks, c.platforms[0],
@@ -148,22 +150,22 @@ void forget_config() {
 }
 
 std::vector<std::unique_ptr<Backend>> open_backends(const Config& config) {
-  std::vector<std::unique_ptr<Backend>> out;
+  std::vector<std::unique_ptr<Backend>> opened;
   int devices = 0;
   for (const std::string& text : config.platforms) {
-    auto one = open_one(config, AskedPlatform(text), out.empty());
-    one->number = static_cast<int>(out.size());
-    one->first_device = devices;
-    devices += one->device_count;
-    if (one->used.calls_back) let_call(*one);
-    out.push_back(std::move(one));
+    auto backend = open_one(config, AskedPlatform(text), opened.empty());
+    backend->number = static_cast<int>(opened.size());
+    backend->first_device = devices;
+    devices += backend->device_count;
+    if (backend->used.calls_back) register_calls(*backend);
+    opened.push_back(std::move(backend));
   }
-  if (out.size() < 2) return out;
-  std::vector<std::string> names;
-  for (const auto& one : out)
-    for (int i = 0; i < one->device_count; ++i) names.push_back(one->name);
+  if (opened.size() < 2) return opened;  // errors need not say on which platform a device is
+  std::vector<std::string> names;        // by device
+  for (const auto& backend : opened)
+    names.insert(names.end(), backend->device_count, backend->name);
   host::name_devices(std::move(names));
-  return out;
+  return opened;
 }
 
 }  // namespace postern::internal::run
@@ -197,9 +199,9 @@ void configure(const Config& config, Place place) {
   host::set_tap_queue_limit(config.tap_queue_bytes);  // guests tap without a runtime
 }
 
-static void add_devices(const run::Backend& backend, std::vector<DeviceInfo>& out) {
+static void add_devices(const run::Backend& backend, std::vector<DeviceInfo>& list) {
   for (int i = 0; i < backend.device_count; ++i)
-    out.push_back({backend.first_device + i, backend.name});
+    list.push_back({backend.first_device + i, backend.name});
 }
 
 std::vector<DeviceInfo> devices() {
@@ -227,13 +229,13 @@ std::vector<DeviceInfo> devices(const std::string& platform, Place place) {
 
 static PluginInfo info_of(const run::Backend& backend) {
   const pjrt::Plugin& plugin = *backend.plugin;
-  return {plugin.path(),
-          backend.name,
-          pjrt::required_api_major,
-          plugin.api_minor(),
-          backend.used.calls_back,
-          plugin.extensions(),
-          backend.clients[0].devices().front().memory_kinds()};
+  return {.path = plugin.path(),
+          .platform = backend.name,
+          .api_major = pjrt::required_api_major,
+          .api_minor = plugin.api_minor(),
+          .calls_back = backend.used.calls_back,
+          .extensions = plugin.extensions(),
+          .memory_kinds = backend.clients[0].devices().front().memory_kinds()};
 }
 
 PluginInfo plugin_info() { return info_of(*run::Runtime::get().backends().front()); }

@@ -40,12 +40,12 @@ struct Backend {
   bool has(int device) const {
     return device >= first_device && device < first_device + device_count;
   }
-  /// Returns the number that lanes have alike which see the memory of this one of its devices.
+  /// Numbers the memory of this one of its devices: lanes of the same number see each other's.
   int memory_of(int device) const {
-    if (platform().on_host && platform().shares_memory) return 0;  // that of every such platform
+    if (platform().on_host && platform().shares_memory) return 0;  // one, of all such platforms
     return 1 + queue_of(device);
   }
-  /// Likewise of lanes of which one may do for another.
+  /// Numbers its queue likewise: a run may go to any lane of the same number.
   int queue_of(int device) const {
     if (platform().shares_memory) return first_device;
     return first_device + device;
