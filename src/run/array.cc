@@ -66,11 +66,11 @@ Reading::Reading(const DeviceValue& value) : value_(value) {
 void Donation::take(const std::shared_ptr<const Value>& value, std::size_t parameter, bool alone) {
   if (value->donated.exchange(true)) refuse_donated(*value);
   taken_.push_back(value);
-  const auto number = static_cast<std::int64_t>(parameter);
   const bool is_read = value->kind == Value::Kind::device &&
                        static_cast<const DeviceValue&>(*value).readers.load() > 0;
   if (!is_read && alone) return;
   // The parts of one array come one after another, and are one parameter.
+  const auto number = static_cast<std::int64_t>(parameter);
   if (kept_.empty() || kept_.back() != number) kept_.push_back(number);
 }
 
@@ -80,14 +80,15 @@ Donation::~Donation() {
 
 void add_pending(const Value& value, Runs& runs) {
   if (value.kind != Value::Kind::device && value.kind != Value::Kind::sharded) return;
-  const auto& v = static_cast<const ComputedValue&>(value);
-  if (v.ready.load(std::memory_order_acquire)) return;
+  const auto& computed = static_cast<const ComputedValue&>(value);
+  if (computed.ready.load(std::memory_order_acquire)) return;
   auto add = [&](const std::shared_ptr<RunRecord>& run) {
     if (run && run->outcome() != host::Outcome::done && std::ranges::find(runs, run) == runs.end())
       runs.push_back(run);
   };
-  for (const std::shared_ptr<RunRecord>& run : v.after) add(run);
-  add(v.run);
+  // The earlier ones first: their failure is the cause of that of the last.
+  for (const std::shared_ptr<RunRecord>& run : computed.after) add(run);
+  add(computed.run);
 }
 
 void rethrow_failure(const Runs& runs) {
@@ -99,7 +100,7 @@ void rethrow_failure(const Runs& runs) {
 
 void await(const DeviceValue& value) {
   if (!value.ready.load(std::memory_order_acquire) || value.donated.load(std::memory_order_relaxed))
-    await(value, [&] { await_buffer(value); });
+    await_by(value, [&] { await_buffer(value); });
 }
 
 void await_buffer(const DeviceValue& value) {
@@ -114,7 +115,7 @@ void await_buffer(const DeviceValue& value) {
   }
 }
 
-void await(const ComputedValue& value, const std::function<void()>& wait) {
+void await_by(const ComputedValue& value, const std::function<void()>& wait) {
   refuse_donated(value);
   if (value.ready.load(std::memory_order_acquire)) return;
   Runs runs;
@@ -122,12 +123,12 @@ void await(const ComputedValue& value, const std::function<void()>& wait) {
   for (const std::shared_ptr<RunRecord>& run : runs) run->refuse_own_wait();
   std::vector<host::RunName> names;
   for (const std::shared_ptr<RunRecord>& run : runs) names.push_back(run->name());
-  const host::Wait waits(names);
+  const host::Wait waits(names);  // throws where one of them waits for the caller
   const host::timeline::Span span(host::timeline::Kind::wait, "a result");
   try {
     wait();
   } catch (const Error&) {
-    rethrow_failure(runs);
+    rethrow_failure(runs);  // which say more than XLA does
     throw;
   }
   rethrow_failure(runs);  // a run that leaves zeros ends well for XLA
@@ -148,7 +149,7 @@ struct Held {
   Reading reading;
 };
 
-/// Returns the value's memory as a buffer of the lane.
+/// Makes a buffer of the lane over the value's memory, which the two share.
 pjrt::Buffer view_on(const Lane& lane, const DeviceValue& value,
                      std::shared_ptr<const Held> keep = {}) {
   return lane.made_by().view_of_device(value.buffer.data(), value.type.dtype, value.type.dims,
@@ -163,9 +164,10 @@ bool is_there(const DeviceValue& value) {
 void extend_signs(DType dtype, void* data, std::size_t count) {
   if (!is_signed(dtype) || !is_packed(dtype)) return;
   const int unused = 8 - bit_width(dtype);
-  auto* bytes = static_cast<std::int8_t*>(data);
-  for (std::size_t i = 0; i < count; ++i)
-    bytes[i] = static_cast<std::int8_t>(static_cast<std::int8_t>(bytes[i] << unused) >> unused);
+  for (std::int8_t& number : std::span(static_cast<std::int8_t*>(data), count)) {
+    const auto sign_in_front = static_cast<std::int8_t>(number << unused);
+    number = static_cast<std::int8_t>(sign_in_front >> unused);
+  }
 }
 
 }  // namespace
@@ -216,37 +218,35 @@ pjrt::Buffer seen_on(std::shared_ptr<const Value> array, const Lane& lane) {
   const DeviceValue& from = device_value(*array);
   refuse_donated(from);
   const Lane& there = Runtime::get().lane(from.lane);
-  const bool shared = there.memory == lane.memory;
+  const bool is_empty = from.type.size() == 0, shares_memory = there.memory == lane.memory;
   Runs calling;
   add_pending(from, calling);
   // A copy that waits for a run in its calls must not be queued: the run's functions may queue
   // behind it.
   if (!calling.empty()) await(from);
-  if (there.has_client_of(lane) && from.lane != lane.index && from.type.size() > 0 &&
-      !(shared && is_there(from)))
-    return queued_copy(from, lane);
+  const bool may_copy = there.has_client_of(lane) && from.lane != lane.index && !is_empty;
+  if (may_copy && !(shares_memory && is_there(from))) return queued_copy(from, lane);
   await(from);
-  if (from.type.size() == 0 || is_packed(from.type.dtype) || !shared) {
-    std::shared_ptr<const void> keep;
-    const void* const bytes = host_view(Access::make(array), keep);
-    return lane.made_by().buffer_from_host(bytes, from.type.dtype, from.type.dims, lane.handle);
-  }
-  return view_on(lane, from, std::make_shared<const Held>(std::move(array)));
+  if (shares_memory && !is_empty && !is_packed(from.type.dtype))
+    return view_on(lane, from, std::make_shared<const Held>(std::move(array)));
+  std::shared_ptr<const void> keep;
+  const void* const bytes = host_view(Access::make(array), keep);
+  return lane.made_by().buffer_from_host(bytes, from.type.dtype, from.type.dims, lane.handle);
 }
 
 namespace {
 
 pjrt::Buffer* kept_by(std::shared_ptr<const void>& keep, pjrt::Buffer buffer) {
-  auto kept = std::make_shared<pjrt::Buffer>(std::move(buffer));
-  pjrt::Buffer* const out = kept.get();
-  keep = std::move(kept);
-  return out;
+  auto owner = std::make_shared<pjrt::Buffer>(std::move(buffer));
+  pjrt::Buffer* const kept = owner.get();
+  keep = std::move(owner);
+  return kept;
 }
 
 /// Finds or makes the array's buffer on the lane. The first lane that the array is sent to keeps
-/// it there; any other lane's buffer is for this run alone.
-pjrt::Buffer* on_lane(const HostValue& host, Lane& lane, std::shared_ptr<const void>& keep,
-                      StagedOperands* staged) {
+/// it there; any other lane's buffer, and a staged one, is for this run alone.
+pjrt::Buffer* host_array_on(const HostValue& host, Lane& lane, std::shared_ptr<const void>& keep,
+                            StagedOperands* staged) {
   const auto find_sent = [&]() -> pjrt::Buffer* {
     if (!host.was_sent.load(std::memory_order_acquire)) return nullptr;
     const DeviceValue& value = device_value(*host.on_device);
@@ -259,11 +259,11 @@ pjrt::Buffer* on_lane(const HostValue& host, Lane& lane, std::shared_ptr<const v
     if (staged)
       if (pjrt::Buffer* const buffer = staged->stage(host, lane)) return buffer;
     std::scoped_lock lock(host.guard);
-    if (!host.on_device) {
+    if (!host.on_device) {  // else another thread has sent it since
       host.on_device = sent_to(lane, host.type, host.data);
       host.was_sent.store(true, std::memory_order_release);
     }
-    if (pjrt::Buffer* const buffer = find_sent()) return buffer;  // by whichever thread
+    if (pjrt::Buffer* const buffer = find_sent()) return buffer;
   }
   return kept_by(keep, send(host.type, host.data, lane));
 }
@@ -276,13 +276,14 @@ bool is_viewed(const DeviceValue& value, const Lane& lane) {
          !is_packed(value.type.dtype);
 }
 
-/// Finds or makes the lane's view of a value that somebody reads.
+/// Finds or makes the lane's view of a value that somebody reads: in a list without locks.
 pjrt::Buffer* view_of(const DeviceValue& value, const Lane& lane) {
   using View = DeviceValue::View;
-  View* first = value.views.load(std::memory_order_acquire);
+  View* const first = value.views.load(std::memory_order_acquire);
   for (View* v = first; v; v = v->next)
     if (v->lane == lane.index) return &v->buffer;
-  auto made = std::make_unique<View>(View{lane.index, view_on(lane, value), first});
+  auto made = std::make_unique<View>(
+      View{.lane = lane.index, .buffer = view_on(lane, value), .next = first});
   // Another thread may have made one for the lane too: two of them do no harm.
   while (!value.views.compare_exchange_weak(made->next, made.get(), std::memory_order_acq_rel)) {
   }
@@ -312,7 +313,7 @@ pjrt::Buffer* on_lane(const Tensor& tensor, Lane& lane, std::shared_ptr<const vo
     throw_type_error(
         fmt::format("an argument of type {} is traced or abstract: a program needs values",
                     to_string(pointer->type)));
-  return on_lane(static_cast<const HostValue&>(*pointer), lane, keep, staged);
+  return host_array_on(static_cast<const HostValue&>(*pointer), lane, keep, staged);
 }
 
 const void* host_view(const Tensor& tensor, std::shared_ptr<const void>& keep) {
@@ -355,7 +356,7 @@ std::shared_ptr<const void> host_bytes(const Tensor& tensor, const char* what) {
 namespace postern {
 using namespace internal;
 
-/// Checks the type too, which may have been written down field by field.
+/// Checks what the user gives: the type too, which may have been written down field by field.
 static void check_given(const char* what, const Type& type, const void* data) {
   check_type(type);
   if (!data && type.byte_size() != 0)
@@ -383,7 +384,7 @@ Tensor Tensor::borrow(const Type& type, const void* data, std::function<void()> 
           host::describe(std::current_exception()));
     }
   };
-  std::shared_ptr<const void> bytes(data, std::move(let_go));
+  std::shared_ptr<const void> bytes(data, std::move(let_go));  // from here on it is let go
   if (type.dtype == DType::pred && !detail::are_booleans(data, type.byte_size()))
     return Tensor(type, data);
   return Tensor(std::make_shared<HostValue>(type, std::move(bytes)));
@@ -414,7 +415,7 @@ void Tensor::read(void* to, Place place) const {
   if (value_ && value_->kind == Value::Kind::device)
     return run::copy_out(static_cast<const run::DeviceValue&>(*value_), to);
   const std::shared_ptr<const void> bytes = run::host_bytes(*this, "read");
-  if (const std::size_t n = value_->type.byte_size()) std::memcpy(to, bytes.get(), n);
+  if (const std::size_t size = value_->type.byte_size()) std::memcpy(to, bytes.get(), size);
 }
 
 static void check_dtype(const char* what, const Value* value, DType dtype) {

@@ -103,8 +103,8 @@ void rethrow_failure(const Runs& runs);
 void await(const DeviceValue& value);
 /// Does XLA's part of that.
 void await_buffer(const DeviceValue& value);
-/// Waits for it by any way of waiting.
-void await(const ComputedValue& value, const std::function<void()>& wait);
+/// Does so for any value; `wait` does XLA's part.
+void await_by(const ComputedValue& value, const std::function<void()>& wait);
 
 /// Copies the row-major elements to `to`, when they are there.
 void copy_out(const DeviceValue& value, void* to);
@@ -153,7 +153,7 @@ pjrt::Buffer* on_lane(const Tensor& tensor, Lane& lane, std::shared_ptr<const vo
                       StagedOperands* staged = nullptr);
 
 /// Returns the tensor's row-major bytes, seen where they are if that is host memory, as long as
-/// `keep` lives.
+/// `keep` lives: null, or what an earlier call for the tensor made of it.
 const void* host_view(const Tensor& tensor, std::shared_ptr<const void>& keep);
 
 /// Returns the tensor's row-major bytes: host memory as it is, or a copy from the device. `what`

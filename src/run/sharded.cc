@@ -98,7 +98,7 @@ static void refuse_donated(const ShardedValue& value) {
 
 void await(const ShardedValue& value) {
   refuse_donated(value);
-  await(value, [&] {
+  await_by(value, [&] {
     for (const auto& part : value.parts) await_buffer(*part);
   });
 }
