@@ -31,21 +31,21 @@ namespace {
 
 /// Has captures of at most so many bytes written into the text. Returns the memory that the options
 /// point at from then on.
-std::vector<std::shared_ptr<const void>> write_out(LoweringOptions& options, std::size_t first,
+std::vector<std::shared_ptr<const void>> write_out(LoweringOptions& options, std::size_t arguments,
                                                    const Tensors& captures, std::size_t most) {
   std::vector<std::shared_ptr<const void>> keep;
-  options.constants.resize(first + captures.size(), nullptr);
+  options.constants.resize(arguments + captures.size(), nullptr);
   for (std::size_t i = 0; i < captures.size(); ++i) {
     const Tensor& t = captures[i];
     if (!t.has_value() || t.is_traced() || t.type().byte_size() > most) continue;
     keep.push_back(host_bytes(t, "a captured tensor"));
-    options.constants[first + i] = keep.back().get();
+    options.constants[arguments + i] = keep.back().get();
   }
   return keep;
 }
 
-/// Returns what a program becomes on its way to text, pass by pass.
-Expanded passed(Expanded program) {
+/// Returns the program with what has no text of its own expanded into what has.
+Expanded with_all_expanded(Expanded program) {
   expand_processes(program);
   program.program = with_offloaded_expanded(program.program);
   return program;
@@ -57,7 +57,7 @@ ProgramModule module_of(LoweringOptions& options, Expanded here, std::size_t arg
   options.inputs = std::move(here.inputs);
   options.outputs = std::move(here.outputs);
   const auto keep = write_out(options, arguments, captures, most);
-  ProgramModule out{Lowering(options).module(*here.program), {}, {}, here.any_number, nullptr};
+  ProgramModule out{Lowering(options).module(*here.program), {}, {}, here.any_number};
   if (here.any_global) {
     out.global_inputs = std::move(here.global_inputs);
     out.global_results = std::move(here.global_outputs);
@@ -91,7 +91,7 @@ std::shared_ptr<const ProgramModule> lower(const Lowerable& program) {
   for (std::size_t i = 0; i < program.captures.size(); ++i)
     if (const Sharding* s = run::sharding_of(program.captures[i]))
       inputs[program.arguments + i] = *s;
-  Expanded here = passed({program.program, std::move(inputs), program.results_on});
+  Expanded here = with_all_expanded({program.program, std::move(inputs), program.results_on});
   const std::vector<Mesh> meshes = all_meshes_of(here);
   options.devices = common_devices(meshes);
   const Backend& backend = backend_for(options.devices);
@@ -102,7 +102,7 @@ std::shared_ptr<const ProgramModule> lower(const Lowerable& program) {
   options.gather_limit = program.gather_limit;
   if (options.gather_limit == 0) options.gather_limit = Runtime::get().config().gather_limit;
   if (!meshes.empty()) options.mesh = meshes.front();
-  // What lies over processes is not written out: the text is the same on all of them.
+  // An empty one is not written out: of what lies over processes, all of which have the same text.
   Tensors captures = program.captures;
   for (std::size_t i = 0; i < captures.size(); ++i)
     if (here.any_global && here.global_inputs[program.arguments + i]) captures[i] = Tensor();
@@ -112,31 +112,33 @@ std::shared_ptr<const ProgramModule> lower(const Lowerable& program) {
 }
 
 std::shared_ptr<const ProgramModule> lower_for_file(const Lowered& lowered) {
-  const auto& before = static_cast<const ProgramModule&>(*lowered.internal());
-  const Program& program = *lowered.program().internal();
+  const auto& module = static_cast<const ProgramModule&>(*lowered.internal());
+  const ProgramPtr program = lowered.program().internal();
   LoweringOptions options;
-  options.name = program.name;
+  options.name = program->name;
   platforms::lower_for(options, nullptr);
-  options.devices = before.devices;
-  options.mesh = before.mesh;
-  const std::size_t arguments = program.inputs.size() - lowered.captures().size();
-  Expanded::Shardings inputs(program.inputs.size()), outputs = before.result_shardings;
-  for (std::size_t i = 0; i < before.parameter_shardings.size(); ++i)
-    inputs[size_of(before.parameters[i])] = before.parameter_shardings[i];
-  for (std::size_t i = 0; i < before.global_inputs.size(); ++i) {
-    if (!before.global_inputs[i]) continue;
+  options.devices = module.devices;
+  options.mesh = module.mesh;
+  // All lies as it did for this process, where captures that were written out are no parameters.
+  const std::size_t arguments = program->inputs.size() - lowered.captures().size();
+  Expanded::Shardings inputs(program->inputs.size()), outputs = module.result_shardings;
+  for (std::size_t i = 0; i < module.parameter_shardings.size(); ++i)
+    inputs[size_of(module.parameters[i])] = module.parameter_shardings[i];
+  for (std::size_t i = 0; i < module.global_inputs.size(); ++i) {
+    if (!module.global_inputs[i]) continue;
     check(i < arguments,
           "save: the program has captured a tensor that lies over processes, {}, which a file "
           "cannot hold; make it an argument",
-          to_string(*before.global_inputs[i]));
-    inputs[i] = before.global_inputs[i];
+          to_string(*module.global_inputs[i]));
+    inputs[i] = module.global_inputs[i];
   }
-  outputs.resize(program.outputs.size());
-  for (std::size_t i = 0; i < before.global_results.size(); ++i)
-    if (before.global_results[i]) outputs[i] = before.global_results[i];
-  return std::make_shared<const ProgramModule>(module_of(
-      options, passed({lowered.program().internal(), std::move(inputs), std::move(outputs)}),
-      arguments, lowered.captures(), std::numeric_limits<std::size_t>::max()));
+  outputs.resize(program->outputs.size());
+  for (std::size_t i = 0; i < module.global_results.size(); ++i)
+    if (module.global_results[i]) outputs[i] = module.global_results[i];
+  Expanded expanded = with_all_expanded({program, std::move(inputs), std::move(outputs)});
+  constexpr std::size_t all_written_out = std::numeric_limits<std::size_t>::max();
+  return std::make_shared<const ProgramModule>(
+      module_of(options, std::move(expanded), arguments, lowered.captures(), all_written_out));
 }
 
 /// Refuses results larger than a process can address, at which some builds of XLA divide by zero.
@@ -209,20 +211,20 @@ struct CompiledProgram::Arguments {
   Donation donation;
   StagedOperands staged;
 
-  /// `queued`: how many runs are being queued on the lane when this one is the only one.
+  /// `own`: how many of the lane's `dispatching` are this run: 0 where it has taken the lane.
   std::span<PJRT_Buffer* const> collect(const CompiledProgram& program,
                                         std::span<const Tensor* const> arguments, Lane& lane,
-                                        int queued) {
+                                        int own) {
     const std::size_t n = program.module_->parameters.size();
     buffers.resize(n);
-    if (!program.module_->donated.empty()) program.refuse_twice(arguments);
+    if (!program.module_->donated.empty()) program.refuse_donated_twice(arguments);
     for (std::size_t i = 0; i < n; ++i) {
       const Tensor& t = program.parameter(i, arguments);
       std::shared_ptr<const void> held;
       buffers[i] = on_lane(t, lane, held, program.takes(i) ? nullptr : &staged)->handle();
       if (held) keep.push_back(std::move(held));
       add_pending(*Access::value(t), pending);
-      if (program.takes(i)) donation.take(Access::pointer(t), i, lane.dispatching.load() <= queued);
+      if (program.takes(i)) donation.take(Access::pointer(t), i, lane.dispatching.load() <= own);
     }
     return {buffers.data(), n};
   }
@@ -237,7 +239,7 @@ struct CompiledProgram::Arguments {
 
   /// Throws what an error of XLA came of, if it is known: a failed run that makes an argument, or
   /// another thread that took one's memory.
-  void rethrow(const CompiledProgram& program, std::span<const Tensor* const> given) const {
+  void rethrow_cause(const CompiledProgram& program, std::span<const Tensor* const> given) const {
     rethrow_failure(pending);
     for (std::size_t i = 0; i < program.module_->parameters.size(); ++i) {
       const auto input = size_of(program.module_->parameters[i]);
@@ -271,32 +273,30 @@ const Tensor& CompiledProgram::parameter(std::size_t i,
 /// Returns the device that the program names, if it is not the first: a mesh of one device may.
 /// Else where the arguments are.
 Home CompiledProgram::home(std::span<const Tensor* const> arguments) const {
-  Home out{0, true};
-  if (module_->devices.empty() || module_->devices.front() == 0)
-    out = home_of(arguments);
-  else
-    out.device = module_->devices.front();
-  if (!several_platforms.load(std::memory_order_relaxed) || backend_->has(out.device)) [[likely]]
-    return out;
-  check(!out.put,
+  const bool is_named = !module_->devices.empty() && module_->devices.front() != 0;
+  const Home home =
+      is_named ? Home{.device = module_->devices.front(), .put = true} : home_of(arguments);
+  if (!several_platforms.load(std::memory_order_relaxed) || backend_->has(home.device)) [[likely]]
+    return home;
+  check(!home.put,
         "a program that was compiled for {} runs there; its arguments were put on device {}, see "
         "device_put",
-        backend_->name, host::device_name(out.device));
-  return {backend_->first_device, false};
+        backend_->name, host::device_name(home.device));
+  return {.device = backend_->first_device, .put = false};
 }
 
-void CompiledProgram::refuse_twice(std::span<const Tensor* const> arguments) const {
+void CompiledProgram::refuse_donated_twice(std::span<const Tensor* const> arguments) const {
   detail::SmallVector<const detail::Value*, 16> given(module_->parameters.size());
   for (std::size_t i = 0; i < given.size(); ++i) given[i] = Access::value(parameter(i, arguments));
   for (std::size_t i = 0; i < given.size(); ++i)
-    if (takes(i)) run::refuse_twice({given.data(), given.size()}, i);
+    if (takes(i)) refuse_twice({given.data(), given.size()}, i);
 }
 
 /// Makes tensors of a run's buffers. `record`: null if it has ended; `ready`: nobody need ask them.
-static void wrap(const Module& module, const std::shared_ptr<const std::string>& targets,
-                 ResultBuffers& buffers, const Lane& lane, Home home,
-                 const std::shared_ptr<RunRecord>& record, const Runs& pending, bool ready,
-                 std::span<Tensor> results) {
+static void make_results(const Module& module, const std::shared_ptr<const std::string>& targets,
+                         ResultBuffers& buffers, const Lane& lane, Home home,
+                         const std::shared_ptr<RunRecord>& record, const Runs& pending, bool ready,
+                         std::span<Tensor> results) {
   for (std::size_t i = 0; i < results.size(); ++i) {
     auto value = std::make_shared<DeviceValue>(module.results[i], buffers.take(i), lane.index,
                                                home.device, record);
@@ -315,7 +315,7 @@ void CompiledProgram::run(std::span<const Tensor* const> arguments, std::span<Te
   const auto module = module_;  // a function that is called may drop this program
   std::vector<const Tensor*> here(arguments.begin(), arguments.end());
   Tensors parts;
-  parts.reserve(here.size());
+  parts.reserve(here.size());  // `here` points at them
   for (std::size_t i = 0; i < here.size(); ++i) {
     if (!module->global_inputs[i]) continue;
     parts.push_back(part_here(*here[i], *module->global_inputs[i]));
@@ -356,7 +356,7 @@ void CompiledProgram::run_plain(std::span<const Tensor* const> arguments,
     const bool timed = host::timeline::on();
     const auto start = timed ? host::timeline::Clock::now() : host::timeline::Clock::time_point();
     pjrt::Event complete;
-    const auto in = buffers.collect(*this, arguments, lane, 1);
+    const auto in = buffers.collect(*this, arguments, lane, /*own=*/1);
     executable.execute(in, out.span(),
                        {.device = named, .complete = &complete, .keep = buffers.donation.kept()});
     buffers.donation.stands();
@@ -368,10 +368,10 @@ void CompiledProgram::run_plain(std::span<const Tensor* const> arguments,
              host::timeline::module_name(module_->text), home.device, start, buffers.views());
     ready = ready && !complete.error();
   } catch (const Error&) {
-    buffers.rethrow(*this, arguments);
+    buffers.rethrow_cause(*this, arguments);
     rethrow_naming(targets_);
   }
-  wrap(*module_, targets_, out, lane, home, nullptr, buffers.pending, ready, results);
+  make_results(*module_, targets_, out, lane, home, nullptr, buffers.pending, ready, results);
 }
 
 // Runs a program that calls back, or one that `start` began (`record` is then the run's, else
@@ -399,7 +399,7 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
   }
   const bool waits = !record;  // what `start` began is for itself
   if (waits) wait_for_earlier(reach_, {&home.device, 1});
-  // Before there is a lane to give back.
+  // Made before there is a lane to give back: there may be no memory for them.
   Arguments buffers;
   ResultBuffers out(backend_->plugin->api(), results.size());
   pjrt::Event complete;
@@ -417,7 +417,7 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
   }
   try {
     const CompiledText::Choice choice = code_->on(lane);
-    const auto in = buffers.collect(*this, arguments, lane, 0);
+    const auto in = buffers.collect(*this, arguments, lane, /*own=*/0);
     record->views = buffers.views();  // before XLA has the run: there may be no memory for it
     const host::Wait blocked(record->name());  // as long as XLA runs it on this thread
     choice.executable.execute(in, out.span(),
@@ -430,7 +430,7 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
     record->await_functions({&complete, 1});
   } catch (...) {
     const RunRecord::Owner owner = record->release();
-    buffers.rethrow(*this, arguments);
+    buffers.rethrow_cause(*this, arguments);
     const host::Outcome how = record->outcome();
     if (how != host::Outcome::running && how != host::Outcome::done) {
       buffers.donation.stands();
@@ -438,6 +438,7 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
     }
     rethrow_naming(targets_);
   }
+  // It is over in time: from here on the deadline must not fail it.
   if (deadline && complete.is_ready() && !record->has_calls_under_way()) deadline.reset();
   // Who started a run without results has nothing else to wait for.
   const auto [ended, owner] =
@@ -445,8 +446,8 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
   buffers.staged.settle(lane, complete, ended);
   if (ended && record && record->outcome() != host::Outcome::done) record->rethrow();
   if (!ended && waits) note_under_way(reach_, {&home.device, 1}, lane, record->number);
-  wrap(*module_, targets_, out, lane, home, ended ? nullptr : record, buffers.pending,
-       ended && !complete.error(), results);
+  make_results(*module_, targets_, out, lane, home, ended ? nullptr : record, buffers.pending,
+               ended && !complete.error(), results);
 }
 
 }  // namespace postern::internal::run

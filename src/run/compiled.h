@@ -40,13 +40,13 @@ class CompiledText {
   enum Form : int { first_device, any_device, any_spare_device };
   static constexpr std::size_t few = 3;
   Form form_of_main() const;
-  const pjrt::Executable& made(int form);
-  const pjrt::Executable& make(int form);
+  const pjrt::Executable& in_form(int form);  // made when it is first asked for
+  const pjrt::Executable& in_form_locked(int form);
 
   std::string text_;
   const Backend* backend_;
   Mutex guard_;
-  std::atomic<const pjrt::Executable*> ready_[few] = {};
+  std::atomic<const pjrt::Executable*> ready_[few] = {};  // found without the lock
   std::map<int, pjrt::Executable> executables_;
 };
 
@@ -128,7 +128,7 @@ class CompiledProgram : public std::enable_shared_from_this<CompiledProgram> {
   /// Has the platform ready what the calls need on the lane's device, once.
   void ready_on(const Lane& lane) const;
   /// Throws TypeError where what it takes is given to it once more.
-  void refuse_twice(std::span<const Tensor* const> arguments) const;
+  void refuse_donated_twice(std::span<const Tensor* const> arguments) const;
   struct Arguments;
 
   std::shared_ptr<const ProgramModule> module_;

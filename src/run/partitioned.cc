@@ -222,7 +222,7 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
                                       RunRequest* request) const {
   Runtime& runtime = Runtime::get();
   const Module& module = *module_;
-  if (!module.donated.empty()) refuse_twice(arguments);
+  if (!module.donated.empty()) refuse_donated_twice(arguments);
   const bool waits = !record;
   if (waits) wait_for_earlier(reach_, module.devices);
   const std::size_t devices = module.devices.size(), parameters = module.parameters.size();
