@@ -72,7 +72,7 @@ Pending wait_for_all(std::optional<std::chrono::nanoseconds> limit) {
   return wait_for_all_but({}, limit);
 }
 
-/// Waits for what is under way, once if that takes too long.
+/// Waits for what is under way, and warns of what is left then: after that it waits no more.
 void settle() {
   if (given_up || forked()) return;
   try {
@@ -98,34 +98,34 @@ void settle() {
 /// Threads that are in XLA's compiler.
 struct Compiler {
   Mutex guard;
-  Condition left;
+  Condition changed;
   int inside = 0;
   std::optional<std::thread::id> kept_for;  // others stay out
-  bool ends = false;                        // for good, as the process does
+  bool closed_for_good = false;             // as the process ends
 
   bool keeps_out() const { return kept_for && *kept_for != std::this_thread::get_id(); }
 };
 
-/// Waits until nobody is in there, and lets no other thread in from then on. False where one does
-/// not leave in time.
-bool leave_compiler(bool ends) {
+/// Lets no other thread into the compiler from now on, and waits until nobody is in there. False
+/// where one does not leave in time.
+bool close_compiler(bool for_good) {
   auto& compiler = never_destroyed<Compiler>();
   std::unique_lock lock(compiler.guard);
   compiler.kept_for = std::this_thread::get_id();
-  compiler.ends = ends;
-  compiler.left.notify_all();
-  return compiler.left.wait_until(lock, host::after(exit_limit.load()),
-                                  [&] { return compiler.inside == 0; });
+  compiler.closed_for_good = for_good;
+  compiler.changed.notify_all();
+  return compiler.changed.wait_until(lock, host::after(exit_limit.load()),
+                                     [&] { return compiler.inside == 0; });
 }
 void open_compiler() {
   auto& compiler = never_destroyed<Compiler>();
   const std::scoped_lock lock(compiler.guard);
   compiler.kept_for.reset();
-  compiler.left.notify_all();
+  compiler.changed.notify_all();
 }
 
 void leave(int code, void*) {
-  // A function that does not return may hold it.
+  // A function that does not return may hold its lock.
   if (::ftrylockfile(stdout) == 0) ::fflush_unlocked(stdout);
   std::_Exit(code);
 }
@@ -134,7 +134,7 @@ void drain() {
   if (forked() || drained.exchange(true)) return;  // what is under way is the other process's
   open_compiler();                                 // runs that are under way may need it
   settle();
-  const bool idle = leave_compiler(true);
+  const bool idle = close_compiler(/*for_good=*/true);
   settle();  // the runs of what was compiled
   runs_left = runs_left || !idle;
   host::print_unobserved();
@@ -151,11 +151,12 @@ struct EndOfMain {
   ~EndOfMain() {
     settle();
     if (forked()) return;
-    // What is used there for the first time makes statics that go before `drain`.
-    leave_compiler(false);
+    // What is used there for the first time makes statics that go before `drain`. So whoever is in
+    // there leaves, what they compiled may run, and then nobody enters as long as the process ends.
+    close_compiler(/*for_good=*/false);
     open_compiler();
     settle();
-    leave_compiler(false);
+    close_compiler(/*for_good=*/false);
   }
 };
 [[maybe_unused]] const bool watches_main = [] {
@@ -181,17 +182,16 @@ void drain_at_exit(std::chrono::milliseconds limit) {
 }
 
 Compilation::Compilation() {
-  using namespace std::chrono_literals;
   auto& compiler = never_destroyed<Compiler>();
   std::unique_lock lock(compiler.guard);
-  const auto is_told = [&] { return compiler.ends || !compiler.keeps_out(); };
-  if (!compiler.left.wait_until(lock, host::after(std::min(exit_limit.load(), 10'000ms)),
-                                is_told)) {
+  const auto patience = std::min(exit_limit.load(), std::chrono::milliseconds(10'000));
+  const auto may_go_on = [&] { return compiler.closed_for_good || !compiler.keeps_out(); };
+  if (!compiler.changed.wait_until(lock, host::after(patience), may_go_on)) {
     compiler.kept_for.reset();  // the main thread has ended and the process has not
-    compiler.left.notify_all();
+    compiler.changed.notify_all();
   }
-  if (compiler.keeps_out()) {
-    compiler.left.wait_until(lock, host::after(exit_limit.load()), [] { return false; });
+  if (compiler.keeps_out()) {  // for good: the process should be gone before that
+    compiler.changed.wait_until(lock, host::after(exit_limit.load()), [] { return false; });
     throw Error(ErrorCode::failed_precondition,
                 "the process ends, so nothing can be compiled any more");
   }
@@ -202,7 +202,7 @@ Compilation::~Compilation() {
   drain_before_what_is_new();
   auto& compiler = never_destroyed<Compiler>();
   const std::scoped_lock lock(compiler.guard);
-  if (--compiler.inside == 0) compiler.left.notify_all();
+  if (--compiler.inside == 0) compiler.changed.notify_all();
 }
 
 void drain_before_what_is_new() { std::atexit(drain); }
