@@ -38,8 +38,7 @@ void tell_shardings(const Lowerable& of, const Module& module) {
   const std::size_t results = program.outputs.size();
   for (const Equation* e : inspected) program.outputs.push_back(e->first);
   Lowerable asked = of;
-  asked.results_on.resize(results);
-  asked.results_on.resize(program.outputs.size());
+  asked.results_on.resize(program.outputs.size());  // none for what is inspected: as XLA chooses
   asked.program = std::make_shared<const Program>(program);
   const std::vector<Sharding> chosen = chosen_shardings(*lower(asked));
   for (std::size_t i = 0; i < inspected.size(); ++i)
