@@ -34,7 +34,7 @@ namespace {
 constinit thread_local InterpretedRun* this_run = nullptr;
 
 /// Adds a site, once, however often it stands in the program.
-void add(InterpretedSites& to, const SitePtr& site) {
+void add_site(InterpretedSites& to, const SitePtr& site) {
   const bool is_new = to.index.emplace(site.get(), to.list.size()).second;
   if (!is_new) return;
   // Derivatives have changed what it shows since it was written: site_lower checks it too.
@@ -46,11 +46,11 @@ void add(InterpretedSites& to, const SitePtr& site) {
 
 }  // namespace
 
-InterpretedSites::InterpretedSites(const SitePtr& site) { add(*this, site); }
+InterpretedSites::InterpretedSites(const SitePtr& site) { add_site(*this, site); }
 InterpretedSites::InterpretedSites(ProgramPtr of)
     : of_processes(std::ranges::any_of(meshes_of(*of), spans_processes)), program(std::move(of)) {
   any_equation(*program, [&](const Equation& e) {
-    if (e.primitive->site) add(*this, as<SiteParams>(*e.params).site);
+    if (e.primitive->site) add_site(*this, as<SiteParams>(*e.params).site);
     return false;
   });
   host::add_live_hooks(program->name, specs());
@@ -92,7 +92,7 @@ void InterpretedRun::begin() {
 }
 
 Tensors InterpretedRun::interpret(const std::function<Tensors()>& body) {
-  std::shared_ptr<void> in_flight;  // one that was started has that
+  std::shared_ptr<void> in_flight;  // barriers wait for it; what `start` began has that already
   if (started == 0) in_flight = Runtime::keep_open(started = Runtime::get().add_started());
   const host::Wait waits(name());
   struct End {  // its functions go with the run, not with who waits for it
@@ -180,24 +180,41 @@ void refuse_depth(const SiteSpec& spec, int device) {
       Site{spec.name, spec.place}, device, nullptr);
 }
 
-/// A handle that is not to be had is the caller's mistake, told at once outside of programs.
-[[noreturn]] void rethrow(host::RunState& run, const SiteSpec& spec) {
+/// Throws the run's failure; outside of programs, for a handle not to be had, its TypeError alone.
+[[noreturn]] void rethrow_to_caller(host::RunState& run, const SiteSpec& spec) {
   if (!run.outside || spec.call.role != SiteCall::Role::wait) run.rethrow();
   try {
     run.rethrow();
-  } catch (const CallbackError& error) {
+  } catch (const CallbackError& failure) {
+    const bool is_mistake = failure.code() == ErrorCode::failed_precondition;
     try {
-      if (error.cause() && error.code() == ErrorCode::failed_precondition)
-        std::rethrow_exception(error.cause());
+      if (is_mistake && failure.cause()) std::rethrow_exception(failure.cause());
     } catch (const TypeError& cause) {
       throw TypeError(fmt::format("{}: {}", host::describe(spec), cause.what()));
-    } catch (...) {
+    } catch (...) {  // of another kind: then as any failure
     }
     throw;
   }
 }
 
 }  // namespace
+
+std::shared_ptr<InterpretedRun> InterpretedRun::begin_alone(const SitePtr& spec,
+                                                            InterpretedRun* whole) {
+  const SiteCall::Role role = spec->call.role;
+  auto alone = std::make_shared<InterpretedRun>(std::make_shared<const InterpretedSites>(spec));
+  if (whole) {
+    alone->number = whole->number;
+    whole->hand_on(*alone);
+    alone->observer = whole->observer;
+    alone->share_calls(*whole);
+  }
+  alone->outside = !whole && role != SiteCall::Role::whole;
+  alone->begin();
+  if (alone->outside && role == SiteCall::Role::start)
+    alone->under_way = Runtime::keep_open(Runtime::get().add_started());
+  return alone;
+}
 
 // Fires a site here and now, with operands that are known: one outside of every program, or one of
 // a program that we step through ourselves. Finds the run that it belongs to, or makes one for it
@@ -208,41 +225,28 @@ void refuse_depth(const SiteSpec& spec, int device) {
 Tensors invoke_now(const Primitive& primitive, const ParamsPtr& params, TensorSpan operands) {
   const SitePtr& spec = as<SiteParams>(*params).site;
   const int device = device_of(*spec, operands);
-  InterpretedRun* const whole = this_run;
-  InterpretedRun* run = whole;
-  std::span<const int> devices;  // outside of every program: of all
-  if (run) devices = {&device, 1};
+  InterpretedRun* const whole = this_run;  // null: outside of every program
+  std::span<const int> devices;            // of all
+  if (whole) devices = {&device, 1};
   wait_for_earlier(reach_of(*spec), devices);
   refuse_depth(*spec, device);
   const host::HostSite* site = nullptr;
-  if (run) site = run->find(*spec);
+  if (whole) site = whole->find(*spec);
+  InterpretedRun* run = whole;
   std::shared_ptr<InterpretedRun> alone;
-  bool is_run = false;  // which ends here
-  bool starts = false;  // what no run waits for
-  if (!site) {          // outside of every program, or written by a rule while the program runs
-    alone = std::make_shared<InterpretedRun>(std::make_shared<const InterpretedSites>(spec));
-    if (run) {
-      alone->number = run->number;
-      run->hand_on(*alone);
-      alone->observer = run->observer;
-      alone->share_calls(*run);
-    } else if (spec->call.role != SiteCall::Role::whole) {
-      alone->outside = true;
-    }
-    alone->begin();
-    is_run = !whole && spec->call.role == SiteCall::Role::whole;
-    starts = alone->outside && spec->call.role == SiteCall::Role::start;
-    if (starts) alone->under_way = Runtime::keep_open(Runtime::get().add_started());
+  if (!site) {  // outside, or written by a rule while the program runs
+    alone = InterpretedRun::begin_alone(spec, whole);
     run = alone.get();
     site = run->sites;
   }
-
+  const bool starts = run->outside && spec->call.role == SiteCall::Role::start;
+  const bool ends_here = !whole && !run->outside;  // else it may go on without who invokes it
   struct End {
     InterpretedRun* run;
     ~End() {
       if (run) run->close();
     }
-  } const end{is_run ? alone.get() : nullptr};
+  } const end{ends_here ? run : nullptr};
 
   if (site->is_disabled()) {
     if (run->stop.load()) run->rethrow();
@@ -276,7 +280,7 @@ Tensors invoke_now(const Primitive& primitive, const ParamsPtr& params, TensorSp
   if (starts) std::ranges::for_each(results, own_calls);  // some may have begun before a failure
   if (!entered) {
     if (whole && whole->stop.load()) whole->rethrow();
-    rethrow(*run, *spec);
+    rethrow_to_caller(*run, *spec);
   }
   return results;
 }

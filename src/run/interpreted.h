@@ -59,6 +59,8 @@ class InterpretedRun : public host::RunState, public std::enable_shared_from_thi
   friend Tensors invoke_now(const Primitive& primitive, const ParamsPtr& params,
                             TensorSpan operands);
   void begin();
+  /// Begins a run of this site alone: as a part of `whole`, or (null) outside of programs.
+  static std::shared_ptr<InterpretedRun> begin_alone(const SitePtr& spec, InterpretedRun* whole);
   const host::HostSite* find(const SiteSpec& site) const;
 
   std::shared_ptr<const InterpretedSites> sites_;
