@@ -30,9 +30,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 /// Returns the time of the shortest of some runs, which nothing else was in the way of; one more
-/// goes before, to warm up. `ready` makes what each is given.
+/// goes before, to warm up. Each is given what `ready` makes, which does not count.
 template <class Ready, class F>
-double seconds(int runs, const Ready& ready, const F& f) {
+double shortest_time(int runs, const Ready& ready, const F& f) {
   double best = std::numeric_limits<double>::max();
   for (int i = 0; i <= runs; ++i) {
     const auto given = ready();
@@ -44,15 +44,17 @@ double seconds(int runs, const Ready& ready, const F& f) {
   return best;
 }
 
-/// Returns an amount a second, less the launch, but at least a tenth of the time.
+/// Returns an amount a second, less the launch, or a tenth of the time where that is hardly more.
 double rate(double amount, double taken, double launch) {
   return amount / std::max(taken - launch, taken / 10);
 }
 
+/// Measures it on its first device, by programs and transfers of one number and of many.
 Costs measured(const Backend& backend) {
   constexpr std::int64_t rows = 384, many = std::int64_t{1} << 18;
-  constexpr auto bytes = static_cast<double>(many) * 4;
-  const Untraced untraced;
+  constexpr auto list_bytes = static_cast<double>(many) * 4;
+  const Type number{DType::f32, {1}}, list{DType::f32, {many}}, square{DType::f32, {rows, rows}};
+  const Untraced untraced;  // whatever the thread is doing
   const InterpretedRun::Scope apart(nullptr);
   const DeviceScope on(backend.first_device, Place{});
   const auto made = [](const Type& type) {
@@ -63,25 +65,24 @@ Costs measured(const Backend& backend) {
     there.block_until_ready();
     return there;
   };
-  const auto timed = [&](int runs, const Type& type, auto f) {
+  const auto program_time = [&](int runs, const Type& type, auto f) {
     const auto compiled = jit(f, {.mode = Mode::compiled, .name = "costs"});
     const Tensor x = put(made(type));
-    return seconds(
+    return shortest_time(
         runs, [&] { return x; }, [&](const Tensor& t) { compiled(t).block_until_ready(); });
   };
-  const auto transfer = [&](int runs, const Type& type) {
-    return seconds(
+  const auto transfer_time = [&](int runs, const Type& type) {  // of arrays that were never sent
+    return shortest_time(
         runs, [&] { return made(type); }, put);
   };
-  const Type number{DType::f32, {1}}, list{DType::f32, {many}}, square{DType::f32, {rows, rows}};
   const auto plus = [](Tensor x) { return x + 1.0f; };
-  Costs c{};
-  c.launch = timed(40, number, plus);
-  c.bytes = rate(2 * bytes, timed(10, list, plus), c.launch);
   const auto product = [](Tensor x) { return dot(x, x); };
-  c.flops = rate(2.0 * rows * rows * rows, timed(5, square, product), c.launch);
-  c.latency = transfer(40, number);
-  c.bandwidth = rate(bytes, transfer(5, list), c.latency);
+  Costs c{};
+  c.launch = program_time(40, number, plus);
+  c.bytes = rate(2 * list_bytes, program_time(10, list, plus), c.launch);  // read and written
+  c.flops = rate(2.0 * rows * rows * rows, program_time(5, square, product), c.launch);
+  c.latency = transfer_time(40, number);
+  c.bandwidth = rate(list_bytes, transfer_time(5, list), c.latency);
   return c;
 }
 
@@ -94,15 +95,15 @@ std::optional<Costs> costs_of_environment() {
   Costs c{};
   std::string more;
   in >> c.launch >> c.latency >> c.bandwidth >> c.flops >> c.bytes;
-  const bool all = !in.fail() && !(in >> more);
-  check(all && c.launch > 0 && c.latency > 0 && c.bandwidth > 0 && c.flops > 0 && c.bytes > 0,
+  const bool is_five = !in.fail() && !(in >> more);
+  check(is_five && c.launch > 0 && c.latency > 0 && c.bandwidth > 0 && c.flops > 0 && c.bytes > 0,
         "POSTERN_COSTS must be five positive numbers (seconds of a launch and a transfer, bytes a "
         "second of transfers, operations and bytes a second of programs), got '{}'",
         text);
   return c;
 }
 
-std::atomic<const Costs*> instead{nullptr};
+std::atomic<const Costs*> instead{nullptr};  // of a CostsScope
 
 }  // namespace
 
@@ -124,6 +125,7 @@ double seconds_of(const Program& program, const Equation& e, const Costs& costs)
   const auto of = [&](const ProgramPtr& p) { return seconds_of(*p, costs); };
   if (e.primitive->control == ControlFlow::scan) {
     const auto& p = as<ScanParams>(*e.params);
+    // How many steps an offloaded one takes is known only when it runs.
     return static_cast<double>(std::max<std::int64_t>(p.offloaded ? 1 : p.length, 1)) * of(p.body);
   }
   if (e.primitive->control == ControlFlow::branches) {
@@ -131,7 +133,7 @@ double seconds_of(const Program& program, const Equation& e, const Costs& costs)
     for (const ProgramPtr& p : programs_of(*e.params)) most = std::max(most, of(p));
     return most;
   }
-  // Other primitives' programs are what they do to an element.
+  // These run their programs; those of other primitives say what becomes of an element.
   if (e.primitive->loops() || e.primitive->transparent || e.primitive->may_call ||
       (e.primitive->calls && !e.primitive->site)) {
     double all = 0;
@@ -139,17 +141,17 @@ double seconds_of(const Program& program, const Equation& e, const Costs& costs)
       for (const ProgramPtr& p : programs_of(*e.params)) all += of(p);
     return all;
   }
-  std::vector<const Type*> in;
+  std::vector<const Type*> types;
   double bytes = 0, flops = 0;
   for (const ValueId v : e.operands) {
-    in.push_back(&program.type(v));
-    bytes += static_cast<double>(in.back()->byte_size());
+    types.push_back(&program.type(v));
+    bytes += static_cast<double>(types.back()->byte_size());
   }
   for (int r = 0; r < e.results; ++r) {
     bytes += static_cast<double>(program.type(e.first + r).byte_size());
     flops += static_cast<double>(program.type(e.first + r).size());
   }
-  if (e.primitive->flops) flops = e.primitive->flops(e.params.get(), {in.data(), in.size()});
+  if (e.primitive->flops) flops = e.primitive->flops(e.params.get(), {types.data(), types.size()});
   return std::max(bytes / costs.bytes, flops / costs.flops);
 }
 
