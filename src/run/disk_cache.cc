@@ -36,6 +36,7 @@ std::optional<std::string> read_entry(const std::filesystem::path& path) {
   }
 }
 
+/// Loads the entry, if it can be used. `others`: options in place of its own.
 std::optional<pjrt::Executable> load(const pjrt::Client& client, const std::filesystem::path& path,
                                      const std::string& key, const pjrt::CompileOptions* others) {
   const std::optional<std::string> file = read_entry(path);
@@ -73,16 +74,16 @@ void save(const std::filesystem::path& path, const std::string& key, const std::
 /// Returns what code depends on besides: the flags that the user gives XLA, itself or in a file
 /// that they name, and the instructions that this machine has.
 std::string surroundings() {
-  std::string out, line;
+  std::string given, line;
   if (const char* flags = std::getenv("XLA_FLAGS"))
-    out = fmt::format("{}\n{}", flags, host::read_if_there(flags));
+    given = fmt::format("{}\n{}", flags, host::read_if_there(flags));
   std::istringstream cpu(host::read_if_there("/proc/cpuinfo"));
   while (std::getline(cpu, line) && !line.starts_with("flags") && !line.starts_with("Features")) {
-  }
-  return out + '\0' + line;
+  }  // x86 says "flags", ARM "Features"; of all processors the first will do
+  return given + '\0' + line;
 }
 
-/// Compiles, and says in `options` whether the program was tuned.
+/// Compiles, and notes in `options` whether the program was tuned.
 pjrt::Executable compile_now(const Backend& backend, const pjrt::Client& client,
                              const std::string& text, pjrt::CompileOptions& options) {
   const Tuning tuning(backend.platform());
@@ -92,12 +93,12 @@ pjrt::Executable compile_now(const Backend& backend, const pjrt::Client& client,
 
 }  // namespace
 
-pjrt::Executable compile_or_load(const Backend& backend, std::size_t number,
+pjrt::Executable compile_or_load(const Backend& backend, std::size_t client_number,
                                  const std::string& in_parts, pjrt::CompileOptions options,
                                  const pjrt::CompileOptions* kept) {
-  const pjrt::Client& client = backend.clients[number];
-  const bool whole = backend.platform().calls_are_graphs;
-  const std::string text = whole ? in_one_piece(in_parts) : in_parts;
+  const pjrt::Client& client = backend.clients[client_number];
+  const bool needs_one_piece = backend.platform().calls_are_graphs;
+  const std::string text = needs_one_piece ? in_one_piece(in_parts) : in_parts;
   const std::string& dir = Runtime::get().config().cache_dir;
   if (dir.empty()) return compile_now(backend, client, text, options);
   static const std::string around = surroundings();
@@ -106,7 +107,7 @@ pjrt::Executable compile_or_load(const Backend& backend, std::size_t number,
   const std::filesystem::path path = std::filesystem::path(dir) / (key + ".xla");
   if (auto loaded = load(client, path, key, kept ? &options : nullptr)) return std::move(*loaded);
   pjrt::Executable compiled = compile_now(backend, client, text, options);
-  if (kept || !options.tune) return compiled;  // another process may do better
+  if (kept || !options.tune) return compiled;  // another process may tune it
   try {
     save(path, key, compiled.serialize());
   } catch (const Error& e) {
