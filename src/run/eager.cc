@@ -51,7 +51,7 @@ std::shared_ptr<const CompiledProgram> compile(const Primitive& primitive, const
   }
   Program p;
   p.name = primitive.name;
-  Equation e{&primitive, params, {}, 0, 0, {}};
+  Equation e{.primitive = &primitive, .params = params, .operands = {}, .results = 0, .place = {}};
   std::vector<const Type*> types;
   for (const Tensor& t : operands) {
     e.operands.push_back(static_cast<ValueId>(p.types.size()));
@@ -76,15 +76,15 @@ std::shared_ptr<const CompiledProgram> compile(const Primitive& primitive, const
 
 /// What is known of one kind of operation.
 struct Known {
-  std::atomic<std::int64_t> elements{0};  // that the host was asked for
+  std::atomic<std::int64_t> on_host{0};  // elements that the host was asked for
   std::atomic<bool> is_compiled{false};
   Once once;
   std::shared_ptr<const CompiledProgram> program;
 };
 
-// The host makes `few` elements without asking whether the operation is compiled, and until it has
+// The host makes `few_elements` without asking whether the operation is compiled, and until it has
 // made `most_on_host` of one kind: to compile takes longer than these and the wait for operands.
-constexpr std::int64_t few = 4096, most_on_host = 1 << 22;
+constexpr std::int64_t few_elements = 4096, most_on_host = 1 << 22;
 constexpr auto longest_wait = std::chrono::milliseconds(20);
 
 /// Returns the elements, if they are in the host's memory and nobody takes them; else null. Waits
@@ -97,9 +97,10 @@ const void* settled_bytes(const Tensor& tensor, std::shared_ptr<const void>& kee
     return static_cast<const detail::HostValue&>(value).data.get();
   if (value.kind != detail::Value::Kind::device) return nullptr;
   const auto& array = static_cast<const run::DeviceValue&>(value);
-  if (array.placed || array.device != 0 || !array.buffer.is_on_cpu()) return nullptr;
+  if (array.placed || array.device != 0 || !array.buffer.is_on_cpu())
+    return nullptr;  // stays there
   if (!array.ready.load(std::memory_order_acquire)) {
-    if (array.run || !array.after.empty() || array.targets) return nullptr;
+    if (array.run || !array.after.empty() || array.targets) return nullptr;  // it may call
     const pjrt::Event ready = array.buffer.ready();
     if (!ready.is_ready() && (patience.count() == 0 || !ready.wait_for(patience))) return nullptr;
   }
@@ -161,7 +162,7 @@ Tensors results_of_kind(const Primitive& primitive, const ParamsPtr& params, Ten
   const auto known =
       cache->find(key_of(primitive, params, operands), [] { return std::make_shared<Known>(); });
   const std::int64_t elements = on_host.elements();
-  if (!known->is_compiled.load() && known->elements.fetch_add(elements) + elements <= most_on_host)
+  if (!known->is_compiled.load() && known->on_host.fetch_add(elements) + elements <= most_on_host)
     if (Tensors results = on_host.make(longest_wait); !results.empty()) return results;
   known->once([&] { known->program = compile(primitive, params, operands); });
   known->is_compiled = true;
@@ -185,12 +186,13 @@ Tensors run::evaluate_equation(const Primitive& primitive, const ParamsPtr& para
   for (const Tensor& t : operands) arguments.push_back(&t);
   const run::AtDevice there(arguments);
   if (primitive.evaluate) return primitive.evaluate({primitive, params}, operands);
+  // Its sites are entered between its operations, where XLA cannot call.
   if (primitive.transparent && !platforms::used_here().calls_back)
     if (const ProgramPtr body = programs_of(*params)[0]; has_site(*body))
       return internal::apply(*body, operands);
   const OnHost on_host(primitive, params, operands);
   Tensors results;
-  if (on_host.elements() <= few) results = on_host.make(std::chrono::milliseconds(0));
+  if (on_host.elements() <= few_elements) results = on_host.make(std::chrono::milliseconds(0));
   if (results.empty()) results = results_of_kind(primitive, params, operands, on_host, arguments);
   run::keep_owned(arguments, results);
   return results;
