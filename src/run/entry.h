@@ -55,7 +55,7 @@ struct Entry : std::enable_shared_from_this<Entry> {
   /// As one XLA program. `compile` makes that of other modes too, which only show it.
   bool runs_whole() const { return options->mode != Mode::evaluate && !stages; }
 
-  bool lies_as_before(const Tensor& leaf, std::size_t i) const {
+  bool lies_as_before(const Tensor& leaf, std::size_t i) const {  // on several devices, or none
     const Sharding *now = run::sharding_of(leaf), *before = nullptr;
     if (!shardings.empty() && shardings[i]) before = &*shardings[i];
     if (now && before) return *now == *before;
@@ -69,7 +69,7 @@ struct Entry : std::enable_shared_from_this<Entry> {
     return run::device_for(key.leaves());
   }
 
-  bool fits_home(const Key& key) const {
+  bool fits_home(const Key& key) const {  // see only_on
     const int only = only_on.load(std::memory_order_relaxed);
     return only < 0 || device_of(*options, key) == only;
   }

@@ -48,7 +48,7 @@ class JitCore {
         last_.store(e.get(), std::memory_order_release);
         return *e;
       }
-    entries_.push_back(make(key, tracer));
+    entries_.push_back(make_entry(key, tracer));
     misses_.note(words(), key);
     return *entries_.back();
   }
@@ -60,7 +60,7 @@ class JitCore {
   const HookRules rules;
   mutable std::atomic<bool> told_captures{false};
 
-  /// In what is told of the function.
+  /// Returns what errors and the log call the function.
   std::string words() const {
     return fmt::format("jit '{}' at {}", options->name, to_string(options->place));
   }
@@ -76,7 +76,7 @@ class JitCore {
   }
 
   /// Makes the entry for such arguments: their types, structure and shardings, which are donated.
-  std::shared_ptr<Entry> make(const Key& key, const Tracer& tracer) const {
+  std::shared_ptr<Entry> make_entry(const Key& key, const Tracer& tracer) const {
     PlaceScope here(options->place);
     auto e = std::make_shared<Entry>(options);
     for (const Tensor* t : key.leaves()) {
@@ -180,13 +180,13 @@ struct Traced {
   std::vector<HookInfo> hooks;
   Tensors captures;
   std::shared_ptr<const void> like;
-  bool has_blocks, stays_home;
-  int home;
+  bool has_blocks, stays_home;  // stays: it calls devices, so that it is for this one alone
+  int home;                     // as Entry has it
 };
 
 Traced trace_for(const Entry& e, const JitCore& core, const Key& key, const Tracer& tracer) {
   Outputs out;
-  const std::uint64_t met = blocks::met();
+  const std::uint64_t blocks_before = blocks::met();
   for (const Type& t : e.types) check_type(t);
   HookScope hooks(core.listeners, true, core.options->live_hooks);
   Closed closed = trace_program("jit", e.types, [&](TensorSpan leaves) {
@@ -206,13 +206,13 @@ Traced trace_for(const Entry& e, const JitCore& core, const Key& key, const Trac
   check(!out.nothing || !program->equations.empty() || !hooks.met().empty(),
         "jit: the function returns nothing, and has no calls, taps and prints: is a `return` "
         "missing?");
-  return {std::move(program),
-          hooks.met(),
-          std::move(closed.captures),
-          std::move(out.like),
-          blocks::met() != met,
-          stays_home,
-          home};
+  return {.program = std::move(program),
+          .hooks = hooks.met(),
+          .captures = std::move(closed.captures),
+          .like = std::move(out.like),
+          .has_blocks = blocks::met() != blocks_before,
+          .stays_home = stays_home,
+          .home = home};
 }
 
 void trace_entry(Entry& e, const JitCore& core, const Key& key, const Tracer& tracer) {
@@ -230,19 +230,16 @@ void trace_entry(Entry& e, const JitCore& core, const Key& key, const Tracer& tr
       });
 }
 
-run::Lowerable lowerable(const Entry& e) {
+run::Lowerable lowerable_of(const Entry& e) {
   PlaceScope at(e.options->place);
-  const std::vector<Sharding>& out = e.options->out_shardings;
-  const std::size_t results = e.program->outputs.size();
-  check(out.size() <= 1 || out.size() == results,
-        "jit: out_shardings has {} entries, the function has {} result leaves", out.size(),
-        results);
+  const std::vector<Sharding>& out_shardings = e.options->out_shardings;
+  const std::size_t given = out_shardings.size(), results = e.program->outputs.size();
+  check(given <= 1 || given == results,
+        "jit: out_shardings has {} entries, the function has {} result leaves", given, results);
   std::vector<std::optional<Sharding>> results_on;
-  for (std::size_t i = 0; i < results && !out.empty(); ++i) {
-    std::size_t entry = i;
-    if (out.size() == 1) entry = 0;
-    results_on.emplace_back(out[entry]);
-    results_on.back()->part_type(e.program->type(e.program->outputs[i]));
+  for (std::size_t i = 0; i < results && given > 0; ++i) {
+    results_on.emplace_back(out_shardings[given == 1 ? 0 : i]);            // one: for all
+    results_on.back()->part_type(e.program->type(e.program->outputs[i]));  // or throws
   }
   for (std::size_t i = 0; i < e.arguments_on.size(); ++i)
     if (e.arguments_on[i]) e.arguments_on[i]->part_type(e.types[i]);
@@ -251,7 +248,7 @@ run::Lowerable lowerable(const Entry& e) {
 }
 
 void lower_entry(Entry& e) {
-  e.lowered_once([&] { e.module = run::lower(lowerable(e)); });
+  e.lowered_once([&] { e.module = run::lower(lowerable_of(e)); });
 }
 
 /// While one lives, the thread's default device is where a program runs.
@@ -268,7 +265,7 @@ void compile_entry(Entry& e) {
     auto compiled =
         std::make_shared<const run::CompiledProgram>(e.module, e.types.size(), e.captures);
     const AtHome there(e.home);
-    run::tell_shardings(lowerable(e), *e.module);
+    run::tell_shardings(lowerable_of(e), *e.module);
     e.compiled = std::move(compiled);
     add_known_program(e.options->name, e.program);
   });
@@ -280,15 +277,15 @@ Mode chosen_mode(Entry& e) {
   const JitOptions& o = *e.options;
   if (o.mode != Mode::automatic) return o.mode;
   if (o.cut || o.stage_device) return Mode::staged;
-  const bool calls = run::calls_devices(*e.program);
-  if (!calls && !has_site(*e.program)) return Mode::compiled;
+  const bool calls_devices = run::calls_devices(*e.program);
+  if (!calls_devices && !has_site(*e.program)) return Mode::compiled;
   if (!run::Runtime::get().backend_of(e.device).used.calls_back) return Mode::staged;
   const bool captures_sharded = std::ranges::any_of(
       e.captures, [](const Tensor& t) { return run::sharding_of(t) != nullptr; });
   const bool on_one_device = e.shardings.empty() && e.arguments_on.empty() &&
                              o.out_shardings.empty() && meshes_of(*e.program).empty() &&
                              !captures_sharded;
-  if (!calls || !on_one_device) return Mode::compiled;
+  if (!calls_devices || !on_one_device) return Mode::compiled;
   run::StageChoices choices = run::choose_stages(*e.program, e.home);
   const bool any_stage = choices.any_stage();
   e.staged.choose(std::move(choices));
@@ -329,7 +326,8 @@ const Entry& find(JitCore& core, const Key& key, const Tracer& tracer, bool comp
     return e;
   const run::AtDevice there(e.device);
   trace_entry(e, core, key, tracer);
-  if (!e.fits_home(key)) return find(core, key, tracer, compile);  // others have traced it
+  // Where another thread has traced it, for another device, these arguments need one more.
+  if (!e.fits_home(key)) return find(core, key, tracer, compile);
   if (!compile) return e;
   const Mode mode = mode_of(e);
   if (mode == Mode::staged) stage_entry(e);
@@ -351,17 +349,17 @@ std::shared_ptr<run::InterpretedRun> interpreted_run(const Entry& e) {
   return std::make_shared<run::InterpretedRun>(
       e.sites, e.stages ? const_cast<run::StagedPrograms*>(&e.staged) : nullptr);
 }
-/// Those of these arguments and captures that the program takes. Throws as a compiled one does.
+/// Returns those inputs that the program takes. Throws as a compiled one does.
 std::vector<const Value*> donated_of(const Entry& e, const Tensors& inputs) {
-  std::vector<const Value*> given, out;
+  std::vector<const Value*> given, donated;
   for (const Tensor& t : inputs) given.push_back(Access::value(t));
   for (std::size_t i = 0; i < e.donated.size(); ++i) {
     if (!e.donated[i]) continue;
     detail::refuse_donated(*given[i]);
     run::refuse_twice(given, i);
-    out.push_back(given[i]);
+    donated.push_back(given[i]);
   }
-  return out;
+  return donated;
 }
 
 Tensors arguments_of(const Key& key) {
@@ -393,21 +391,21 @@ void run(const Entry& e, const Key& key, std::span<Tensor> results) {
   const auto keep = e.shared_from_this();
   const auto run = interpreted_run(e);
   run::RunRequest of_part(run::WholeRunScope::take());
-  std::optional<host::Deadline> none;
+  std::optional<host::Deadline> none;  // a part has no deadline of its own
   of_part.give(*run, none);
   std::ranges::move(interpret(e, *run, arguments_of(key)), results.begin());
 }
 
-/// Those whose functions a run may be given for itself.
+/// Returns the sites whose functions a run may be given for itself.
 static std::vector<SitePtr> sites_of(const Entry& e) {
   if (!e.runs_whole()) return e.sites->specs();
-  std::vector<SitePtr> out = e.module->sites;
-  if (e.only_on >= 0)  // it calls devices
+  std::vector<SitePtr> sites = e.module->sites;
+  if (e.only_on >= 0)  // it calls devices, whose functions have sites too
     any_equation(*e.program, [&](const Equation& equation) {
-      if (equation.primitive->site) out.push_back(as<SiteParams>(*equation.params).site);
+      if (equation.primitive->site) sites.push_back(as<SiteParams>(*equation.params).site);
       return false;
     });
-  return out;
+  return sites;
 }
 
 void run(const Entry& e, const Key& key, const RunOptions& options, std::span<Tensor> results) {
@@ -423,7 +421,7 @@ void run(const Entry& e, const Key& key, const RunOptions& options, std::span<Te
     std::optional<host::Deadline> deadline;
     request.give(*run, deadline);
     std::ranges::move(interpret(e, *run, arguments_of(key)), results.begin());
-    deadline.reset();
+    deadline.reset();  // from here on it cannot fail the run
     if (run->failed()) run->rethrow();
   }
   for (const Tensor& t : results) t.block_until_ready();
