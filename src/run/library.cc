@@ -103,28 +103,27 @@ void run_load(const PosternLibrary& library, const std::string& path, LibraryInf
 void register_ffi_handler(const std::string& name, FfiHandler* handler, const std::string& platform,
                           bool command_buffer, Place place) {
   PlaceScope at(place);
-  const char* given = "one";
-  if (!handler) given = "null";
   check(!name.empty() && handler != nullptr,
-        "register_ffi_handler: a name and a handler are needed, got '{}' and {}", name, given);
+        "register_ffi_handler: a name and a handler are needed, got '{}' and {}", name,
+        handler ? "one" : "null");
   check(!name.starts_with("postern_"),
         "register_ffi_handler: names that begin with postern_ are the library's own, got '{}'",
         name);
   const Platform& on = platforms::named(platform, fmt::format("register_ffi_handler '{}'", name));
   Libraries& l = libraries();
   std::scoped_lock lock(l.guard);
-  Handler added{handler, 0, blocks::OwnScope::here()};
-  if (command_buffer) added.traits = pjrt::command_buffer_compatible;
-  auto [found, fresh] = l.handlers.try_emplace({&on, name}, added);
+  const int traits = command_buffer ? pjrt::command_buffer_compatible : 0;
+  const Handler added{.function = handler, .traits = traits, .own = blocks::OwnScope::here()};
+  auto [found, is_new] = l.handlers.try_emplace({&on, name}, added);
   Handler& there = found->second;
-  if (!fresh && added.own) return;
-  if (!fresh && there.own && !there.asked_for) {
+  if (!is_new && added.own) return;  // what is there stays
+  if (!is_new && there.own && !there.asked_for) {
     there = added;
-    fresh = true;
+    is_new = true;
   }
   check(there.function == handler,
         "register_ffi_handler: '{}' is registered for {} with another handler", name, platform);
-  if (fresh && recorded) recorded->push_back(name);
+  if (is_new && recorded) recorded->push_back(name);
 }
 
 std::vector<std::string> ffi_handlers(const std::string& platform, Place place) {
@@ -135,15 +134,15 @@ std::vector<std::string> ffi_handlers(const std::string& platform, Place place) 
   return names_of(l.handlers, on);
 }
 
-static bool registered(const std::string& name, const Platform& platform) {
+static bool is_registered(const std::string& name, const Platform& platform) {
   Libraries& l = libraries();
   std::scoped_lock lock(l.guard);
   return l.handlers.contains({&platform, name});
 }
 
 bool run::has_handler(const std::string& name, const Platform& platform) {
-  return registered(name, platform) ||
-         (platform.on_host && blocks::open_lapack_for_target(name) && registered(name, platform));
+  if (is_registered(name, platform)) return true;
+  return platform.on_host && blocks::open_lapack_for_target(name) && is_registered(name, platform);
 }
 
 void run::require_handler(const std::string& name, const Platform& platform) {
@@ -158,12 +157,14 @@ void run::require_handler(const std::string& name, const Platform& platform) {
   found->second.asked_for = true;
   const Handler handler = found->second;
   if (handler.known_to_xla) return;
-  lock.unlock();  // two threads may tell XLA twice
+  lock.unlock();  // two threads may tell XLA twice, which does no harm
   const run::Backend& here = run::Runtime::get().here();
-  for (const auto& backend : run::Runtime::get().backends())
-    if (backend.get() == &here || (backend->used.calls_back && &backend->platform() == &platform))
+  for (const auto& backend : run::Runtime::get().backends()) {
+    const bool is_of_platform = backend->used.calls_back && &backend->platform() == &platform;
+    if (backend.get() == &here || is_of_platform)
       pjrt::register_handler(*backend->plugin, name, handler.function, platform.xla_name,
                              handler.traits);
+  }
   lock.lock();
   found->second.known_to_xla = true;
 }
@@ -188,9 +189,7 @@ LibraryInfo load_now(const std::string& path, const std::string& canonical) {
   void* object = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!object) {
     const std::string why = text_or(dlerror(), "the dynamic loader gives no reason");
-    ErrorCode code = ErrorCode::not_found;
-    if (exists) code = ErrorCode::failed_precondition;
-    refuse(code, path, why);
+    refuse(exists ? ErrorCode::failed_precondition : ErrorCode::not_found, path, why);
   }
   const PosternLibrary& library = entry_of(object, path);
   LibraryInfo info{canonical, text_or(library.name, ""), text_or(library.version, ""), 0, {}};
