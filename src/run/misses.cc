@@ -13,25 +13,25 @@ namespace {
 constexpr int programs_before_warning = 8;
 constexpr std::size_t large_capture = 1 << 20;
 
-/// Parts the structure's text at the ';' behind each argument. Strings have their length: "3:a;b".
+/// Parts the structure's text at the ';' behind each argument. Strings may hold some: "3:a;b".
 std::vector<std::string_view> by_argument(std::string_view structure) {
-  std::vector<std::string_view> out;
-  std::size_t first = 0;
+  std::vector<std::string_view> parts;
+  std::size_t begin = 0;
   for (std::size_t at = 0; at < structure.size();) {
     std::size_t number = 0, end = at;
     for (; end < structure.size() && is_digit(structure[end]); ++end)
       number = 10 * number + static_cast<std::size_t>(structure[end] - '0');
-    const bool is_number = end > at;
-    if (is_number && end < structure.size() && structure[end] == ':') {
+    const bool is_number = end > at, is_length = end < structure.size() && structure[end] == ':';
+    if (is_number && is_length) {
       at = end + 1 + number;
     } else if (is_number) {
       at = end;
     } else if (structure[at++] == ';') {
-      out.push_back(structure.substr(first, at - 1 - first));
-      first = at;
+      parts.push_back(structure.substr(begin, at - 1 - begin));
+      begin = at;
     }
   }
-  return out;
+  return parts;
 }
 
 std::string shown(std::string_view text) {
@@ -68,7 +68,7 @@ void Misses::note(const std::string& function, const detail::Key& key) {
   for (const Tensor* t : key.leaves()) types_.push_back(t->type());
   if (log_has("compiles"))
     log_line(fmt::format("{} compiles program {}: {}", function, programs_, why));
-  if (!of_values || ++of_values_ != programs_before_warning - 1) return;
+  if (!of_values || ++of_values_ != programs_before_warning - 1) return;  // the first was no miss
   log(LogLevel::warning,
       "{} has compiled {} programs, for one static value after the other: {}. Each value is part "
       "of a program; numbers for a parameter of type Tensor are not. POSTERN_LOG=compiles tells of "

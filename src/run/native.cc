@@ -69,9 +69,8 @@ void run::CompiledProgram::run_in_place(std::span<const void* const> arguments,
     if (!spin.until([&] { return complete.is_ready(); })) refuse_forked();
     try {
       complete.await();
-    } catch (const Error&) {
-      for (std::size_t i = 0; i < results.size(); ++i)
-        out.take(i).ready().await();  // the results say what went wrong
+    } catch (const Error&) {  // the results say better what went wrong
+      for (std::size_t i = 0; i < results.size(); ++i) out.take(i).ready().await();
       throw;
     }
     for (std::size_t i = 0; i < results.size(); ++i)
@@ -96,7 +95,7 @@ NativeProgram::~NativeProgram() {
   for (const auto& idle : idle_) delete idle.load();
 }
 
-static std::size_t first_slot(std::size_t count) {
+static std::size_t first_slot(std::size_t count) {  // where this thread looks first
   static thread_local const std::size_t number =
       std::hash<std::thread::id>()(std::this_thread::get_id());
   return number % count;
@@ -134,8 +133,8 @@ void NativeProgram::run_by_tensors(const void* const* in, void* const* out) cons
   }
 }
 
-static void require(std::span<const void* const> memory, const std::vector<Type>& types,
-                    const char* what) {
+static void require_memory(std::span<const void* const> memory, const std::vector<Type>& types,
+                           const char* what) {
   for (std::size_t i = 0; i < memory.size(); ++i)
     if (!memory[i] && types[i].size() > 0) [[unlikely]]
       throw_type_error(
@@ -143,8 +142,8 @@ static void require(std::span<const void* const> memory, const std::vector<Type>
 }
 
 void NativeProgram::run(const void* const* in, void* const* out) const {
-  require({in, inputs.size()}, inputs, "argument");
-  require({out, outputs.size()}, outputs, "result");
+  require_memory({in, inputs.size()}, inputs, "argument");
+  require_memory({out, outputs.size()}, outputs, "result");
   if (program_->calls()) [[unlikely]]
     return run_by_tensors(in, out);
   std::unique_ptr<Arguments> arguments = take();

@@ -15,28 +15,29 @@ using namespace internal;
 
 namespace {
 
-/// Is shown the results of one operation, then its operands: of what comes first its part in a
-/// whole is known.
+/// Is shown the results of one operation, then its operands, and fails where a result is not finite
+/// though they are. Results come first since TapInfo::part is that of the first leaf.
 struct FiniteCheck {
-  std::size_t results;
+  std::size_t results;  // how many leaves are results
 
   void operator()(const TapInfo& info, std::span<const AnyView> leaves) const {
     bool had_nan = false, had_inf = false;
     for (std::size_t i = results; i < leaves.size(); ++i) {
-      const host::NonFinite in = host::non_finite_in(leaves[i], host::mask_of(info, i));
-      had_nan |= in.nan >= 0;
-      had_inf |= in.inf >= 0;
+      const host::NonFinite first = host::non_finite_in(leaves[i], host::mask_of(info, i));
+      had_nan |= first.nan >= 0;
+      had_inf |= first.inf >= 0;
     }
+    // An infinite operand may give nan, as inf - inf does: that is new, and told.
     for (std::size_t i = 0; i < results; ++i) {
-      const host::NonFinite out = host::non_finite_in(leaves[i], host::mask_of(info, i));
-      if (out.nan >= 0 && !had_nan) fail(info, leaves, i, out.nan, "nan");
-      if (out.inf >= 0 && !had_inf && !had_nan) fail(info, leaves, i, out.inf, "infinite");
+      const host::NonFinite first = host::non_finite_in(leaves[i], host::mask_of(info, i));
+      if (first.nan >= 0 && !had_nan) fail(info, leaves, i, first.nan, "nan");
+      if (first.inf >= 0 && !had_inf && !had_nan) fail(info, leaves, i, first.inf, "infinite");
     }
   }
 
   [[noreturn]] void fail(const TapInfo& info, std::span<const AnyView> leaves, std::size_t i,
-                         std::int64_t at, const char* what) const {
-    const std::string index = host::index_text(at, leaves[i].dims());
+                         std::int64_t element, const char* what) const {
+    const std::string index = host::index_text(element, leaves[i].dims());
     Separator comma;
     std::string part;
     for (const IndexRange& range : info.part)
@@ -48,8 +49,8 @@ struct FiniteCheck {
   }
 };
 
-ValueId add(Program& program, const Primitive& primitive, ParamsPtr params,
-            std::vector<ValueId> operands, const Type& type, const Place& place) {
+ValueId add_equation(Program& program, const Primitive& primitive, ParamsPtr params,
+                     std::vector<ValueId> operands, const Type& type, const Place& place) {
   const auto result = static_cast<ValueId>(program.types.size());
   program.types.push_back(type);
   program.equations.push_back(
@@ -65,8 +66,8 @@ ValueId add_operand_of_all(Program& program, const Equation& e) {
   const Closed minus = trace_inner(
       "minus", {type, type}, [](std::span<const Tensor> in) { return Tensors{in[0] - in[1]}; });
   const Equation& m = minus.program->equations[0];
-  const ValueId zero = add(program, *m.primitive, m.params, {x, x}, type, e.place);
-  return add(program, *e.primitive, e.params, {zero}, program.type(e.first), e.place);
+  const ValueId zero = add_equation(program, *m.primitive, m.params, {x, x}, type, e.place);
+  return add_equation(program, *e.primitive, e.params, {zero}, program.type(e.first), e.place);
 }
 
 /// Adds the tap behind `e`, unless there is nothing to see: what has no operands is as it was
