@@ -66,8 +66,8 @@ Reading::Reading(const DeviceValue& value) : value_(value) {
 void Donation::take(const std::shared_ptr<const Value>& value, std::size_t parameter, bool alone) {
   if (value->donated.exchange(true)) refuse_donated(*value);
   taken_.push_back(value);
-  const bool is_read = value->kind == Value::Kind::device &&
-                       static_cast<const DeviceValue&>(*value).readers.load() > 0;
+  const DeviceValue* const array = as_device_value(value.get());
+  const bool is_read = array && array->readers.load() > 0;
   if (!is_read && alone) return;
   // The parts of one array come one after another, and are one parameter.
   const auto number = static_cast<std::int64_t>(parameter);
@@ -81,7 +81,7 @@ Donation::~Donation() {
 void add_pending(const Value& value, Runs& runs) {
   if (value.kind != Value::Kind::device && value.kind != Value::Kind::sharded) return;
   const auto& computed = static_cast<const ComputedValue&>(value);
-  if (computed.ready.load(std::memory_order_acquire)) return;
+  if (computed.is_ready()) return;
   auto add = [&](const std::shared_ptr<RunRecord>& run) {
     if (run && run->outcome() != host::Outcome::done && std::ranges::find(runs, run) == runs.end())
       runs.push_back(run);
@@ -99,7 +99,7 @@ void rethrow_failure(const Runs& runs) {
 }
 
 void await(const DeviceValue& value) {
-  if (!value.ready.load(std::memory_order_acquire) || value.donated.load(std::memory_order_relaxed))
+  if (!value.is_ready() || value.donated.load(std::memory_order_relaxed))
     await_by(value, [&] { await_buffer(value); });
 }
 
@@ -117,7 +117,7 @@ void await_buffer(const DeviceValue& value) {
 
 void await_by(const ComputedValue& value, const std::function<void()>& wait) {
   refuse_donated(value);
-  if (value.ready.load(std::memory_order_acquire)) return;
+  if (value.is_ready()) return;
   Runs runs;
   add_pending(value, runs);
   for (const std::shared_ptr<RunRecord>& run : runs) run->refuse_own_wait();
@@ -157,7 +157,7 @@ pjrt::Buffer view_on(const Lane& lane, const DeviceValue& value,
 }
 
 bool is_there(const DeviceValue& value) {
-  return value.ready.load(std::memory_order_acquire) || value.buffer.ready().is_ready();
+  return value.is_ready() || value.buffer.ready().is_ready();
 }
 
 /// Extends the signs of packed numbers, which PJRT leaves off when it unpacks them to a byte each.
@@ -271,7 +271,7 @@ pjrt::Buffer* host_array_on(const HostValue& host, Lane& lane, std::shared_ptr<c
 /// Returns whether runs on the lane see the value through one buffer that stays: to make one takes
 /// XLA longer than a short program.
 bool is_viewed(const DeviceValue& value, const Lane& lane) {
-  return lane.platform().on_host && value.ready.load(std::memory_order_acquire) &&
+  return lane.platform().on_host && value.is_ready() &&
          Runtime::get().lane(value.lane).memory == lane.memory && value.type.size() > 0 &&
          !is_packed(value.type.dtype);
 }
@@ -297,13 +297,12 @@ pjrt::Buffer* on_lane(const Tensor& tensor, Lane& lane, std::shared_ptr<const vo
   const std::shared_ptr<const Value>& pointer = Access::pointer(tensor);
   check(pointer != nullptr, "an argument is an empty Tensor, one that was never given a value");
   refuse_donated(*pointer);
-  if (pointer->kind == Value::Kind::device) {
-    const DeviceValue& value = device_value(*pointer);
-    if (value.lane == lane.index) [[likely]]
-      return const_cast<pjrt::Buffer*>(&value.buffer);
-    if (staged && is_viewed(value, lane)) {
+  if (const DeviceValue* const value = as_device_value(pointer.get())) {
+    if (value->lane == lane.index) [[likely]]
+      return const_cast<pjrt::Buffer*>(&value->buffer);
+    if (staged && is_viewed(*value, lane)) {
       keep = std::make_shared<const Held>(pointer);
-      return view_of(value, lane);
+      return view_of(*value, lane);
     }
     return kept_by(keep, seen_on(pointer, lane));
   }
@@ -318,11 +317,12 @@ pjrt::Buffer* on_lane(const Tensor& tensor, Lane& lane, std::shared_ptr<const vo
 
 const void* host_view(const Tensor& tensor, std::shared_ptr<const void>& keep) {
   const std::shared_ptr<const Value>& pointer = Access::pointer(tensor);
-  if (pointer && pointer->kind == Value::Kind::device && !is_packed(pointer->type.dtype) &&
-      pointer->type.size() > 0 && device_value(*pointer).buffer.is_on_cpu()) {
+  const DeviceValue* const value = as_device_value(pointer.get());
+  if (value && !is_packed(value->type.dtype) && value->type.size() > 0 &&
+      value->buffer.is_on_cpu()) {
     if (!keep) keep = std::make_shared<const Held>(pointer);
-    await(device_value(*pointer));
-    return device_value(*pointer).buffer.data();
+    await(*value);
+    return value->buffer.data();
   }
   if (!keep) keep = host_bytes(tensor, "a view");
   return keep.get();
@@ -405,15 +405,13 @@ bool Tensor::is_traced() const {
 int Tensor::device() const {
   if (value_ && value_->kind == Value::Kind::sharded)
     return static_cast<const run::ShardedValue&>(*value_).sharding.mesh().devices().front();
-  if (value_ && value_->kind == Value::Kind::device)
-    return static_cast<const run::DeviceValue&>(*value_).device;
+  if (const auto* array = run::as_device_value(value_.get())) return array->device;
   return 0;
 }
 
 void Tensor::read(void* to, Place place) const {
   PlaceScope at(place);
-  if (value_ && value_->kind == Value::Kind::device)
-    return run::copy_out(static_cast<const run::DeviceValue&>(*value_), to);
+  if (const auto* array = run::as_device_value(value_.get())) return run::copy_out(*array, to);
   const std::shared_ptr<const void> bytes = run::host_bytes(*this, "read");
   if (const std::size_t size = value_->type.byte_size()) std::memcpy(to, bytes.get(), size);
 }
@@ -440,8 +438,8 @@ std::size_t Tensor::read_size(DType dtype, Place place) const {
 
 const Tensor& Tensor::block_until_ready(Place place) const {
   PlaceScope at(place);
-  if (value_ && value_->kind == Value::Kind::device)
-    run::await(static_cast<const run::DeviceValue&>(*value_));
+  if (const auto* array = run::as_device_value(value_.get()))
+    run::await(*array);
   else if (value_ && value_->kind == Value::Kind::sharded)
     run::await(static_cast<const run::ShardedValue&>(*value_));
   else

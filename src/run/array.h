@@ -25,6 +25,7 @@ struct ComputedValue : detail::Value {
       run;     // of the program with calls that makes it, while that is under way or if it failed
   Runs after;  // those of what it is made from, likewise
   mutable std::atomic<bool> ready{false};
+  bool is_ready() const { return ready.load(std::memory_order_acquire); }
 };
 
 struct DeviceValue final : ComputedValue {
@@ -46,6 +47,12 @@ struct DeviceValue final : ComputedValue {
   mutable std::atomic<int> readers{0};
   mutable std::atomic<View*> views{nullptr};  // one for each lane that has seen it in place
 };
+
+/// Returns it as what lies on one device; null for what does not, and for none.
+inline const DeviceValue* as_device_value(const detail::Value* value) {
+  if (!value || value->kind != detail::Value::Kind::device) return nullptr;
+  return static_cast<const DeviceValue*>(value);
+}
 
 /// While one lives, no program takes the value's memory. XLA has its own count for that, which two
 /// threads must not touch at once.

@@ -51,7 +51,10 @@ std::shared_ptr<const CompiledProgram> compile(const Primitive& primitive, const
   }
   Program p;
   p.name = primitive.name;
-  Equation e{.primitive = &primitive, .params = params, .operands = {}, .results = 0, .place = {}};
+  Equation e;
+  e.primitive = &primitive;
+  e.params = params;
+  e.results = 0;
   std::vector<const Type*> types;
   for (const Tensor& t : operands) {
     e.operands.push_back(static_cast<ValueId>(p.types.size()));
@@ -95,13 +98,11 @@ const void* settled_bytes(const Tensor& tensor, std::shared_ptr<const void>& kee
   if (is_packed(value.type.dtype) || value.donated.load()) return nullptr;
   if (value.kind == detail::Value::Kind::host)
     return static_cast<const detail::HostValue&>(value).data.get();
-  if (value.kind != detail::Value::Kind::device) return nullptr;
-  const auto& array = static_cast<const run::DeviceValue&>(value);
-  if (array.placed || array.device != 0 || !array.buffer.is_on_cpu())
-    return nullptr;  // stays there
-  if (!array.ready.load(std::memory_order_acquire)) {
-    if (array.run || !array.after.empty() || array.targets) return nullptr;  // it may call
-    const pjrt::Event ready = array.buffer.ready();
+  const run::DeviceValue* const array = run::as_device_value(&value);
+  if (!array || array->placed || array->device != 0 || !array->buffer.is_on_cpu()) return nullptr;
+  if (!array->is_ready()) {
+    if (array->run || !array->after.empty() || array->targets) return nullptr;  // it may call
+    const pjrt::Event ready = array->buffer.ready();
     if (!ready.is_ready() && (patience.count() == 0 || !ready.wait_for(patience))) return nullptr;
   }
   return run::host_view(tensor, keep);
@@ -186,8 +187,7 @@ Tensors run::evaluate_equation(const Primitive& primitive, const ParamsPtr& para
   for (const Tensor& t : operands) arguments.push_back(&t);
   const run::AtDevice there(arguments);
   if (primitive.evaluate) return primitive.evaluate({primitive, params}, operands);
-  // Its sites are entered between its operations, where XLA cannot call.
-  if (primitive.transparent && !platforms::used_here().calls_back)
+  if (primitive.transparent && !platforms::used_here().calls_back)  // XLA cannot enter its sites
     if (const ProgramPtr body = programs_of(*params)[0]; has_site(*body))
       return internal::apply(*body, operands);
   const OnHost on_host(primitive, params, operands);
