@@ -343,22 +343,17 @@ Tensor reshape(const Operand& operand, const Dims& dims) {
   const Tensor& x = operand.tensor();
   if (x.dims() == dims) return x;
   check_rank(dims);
-  Dims full = dims;
+  const auto open_count = std::ranges::count(dims, -1);
+  check(open_count <= 1 && std::ranges::none_of(dims, [](std::int64_t d) { return d < -1; }),
+        "reshape: extents must be 0 or more, one may be -1, got {}", dims_to_string(dims));
+  if (open_count == 0) return bind1(reshape_p, make_params(DimsParams{dims}), {x});
   std::int64_t known = 1;
-  std::int64_t* open = nullptr;  // the extent that is -1
-  for (std::int64_t& extent : full) {
-    check(extent >= -1 && (extent >= 0 || !open),
-          "reshape: extents must be 0 or more, one may be -1, got {}", dims_to_string(dims));
-    if (extent < 0)
-      open = &extent;
-    else
-      known *= extent;
-  }
-  if (open) {
-    check(known > 0 && x.size() % known == 0, "reshape: {} does not divide into {}",
-          to_string(x.type()), dims_to_string(dims));
-    *open = x.size() / known;
-  }
+  for (const std::int64_t extent : dims)
+    if (extent != -1) known = extent_product(known, extent);
+  check(known > 0 && x.size() % known == 0, "reshape: {} does not divide into {}",
+        to_string(x.type()), dims_to_string(dims));
+  Dims full = dims;
+  *std::ranges::find(full, -1) = x.size() / known;
   return bind1(reshape_p, make_params(DimsParams{full}), {x});
 }
 

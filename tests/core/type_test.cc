@@ -419,6 +419,9 @@ TEST(Type, SizesBeyond63BitsAreRefused) {
         type<double>({std::int64_t{1} << 31, std::int64_t{1} << 29});
       },
       {"f64[2147483648,536870912]", "63 bits"});
+  const std::int64_t large = std::int64_t{1} << 40;
+  for (const Dims& dims : {Dims{large, large}, Dims{-1, large, large}})
+    expect_error<TypeError>([&] { reshape(Tensor(1.0f), dims); }, {"63 bits"});
   EXPECT_EQ(type<std::int8_t>({std::int64_t{1} << 62}).byte_size(), std::size_t{1} << 62);
 }
 
