@@ -151,7 +151,8 @@ Types top_type(const Params* params, TypeSpan operands) {
   const std::int64_t k = as<TopParams>(*params).k;
   const Type& x = operands[0];
   require_dtype(ordered(x.dtype), x.dtype);
-  check(x.rank() > 0 && k >= 0 && k <= x.dims.back(),
+  check(k >= 0, "top_k: k must be 0 or more, got {}", k);
+  check(x.rank() > 0 && k <= x.dims.back(),
         "top_k: the last axis must have at least k = {} elements, got {}", k, to_string(x));
   Dims dims = x.dims;
   dims.back() = k;
