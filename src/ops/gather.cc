@@ -265,39 +265,43 @@ void gather_or_missing_lower(Lowering& out, const Equation& e) {
   checked_gather_lower(out, e, as<GatherParams>(*e.params), missing);
 }
 
-constexpr const char set[] = "", add_text[] = "add", multiply_text[] = "multiply",
-                     minimum_text[] = "minimum", maximum_text[] = "maximum";
-
-/// Combines the old element with the update. Extrema of floats choose by comparing, so that NaN
-/// stays, which XLA:CPU's own maximum may drop here.
-template <const char* hlo>
-Ssa updated(Lowering& out, Ssa old, Ssa update, const Type& element) {
-  if (hlo == set) return update;
-  const Elements to(out, element);
-  const bool is_extremum = hlo == minimum_text || hlo == maximum_text;
-  if (!is_extremum || !is_float(element.dtype)) return to.two(hlo, old, update);
-  const Ssa wins = to.compare(hlo == maximum_text ? "GE" : "LE", old, update);
+/// Writes the larger or smaller one. Of floats by comparing, so that NaN stays, which XLA:CPU's own
+/// maximum may drop here.
+Ssa extremum(const Elements& to, bool largest, Ssa old, Ssa update) {
+  if (!is_float(to.type().dtype)) return to.two(largest ? "maximum" : "minimum", old, update);
+  const Ssa wins = to.compare(largest ? "GE" : "LE", old, update);
   const Ssa is_nan = to.is_nan(old);
   return to.select(to.either(wins, is_nan), old, update);
 }
 
-/// Returns how many updates may meet in one element: one for each index vector of a batch.
-std::int64_t updates_of_one(const ScatterParams& p, const Type& indices) {
-  std::int64_t out = 1;
-  for (std::int64_t a = 0; a + 1 < indices.rank(); ++a)
-    if (std::ranges::find(p.axes.batch_indices, a) == p.axes.batch_indices.end())
-      out *= at(indices.dims, a);
-  return out;
+/// Writes what becomes of an old element that meets an update.
+Ssa updated(const Elements& to, Update how, Ssa old, Ssa update) {
+  switch (how) {
+    case Update::add: return to.two("add", old, update);
+    case Update::multiply: return to.two("multiply", old, update);
+    case Update::min: return extremum(to, false, old, update);
+    case Update::max: return extremum(to, true, old, update);
+    default: return update;
+  }
 }
 
-template <const char* hlo>
+/// Returns how many updates may meet in one element: one for each index vector of a batch.
+std::int64_t updates_of_one(const ScatterParams& p, const Type& indices) {
+  std::int64_t count = 1;
+  for (std::int64_t axis = 0; axis + 1 < indices.rank(); ++axis)  // the last has the vectors
+    if (!contains(p.axes.batch_indices, axis)) count *= at(indices.dims, axis);
+  return count;
+}
+
+template <Update how>
 void scatter_lower(Lowering& out, const Equation& e) {
   const auto& p = as<ScatterParams>(*e.params);
   const Type element{out.result_type(e).dtype, {}};
   const DType work = sum_dtype(element.dtype);
   const bool may_meet = !p.unique && updates_of_one(p, out.operand_type(e, 1)) > 1;
+  const bool accumulates = how == Update::add || how == Update::multiply;
   // Short floats do not count far; where each element is updated once they need not.
-  if ((hlo == add_text || hlo == multiply_text) && work != element.dtype && may_meet)
+  if (accumulates && work != element.dtype && may_meet)
     return lower_as(out, e, [&](TensorSpan x) {
       const Tensor wide =
           bind_scatter(*e.primitive, convert_to(x[0], work), x[1], convert_to(x[2], work), p);
@@ -308,7 +312,7 @@ void scatter_lower(Lowering& out, const Equation& e) {
   out.write("    %{} = \"stablehlo.scatter\"(%{}, %{}, %{}) (", result.id, out.operand(e, 0).id,
             out.operand(e, 1).id, out.operand(e, 2).id);
   out.region({text, text}, [&](std::span<const Ssa> old_and_new) -> std::vector<Lowering::Typed> {
-    return {{updated<hlo>(out, old_and_new[0], old_and_new[1], element), text}};
+    return {{updated({out, element}, how, old_and_new[0], old_and_new[1]), text}};
   });
   out.write(
       ") {{scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = {}, "
@@ -328,13 +332,13 @@ void scatter_lower(Lowering& out, const Equation& e) {
 // --- the family ---
 
 using JvpRule = Jvp (*)(const Op&, TensorSpan, TensorSpan);
-template <const char* hlo>
+template <Update how>
 constexpr Primitive updating(const char* name, JvpRule jvp) {
   return {.name = name,
           .type = scatter_type,
           .jvp = jvp,
           .batch = scatter_batch,
-          .lower = scatter_lower<hlo>};
+          .lower = scatter_lower<how>};
 }
 
 constexpr Primitive gather_p =
@@ -348,12 +352,12 @@ constexpr Primitive gather_or_missing_p{.name = "gather_or_missing",
                                         .lower = gather_or_missing_lower};
 constexpr Primitive scatter_add_p =
     linear("scatter_add", nullptr, scatter_type, scatter_add_transpose, scatter_batch,
-           scatter_lower<add_text>);
-constexpr Primitive scatter_p = updating<set>("scatter", scatter_jvp);
+           scatter_lower<Update::add>);
+constexpr Primitive scatter_p = updating<Update::set>("scatter", scatter_jvp);
 constexpr Primitive scatter_multiply_p =
-    updating<multiply_text>("scatter_multiply", scatter_multiply_jvp);
-constexpr Primitive scatter_min_p = updating<minimum_text>("scatter_min", scatter_choice_jvp);
-constexpr Primitive scatter_max_p = updating<maximum_text>("scatter_max", scatter_choice_jvp);
+    updating<Update::multiply>("scatter_multiply", scatter_multiply_jvp);
+constexpr Primitive scatter_min_p = updating<Update::min>("scatter_min", scatter_choice_jvp);
+constexpr Primitive scatter_max_p = updating<Update::max>("scatter_max", scatter_choice_jvp);
 
 constexpr const Primitive* gather_family[] = {&gather_p,     &gather_or_missing_p, &scatter_add_p,
                                               &scatter_p,    &scatter_multiply_p,  &scatter_min_p,
