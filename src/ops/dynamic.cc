@@ -84,8 +84,15 @@ Tensor start_vectors(TensorSpan starts, std::span<const int> axes, std::int64_t 
 /// axes, 0, go together.
 IndexAxes one_slice_each(std::int64_t rank, bool x_is_mapped) {
   const Dims slice_axes = range(1, rank + 1);
-  if (x_is_mapped) return {slice_axes, {}, slice_axes, {0}, {0}};
-  return {slice_axes, {}, range(0, rank), {}, {}};
+  IndexAxes axes{.window = slice_axes,
+                 .dropped = {},
+                 .indexed = range(0, rank),
+                 .batch_x = {},
+                 .batch_indices = {}};
+  if (!x_is_mapped) return axes;
+  axes.indexed = slice_axes;
+  axes.batch_x = axes.batch_indices = {0};
+  return axes;
 }
 
 /// Puts a start of 0, for the batch axis in front, before the others.
@@ -142,9 +149,9 @@ static_assert(complete(dynamic_family));
 Tensor normal_start(const Tensor& start, std::int64_t extent, DType dtype) {
   if (const detail::HostValue* host = host_scalar(start)) {
     const Number given = read_number(host->type.dtype, host->data.get());
-    std::int64_t from = given.integer;
-    if (given.kind == Number::Kind::integer) from = from_front(from, extent);
-    return full_of(integer_number(from), {dtype, {}});
+    std::int64_t first = given.integer;  // fits, also of u64: normal_starts sees to it
+    if (given.kind == Number::Kind::integer) first = from_front(first, extent);
+    return full_of(integer_number(first), {dtype, {}});
   }
   const Tensor converted = convert_to(start, dtype);
   if (!is_signed(start.dtype())) return converted;

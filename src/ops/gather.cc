@@ -123,16 +123,18 @@ Tensors scatter_add_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpa
   const auto& p = op.as<ScatterParams>();
   const Dims sizes = slice_sizes(p.axes, types[0], types[2].dims);
   const auto of_updates = [&] {
-    return bind_gather(gather_p, ct[0], x[1], {p.axes, sizes, p.in_range});
+    return bind_gather(gather_p, ct[0], x[1],
+                       {.axes = p.axes, .sizes = sizes, .in_range = p.in_range});
   };
   return {ct[0], Tensor(), cotangent_for(x[2], of_updates)};
 }
 
-/// Returns what z has where the scatter `op` writes its updates, in their shape.
+/// Returns what z has where the scatter `op` writes its updates, in their shape. Of updates out of
+/// range it is anything: callers scatter what they make of it by `op` again, which drops those.
 Tensor gathered_back(const Op& op, const Tensor& z, const Tensor& indices, const Tensor& updates) {
-  const auto& p = op.as<ScatterParams>();
-  return bind_gather(gather_p, z, indices,
-                     {p.axes, slice_sizes(p.axes, z.type(), updates.dims()), true});
+  const IndexAxes& axes = op.as<ScatterParams>().axes;
+  const Dims sizes = slice_sizes(axes, z.type(), updates.dims());
+  return bind_gather(gather_p, z, indices, {.axes = axes, .sizes = sizes, .in_range = true});
 }
 
 // Of several updates of one element one wins. So each index vector gets a number, from 1 on, that
@@ -237,17 +239,20 @@ void plain_gather_lower(Lowering& out, const Equation& e, const GatherParams& p)
                          array_text(p.sizes)));
 }
 
-/// Replaces the slices out of range, which StableHLO moves into range.
+/// Gathers as if all slices were in range, into which StableHLO moves them, then replaces those
+/// that are not.
 void checked_gather_lower(Lowering& out, const Equation& e, const GatherParams& p,
                           Tensor (*replacement)(DType)) {
   lower_as(out, e, [&](TensorSpan x) {
-    const Tensor slices = bind_gather(gather_p, x[0], x[1], {p.axes, p.sizes, true});
-    return Tensors{
-        where(inside(x[0].type(), x[1], p.axes, p.sizes), slices, replacement(slices.dtype()))};
+    const Tensor slices =
+        bind_gather(gather_p, x[0], x[1], {.axes = p.axes, .sizes = p.sizes, .in_range = true});
+    const Tensor fits = inside(x[0].type(), x[1], p.axes, p.sizes);
+    return Tensors{where(fits, slices, replacement(slices.dtype()))};
   });
 }
 
 Tensor zero(DType dtype) { return zeros_of({dtype, {}}); }
+/// Returns what OutOfRange::fill promises: NaN or, where a dtype has none, an extreme number.
 Tensor missing(DType dtype) {
   if (dtype == DType::pred) return full({dtype, {}}, true);
   if (dtype == DType::f4e2m1fn) return zero(dtype);  // has no NaN
@@ -389,7 +394,7 @@ Tensor gather(const Operand& operand, const Operand& indices, const IndexAxes& a
   const Tensor& x = operand.tensor();
   const Tensor wide = wide_indices("gather", indices.tensor(), largest_extent(x.type()));
   check_enum("gather: OutOfRange", mode, OutOfRange::promise);
-  const GatherParams params{axes, sizes, mode != OutOfRange::fill};
+  const GatherParams params{.axes = axes, .sizes = sizes, .in_range = mode != OutOfRange::fill};
   if (mode == OutOfRange::fill) return bind_gather(gather_or_missing_p, x, wide, params);
   if (mode == OutOfRange::promise) return bind_gather(gather_p, x, wide, params);
   const Type* types[] = {&x.type(), &wide.type()};
@@ -405,10 +410,12 @@ Tensor scatter(Update how, const Operand& operand, const Operand& indices, const
       fit_within("scatter", "updates", given.tensor(), {x.dtype(), given.tensor().dims()});
   Tensor wide = wide_indices("scatter", indices.tensor(), largest_extent(x.type()));
   check_enum("scatter: OutOfRange", options.mode, OutOfRange::promise);
-  const ScatterParams params{axes, options.unique, options.sorted,
-                             options.mode != OutOfRange::fill};
+  const ScatterParams params{.axes = axes,
+                             .unique = options.unique,
+                             .sorted = options.sorted,
+                             .in_range = options.mode != OutOfRange::fill};
   const Type* types[] = {&x.type(), &wide.type(), &updates.type()};
-  scatter_type(make_params(params).get(), {types, 3});
+  scatter_type(make_params(params).get(), {types, 3});  // as in gather, before `clipped`
   if (options.mode == OutOfRange::clip)
     wide = clipped(x.type(), wide, axes, slice_sizes(axes, x.type(), updates.dims()));
   return bind_scatter(primitive_of(how), x, wide, updates, params);

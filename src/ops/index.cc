@@ -5,6 +5,7 @@
 
 #include "ops/axes.h"
 #include "ops/family.h"
+#include "ops/index_axes.h"
 #include "ops/shape.h"
 
 namespace postern::internal {
@@ -15,7 +16,7 @@ Tensor wide_indices(const char* op, const Tensor& indices, std::int64_t extent) 
   const bool long_axis = extent > std::numeric_limits<std::int32_t>::max();
   if (long_axis && indices.dtype() != DType::u64) return fit(indices, {DType::s64, indices.dims()});
   if (byte_width(indices.dtype()) < 4) return fit(indices, {DType::s32, indices.dims()});
-  return indices;
+  return indices;  // 4 bytes or more hold what s32 does; u64 holds any extent
 }
 
 }  // namespace postern::internal
@@ -37,7 +38,11 @@ Tensor index_vectors(const char* op, const Tensor& indices, std::int64_t extent)
 /// indices take its place, and x's other axes run in front and behind.
 IndexAxes rows(std::int64_t rank, std::int64_t axis, std::int64_t index_rank) {
   const Dims in_front = range(0, axis), behind = range(axis + index_rank, rank - 1 + index_rank);
-  return {joined(in_front, behind), {axis}, {axis}, {}, {}};
+  return {.window = joined(in_front, behind),
+          .dropped = {axis},
+          .indexed = {axis},
+          .batch_x = {},
+          .batch_indices = {}};
 }
 
 /// Returns the extents of the rows at the indices: x[a, n, b] at indices[i, j] has [a, i, j, b].
@@ -83,7 +88,7 @@ Tensor Tensor::operator[](const Index& index) const {
   PlaceScope scope(index.place_);
   check(rank() > 0, "x[]: {} is a scalar and has no rows", to_string(type()));
   const std::int64_t extent = dims()[0];
-  if (index.rows_.has_value()) return take(*this, index.rows_, 0);
+  if (index.rows_.has_value()) return take(*this, index.rows_, 0);  // by a tensor of indices
   const std::int64_t first = from_front(index.begin_, extent);
   if (!index.range_) {
     check(0 <= first && first < extent, "x[{}]: {} has rows 0 to {}", index.begin_,
@@ -122,8 +127,8 @@ Tensor take_along_axis(const Operand& operand, const Operand& given, std::int64_
     vectors = expand_dims(indices, -1);  // none is negative
   else
     vectors = index_vectors("take_along_axis", indices, extent);
-  const Dims others = other_axes(x.rank(), {axis});  // where each element has its own index
-  return gather(x, vectors, {{}, {axis}, {axis}, others, others}, Dims(x.dims().size(), 1), mode);
+  const IndexAxes axes = single_elements(axis, other_axes(x.rank(), {axis}));
+  return gather(x, vectors, axes, Dims(x.dims().size(), 1), mode);
 }
 
 Tensor index_set(const Operand& x, const Operand& indices, const Operand& updates,
@@ -149,6 +154,7 @@ Tensor index_max(const Operand& x, const Operand& indices, const Operand& update
 
 Tensor one_hot(const Operand& operand, std::int64_t classes, DType dtype) {
   PlaceScope scope(operand.place());
+  // So wide that each class has a number of the indices' dtype, for the comparison with iota.
   const Tensor indices = wide_indices("one_hot", operand.tensor(), classes);
   check(classes >= 0, "one_hot: the number of classes must be 0 or more, got {}", classes);
   return convert_to(equal(expand_dims(indices, -1), iota({indices.dtype(), {classes}}, 0)), dtype);

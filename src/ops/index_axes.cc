@@ -72,6 +72,11 @@ Dims slice_sizes(const IndexAxes& axes, const Type& x, const Dims& updates) {
   return sizes;
 }
 
+IndexAxes single_elements(std::int64_t axis, const Dims& batch) {
+  return {
+      .window = {}, .dropped = {axis}, .indexed = {axis}, .batch_x = batch, .batch_indices = batch};
+}
+
 IndexAxes with_batch(IndexAxes axes, bool of_x, bool of_indices) {
   axes.window = shifted(axes.window, 1);
   if (of_x) {

@@ -17,6 +17,9 @@ Dims gathered_dims(const IndexAxes& axes, const Dims& kept, const Type& indices)
 /// Returns the sizes with which a scatter's `updates` would be gathered from x.
 Dims slice_sizes(const IndexAxes& axes, const Type& x, const Dims& updates);
 
+/// Returns how single elements are gathered along `axis` of x; x and the indices share `batch`.
+IndexAxes single_elements(std::int64_t axis, const Dims& batch = {});
+
 /// Adds a batch axis in front of the result (the updates), and of x or the indices where these are
 /// mapped; of both, it is a pair of batch axes.
 IndexAxes with_batch(IndexAxes axes, bool of_x, bool of_indices);

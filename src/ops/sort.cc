@@ -10,6 +10,7 @@
 #include "ops/composed.h"
 #include "ops/elements.h"
 #include "ops/family.h"
+#include "ops/index_axes.h"
 #include "ops/reduce.h"
 #include "ops/shape.h"
 
@@ -242,14 +243,15 @@ Tensor searchsorted(const Operand& operand, const Operand& given, bool right) {
     return before(element, value);
   };
   const std::int64_t n = x.size();
-  if (n <= few) return sum(precedes(x, expand_dims(values, -1)), {.axes = Dims{-1}});
+  if (n <= few)  // n comparisons for each value, without a loop of gathers
+    return sum(precedes(x, expand_dims(values, -1)), {.axes = Dims{-1}});
   const auto unsigned_n = static_cast<std::uint64_t>(n);
   // Binary search: the count of elements that precede, found from its highest bit to its lowest.
   Tensor count = zeros({DType::s32, values.dims()});
   for (auto step = static_cast<std::int64_t>(std::bit_floor(unsigned_n)); step > 0; step /= 2) {
     const Tensor more = count + step;
     const Tensor last = expand_dims(minimum(more, n) - 1, -1);
-    const Tensor element = gather(x, last, {{}, {0}, {0}, {}, {}}, {1}, OutOfRange::promise);
+    const Tensor element = gather(x, last, single_elements(0), {1}, OutOfRange::promise);
     count = where((more <= n) & precedes(element, values), more, count);
   }
   return count;

@@ -10,6 +10,7 @@
 #include "ops/composed.h"
 #include "ops/extents.h"
 #include "ops/family.h"
+#include "ops/index_axes.h"
 #include "ops/reduce.h"
 #include "ops/shape.h"
 
@@ -18,6 +19,7 @@ using namespace internal;
 
 namespace {
 
+/// By Monoid.
 constexpr Reducer monoids[] = {{"add", zero_of, true},
                                {"multiply", one_of, true},
                                {"minimum", highest_of},
@@ -94,10 +96,13 @@ Tensor product_tangent(const Tensors& factors, const Tensors& tangents) {
   return sum;
 }
 
-/// Returns what stands in dx, padded like x, at the first of the places that hold each extremum. It
-/// is gathered: were it chosen as the values are, XLA would compile the transpose for minutes.
+/// Returns what stands in dx, padded like x, at the first of the places that hold each extremum.
+/// Finds their numbers in x (`winner`), then gathers: were dx chosen from as the values are, XLA
+/// would compile the transpose for minutes.
 Tensor at_extrema(const WindowParams& p, const Tensor& x, const Tensor& dx, const Dims& out) {
-  std::int64_t alone = 0;  // axes in front along which no window reaches, and devices may share
+  // Axes in front along which no window reaches are batch axes, which devices may share; the others
+  // are one, along which the elements are numbered.
+  std::int64_t alone = 0;
   while (alone < x.rank() && at(p.window, alone) == 1 && at(p.strides, alone) == 1) ++alone;
   const Dims in_front = range(0, alone);
   Dims flat = pick(x.dims(), in_front);
@@ -114,9 +119,8 @@ Tensor at_extrema(const WindowParams& p, const Tensor& x, const Tensor& dx, cons
     best = where(stays, best, values[k]);
     winner = where(stays, winner, places[k]);
   }
-  return gather(reshape(dx, flat), expand_dims(winner, -1),
-                {{}, {alone}, {alone}, in_front, in_front}, Dims(flat.size(), 1),
-                OutOfRange::promise);
+  return gather(reshape(dx, flat), expand_dims(winner, -1), single_elements(alone, in_front),
+                Dims(flat.size(), 1), OutOfRange::promise);
 }
 
 /// Extrema pass on the tangent of the first of the places that hold them. Sums are window_sum_p.
@@ -182,7 +186,9 @@ Tensors window_sum_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan t
   }
   const Tensor spread = pad(ct[0], zeros_of({ct[0].dtype(), {}}), low, high, interior);
   const Dims ones(rank, 1), none(rank, 0);
-  const WindowParams back{Monoid::add, p.window, ones, p.dilation, none, none};
+  WindowParams back = p;
+  back.strides = ones;
+  back.low = back.high = none;
   return {bind1(op.primitive, make_params(back), {spread})};
 }
 
@@ -230,12 +236,12 @@ Tensor reduce_window(Monoid monoid, const Operand& operand, const Dims& window,
   Tensor x = operand.tensor();
   check_enum("reduce_window: Monoid", monoid, Monoid::max);
   check_enum("reduce_window: padding kind", options.padding.kind, ConvPadding::Kind::pairs);
-  WindowParams p{monoid,
-                 window,
-                 or_each(options.strides, window.size(), 1),
-                 or_each(options.window_dilation, window.size(), 1),
-                 Dims(window.size(), 0),
-                 Dims(window.size(), 0)};
+  WindowParams p{.monoid = monoid,
+                 .window = window,
+                 .strides = or_each(options.strides, window.size(), 1),
+                 .dilation = or_each(options.window_dilation, window.size(), 1),
+                 .low = Dims(window.size(), 0),
+                 .high = Dims(window.size(), 0)};
   check(window.size() == x.dims().size(),
         "reduce_window: the window {} must have one extent for each axis of {}",
         dims_to_string(window), to_string(x.type()));
