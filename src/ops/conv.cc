@@ -107,8 +107,11 @@ Tensor conv_bound(const ConvParams& p, const Tensor& x, const Tensor& kernel);
 // low padding aligns the first places, its high padding makes the extents those of the operand.
 
 Tensor x_cotangent(const ConvParams& p, const Tensor& ct, const Tensor& kernel, const Type& x) {
-  ConvParams back{p.input_dilation,  {},         {}, p.strides,
-                  p.kernel_dilation, p.groups(), 1,  p.precision};
+  ConvParams back = p;
+  std::swap(back.strides, back.input_dilation);
+  back.low = back.high = {};
+  back.feature_groups = p.groups();
+  back.batch_groups = 1;
   for (std::size_t i = 0; i < p.strides.size(); ++i) {
     const std::int64_t window = spread_extent(kernel.dims()[i + 2], p.kernel_dilation[i]),
                        spread_x = spread_extent(x.dims[i + 2], p.input_dilation[i]),
@@ -127,9 +130,11 @@ Tensor x_cotangent(const ConvParams& p, const Tensor& ct, const Tensor& kernel, 
 
 Tensor kernel_cotangent(const ConvParams& p, const Tensor& ct, const Tensor& x,
                         const Type& kernel) {
+  ConvParams back = p;
+  std::swap(back.strides, back.kernel_dilation);
   // With batch and features exchanged the kinds of groups are exchanged as well.
-  ConvParams back{p.kernel_dilation, p.low,      {}, p.input_dilation, p.strides, p.batch_groups,
-                  p.feature_groups,  p.precision};
+  std::swap(back.feature_groups, back.batch_groups);
+  back.high = {};  // the low padding stays
   for (std::size_t i = 0; i < p.strides.size(); ++i) {
     const std::int64_t window = spread_extent(kernel.dims[i + 2], p.kernel_dilation[i]),
                        spread_x = spread_extent(x.dims()[i + 2], p.input_dilation[i]),
@@ -160,10 +165,13 @@ Tensors conv_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types
 // their axis.
 
 Batched conv_batch_both(ConvParams p, const Tensor& x, const Tensor& kernel, std::int64_t size) {
-  const bool in_batch = p.batch_groups > 1;
-  std::int64_t& groups = in_batch ? p.batch_groups : p.feature_groups;
-  groups *= size;
-  const std::int64_t grouped_axis = in_batch ? 0 : 1;
+  std::int64_t grouped_axis = 1;  // of x
+  if (p.batch_groups > 1) {
+    grouped_axis = 0;
+    p.batch_groups *= size;
+  } else {
+    p.feature_groups *= size;
+  }
   const Tensor y = conv_bound(p, merged(x, 0, grouped_axis), merged(kernel, 0, 0));
   return {{cut(y, 1, size)}, {1}};
 }
@@ -183,20 +191,23 @@ Batched conv_batch_kernel(const ConvParams& p, const Tensor& x, const Tensor& ke
   return {{merged(y, 1, 2)}, {1}};  // [n, groups, size, out] -> [n, size, groups out]
 }
 
+/// Returns no results, of the type of those for one element of the batch: groups of 0 would be
+/// refused.
+Batched conv_batch_empty(const Op& op, Type x, bool of_x, Type kernel, bool of_kernel) {
+  if (of_x) x.dims.erase(x.dims.begin());
+  if (of_kernel) kernel.dims.erase(kernel.dims.begin());
+  const Type* types[] = {&x, &kernel};
+  const Type one = conv_type(op.params.get(), {types, 2})[0];
+  return {{zeros_of({one.dtype, joined({0}, one.dims)})}, {0}};
+}
+
 Batched conv_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
                    const Tensor&) {
   const auto& p = op.as<ConvParams>();
   const bool of_x = axes[0] >= 0, of_kernel = axes[1] >= 0;
   const Tensor operand = batch_front(x[0], axes[0], size, false),
                kernel = batch_front(x[1], axes[1], size, false);
-  if (size == 0) {  // groups of 0 would be refused
-    Type one_x = operand.type(), one_kernel = kernel.type();
-    if (of_x) one_x.dims.erase(one_x.dims.begin());
-    if (of_kernel) one_kernel.dims.erase(one_kernel.dims.begin());
-    const Type* types[] = {&one_x, &one_kernel};
-    const Type result = conv_type(op.params.get(), {types, 2})[0];
-    return {{zeros_of({result.dtype, joined({0}, result.dims)})}, {0}};
-  }
+  if (size == 0) return conv_batch_empty(op, operand.type(), of_x, kernel.type(), of_kernel);
   if (of_x && of_kernel) return conv_batch_both(p, operand, kernel, size);
   if (of_x) return conv_batch_x(p, operand, kernel, size);
   return conv_batch_kernel(p, operand, kernel, size);
@@ -236,9 +247,32 @@ Tensor conv_bound(const ConvParams& p, const Tensor& x, const Tensor& kernel) {
   return bind1(conv_p, make_params(p), {x, kernel});
 }
 
-void add_padding(ConvParams& p, std::pair<std::int64_t, std::int64_t> low_and_high) {
-  p.low.push_back(low_and_high.first);
-  p.high.push_back(low_and_high.second);
+/// Fills in the padding, none so far, of all spatial axes.
+void set_padding(ConvParams& p, const ConvPadding& padding, const Type& x, const Type& kernel) {
+  const std::size_t count = x.dims.size() - 2;
+  const auto add = [&](std::pair<std::int64_t, std::int64_t> low_and_high) {
+    p.low.push_back(low_and_high.first);
+    p.high.push_back(low_and_high.second);
+  };
+  if (padding.kind == ConvPadding::Kind::pairs) {
+    for (const auto& pair : padding.pairs) add(pair);
+    return;
+  }
+  if (padding.kind == ConvPadding::Kind::valid) {
+    p.low = p.high = Dims(count, 0);
+    return;
+  }
+  check(p.strides.size() == count && p.kernel_dilation.size() == count &&
+            std::count(p.strides.begin(), p.strides.end(), 0) == 0,
+        "conv: strides and dilations must have one number of 1 or more for each spatial axis of {}",
+        to_string(x));
+  check(p.input_dilation == Dims(count, 1),
+        "conv: padding \"SAME\" goes with no input dilation, got {}",
+        dims_to_string(p.input_dilation));
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::int64_t window = spread_extent(kernel.dims[i + 2], p.kernel_dilation[i]);
+    add(same_padding(x.dims[i + 2], window, p.strides[i]));
+  }
 }
 
 ConvParams params_of(const ConvOptions& options, const Tensor& x, const Tensor& kernel) {
@@ -246,34 +280,17 @@ ConvParams params_of(const ConvOptions& options, const Tensor& x, const Tensor& 
         "conv: operands must have one rank, batch, features and space, got {} and {}",
         to_string(x.type()), to_string(kernel.type()));
   const std::size_t count = x.dims().size() - 2;
-  ConvParams p{or_each(options.strides, count, 1),
-               {},
-               {},
-               or_each(options.input_dilation, count, 1),
-               or_each(options.kernel_dilation, count, 1),
-               options.groups,
-               options.batch_groups,
-               options.precision};
+  ConvParams p{.strides = or_each(options.strides, count, 1),
+               .low = {},
+               .high = {},
+               .input_dilation = or_each(options.input_dilation, count, 1),
+               .kernel_dilation = or_each(options.kernel_dilation, count, 1),
+               .feature_groups = options.groups,
+               .batch_groups = options.batch_groups,
+               .precision = options.precision};
   check_enum("conv: Precision", options.precision, Precision::highest);
   check_enum("conv: padding kind", options.padding.kind, ConvPadding::Kind::pairs);
-  if (options.padding.kind == ConvPadding::Kind::same) {
-    check(
-        p.strides.size() == count && p.kernel_dilation.size() == count &&
-            std::count(p.strides.begin(), p.strides.end(), 0) == 0,
-        "conv: strides and dilations must have one number of 1 or more for each spatial axis of {}",
-        to_string(x.type()));
-    check(p.input_dilation == Dims(count, 1),
-          "conv: padding \"SAME\" goes with no input dilation, got {}",
-          dims_to_string(p.input_dilation));
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::int64_t window = spread_extent(kernel.dims()[i + 2], p.kernel_dilation[i]);
-      add_padding(p, same_padding(x.dims()[i + 2], window, p.strides[i]));
-    }
-  } else if (options.padding.kind == ConvPadding::Kind::valid) {
-    p.low = p.high = Dims(count, 0);
-  } else {
-    for (const auto& pair : options.padding.pairs) add_padding(p, pair);
-  }
+  set_padding(p, options.padding, x.type(), kernel.type());
   return p;
 }
 
