@@ -60,18 +60,20 @@ Types dot_type(const Params* params, TypeSpan operands) {
 
 /// Returns the cotangent of one operand (`own`): the result's cotangent contracted with the other
 /// operand over the other's free axes, its axes then put back in order. `d` has the axes of `own`
-/// as those of x. A result has batch axes, the free axes of x, those of y; so `own_is_x` says where
-/// in ct the other's are.
+/// for x's, those of `other` for y's. A result has batch axes, the free axes of its x, those of its
+/// y; so `own_is_x` says where in ct the other's are.
 Tensor dot_cotangent(const Tensor& ct, const Tensor& other, const Type& own, const DotAxes& d,
                      bool own_is_x, Precision precision) {
   const Dims own_free = free_axes(own.rank(), d.contract_x, d.batch_x),
              other_free = free_axes(other.rank(), d.contract_y, d.batch_y);
-  std::int64_t start = std::ssize(d.batch_x);
+  const std::int64_t batch_count = std::ssize(d.batch_x);
+  std::int64_t start = batch_count;
   if (own_is_x) start += std::ssize(own_free);
-  const Dims other_free_in_ct = range(start, start + std::ssize(other_free));
-  const Tensor product = dot_general(
-      ct, other, {other_free_in_ct, other_free, range(0, std::ssize(d.batch_x)), d.batch_y},
-      precision);
+  const DotAxes axes{.contract_x = range(start, start + std::ssize(other_free)),  // of ct
+                     .contract_y = other_free,
+                     .batch_x = range(0, batch_count),
+                     .batch_y = d.batch_y};
+  const Tensor product = dot_general(ct, other, axes, precision);
   // Its axes are the batch, own's free ones and, in the order that they have in `other`, those that
   // were contracted.
   Dims order = range(0, std::ssize(d.contract_y));
@@ -84,7 +86,9 @@ Tensors dot_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types)
   const auto& [d, precision] = op.as<DotParams>();
   if (!x[0].has_value())
     return {dot_cotangent(ct[0], x[1], types[0], d, true, precision), Tensor()};
-  const DotAxes exchanged{d.contract_y, d.contract_x, d.batch_y, d.batch_x};
+  DotAxes exchanged = d;
+  std::swap(exchanged.contract_x, exchanged.contract_y);
+  std::swap(exchanged.batch_x, exchanged.batch_y);
   return {Tensor(), dot_cotangent(ct[0], x[0], types[1], exchanged, false, precision)};
 }
 
@@ -110,6 +114,7 @@ Batched dot_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::in
     d.batch_y.insert(d.batch_y.begin(), mapped_y);
     return {{bind1(op.primitive, make_params(std::move(p)), x)}, {0}};
   }
+  // The place in the result: behind the batch axes, and where y is mapped the free axes of x.
   Dims free = free_axes(x[0].rank(), d.contract_x, d.batch_x);
   std::int64_t before = std::ssize(d.batch_x);
   if (in_y) {
@@ -157,12 +162,14 @@ Tensor dot_general(const Operand& operand_x, const Operand& operand_y, const Dot
   check_enum("dot_general: Precision", precision, Precision::highest);
   const Tensor &x = operand_x.tensor(), &y = operand_y.tensor();
   const Type type = promote("dot_general", x.type(), y.type());
-  const auto of = [](const Tensor& t, Dims named) {
+  DotAxes normal = axes;
+  const auto count_from_front = [](Dims& named, const Tensor& t) {
     for (std::int64_t& axis : named) axis = normal_axis("dot_general", axis, t.rank());
-    return named;
   };
-  const DotAxes normal{of(x, axes.contract_x), of(y, axes.contract_y), of(x, axes.batch_x),
-                       of(y, axes.batch_y)};
+  count_from_front(normal.contract_x, x);
+  count_from_front(normal.contract_y, y);
+  count_from_front(normal.batch_x, x);
+  count_from_front(normal.batch_y, y);
   return convert_to(bind1(dot_general_p, make_params(DotParams{normal, precision}),
                           {as_factor(x, type), as_factor(y, type)}),
                     type.dtype);
