@@ -30,7 +30,7 @@ struct CumulativeParams {
 struct Combination {
   Tensor (*combine)(const Tensor& a, const Tensor& b);
   bool in_any_order = true;  // parts combined by themselves are no larger or smaller than the whole
-  Reducer reducer;           // hlo null: none does it alone
+  Reducer reducer = {};      // hlo null: none does it alone
   std::pair<Tensor, Tensor> (*partials)(const Tensor& a, const Tensor& b,
                                         const Tensor& z) = nullptr;
 };
@@ -71,21 +71,21 @@ std::pair<Tensor, Tensor> log_add_exp_partials(const Tensor& a, const Tensor& b,
   return {share(a), share(b)};
 }
 
-constexpr Combination sums{
-    [](const Tensor& a, const Tensor& b) { return a + b; }, true, {"add", zero_of, true}};
-constexpr Combination products{[](const Tensor& a, const Tensor& b) { return a * b; },
-                               false,
-                               {"multiply", one_of, true},
-                               product_partials};
-constexpr Combination maxima{[](const Tensor& a, const Tensor& b) { return chosen<true>(a, b); },
-                             true,
-                             {"maximum", lowest_of},
-                             choice_partials};
-constexpr Combination minima{[](const Tensor& a, const Tensor& b) { return chosen<false>(a, b); },
-                             true,
-                             {"minimum", highest_of},
-                             choice_partials};
-constexpr Combination log_sums{log_add_exp, true, {nullptr, lowest_of, true}, log_add_exp_partials};
+constexpr Combination sums{.combine = [](const Tensor& a, const Tensor& b) { return a + b; },
+                           .reducer = {.hlo = "add", .neutral = zero_of, .wide = true}};
+constexpr Combination products{.combine = [](const Tensor& a, const Tensor& b) { return a * b; },
+                               .in_any_order = false,
+                               .reducer = {.hlo = "multiply", .neutral = one_of, .wide = true},
+                               .partials = product_partials};
+constexpr Combination maxima{.combine = chosen<true>,
+                             .reducer = {.hlo = "maximum", .neutral = lowest_of},
+                             .partials = choice_partials};
+constexpr Combination minima{.combine = chosen<false>,
+                             .reducer = {.hlo = "minimum", .neutral = highest_of},
+                             .partials = choice_partials};
+constexpr Combination log_sums{.combine = log_add_exp,
+                               .reducer = {.hlo = nullptr, .neutral = lowest_of, .wide = true},
+                               .partials = log_add_exp_partials};
 
 // --- rules ---
 
@@ -133,17 +133,16 @@ Jvp cumulative_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
 // 850). Long axes with little beside them are first cut into blocks, which the loop takes side by
 // side: faster still, and more exact.
 
-/// Writes a `while` over axis 0 of x, which combines each row with the sum of those before:
+/// Writes a `while` over the rows of a matrix x, which combines each row with the sum of those before:
 ///   (step, x, sum, result) = (0, x, neutral, x)
 ///   while step < n: at = reverse ? n - 1 - step : step
 ///     sum = combine(sum, x[at]), result[at] = sum, step = step + 1
 /// Returns its result.
-Ssa loop(Lowering& out, Ssa x, const Type& type, const Combination& c, bool reverse) {
+Ssa loop_over_rows(Lowering& out, Ssa x, const Type& type, const Combination& c, bool reverse) {
   const std::int64_t n = type.dims[0];
   const Type index{DType::s32, {}};
   const Elements indices(out, index);
-  Type row = type;
-  row.dims[0] = 1;
+  const Type row{type.dtype, {1, type.dims[1]}};
   const std::string index_text = Lowering::type(index), x_text = Lowering::type(type),
                     row_text = Lowering::type(row);
   const std::vector<std::string> types{index_text, x_text, row_text, x_text};
@@ -163,12 +162,8 @@ Ssa loop(Lowering& out, Ssa x, const Type& type, const Combination& c, bool reve
     const Ssa result = carried[3];
     Ssa at = step;
     if (reverse) at = indices.two("subtract", out.constant(std::to_string(n - 1), index), step);
-    const Ssa origin = indices.number(0);
-    std::string starts = fmt::format("%{}", at.id), start_types = index_text;
-    for (std::size_t i = 1; i < type.dims.size(); ++i) {
-      starts += fmt::format(", %{}", origin.id);
-      start_types += ", " + index_text;
-    }
+    const std::string starts = fmt::format("%{}, %{}", at.id, indices.number(0).id),
+                      start_types = index_text + ", " + index_text;
     const Ssa next = out.fresh();
     const Ssa updated = out.fresh();
     out.write(
@@ -265,7 +260,7 @@ void cumulative_lower(Lowering& out, const Equation& e) {
   if (by_window && work == x.dtype) return window_lower(out, e, c.reducer);
   const bool fits_loop = p.axis == 0 && work == x.dtype && x.rank() == 2;
   if (fits_loop && !goes_in_blocks(c, work, x.dims[0], x.dims[1]))
-    return out.define(e, 0, loop(out, out.operand(e, 0), x, c, p.reverse));
+    return out.define(e, 0, loop_over_rows(out, out.operand(e, 0), x, c, p.reverse));
   lower_as(out, e, [&](TensorSpan operands) {
     if (!by_window) return Tensors{in_steps({*e.primitive, e.params}, c, operands[0])};
     const Tensor wide = convert_to(operands[0], work);
