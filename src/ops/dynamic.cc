@@ -83,15 +83,10 @@ Tensor start_vectors(TensorSpan starts, std::span<const int> axes, std::int64_t 
 /// slice, of this rank, stand in the result behind the batch axis. When x is mapped too, both batch
 /// axes, 0, go together.
 IndexAxes one_slice_each(std::int64_t rank, bool x_is_mapped) {
-  const Dims slice_axes = range(1, rank + 1);
-  IndexAxes axes{.window = slice_axes,
-                 .dropped = {},
-                 .indexed = range(0, rank),
-                 .batch_x = {},
-                 .batch_indices = {}};
-  if (!x_is_mapped) return axes;
-  axes.indexed = slice_axes;
-  axes.batch_x = axes.batch_indices = {0};
+  IndexAxes axes;
+  axes.window = range(1, rank + 1);
+  axes.indexed = x_is_mapped ? axes.window : range(0, rank);
+  if (x_is_mapped) axes.batch_x = axes.batch_indices = {0};
   return axes;
 }
 

@@ -38,11 +38,9 @@ Tensor index_vectors(const char* op, const Tensor& indices, std::int64_t extent)
 /// indices take its place, and x's other axes run in front and behind.
 IndexAxes rows(std::int64_t rank, std::int64_t axis, std::int64_t index_rank) {
   const Dims in_front = range(0, axis), behind = range(axis + index_rank, rank - 1 + index_rank);
-  return {.window = joined(in_front, behind),
-          .dropped = {axis},
-          .indexed = {axis},
-          .batch_x = {},
-          .batch_indices = {}};
+  IndexAxes axes = single_elements(axis);
+  axes.window = joined(in_front, behind);
+  return axes;
 }
 
 /// Returns the extents of the rows at the indices: x[a, n, b] at indices[i, j] has [a, i, j, b].
