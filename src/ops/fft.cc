@@ -57,23 +57,26 @@ Tensor extended(const Tensor& z, std::int64_t extent) {
   return pad(z, zeros_of({z.dtype(), {}}), low, high);
 }
 
+/// Returns the cotangent of an IRFFT, which divides by the count of elements: RFFT, where all but
+/// the first number of the half (and, for even lengths, the last) stand for two.
+Tensor irfft_cotangent(const Dims& lengths, const Tensor& ct) {
+  const std::int64_t n = lengths.back(), half = n / 2 + 1;
+  const Tensor x = bind_fft("RFFT", lengths, ct);
+  const Tensor index = iota({DType::s32, {half}}, 0);
+  const Tensor once =
+      equal(index, 0) | (n % 2 == 0 ? equal(index, half - 1) : zeros({DType::pred, {half}}));
+  double count = 1;
+  for (const std::int64_t length : lengths) count *= static_cast<double>(length);
+  const Tensor weights = where(once, Tensor(1.0 / count), Tensor(2.0 / count));
+  return conj(x * convert(weights, ct.dtype()));
+}
+
 /// Returns ct transformed the same way, of whole transforms. RFFT transforms, then keeps the first
-/// half: its transpose puts zeros for the rest, transforms and keeps the real part. Of IRFFT all
-/// but the first number of the half (and, for even lengths, the last) stand for two.
+/// half: its transpose puts zeros for the rest, transforms and keeps the real part.
 Tensors fft_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
   const auto& p = op.as<FftParams>();
-  const std::int64_t n = p.lengths.back(), half = n / 2 + 1;
-  if (p.is("RFFT")) return {real(bind_fft("FFT", p.lengths, extended(ct[0], n)))};
-  if (p.is("IRFFT")) {
-    const Tensor x = bind_fft("RFFT", p.lengths, ct[0]);
-    const Tensor index = iota({DType::s32, {half}}, 0);
-    const Tensor once =
-        equal(index, 0) | (n % 2 == 0 ? equal(index, half - 1) : zeros({DType::pred, {half}}));
-    double count = 1;
-    for (const std::int64_t length : p.lengths) count *= static_cast<double>(length);
-    const Tensor weights = where(once, Tensor(1.0 / count), Tensor(2.0 / count));
-    return {conj(x * convert(weights, ct[0].dtype()))};
-  }
+  if (p.is("RFFT")) return {real(bind_fft("FFT", p.lengths, extended(ct[0], p.lengths.back())))};
+  if (p.is("IRFFT")) return {irfft_cotangent(p.lengths, ct[0])};
   return {bind_fft(p.kind, p.lengths, ct[0])};
 }
 
@@ -91,7 +94,8 @@ Tensor bind_fft(const char* kind, const Dims& lengths, const Tensor& x) {
   return bind1(fft_p, make_params(FftParams{kind, lengths}), {x});
 }
 
-/// Returns the last `axes` extents.
+/// Returns the last `axes` extents. Other counts of axes than fft_type takes are refused here in
+/// the name of the user's function, and before there are extents to take.
 Dims lengths_of(const char* op, const Tensor& x, std::int64_t axes) {
   check(axes >= 1 && axes <= 3 && axes <= x.rank(),
         "{}: 1 to 3 of the axes of {} can be transformed, asked for {}", op, to_string(x.type()),
@@ -132,6 +136,7 @@ Tensor irfft(const Operand& x, std::int64_t axes, std::optional<std::int64_t> n)
   lengths.back() = n.value_or(2 * (lengths.back() - 1));
   check(lengths.back() > 0, "irfft: the result's last axis must have 1 or more elements, got {}",
         lengths.back());
+  // Of a last axis of another extent numbers are left out, or zeros stand for those that lack.
   const std::int64_t want = lengths.back() / 2 + 1, has = z.dims().back();
   if (want < has) z = slice_axis(z, -1, 0, want);
   if (want > has) z = extended(z, want);
