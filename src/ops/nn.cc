@@ -33,6 +33,30 @@ Tensor activation(const char* op, const Operand& operand, F&& f) {
   return convert_to(f(convert_to(x, sum_dtype(x.dtype()))), x.dtype(), x.type().weak);
 }
 
+/// Returns each example's loss from the class that it belongs to: logsumexp(logits) less the logit
+/// of the class. No label counts from the end: a negative one is out of range too, and gives NaN.
+Tensor loss_of_classes(const Tensor& logits, const Tensor& labels, std::int64_t axis) {
+  const Dims examples = pick(logits.dims(), other_axes(logits.rank(), {axis}));
+  check(labels.dims() == examples, "cross_entropy: integer labels must be of shape {}, got {}",
+        dims_to_string(examples), to_string(labels.type()));
+  const Tensor place = wide_indices("cross_entropy", labels, internal::at(logits.dims(), axis));
+  const Tensor none = full(place.type(), std::numeric_limits<std::int32_t>::max());
+  const Tensor known = expand_dims(where(place < 0, none, place), axis);
+  const Tensor chosen = take_along_axis(logits, known, axis);
+  return logsumexp(logits, {.axes = Dims{axis}}) - squeeze(chosen, {axis});
+}
+
+/// Returns each example's loss from the probabilities of all classes, in the dtype that the labels
+/// and x, whose logits these are, have in common.
+Tensor loss_of_shares(const Type& x, const Tensor& logits, const Tensor& labels,
+                      std::int64_t axis) {
+  check(is_float(labels.dtype()) && labels.dims() == logits.dims(),
+        "cross_entropy: labels must be integers, or floats of shape {}, got {}",
+        dims_to_string(logits.dims()), to_string(labels.type()));
+  const DType dtype = promote("cross_entropy", x, labels.type()).dtype;
+  return convert_to(-sum(labels * log_softmax(logits, axis), {.axes = Dims{axis}}), dtype);
+}
+
 }  // namespace
 
 Tensor relu(const Operand& operand) {
@@ -60,6 +84,7 @@ Tensor dropout(const Operand& key, const Operand& operand, double rate) {
   check(rate >= 0 && rate <= 1, "dropout: the rate must be from 0 to 1, got {}", rate);
   require_real("dropout", operand.tensor());
   const Tensor x = as_float(operand.tensor());
+  // Drawn whatever the rate is, so that a wrong key is always refused.
   const Tensor kept = random::bernoulli(key, static_cast<float>(1 - rate), x.dims());
   const Tensor none = zeros_like(x);
   if (rate == 0) return x;
@@ -73,27 +98,10 @@ Tensor cross_entropy(const Operand& operand, const Operand& labels_operand, std:
   require_real("cross_entropy", operand.tensor());
   const Tensor x = as_float(operand.tensor());
   const Tensor logits = convert_to(x, sum_dtype(x.dtype()));
-  const Dims axes{normal_axis("cross_entropy", axis, x.rank())};
-  DType dtype = x.dtype();
-  Tensor loss;
-  if (is_integer(labels.dtype())) {
-    const Dims examples = pick(x.dims(), other_axes(x.rank(), axes));
-    check(labels.dims() == examples, "cross_entropy: integer labels must be of shape {}, got {}",
-          dims_to_string(examples), to_string(labels.type()));
-    // No label counts from the end: a negative one is out of range too, and gives NaN.
-    const Tensor place = wide_indices("cross_entropy", labels, internal::at(x.dims(), axes[0]));
-    const Tensor none = full(place.type(), std::numeric_limits<std::int32_t>::max());
-    const Tensor known = expand_dims(where(place < 0, none, place), axes[0]);
-    const Tensor chosen = take_along_axis(logits, known, axes[0]);
-    loss = logsumexp(logits, {.axes = axes}) - squeeze(chosen, axes);
-  } else {
-    check(is_float(labels.dtype()) && labels.dims() == x.dims(),
-          "cross_entropy: labels must be integers, or floats of shape {}, got {}",
-          dims_to_string(x.dims()), to_string(labels.type()));
-    dtype = promote("cross_entropy", x.type(), labels.type()).dtype;
-    loss = -sum(labels * log_softmax(logits, axes[0]), {.axes = axes});
-  }
-  return convert_to(loss, dtype);
+  axis = normal_axis("cross_entropy", axis, x.rank());
+  if (is_integer(labels.dtype()))
+    return convert_to(loss_of_classes(logits, labels, axis), x.dtype());
+  return loss_of_shares(x.type(), logits, labels, axis);
 }
 
 }  // namespace postern
