@@ -15,20 +15,21 @@ using namespace internal;
 
 namespace {
 
-/// Returns the largest element, which exponents are taken less of so that they do not overflow; 0
-/// where it is not finite and `finite` is asked for.
+/// Returns the largest element, which is taken off exponents so that they do not overflow; 0 where
+/// it is not finite and `finite` is asked for.
 Tensor shift_of(const Tensor& x, const Dims& axes, bool finite) {
   Tensor shift = max(real(x), {.axes = axes, .keep_dims = true});
   if (finite) shift = where(is_finite(shift), shift, zeros_of({shift.dtype(), {}}));
   return detail::stop_gradient(shift, PlaceScope::current());  // it cancels in the result
 }
 
-/// Sums of f16 and bf16 are kept in f32.
+/// Converts to a float dtype in which sums are kept: f16 and bf16 to f32, integers as well.
 Tensor as_wide_float(const Tensor& operand) {
   const Tensor x = as_float(operand);
   return convert_to(x, sum_dtype(x.dtype()));
 }
 
+/// Brings a result back to the dtype that the operand has as a float.
 Tensor as_narrow_as(const Operand& operand, const Tensor& y) {
   return convert_to(y, as_float(operand.tensor()).dtype(), y.type().weak);
 }
@@ -60,6 +61,7 @@ Tensor wide_variance(const Operand& operand, const ReduceOptions& options, std::
   return where(zeros({DType::pred, y.dims()}), y, std::numeric_limits<double>::quiet_NaN());
 }
 
+/// Does the same with a real result of complex numbers.
 Tensor as_real_part_of(const Operand& operand, const Tensor& y) {
   return convert_to(y, real_dtype(as_float(operand.tensor()).dtype()));
 }
@@ -87,7 +89,7 @@ Tensor logsumexp(const Operand& operand, const ReduceOptions& options) {
   PlaceScope scope(operand.place());
   const Tensor x = as_wide_float(operand.tensor());
   const Dims axes = axes_or_all("logsumexp", options.axes, x.rank());
-  const Tensor shift = shift_of(x, axes, true);
+  const Tensor shift = shift_of(x, axes, true);  // of -inf alone: -inf - -inf would be NaN
   const Tensor y =
       as_narrow_as(operand, log(sum(exp(x - shift), {.axes = axes, .keep_dims = true})) + shift);
   if (options.keep_dims) return y;
