@@ -10,11 +10,10 @@ namespace {
 /// 1 / (w_j - w_i) at (i, j), zero where both are equal to within rounding of the largest.
 Tensor inverse_gaps(const Tensor& w) {
   const Tensor gap = expand_dims(w, -2) - expand_dims(w, -1);
-  const Tensor scale = max(abs(w), {.axes = Dims{-1}, .keep_dims = true});
+  const Tensor scale = largest(abs(w));
   const Tensor limit =
       expand_dims(scale * (epsilon(w.dtype()) * static_cast<double>(w.dims().back())), -1);
-  const Tensor equal = abs(gap) <= limit;
-  return where(equal, 0.0f, 1.0f / where(equal, 1.0f, gap));
+  return inverse_or_zero(gap, abs(gap) <= limit);
 }
 
 // --- eigh ---
@@ -69,10 +68,8 @@ Jvp svd_jvp(const void* config, TensorSpan x, TensorSpan dx) {
   const Tensor column = expand_dims(s, -1);
   const Tensor total = row + column;
   const Tensor divisor = where(equal(total, 0), 1.0f, total);
-  const Tensor limit = max(s, {.axes = Dims{-1}, .keep_dims = true}) *
-                       (epsilon(s.dtype()) * static_cast<double>(std::max(m, n)));
-  const Tensor vanishes = s <= limit;
-  const Tensor s_inverse = where(vanishes, 0.0f, 1.0f / where(vanishes, 1.0f, s));
+  const Tensor limit = largest(s) * (epsilon(s.dtype()) * static_cast<double>(std::max(m, n)));
+  const Tensor s_inverse = inverse_or_zero(s, s <= limit);
   const Tensor by_row = inner * convert(row / divisor, dtype),
                by_column = inner * convert(column / divisor, dtype);
   Tensor left = gaps * (by_row + adjoint(by_row));

@@ -62,6 +62,13 @@ inline double epsilon(DType dtype) {
 /// neither too large nor too small. 1 where there is none. A scalar of a's dtype.
 Tensor scale_of(const Tensor& a);
 
+/// Returns the largest of the numbers on the last axis, which stays, of extent 1.
+inline Tensor largest(const Tensor& s) { return max(s, {.axes = Dims{-1}, .keep_dims = true}); }
+/// Returns 1 / x, and 0 where x counts as zero.
+inline Tensor inverse_or_zero(const Tensor& x, const Tensor& is_zero) {
+  return where(is_zero, 0.0f, 1.0f / where(is_zero, 1.0f, x));
+}
+
 /// Returns the diagonals of the matrices on the last two axes.
 inline Tensor diagonal_of(const Tensor& a) { return diagonal(a, 0, -2, -1); }
 /// Swaps the last two axes; and conjugates.

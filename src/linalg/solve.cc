@@ -45,6 +45,8 @@ Tensor as_given(const Operand& b, const Tensor& x, std::int64_t missing) {
 
 namespace {
 
+using OneTensor = std::tuple<Tensor>;  // arguments of a function with a rule of its own
+
 Tensor trace_of(const Tensor& a) { return sum(diagonal_of(a), {.axes = Dims{-1}}); }
 
 Tensor solve_matrices(const Tensor& a, const Tensor& b);
@@ -110,7 +112,7 @@ Tensor adjugate_value(const Tensor& a) {
 /// but the i-th and j-th the tangent of diag(...) is -h_ij p_ij, and on the diagonal the sum of
 /// h_ij p_jj over the other j.
 Tensor adjugate(const Tensor& a) {
-  auto rule = [](const std::tuple<Tensor>& x, const std::tuple<Tensor>& dx) {
+  auto rule = [](const OneTensor& x, const OneTensor& dx) {
     const Tensor& m = std::get<0>(x);
     const Tensors svd = bind_svd({}, m);
     const Tensor v = adjoint(svd[2]);
@@ -137,14 +139,13 @@ Tensor pinv_value(const Tensor& a, double rcond) {
   const Tensors svd = bind_svd({}, a);
   const Tensor &u = svd[0], &s = svd[1], &vh = svd[2];
   if (s.dims().back() == 0) return swapped(a);
-  const Tensor small = s <= max(s, {.axes = Dims{-1}, .keep_dims = true}) * rcond;
-  const Tensor inverse = where(small, 0.0f, 1.0f / where(small, 1.0f, s));
+  const Tensor inverse = inverse_or_zero(s, s <= largest(s) * rcond);
   return matmul(adjoint(vh) * convert(expand_dims(inverse, -2), a.dtype()), adjoint(u));
 }
 
 /// dp = p p^H dm^H (1 - m p) + (1 - p m) dm^H p^H p - p dm p (Golub and Pereyra 1973).
 Tensor pinv_matrices(const Tensor& a, double rcond) {
-  auto rule = [rcond](const std::tuple<Tensor>& x, const std::tuple<Tensor>& dx) {
+  auto rule = [rcond](const OneTensor& x, const OneTensor& dx) {
     const Tensor& m = std::get<0>(x);
     const Tensor& dm = std::get<0>(dx);
     const Tensor p = pinv_matrices(m, rcond);
@@ -181,7 +182,7 @@ Tensor inv(const Operand& a) {
 Tensor det(const Operand& a) {
   PlaceScope at(a.place());
   const Prepared p = prepared("det", a, true);
-  auto rule = [](const std::tuple<Tensor>& x, const std::tuple<Tensor>& dx) {
+  auto rule = [](const OneTensor& x, const OneTensor& dx) {
     return std::pair{det_value(std::get<0>(x)),
                      trace_of(matmul(adjugate(std::get<0>(x)), std::get<0>(dx)))};
   };
@@ -206,7 +207,7 @@ std::pair<Tensor, Tensor> slogdet(const Operand& a) {
     return std::pair{prod(signs, {.axes = Dims{-1}}) * convert(parity(f[1]), d.dtype()),
                      sum(log(size), {.axes = Dims{-1}})};
   };
-  auto rule = [value](const std::tuple<Tensor>& x, const std::tuple<Tensor>& dx) {
+  auto rule = [value](const OneTensor& x, const OneTensor& dx) {
     const Tensor& m = std::get<0>(x);
     const auto y = value(m);
     const Tensor t = trace_of(solve_matrices(m, std::get<0>(dx)));
@@ -251,7 +252,7 @@ Tensor matrix_rank(const Operand& a, double tolerance) {
   const auto by_default = [&](TensorSpan x) {
     const Tensor s = bind_svd({.vectors = false}, x[0])[0];
     if (s.dims().back() == 0) return Tensors{zeros({DType::s32, leading(x[0])})};
-    const Tensor limit = max(s, {.axes = Dims{-1}, .keep_dims = true}) * cutoff(x[0], tolerance);
+    const Tensor limit = largest(s) * cutoff(x[0], tolerance);
     return Tensors{sum(convert(s > limit, DType::s32), {.axes = Dims{-1}})};
   };
   return bind_composed(linalg::MatrixRank{tolerance}, by_default, p.a)[0];

@@ -72,17 +72,15 @@ std::pair<Tensor, Tensor> log_add_exp_partials(const Tensor& a, const Tensor& b,
 }
 
 constexpr Combination sums{.combine = [](const Tensor& a, const Tensor& b) { return a + b; },
-                           .reducer = {.hlo = "add", .neutral = zero_of, .wide = true}};
+                           .reducer = adding};
 constexpr Combination products{.combine = [](const Tensor& a, const Tensor& b) { return a * b; },
                                .in_any_order = false,
-                               .reducer = {.hlo = "multiply", .neutral = one_of, .wide = true},
+                               .reducer = multiplying,
                                .partials = product_partials};
-constexpr Combination maxima{.combine = chosen<true>,
-                             .reducer = {.hlo = "maximum", .neutral = lowest_of},
-                             .partials = choice_partials};
-constexpr Combination minima{.combine = chosen<false>,
-                             .reducer = {.hlo = "minimum", .neutral = highest_of},
-                             .partials = choice_partials};
+constexpr Combination maxima{
+    .combine = chosen<true>, .reducer = largest_wins, .partials = choice_partials};
+constexpr Combination minima{
+    .combine = chosen<false>, .reducer = smallest_wins, .partials = choice_partials};
 constexpr Combination log_sums{.combine = log_add_exp,
                                .reducer = {.hlo = nullptr, .neutral = lowest_of, .wide = true},
                                .partials = log_add_exp_partials};
@@ -133,7 +131,8 @@ Jvp cumulative_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
 // 850). Long axes with little beside them are first cut into blocks, which the loop takes side by
 // side: faster still, and more exact.
 
-/// Writes a `while` over the rows of a matrix x, which combines each row with the sum of those before:
+/// Writes a `while` over the rows of a matrix x, which combines each row with the sum of those
+/// before:
 ///   (step, x, sum, result) = (0, x, neutral, x)
 ///   while step < n: at = reverse ? n - 1 - step : step
 ///     sum = combine(sum, x[at]), result[at] = sum, step = step + 1

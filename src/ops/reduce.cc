@@ -276,9 +276,7 @@ Jvp prod_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
 
 // --- the family ---
 
-constexpr Reducer adding{"add", zero_of, true}, multiplying{"multiply", one_of, true},
-    largest{"maximum", lowest_of}, smallest{"minimum", highest_of}, conjunction{"and", ones_of},
-    disjunction{"or", zero_of};
+constexpr Reducer conjunction{"and", ones_of}, disjunction{"or", zero_of};
 
 constexpr Primitive reduce_sum_p =
     keeping_axes(linear("reduce_sum", nullptr, reduce_type<numeric>, sum_transpose, reduce_batch,
@@ -309,8 +307,8 @@ constexpr Primitive bitwise(const char* name) {
           .batch = reduce_batch,
           .lower = reduce_lower<reducer>};
 }
-constexpr Primitive reduce_max_p = choice<largest, true>("reduce_max");
-constexpr Primitive reduce_min_p = choice<smallest, false>("reduce_min");
+constexpr Primitive reduce_max_p = choice<largest_wins, true>("reduce_max");
+constexpr Primitive reduce_min_p = choice<smallest_wins, false>("reduce_min");
 constexpr Primitive reduce_and_p = bitwise<conjunction>("reduce_and");
 constexpr Primitive reduce_or_p = bitwise<disjunction>("reduce_or");
 

@@ -19,6 +19,8 @@ struct Reducer {
   Number (*neutral)(DType);
   bool wide = false;
 };
+inline constexpr Reducer adding{"add", zero_of, true}, multiplying{"multiply", one_of, true},
+    largest_wins{"maximum", lowest_of}, smallest_wins{"minimum", highest_of};
 /// Converts pred to integers: it counts as 0 and 1.
 Tensor counted(const Tensor& x);
 /// Sums of floats of less than 4 bytes are kept in f32; all other dtypes are as they are.

@@ -19,17 +19,16 @@ using namespace internal;
 
 namespace {
 
-/// By Monoid.
-constexpr Reducer monoids[] = {{"add", zero_of, true},
-                               {"multiply", one_of, true},
-                               {"minimum", highest_of},
-                               {"maximum", lowest_of}};
+const Reducer& reducer_of(Monoid monoid) {
+  static constexpr Reducer in_order[] = {adding, multiplying, smallest_wins, largest_wins};
+  return in_order[static_cast<int>(monoid)];
+}
 
 struct WindowParams {
   Monoid monoid;
   Dims window, strides, dilation, low, high;
   auto fields(Fields sink) const {
-    return sink.field("monoid", monoids[static_cast<int>(monoid)].hlo)
+    return sink.field("monoid", reducer_of(monoid).hlo)
         .field("window", window)
         .field("strides", strides)
         .field("dilation", dilation)
@@ -61,8 +60,8 @@ Types window_type(const Params* params, TypeSpan operands) {
 }
 
 Tensor padded(const WindowParams& p, const Tensor& x) {
-  return pad(x, full_of(monoids[static_cast<int>(p.monoid)].neutral(x.dtype()), {x.dtype(), {}}),
-             p.low, p.high);
+  const Number neutral = reducer_of(p.monoid).neutral(x.dtype());
+  return pad(x, full_of(neutral, {x.dtype(), {}}), p.low, p.high);
 }
 
 /// Returns for each place in the window, row-major, what stands there in the window of each result:
@@ -161,7 +160,7 @@ void window_lower(Lowering& out, const Equation& e) {
       fmt::format("window_dimensions = {}, window_strides = {}, window_dilations = {}",
                   array_text(p.window), array_text(p.strides), array_text(p.dilation));
   if (!p.low.empty()) attributes += ", padding = " + padding_text(p.low, p.high);
-  reduce_window_lower(out, e, monoids[static_cast<int>(p.monoid)], attributes);
+  reduce_window_lower(out, e, reducer_of(p.monoid), attributes);
 }
 
 constexpr Primitive window_p{.name = "reduce_window",
@@ -250,7 +249,7 @@ Tensor reduce_window(Monoid monoid, const Operand& operand, const Dims& window,
   set_padding(p, options.padding, x.dims());
   const Primitive& primitive = monoid == Monoid::add ? window_sum_p : window_p;
   // Not all floats of a byte have inf, which is a neutral element.
-  x = convert_to(x, working_dtype(monoids[static_cast<int>(monoid)], x.dtype()));
+  x = convert_to(x, working_dtype(reducer_of(monoid), x.dtype()));
   return convert_to(bind1(primitive, make_params(std::move(p)), {x}), operand.tensor().dtype());
 }
 
