@@ -38,29 +38,25 @@ Types conv_type(const Params* params, TypeSpan operands) {
   const std::string both = to_string(x) + " and " + to_string(k);
   check(x.dtype == k.dtype && numeric(x.dtype),
         "conv: operands must have one dtype of numbers, got {}", both);  // convolution_c27
-  check(x.rank() == k.rank() && x.rank() >= 3,
-        "conv: operands must have one rank, batch, features and space, got {}",
-        both);  // convolution_c1
+  check(x.rank() == k.rank() && x.rank() >= 3,                           // convolution_c1
+        "conv: operands must have one rank, batch, features and space, got {}", both);
   for (const Dims* list : {&p.strides, &p.low, &p.high, &p.input_dilation, &p.kernel_dilation})
     check(static_cast<std::int64_t>(list->size()) == x.rank() - 2,
           "conv: strides, padding and dilations must have one number for each spatial axis of {}",
           both);  // convolution_c2, c4, c5, c7
   check(
       p.feature_groups > 0 && p.batch_groups > 0 &&
-          p.groups() == std::max(p.feature_groups, p.batch_groups),
+          p.groups() == std::max(p.feature_groups, p.batch_groups),  // convolution_c21..c23
       "conv: groups must be 1 or more, of features or of the batch but not of both, got {} and {}",
-      p.feature_groups,
-      p.batch_groups);  // convolution_c21..c23
+      p.feature_groups, p.batch_groups);
   check(x.dims[1] % p.feature_groups == 0 && x.dims[1] / p.feature_groups == k.dims[1],
+        // convolution_c11, c14
         "conv: the kernel must have {} features for {} groups, got {}",
-        x.dims[1] / p.feature_groups, p.feature_groups,
-        both);  // convolution_c11, c14
-  check(k.dims[0] % p.groups() == 0, "conv: {} output features do not divide into {} groups",
-        k.dims[0],
-        p.groups());  // convolution_c15, c16
-  check(x.dims[0] % p.batch_groups == 0, "conv: a batch of {} does not divide into {} groups",
-        x.dims[0],
-        p.batch_groups);  // convolution_c10
+        x.dims[1] / p.feature_groups, p.feature_groups, both);
+  check(k.dims[0] % p.groups() == 0,  // convolution_c15, c16
+        "conv: {} output features do not divide into {} groups", k.dims[0], p.groups());
+  check(x.dims[0] % p.batch_groups == 0,  // convolution_c10
+        "conv: a batch of {} does not divide into {} groups", x.dims[0], p.batch_groups);
   Type result{x.dtype, {x.dims[0] / p.batch_groups, k.dims[0]}, x.weak && k.weak};
   for (std::size_t i = 0; i < p.strides.size(); ++i) {
     check(p.strides[i] > 0 && p.input_dilation[i] > 0 && p.kernel_dilation[i] > 0,
@@ -191,8 +187,7 @@ Batched conv_batch_kernel(const ConvParams& p, const Tensor& x, const Tensor& ke
   return {{merged(y, 1, 2)}, {1}};  // [n, groups, size, out] -> [n, size, groups out]
 }
 
-/// Returns no results, of the type of those for one element of the batch: groups of 0 would be
-/// refused.
+/// Returns no results, of the right type: groups of 0 would be refused.
 Batched conv_batch_empty(const Op& op, Type x, bool of_x, Type kernel, bool of_kernel) {
   if (of_x) x.dims.erase(x.dims.begin());
   if (of_kernel) kernel.dims.erase(kernel.dims.begin());

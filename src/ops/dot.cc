@@ -27,10 +27,9 @@ Dims free_axes(std::int64_t rank, const Dims& contract, const Dims& batch) {
 void check_axes(const Dims& axes, const Type& type) {
   for (std::size_t i = 0; i < axes.size(); ++i) {
     check(axes[i] >= 0 && axes[i] < type.rank(), "dot_general: axis {} is not one of {}", axes[i],
-          to_string(type));  // dot_general_c5..c8
-    check(std::find(axes.begin(), nth(axes, i), axes[i]) == nth(axes, i),
-          "dot_general: axis {} of {} is named twice", axes[i],
-          to_string(type));  // dot_general_c3, c4
+          to_string(type));                                                // dot_general_c5..c8
+    check(std::find(axes.begin(), nth(axes, i), axes[i]) == nth(axes, i),  // dot_general_c3, c4
+          "dot_general: axis {} of {} is named twice", axes[i], to_string(type));
   }
 }
 

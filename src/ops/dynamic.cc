@@ -16,14 +16,12 @@ struct SizesParams {
 };
 
 void check_starts(const char* op, const Type& x, TypeSpan operands, std::size_t first) {
-  check(operands.size() - first == x.dims.size(), "{}: {} starts are given for {}", op,
-        operands.size() - first,
-        to_string(x));  // dynamic_slice_c2
+  check(operands.size() - first == x.dims.size(),  // dynamic_slice_c2
+        "{}: {} starts are given for {}", op, operands.size() - first, to_string(x));
   for (std::size_t i = first; i < operands.size(); ++i)
     check(operands[i].rank() == 0 && is_integer(operands[i].dtype) &&
-              operands[i].dtype == operands[first].dtype,
-          "{}: starts must be integer scalars of one dtype, got {}", op,
-          to_string(operands[i]));  // dynamic_slice_c3
+              operands[i].dtype == operands[first].dtype,  // dynamic_slice_c3
+          "{}: starts must be integer scalars of one dtype, got {}", op, to_string(operands[i]));
 }
 
 Types dynamic_slice_type(const Params* params, TypeSpan operands) {
@@ -33,9 +31,8 @@ Types dynamic_slice_type(const Params* params, TypeSpan operands) {
   check(sizes.size() == x.dims.size(), "dynamic_slice: {} sizes are given for {}", sizes.size(),
         to_string(x));
   for (std::size_t i = 0; i < sizes.size(); ++i)
-    check(sizes[i] >= 0 && sizes[i] <= x.dims[i], "dynamic_slice: sizes {} do not fit {}",
-          dims_to_string(sizes),
-          to_string(x));  // dynamic_slice_c4
+    check(sizes[i] >= 0 && sizes[i] <= x.dims[i],  // dynamic_slice_c4
+          "dynamic_slice: sizes {} do not fit {}", dims_to_string(sizes), to_string(x));
   return {Type{x.dtype, sizes, x.weak}};
 }
 
@@ -46,9 +43,8 @@ Types update_type(const Params*, TypeSpan operands) {
         "dynamic_update_slice: the update must have dtype and rank of {}, got {}", to_string(x),
         to_string(update));  // dynamic_update_slice_c2, c3
   for (std::size_t i = 0; i < x.dims.size(); ++i)
-    check(update.dims[i] <= x.dims[i], "dynamic_update_slice: {} does not fit {}",
-          to_string(update),
-          to_string(x));  // dynamic_update_slice_c6
+    check(update.dims[i] <= x.dims[i],  // dynamic_update_slice_c6
+          "dynamic_update_slice: {} does not fit {}", to_string(update), to_string(x));
   return {Type{x.dtype, x.dims, x.weak && update.weak}};
 }
 

@@ -205,9 +205,8 @@ Types bitcast_type(const Params* params, TypeSpan operands) {
   const DType to = as<BitcastParams>(*params).dtype;
   check(bit_width(to) == bit_width(operands[0].dtype) &&
             (to == DType::pred) == (operands[0].dtype == DType::pred) &&
-            is_complex(to) == is_complex(operands[0].dtype),
-        "bitcast: {} and {} must have the same width", to_string(operands[0].dtype),
-        to_string(to));  // bitcast_convert_c1
+            is_complex(to) == is_complex(operands[0].dtype),  // bitcast_convert_c1
+        "bitcast: {} and {} must have the same width", to_string(operands[0].dtype), to_string(to));
   return {Type{to, operands[0].dims}};
 }
 constexpr Primitive bitcast_p{.name = "bitcast",

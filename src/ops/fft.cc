@@ -27,9 +27,8 @@ Types fft_type(const Params* params, TypeSpan operands) {
           p.kind, to_string(x));
   else
     check(is_complex(x.dtype), "fft: {} takes complex numbers, got {}", p.kind, to_string(x));
-  check(n >= 1 && n <= 3 && x.dims.size() >= n,
-        "fft: 1 to 3 axes can be transformed, asked for {} of {}", n,
-        to_string(x));  // fft_c1, fft_c3
+  check(n >= 1 && n <= 3 && x.dims.size() >= n,  // fft_c1, fft_c3
+        "fft: 1 to 3 axes can be transformed, asked for {} of {}", n, to_string(x));
   Type out{x.dtype, x.dims};
   if (from_real) out.dtype = complex_dtype(x.dtype);
   if (to_real) out.dtype = real_dtype(x.dtype);

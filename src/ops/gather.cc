@@ -39,10 +39,9 @@ Types gather_type(const Params* params, TypeSpan operands) {
     const std::int64_t least = is_dropped ? 1 : 0;
     std::int64_t most = at(x.dims, i);
     if (is_dropped || contains(p.axes.batch_x, i)) most = std::min<std::int64_t>(most, 1);
-    check(at(p.sizes, i) >= least && at(p.sizes, i) <= most,
+    check(at(p.sizes, i) >= least && at(p.sizes, i) <= most,  // gather_c8, c12
           "gather: slices of sizes {} do not fit {}, or are not 1 on the dropped axes {}",
-          dims_to_string(p.sizes), to_string(x),
-          dims_to_string(p.axes.dropped));  // gather_c8, c12
+          dims_to_string(p.sizes), to_string(x), dims_to_string(p.axes.dropped));
   }
   const Dims kept = pick(p.sizes, window_axes(p.axes, x.rank()));
   return {Type{x.dtype, gathered_dims(p.axes, kept, indices), x.weak}};
@@ -239,8 +238,8 @@ void plain_gather_lower(Lowering& out, const Equation& e, const GatherParams& p)
                          array_text(p.sizes)));
 }
 
-/// Gathers as if all slices were in range, into which StableHLO moves them, then replaces those
-/// that are not.
+/// Gathers as StableHLO does, which moves slices into range, and replaces those that were out of
+/// it.
 void checked_gather_lower(Lowering& out, const Equation& e, const GatherParams& p,
                           Tensor (*replacement)(DType)) {
   lower_as(out, e, [&](TensorSpan x) {
@@ -270,8 +269,7 @@ void gather_or_missing_lower(Lowering& out, const Equation& e) {
   checked_gather_lower(out, e, as<GatherParams>(*e.params), missing);
 }
 
-/// Writes the larger or smaller one. Of floats by comparing, so that NaN stays, which XLA:CPU's own
-/// maximum may drop here.
+/// Writes the larger or smaller one, or NaN, which XLA:CPU's own maximum of floats may drop here.
 Ssa extremum(const Elements& to, bool largest, Ssa old, Ssa update) {
   if (!is_float(to.type().dtype)) return to.two(largest ? "maximum" : "minimum", old, update);
   const Ssa wins = to.compare(largest ? "GE" : "LE", old, update);
@@ -321,11 +319,9 @@ void scatter_lower(Lowering& out, const Equation& e) {
   });
   out.write(
       ") {{scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = {}, "
-      "inserted_window_dims = {}, input_batching_dims = {}, "
-      "scatter_indices_batching_dims = {}, scatter_dims_to_operand_dims = {}, index_vector_dim = "
-      "{}>, unique_indices = {}, "
-      "indices_are_sorted = {}}} : "
-      "({}, {}, {}) -> {}\n",
+      "inserted_window_dims = {}, input_batching_dims = {}, scatter_indices_batching_dims = {}, "
+      "scatter_dims_to_operand_dims = {}, index_vector_dim = {}>, unique_indices = {}, "
+      "indices_are_sorted = {}}} : ({}, {}, {}) -> {}\n",
       dims_to_string(p.axes.window), dims_to_string(p.axes.dropped), dims_to_string(p.axes.batch_x),
       dims_to_string(p.axes.batch_indices), dims_to_string(p.axes.indexed),
       out.operand_type(e, 1).rank() - 1, p.unique, p.sorted, Lowering::type(out.operand_type(e, 0)),

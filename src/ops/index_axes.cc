@@ -46,9 +46,8 @@ void check_axes(const char* op, const IndexAxes& axes, const Type& x, const Type
         "{}: batch axes {} of the indices {} must be as many as x's {}, different, not the last",
         op, dims_to_string(axes.batch_indices), to_string(indices), dims_to_string(axes.batch_x));
   for (std::size_t i = 0; i < axes.batch_x.size(); ++i)
-    check(at(x.dims, axes.batch_x[i]) == at(indices.dims, axes.batch_indices[i]),
-          "{}: batch axes of {} and the indices {} differ", op, to_string(x),
-          to_string(indices));  // gather_c17
+    check(at(x.dims, axes.batch_x[i]) == at(indices.dims, axes.batch_indices[i]),  // gather_c17
+          "{}: batch axes of {} and the indices {} differ", op, to_string(x), to_string(indices));
 }
 
 Dims gathered_dims(const IndexAxes& axes, const Dims& kept, const Type& indices) {

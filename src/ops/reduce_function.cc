@@ -51,11 +51,10 @@ Types fold_type(const Params* params, TypeSpan operands) {
     const Type &x = operands[i], &start = operands[count + i];
     check(x.dims == operands[0].dims, "reduce: tensors must have one shape, got {} and {}",
           to_string(operands[0]),
-          to_string(x));  // reduce_c1
-    check(start.rank() == 0 && start.dtype == x.dtype,
+          to_string(x));                                // reduce_c1
+    check(start.rank() == 0 && start.dtype == x.dtype,  // reduce_c2, c3
           "reduce: the initial value for {} must be a scalar {}, got {}", to_string(x),
-          to_string(x.dtype),
-          to_string(start));  // reduce_c2, c3
+          to_string(x.dtype), to_string(start));
     results.push_back({x.dtype, pick(x.dims, other_axes(x.rank(), axes))});
   }
   return results;
