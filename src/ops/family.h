@@ -155,13 +155,9 @@ constexpr Primitive linear(const char* name, const char* hlo, TypeRule type, Tra
 /// Makes one that is linear in each differentiable operand alone.
 constexpr Primitive multilinear(const char* name, const char* hlo, TypeRule type,
                                 Transpose transpose, BatchRule batch, LowerRule lower = nullptr) {
-  return {.name = name,
-          .hlo = hlo,
-          .type = type,
-          .transpose = transpose,
-          .linear = Linear::separately,
-          .batch = batch,
-          .lower = lower};
+  Primitive p = linear(name, hlo, type, transpose, batch, lower);
+  p.linear = Linear::separately;
+  return p;
 }
 
 /// Returns "array<i64: 0, 1>".

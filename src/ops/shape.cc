@@ -108,9 +108,8 @@ Types broadcast_type(const Params* params, TypeSpan operands) {
         to_string(x));  // broadcast_in_dim_c2
   for (std::size_t i = 0; i < p.axes.size(); ++i) {
     const std::int64_t extent = p.dims.at(size_of(p.axes[i]));
-    check(x.dims[i] == extent || x.dims[i] == 1, "broadcast: {} does not stretch to {}",
-          to_string(x),
-          dims_to_string(p.dims));  // broadcast_in_dim_c5
+    check(x.dims[i] == extent || x.dims[i] == 1,  // broadcast_in_dim_c5
+          "broadcast: {} does not stretch to {}", to_string(x), dims_to_string(p.dims));
   }
   return {Type{x.dtype, p.dims, x.weak}};
 }
@@ -128,10 +127,10 @@ Tensors broadcast_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan ty
 }
 
 Batched broadcast_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
-                        const Tensor&) {
+                        const Tensor& mask) {
   const auto& p = op.as<BroadcastParams>();
   const BroadcastParams batched{joined({size}, p.dims), joined({0}, shifted(p.axes, 1))};
-  return {{bind1(broadcast_p, make_params(batched), {batch_front(x[0], axes[0], size)})}, {0}};
+  return front_batch({op.primitive, make_params(batched)}, x, axes, size, mask);
 }
 
 void broadcast_lower(Lowering& out, const Equation& e) {
@@ -164,10 +163,9 @@ Tensors reshape_transpose(const Op&, TensorSpan ct, TensorSpan, TypeSpan types) 
   return {reshape(ct[0], types[0].dims)};
 }
 Batched reshape_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
-                      const Tensor&) {
+                      const Tensor& mask) {
   const Dims dims = joined({size}, op.as<DimsParams>().dims);
-  return {{bind1(reshape_p, make_params(DimsParams{dims}), {batch_front(x[0], axes[0], size)})},
-          {0}};
+  return front_batch({op.primitive, make_params(DimsParams{dims})}, x, axes, size, mask);
 }
 
 Types transpose_type(const Params* params, TypeSpan operands) {

@@ -46,10 +46,9 @@ Tensors concatenate_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpa
   return out;
 }
 Batched concatenate_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
-                          const Tensor&) {
-  Tensors moved;
-  for (std::size_t i = 0; i < x.size(); ++i) moved.push_back(batch_front(x[i], axes[i], size));
-  return {{bind1(op.primitive, make_params(AxisParams{op.as<AxisParams>().axis + 1}), moved)}, {0}};
+                          const Tensor& mask) {
+  const AxisParams behind{op.as<AxisParams>().axis + 1};
+  return front_batch({op.primitive, make_params(behind)}, x, axes, size, mask);
 }
 void concatenate_lower(Lowering& out, const Equation& e) {
   out.simple(e, "concatenate", fmt::format("dimension = {} : i64", as<AxisParams>(*e.params).axis));
@@ -100,10 +99,10 @@ Tensors slice_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan types)
   return {pad(ct[0], zeros_of({ct[0].dtype(), {}}), p.start, high, interior)};
 }
 Batched slice_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
-                    const Tensor&) {
+                    const Tensor& mask) {
   const auto& p = op.as<SliceParams>();
   const SliceParams batched{joined({0}, p.start), joined({size}, p.limit), joined({1}, p.strides)};
-  return {{bind1(op.primitive, make_params(batched), {batch_front(x[0], axes[0], size)})}, {0}};
+  return front_batch({op.primitive, make_params(batched)}, x, axes, size, mask);
 }
 void slice_lower(Lowering& out, const Equation& e) {
   const auto& p = as<SliceParams>(*e.params);

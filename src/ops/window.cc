@@ -95,9 +95,8 @@ Tensor product_tangent(const Tensors& factors, const Tensors& tangents) {
   return sum;
 }
 
-/// Returns what stands in dx, padded like x, at the first of the places that hold each extremum.
-/// Finds their numbers in x (`winner`), then gathers: were dx chosen from as the values are, XLA
-/// would compile the transpose for minutes.
+/// Returns what stands in dx, padded like x, at the first of the places that hold each extremum. It
+/// is gathered by number: were it chosen as x is, XLA would compile the transpose for minutes.
 Tensor at_extrema(const WindowParams& p, const Tensor& x, const Tensor& dx, const Dims& out) {
   // Axes in front along which no window reaches are batch axes, which devices may share; the others
   // are one, along which the elements are numbered.
@@ -137,11 +136,11 @@ Jvp window_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
 }
 
 Batched window_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
-                     const Tensor&) {
+                     const Tensor& mask) {
   WindowParams p = op.as<WindowParams>();
   for (Dims* ones : {&p.window, &p.strides, &p.dilation}) ones->insert(ones->begin(), 1);
   for (Dims* zeros : {&p.low, &p.high}) zeros->insert(zeros->begin(), 0);
-  return {{bind1(op.primitive, make_params(p), {batch_front(x[0], axes[0], size)})}, {0}};
+  return front_batch({op.primitive, make_params(p)}, x, axes, size, mask);
 }
 
 /// What padding cuts off is cut beforehand: XLA takes a window of one element for its operand, of
