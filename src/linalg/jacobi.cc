@@ -12,6 +12,8 @@ namespace {
 // Convergence is quadratic; LAPACK's Jacobi stops at 30, in practice by 10.
 constexpr std::int64_t sweeps = 12;
 
+using Pair = std::tuple<Tensor, Tensor>;  // the matrix as it is now, the rotations so far
+
 struct Rotation {
   Tensor cosine, sine;  // the sine times the direction of apq, a complex number of size 1
 };
@@ -65,7 +67,6 @@ Tensors eigh_default(const void* config, TensorSpan x) {
     if (vectors) return {none, a};
     return {none};
   }
-  using Pair = std::tuple<Tensor, Tensor>;
   const auto [d, v] = over_pairs(
       n,
       [](Tensor p, Tensor q, Tensor idle, Pair carry) {
@@ -91,7 +92,6 @@ Tensors eigh_default(const void* config, TensorSpan x) {
 static Tensors tall_svd(const Tensor& a, bool full) {
   const std::int64_t m = rows(a);
   const std::int64_t n = columns(a);
-  using Pair = std::tuple<Tensor, Tensor>;
   const float small = static_cast<float>(epsilon(a.dtype()));
   const auto [scaled, v] = over_pairs(
       n,

@@ -46,8 +46,8 @@ Tensor loss_of_classes(const Tensor& logits, const Tensor& labels, std::int64_t 
   return logsumexp(logits, {.axes = Dims{axis}}) - squeeze(chosen, {axis});
 }
 
-/// Returns each example's loss from the probabilities of all classes, in the dtype that the labels
-/// and x, whose logits these are, have in common.
+/// Returns each example's loss from the probabilities of all classes, in their and x's common
+/// dtype.
 Tensor loss_of_shares(const Type& x, const Tensor& logits, const Tensor& labels,
                       std::int64_t axis) {
   check(is_float(labels.dtype()) && labels.dims() == logits.dims(),
