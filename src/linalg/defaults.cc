@@ -26,7 +26,7 @@ Tensor times(const Tensor& a, const Tensor& v) { return sum(a * as_row(v), {.axe
 
 Tensor scale_of(const Tensor& a) {
   if (a.size() == 0) return ones({a.dtype(), {}});
-  Tensor most = max(abs(real_of(a)));
+  Tensor most = max(abs(real(a)));
   if (is_complex(a.dtype())) most = maximum(most, max(abs(imag(a))));
   DType word = DType::u32;
   std::uint64_t exponent_bits = 0x7f800000;
@@ -47,8 +47,8 @@ Tensors cholesky_default(const void*, TensorSpan x) {
   const Tensor l = fori_loop(
       0, n,
       [a, n](Tensor j, Tensor done) {
-        const Tensor left = at_column(a, j) - times(done, conj_of(at_row(done, j)));
-        const Tensor root = convert(sqrt(real_of(at_row(left, j))), a.dtype());
+        const Tensor left = at_column(a, j) - times(done, conj(at_row(done, j)));
+        const Tensor root = convert(sqrt(real(at_row(left, j))), a.dtype());
         const Tensor from_diagonal = where(index(n) == j, root, zero_of(a));
         const Tensor column = where(index(n) > j, left / root, from_diagonal);
         return where(column_index(n, n) == j, as_column(column), done);
@@ -56,7 +56,7 @@ Tensors cholesky_default(const void*, TensorSpan x) {
       zeros_like(a));
   // A matrix that is not positive definite has no factor at all, not half of one: also where it is
   // the last pivot that is 0.
-  const Tensor is_positive = all(real_of(diagonal_of(l)) > 0.0f);
+  const Tensor is_positive = all(real(diagonal_of(l)) > 0.0f);
   const Tensor nan(std::numeric_limits<float>::quiet_NaN());
   const Tensor zero_or_nan = convert(where(is_positive, Tensor(0.0f), nan), a.dtype());
   return {where(column_index(n, n) <= row_index(n, n), l + zero_or_nan, zero_of(a))};
@@ -113,9 +113,9 @@ std::pair<Tensor, Tensor> householder(const Tensor& a) {
     const Tensor column = at_column(now, c);
     const Tensor alpha = at_row(column, c);
     const Tensor below = where(index(m) > c, column, zero_of(column));
-    const Tensor sigma = sum(real_of(below * conj_of(below)));
-    const Tensor norm = sqrt(real_of(alpha * conj_of(alpha)) + sigma);
-    const Tensor beta = where(real_of(alpha) < 0, norm, -norm);
+    const Tensor sigma = sum(real(below * conj(below)));
+    const Tensor norm = sqrt(real(alpha * conj(alpha)) + sigma);
+    const Tensor beta = where(real(alpha) < 0, norm, -norm);
     Tensor active = sigma > 0;
     if (is_complex(now.dtype())) active = logical_or(active, imag(alpha) != 0.0f);
     const Tensor zero = zero_of(now);
@@ -123,8 +123,8 @@ std::pair<Tensor, Tensor> householder(const Tensor& a) {
     const Tensor to = convert(beta, now.dtype());
     const Tensor tau = where(active, (to - alpha) / where(active, to, one), zero);
     const Tensor v = where(index(m) == c, one, below / where(active, alpha - to, one));
-    const Tensor conj_v = conj_of(v);
-    now = now - conj_of(tau) * product(v, sum(now * as_column(conj_v), {.axes = Dims{0}}));
+    const Tensor conj_v = conj(v);
+    now = now - conj(tau) * product(v, sum(now * as_column(conj_v), {.axes = Dims{0}}));
     basis = basis - tau * product(times(basis, v), conj_v);
     return std::tuple{basis, now};
   };
@@ -148,7 +148,7 @@ Tensors qr_default(const void* config, TensorSpan x) {
 Tensors triangular_default(const void* config, TensorSpan x) {
   const auto& c = config_of<linalg::Triangular>(config);
   Tensor a = x[0], b = x[1];
-  if (c.conjugate) a = conj_of(a);
+  if (c.conjugate) a = conj(a);
   if (!c.left) b = swapped(b);
   const bool transposes = c.transpose == c.left;
   if (transposes) a = swapped(a);

@@ -26,7 +26,7 @@ Jvp eigh_jvp(const void* config, TensorSpan x, TensorSpan dx) {
   const Tensors y = bind_eigh(c, x[0]);
   const Tensor &w = y[0], &v = y[1];
   const Tensor inner = matmul(matmul(adjoint(v), hermitian_part(dx[0])), v);
-  const Tensor dw = real_of(diagonal_of(inner));
+  const Tensor dw = real(diagonal_of(inner));
   if (!vectors) return {{w}, {dw}};
   const Tensor dv = matmul(v, convert(inverse_gaps(w), inner.dtype()) * inner);
   return {y, {dw, dv}};
@@ -58,7 +58,7 @@ Jvp svd_jvp(const void* config, TensorSpan x, TensorSpan dx) {
   const Tensors y = bind_svd(c, x[0]);
   const Tensor &u = y[0], &s = y[1], v = adjoint(y[2]);
   const Tensor inner = matmul(matmul(adjoint(u), dx[0]), v);
-  const Tensor ds = real_of(diagonal_of(inner));
+  const Tensor ds = real(diagonal_of(inner));
   if (!vectors) return {{s}, {ds}};
   const DType dtype = inner.dtype();
   // f in two factors, 1 / (s_j - s_i) and 1 / (s_j + s_i): the squares of small values are equal

@@ -24,7 +24,7 @@ Tensor part_read(const Triangular& c, const Tensor& a) {
 Tensor applied(const Triangular& c, const Tensor& a) {
   Tensor t = a;
   if (c.transpose) t = swapped(t);
-  if (c.conjugate) return conj_of(t);
+  if (c.conjugate) return conj(t);
   return t;
 }
 

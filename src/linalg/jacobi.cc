@@ -37,7 +37,7 @@ Tensor rotated_columns(const Tensor& a, const Tensor& p, const Tensor& q, const 
   const Tensor cosine = convert(r.cosine, a.dtype());
   const Tensor zero = zeros_like(p);
   const Tensor once =
-      dynamic_update_slice(a, expand_dims(cosine * x - conj_of(r.sine) * y, 1), {zero, p});
+      dynamic_update_slice(a, expand_dims(cosine * x - conj(r.sine) * y, 1), {zero, p});
   return dynamic_update_slice(once, expand_dims(r.sine * x + cosine * y, 1), {zero, q});
 }
 
@@ -63,7 +63,7 @@ Tensors eigh_default(const void* config, TensorSpan x) {
   const std::int64_t n = rows(x[0]);
   const Tensor a = hermitian_part(x[0]);
   if (n == 0) {
-    const Tensor none = real_of(diagonal(a));
+    const Tensor none = real(diagonal(a));
     if (vectors) return {none, a};
     return {none};
   }
@@ -73,15 +73,15 @@ Tensors eigh_default(const void* config, TensorSpan x) {
         auto [now, basis] = carry;
         const Tensor column = dynamic_index(now, q, 1);
         const Tensor apq = dynamic_index(column, p, 0);
-        const Tensor app = real_of(dynamic_index(dynamic_index(now, p, 1), p, 0)),
-                     aqq = real_of(dynamic_index(column, q, 0));
+        const Tensor app = real(dynamic_index(dynamic_index(now, p, 1), p, 0)),
+                     aqq = real(dynamic_index(column, q, 0));
         const Rotation r = rotation(app, apq, aqq, logical_or(idle, abs(apq) == 0.0f));
         now = rotated_columns(now, p, q, r);
         now = adjoint(rotated_columns(adjoint(now), p, q, r));
         return Pair{now, rotated_columns(basis, p, q, r)};
       },
       Pair{a, identity(a.dtype(), n)});
-  const Tensor w = real_of(diagonal(d));
+  const Tensor w = real(diagonal(d));
   const Tensor order = argsort(w);
   if (!vectors) return {take(w, order)};
   return {take(w, order), take(v, order, 1)};
@@ -99,14 +99,14 @@ static Tensors tall_svd(const Tensor& a, bool full) {
         auto [now, basis] = carry;
         const Tensor x = dynamic_index(now, p, 1);
         const Tensor y = dynamic_index(now, q, 1);
-        const Tensor xx = sum(real_of(x * conj_of(x))), yy = sum(real_of(y * conj_of(y))),
-                     xy = sum(conj_of(x) * y);
+        const Tensor xx = sum(real(x * conj(x))), yy = sum(real(y * conj(y))),
+                     xy = sum(conj(x) * y);
         const Rotation r =
             rotation(xx, xy, yy, logical_or(idle, abs(xy) <= small * sqrt(xx) * sqrt(yy)));
         return Pair{rotated_columns(now, p, q, r), rotated_columns(basis, p, q, r)};
       },
       Pair{a, identity(a.dtype(), n)});
-  const Tensor norms = sqrt(sum(real_of(scaled * conj_of(scaled)), {.axes = Dims{0}}));
+  const Tensor norms = sqrt(sum(real(scaled * conj(scaled)), {.axes = Dims{0}}));
   const Tensor order = argsort(-norms);
   const Tensor s = take(norms, order);
   // Columns that belong to singular values of zero have no direction: those that complete the
@@ -142,7 +142,7 @@ Tensors svd_default(const void* config, TensorSpan x) {
   const Tensor scale = scale_of(a);
   const Tensor scaled = a / scale;
   const Tensors factors = tall_svd(tall ? scaled : adjoint(scaled), c.full);
-  const Tensor &u = factors[0], s = factors[1] * real_of(scale), &v = factors[2];
+  const Tensor &u = factors[0], s = factors[1] * real(scale), &v = factors[2];
   if (!c.vectors) return {s};
   if (tall) return {u, s, adjoint(v)};
   return {v, s, adjoint(u)};

@@ -30,7 +30,7 @@ Tensors over_leading(const detail::BlockConfig& config, Default matrices, Tensor
 }
 
 Tensor swapped(const Tensor& a) { return move_axis(a, -1, -2); }
-Tensor adjoint(const Tensor& a) { return conj_of(swapped(a)); }
+Tensor adjoint(const Tensor& a) { return conj(swapped(a)); }
 Tensor hermitian_part(const Tensor& a) { return (a + adjoint(a)) * 0.5f; }
 Tensor identity(DType dtype, std::int64_t n) { return eye(dtype, n, n); }
 Tensor diagonal_matrix(const Tensor& d) {

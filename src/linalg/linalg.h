@@ -42,15 +42,6 @@ inline std::int64_t rows(const Tensor& a) { return a.dims()[a.dims().size() - 2]
 inline std::int64_t columns(const Tensor& a) { return a.dims().back(); }
 inline Dims leading(const Tensor& a) { return Dims(a.dims().begin(), a.dims().end() - 2); }
 
-/// Returns the conjugates of complex numbers; real ones are their own conjugates and real parts.
-inline Tensor conj_of(const Tensor& x) {
-  if (is_complex(x.dtype())) return conj(x);
-  return x;
-}
-inline Tensor real_of(const Tensor& x) {
-  if (is_complex(x.dtype())) return real(x);
-  return x;
-}
 /// Returns the distance of 1 to the next number in the precision that matrices of `dtype` are
 /// worked on in.
 inline double epsilon(DType dtype) {

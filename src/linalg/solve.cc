@@ -47,8 +47,6 @@ namespace {
 
 using OneTensor = std::tuple<Tensor>;  // arguments of a function with a rule of its own
 
-Tensor trace_of(const Tensor& a) { return sum(diagonal_of(a), {.axes = Dims{-1}}); }
-
 Tensor solve_matrices(const Tensor& a, const Tensor& b);
 
 Tensors solve_default(const void*, TensorSpan x) {
@@ -184,7 +182,7 @@ Tensor det(const Operand& a) {
   const Prepared p = prepared("det", a, true);
   auto rule = [](const OneTensor& x, const OneTensor& dx) {
     return std::pair{det_value(std::get<0>(x)),
-                     trace_of(matmul(adjugate(std::get<0>(x)), std::get<0>(dx)))};
+                     matrix_trace(matmul(adjugate(std::get<0>(x)), std::get<0>(dx)))};
   };
   const auto by_default = [&](TensorSpan x) {
     return Tensors{custom_jvp([](Tensor m) { return det_value(m); }, rule)(x[0])};
@@ -210,10 +208,10 @@ std::pair<Tensor, Tensor> slogdet(const Operand& a) {
   auto rule = [value](const OneTensor& x, const OneTensor& dx) {
     const Tensor& m = std::get<0>(x);
     const auto y = value(m);
-    const Tensor t = trace_of(solve_matrices(m, std::get<0>(dx)));
+    const Tensor t = matrix_trace(solve_matrices(m, std::get<0>(dx)));
     Tensor dsign = zeros_like(y.first);
     if (is_complex(t.dtype())) dsign = y.first * (t - convert(real(t), t.dtype()));
-    return std::pair{y, std::pair{dsign, real_of(t)}};
+    return std::pair{y, std::pair{dsign, real(t)}};
   };
   const auto by_default = [&](TensorSpan x) {
     const auto [sign, size] = custom_jvp(value, rule)(x[0]);

@@ -82,7 +82,7 @@ inline int without(int axis, const Dims& dropped) {
   return axis - static_cast<int>(
                     std::ranges::count_if(dropped, [&](std::int64_t gone) { return gone < axis; }));
 }
-/// Returns the extents of a reduction that keeps the axes that it reduces.
+/// Returns the extents with 1 on some axes: of a reduction that keeps them, of one row along them.
 inline Dims kept_dims(Dims dims, const Dims& reduced) {
   for (std::int64_t a : reduced) at(dims, a) = 1;
   return dims;

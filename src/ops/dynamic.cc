@@ -211,9 +211,7 @@ Tensor dynamic_index(const Operand& operand, const Operand& index, std::int64_t 
   axis = normal_axis("dynamic_index", axis, x.rank());
   std::vector<Operand> starts(x.dims().size(), Operand(0));
   starts[size_of(axis)] = index;
-  Dims sizes = x.dims();
-  at(sizes, axis) = 1;
-  return squeeze(dynamic_slice(operand, starts, sizes), {axis});
+  return squeeze(dynamic_slice(operand, starts, kept_dims(x.dims(), {axis})), {axis});
 }
 
 }  // namespace postern

@@ -73,13 +73,11 @@ Tensor take(const Operand& operand, const Operand& indices, std::int64_t axis) {
   const Tensor& x = operand.tensor();
   axis = normal_axis("take", axis, x.rank());
   const std::int64_t extent = at(x.dims(), axis);
-  Dims sizes = x.dims();
-  at(sizes, axis) = 1;
   check(extent > 0 || indices.tensor().size() == 0, "take: {} has nothing to take on axis {}",
         to_string(x.type()), axis);
   if (extent == 0) return zeros({x.dtype(), row_dims(x, indices.tensor(), axis)});
   return gather(operand, index_vectors("take", indices.tensor(), extent),
-                rows(x.rank(), axis, indices.tensor().rank()), sizes);
+                rows(x.rank(), axis, indices.tensor().rank()), kept_dims(x.dims(), {axis}));
 }
 
 Tensor Tensor::operator[](const Index& index) const {

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/lists.h"
 #include "ops/composed.h"
 #include "ops/elementwise.h"
 #include "ops/family.h"
@@ -290,7 +291,7 @@ Tensor permutation(const Operand& key, const Operand& operand, std::int64_t axis
         to_string(x.type()));
   axis = normal_axis("permutation", axis, x.rank());
   const Dims& dims = x.dims();
-  if (x.rank() > 1) return take(x, permutation(key, dims[static_cast<std::size_t>(axis)]), axis);
+  if (x.rank() > 1) return take(x, permutation(key, dims[size_of(axis)]), axis);
   // Sorts by random words, as in JAX: in so many rounds that the words of all of them together have
   // n^3 values, and ties hardly matter.
   const double n = static_cast<double>(std::max<std::int64_t>(1, x.size()));
