@@ -82,7 +82,8 @@ struct Prepared {
 };
 Prepared prepared(const char* op, const Operand& a, bool square);
 
-/// Brings together matrices a (square) and b, in one dtype, with the same leading axes.
+/// Brings together matrices a (square) and b, in one dtype, with the same leading axes. `left`: a
+/// stands in front of the unknown matrix, so that b has as many rows as a; else as many columns.
 std::pair<Prepared, Tensor> matched_matrices(const char* op, const Operand& a, const Operand& b,
                                              bool left);
 /// Makes a vector a matrix, whose axis `missing` is of extent one; others as they are.

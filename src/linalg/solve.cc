@@ -18,14 +18,12 @@ std::pair<Prepared, Tensor> matched_matrices(const char* op, const Operand& firs
   const Tensor y = as_float(second.tensor());
   const DType common = promote(op, x.type(), y.type()).dtype;
   Prepared a = prepared(op, convert(x, common), true);
-  a.dtype = common;
-  Tensor b = convert(y, a.a.dtype());
+  const Tensor b = convert(y, a.a.dtype());
   check(b.rank() >= 2, "{}: the right side must be a matrix, or a batch of them, got {}", op,
         to_string(y.type()));
-  std::int64_t fits = columns(b);
-  if (left) fits = rows(b);
-  check(fits == rows(a.a), "{}: {} and {} do not go together", op, to_string(first.tensor().type()),
-        to_string(y.type()));
+  const std::int64_t must_fit = left ? rows(b) : columns(b);
+  check(must_fit == rows(a.a), "{}: {} and {} do not go together", op,
+        to_string(first.tensor().type()), to_string(y.type()));
   const Dims lead = broadcast_dims(op, leading(a.a), leading(b));
   auto widened = [&](const Tensor& t) {
     return broadcast_to(t, joined(lead, {rows(t), columns(t)}));
@@ -90,6 +88,21 @@ Tensor det_value(const Tensor& a) {
   return prod(diagonal_of(lu[0]), {.axes = Dims{-1}}) * convert(parity(lu[1]), a.dtype());
 }
 
+/// Returns the product of the signs of u's diagonal, with the permutation's, and the sum of the
+/// logarithms of its sizes. A complex sign is a number of size 1; that of 0 is 0.
+std::pair<Tensor, Tensor> slogdet_value(Tensor a) {
+  const Tensors lu = bind_lu(a);  // and its pivots
+  const Tensor d = diagonal_of(lu[0]);
+  const Tensor size = abs(d);
+  Tensor signs;
+  if (is_complex(d.dtype()))
+    signs = d / convert(where(size == 0.0f, 1.0f, size), d.dtype());
+  else
+    signs = sign(d);
+  return {prod(signs, {.axes = Dims{-1}}) * convert(parity(lu[1]), d.dtype()),
+          sum(log(size), {.axes = Dims{-1}})};
+}
+
 /// Returns det(u v^H) m u^H for a = u s v^H: the adjugate for m = v adj(s).
 Tensor from_vectors(const Tensors& svd, const Tensor& m) {
   const Tensor phase = det_value(matmul(svd[0], svd[2]));
@@ -111,10 +124,11 @@ Tensor adjugate_value(const Tensor& a) {
 /// h_ij p_jj over the other j.
 Tensor adjugate(const Tensor& a) {
   auto rule = [](const OneTensor& x, const OneTensor& dx) {
-    const Tensor& m = std::get<0>(x);
+    const auto& [m] = x;
+    const auto& [dm] = dx;
     const Tensors svd = bind_svd({}, m);
     const Tensor v = adjoint(svd[2]);
-    const Tensor p = matmul(matmul(adjoint(svd[0]), std::get<0>(dx)), v);
+    const Tensor p = matmul(matmul(adjoint(svd[0]), dm), v);
     const Tensor same = eye(DType::pred, columns(m), columns(m));
     const Tensor left_out = expand_dims(same, 0) | expand_dims(same, 1);
     const Tensor kept = where(left_out, 1.0f, expand_dims(expand_dims(svd[1], -2), -2));
@@ -144,8 +158,8 @@ Tensor pinv_value(const Tensor& a, double rcond) {
 /// dp = p p^H dm^H (1 - m p) + (1 - p m) dm^H p^H p - p dm p (Golub and Pereyra 1973).
 Tensor pinv_matrices(const Tensor& a, double rcond) {
   auto rule = [rcond](const OneTensor& x, const OneTensor& dx) {
-    const Tensor& m = std::get<0>(x);
-    const Tensor& dm = std::get<0>(dx);
+    const auto& [m] = x;
+    const auto& [dm] = dx;
     const Tensor p = pinv_matrices(m, rcond);
     const Tensor ph = adjoint(p);
     const Tensor dmh = adjoint(dm);
@@ -181,8 +195,9 @@ Tensor det(const Operand& a) {
   PlaceScope at(a.place());
   const Prepared p = prepared("det", a, true);
   auto rule = [](const OneTensor& x, const OneTensor& dx) {
-    return std::pair{det_value(std::get<0>(x)),
-                     matrix_trace(matmul(adjugate(std::get<0>(x)), std::get<0>(dx)))};
+    const auto& [m] = x;
+    const auto& [dm] = dx;
+    return std::pair{det_value(m), matrix_trace(matmul(adjugate(m), dm))};
   };
   const auto by_default = [&](TensorSpan x) {
     return Tensors{custom_jvp([](Tensor m) { return det_value(m); }, rule)(x[0])};
@@ -193,28 +208,18 @@ Tensor det(const Operand& a) {
 std::pair<Tensor, Tensor> slogdet(const Operand& a) {
   PlaceScope at(a.place());
   const Prepared p = prepared("slogdet", a, true);
-  auto value = [](Tensor m) {
-    const Tensors f = bind_lu(m);
-    const Tensor d = diagonal_of(f[0]);
-    const Tensor size = abs(d);
-    Tensor signs;
-    if (is_complex(d.dtype()))
-      signs = d / convert(where(size == 0.0f, 1.0f, size), d.dtype());
-    else
-      signs = postern::sign(d);
-    return std::pair{prod(signs, {.axes = Dims{-1}}) * convert(parity(f[1]), d.dtype()),
-                     sum(log(size), {.axes = Dims{-1}})};
-  };
-  auto rule = [value](const OneTensor& x, const OneTensor& dx) {
-    const Tensor& m = std::get<0>(x);
-    const auto y = value(m);
-    const Tensor t = matrix_trace(solve_matrices(m, std::get<0>(dx)));
+  auto rule = [](const OneTensor& x, const OneTensor& dx) {
+    const auto& [m] = x;
+    const auto& [dm] = dx;
+    const auto y = slogdet_value(m);
+    // Of log(det): the real part moves the logarithm of the size, the imaginary one turns the sign.
+    const Tensor dlog = matrix_trace(solve_matrices(m, dm));
     Tensor dsign = zeros_like(y.first);
-    if (is_complex(t.dtype())) dsign = y.first * (t - convert(real(t), t.dtype()));
-    return std::pair{y, std::pair{dsign, real(t)}};
+    if (is_complex(dlog.dtype())) dsign = y.first * (dlog - convert(real(dlog), dlog.dtype()));
+    return std::pair{y, std::pair{dsign, real(dlog)}};
   };
   const auto by_default = [&](TensorSpan x) {
-    const auto [sign, size] = custom_jvp(value, rule)(x[0]);
+    const auto [sign, size] = custom_jvp(slogdet_value, rule)(x[0]);
     return Tensors{sign, size};
   };
   const Tensors y = bind_composed(linalg::Slogdet{}, by_default, p.a);
