@@ -43,6 +43,10 @@ Tensor as_given(const Operand& b, const Tensor& x, std::int64_t missing) {
 
 namespace {
 
+/// Returns the sum, or the product, of the numbers on the last axis.
+Tensor sum_last(const Tensor& x) { return sum(x, {.axes = Dims{-1}}); }
+Tensor prod_last(const Tensor& x) { return prod(x, {.axes = Dims{-1}}); }
+
 using OneTensor = std::tuple<Tensor>;  // arguments of a function with a rule of its own
 
 Tensor solve_matrices(const Tensor& a, const Tensor& b);
@@ -79,13 +83,13 @@ Tensor inverse_of(const Tensor& a) { return solve_matrices(a, identities_like(a)
 /// Returns the sign of the permutation: -1 for an odd number of pivots that swapped two rows.
 Tensor parity(const Tensor& pivots) {
   const Tensor own_row = iota(pivots.type(), pivots.rank() - 1);
-  const Tensor swaps = sum(convert(pivots != own_row, DType::s32), {.axes = Dims{-1}});
+  const Tensor swaps = sum_last(convert(pivots != own_row, DType::s32));
   return 1 - 2 * remainder(swaps, 2);
 }
 
 Tensor det_value(const Tensor& a) {
   const Tensors lu = bind_lu(a);  // and its pivots
-  return prod(diagonal_of(lu[0]), {.axes = Dims{-1}}) * convert(parity(lu[1]), a.dtype());
+  return prod_last(diagonal_of(lu[0])) * convert(parity(lu[1]), a.dtype());
 }
 
 /// Returns the product of the signs of u's diagonal, with the permutation's, and the sum of the
@@ -99,8 +103,7 @@ std::pair<Tensor, Tensor> slogdet_value(Tensor a) {
     signs = d / convert(where(size == 0.0f, 1.0f, size), d.dtype());
   else
     signs = sign(d);
-  return {prod(signs, {.axes = Dims{-1}}) * convert(parity(lu[1]), d.dtype()),
-          sum(log(size), {.axes = Dims{-1}})};
+  return {prod_last(signs) * convert(parity(lu[1]), d.dtype()), sum_last(log(size))};
 }
 
 /// Returns det(u v^H) m u^H for a = u s v^H: the adjugate for m = v adj(s).
@@ -113,7 +116,7 @@ Tensor adjugate_value(const Tensor& a) {
   const Tensors svd = bind_svd({}, a);
   const std::int64_t n = columns(a);
   const Tensor others = where(eye(DType::pred, n, n), 1.0f, expand_dims(svd[1], -2));
-  const Tensor products = convert(prod(others, {.axes = Dims{-1}}), a.dtype());
+  const Tensor products = convert(prod_last(others), a.dtype());
   return from_vectors(svd, adjoint(svd[2]) * expand_dims(products, -2));
 }
 
@@ -132,9 +135,9 @@ Tensor adjugate(const Tensor& a) {
     const Tensor same = eye(DType::pred, columns(m), columns(m));
     const Tensor left_out = expand_dims(same, 0) | expand_dims(same, 1);
     const Tensor kept = where(left_out, 1.0f, expand_dims(expand_dims(svd[1], -2), -2));
-    const Tensor products = where(same, 0.0f, prod(kept, {.axes = Dims{-1}}));
+    const Tensor products = where(same, 0.0f, prod_last(kept));
     const Tensor h = convert(products, m.dtype());
-    const Tensor on_diagonal = sum(h * expand_dims(diagonal_of(p), -2), {.axes = Dims{-1}});
+    const Tensor on_diagonal = sum_last(h * expand_dims(diagonal_of(p), -2));
     const Tensor middle = where(same, expand_dims(on_diagonal, -1), -h * p);
     return std::pair{adjugate(m), from_vectors(svd, matmul(v, middle))};
   };
@@ -256,7 +259,7 @@ Tensor matrix_rank(const Operand& a, double tolerance) {
     const Tensor s = bind_svd({.vectors = false}, x[0])[0];
     if (s.dims().back() == 0) return Tensors{zeros({DType::s32, leading(x[0])})};
     const Tensor limit = largest(s) * cutoff(x[0], tolerance);
-    return Tensors{sum(convert(s > limit, DType::s32), {.axes = Dims{-1}})};
+    return Tensors{sum_last(convert(s > limit, DType::s32))};
   };
   return bind_composed(linalg::MatrixRank{tolerance}, by_default, p.a)[0];
 }
