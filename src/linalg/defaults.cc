@@ -80,14 +80,14 @@ Tensors lu_default(const void*, TensorSpan x) {
       size = abs(real(column)) + abs(imag(column));
     else
       size = abs(column);
-    const Tensor largest = argmax(where(index(m) >= c, size, -1.0f));
+    const Tensor pivot_row = argmax(where(index(m) >= c, size, -1.0f));
     auto swapped_rows = [&](const Tensor& t, const Tensor& row) {
-      const Tensor lower = where(row == largest, as_row(at_row(t, c)), t);
-      return where(row == c, as_row(at_row(t, largest)), lower);
+      const Tensor lower = where(row == pivot_row, as_row(at_row(t, c)), t);
+      return where(row == c, as_row(at_row(t, pivot_row)), lower);
     };
     now = swapped_rows(now, row_index(m, n));
     rows_now = reshape(swapped_rows(reshape(rows_now, {m, 1}), row_index(m, 1)), {m});
-    swaps = where(index(k) == c, largest, swaps);
+    swaps = where(index(k) == c, pivot_row, swaps);
     const Tensor pivot = at_row(at_column(now, c), c);
     const Tensor divisor = where(pivot == zero_of(now), ones({now.dtype(), {}}), pivot);
     const Tensor factor = where(index(m) > c, at_column(now, c) / divisor, zero_of(now));
@@ -101,7 +101,8 @@ Tensors lu_default(const void*, TensorSpan x) {
 }
 
 /// Makes the elements below the diagonal zero, a column a step, by a reflection 1 - tau v v^H as in
-/// LAPACK's geqrf: `beta` comes on the diagonal. Where there is nothing to do, none is `active`.
+/// LAPACK's geqrf: alpha becomes beta, of the other sign, so that the difference does not cancel.
+/// Where there is nothing to do, none is `active`.
 std::pair<Tensor, Tensor> householder(const Tensor& a) {
   const std::int64_t m = rows(a);
   const std::int64_t n = columns(a);
@@ -120,9 +121,9 @@ std::pair<Tensor, Tensor> householder(const Tensor& a) {
     if (is_complex(now.dtype())) active = logical_or(active, imag(alpha) != 0.0f);
     const Tensor zero = zero_of(now);
     const Tensor one = ones({now.dtype(), {}});
-    const Tensor to = convert(beta, now.dtype());
-    const Tensor tau = where(active, (to - alpha) / where(active, to, one), zero);
-    const Tensor v = where(index(m) == c, one, below / where(active, alpha - to, one));
+    const Tensor new_alpha = convert(beta, now.dtype());
+    const Tensor tau = where(active, (new_alpha - alpha) / where(active, new_alpha, one), zero);
+    const Tensor v = where(index(m) == c, one, below / where(active, alpha - new_alpha, one));
     const Tensor conj_v = conj(v);
     now = now - conj(tau) * product(v, sum(now * as_column(conj_v), {.axes = Dims{0}}));
     basis = basis - tau * product(times(basis, v), conj_v);
