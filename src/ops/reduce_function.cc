@@ -66,38 +66,43 @@ Jvp fold_jvp(const Op&, TensorSpan, TensorSpan) {
       "or associative_scan");
 }
 
-Batched fold_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
-                   const Tensor&) {
-  const auto& p = op.as<FoldParams>();
-  const std::size_t count = x.size() / 2;
-  Tensors operands;
-  for (std::size_t i = 0; i < count; ++i) operands.push_back(batch_front(x[i], axes[i], size));
-  if (!any_mapped(axes.subspan(count))) {
-    operands.insert(operands.end(), nth(x, count), x.end());
-    Tensors out =
-        bind_n(op.primitive, make_params(FoldParams{shifted(p.axes, 1), p.function}), operands);
-    return {out, std::vector<int>(count, 0)};
-  }
-  // XLA takes one initial value only: one reduction for each element of the batch.
+/// Makes one reduction for each element of the batch, in front: XLA takes one initial value only.
+Batched fold_rows(const Op& op, const Tensors& tensors, TensorSpan starts,
+                  std::span<const int> start_axes, std::int64_t size) {
+  const std::size_t count = tensors.size();
   const auto row = [](const Tensor& t, std::int64_t b) {
     return squeeze(slice_axis(t, 0, b, b + 1), {0});
   };
   std::vector<Tensors> rows(count);  // by result
   for (std::int64_t b = 0; b < size; ++b) {
     Tensors one;
-    for (const Tensor& operand : operands) one.push_back(row(operand, b));
-    for (std::size_t i = count; i < x.size(); ++i)  // a mapped scalar has its batch axis alone, 0
-      one.push_back(axes[i] >= 0 ? row(x[i], b) : x[i]);
+    for (const Tensor& t : tensors) one.push_back(row(t, b));
+    for (std::size_t i = 0; i < count; ++i)  // a mapped scalar has its batch axis alone, 0
+      one.push_back(start_axes[i] >= 0 ? row(starts[i], b) : starts[i]);
     const Tensors results = bind_n(op.primitive, op.params, one);
     for (std::size_t i = 0; i < count; ++i) rows[i].push_back(results[i]);
   }
   Tensors out;
   for (std::size_t i = 0; i < count; ++i) {
-    const Dims kept = other_axes(operands[i].rank(), shifted(p.axes, 1));  // with the batch
-    out.push_back(size > 0 ? stack(rows[i])
-                           : zeros({x[i].dtype(), pick(operands[i].dims(), kept)}));
+    const Dims& dims = tensors[i].dims();
+    const Dims kept = other_axes(std::ssize(dims), shifted(op.as<FoldParams>().axes, 1));
+    out.push_back(size > 0 ? stack(rows[i]) : zeros({tensors[i].dtype(), pick(dims, kept)}));
   }
   return {out, std::vector<int>(count, 0)};
+}
+
+Batched fold_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                   const Tensor&) {
+  const auto& p = op.as<FoldParams>();
+  const std::size_t count = x.size() / 2;
+  Tensors operands;
+  for (std::size_t i = 0; i < count; ++i) operands.push_back(batch_front(x[i], axes[i], size));
+  const TensorSpan starts = x.subspan(count);
+  const auto start_axes = axes.subspan(count);
+  if (any_mapped(start_axes)) return fold_rows(op, operands, starts, start_axes, size);
+  operands.insert(operands.end(), starts.begin(), starts.end());
+  const FoldParams behind{shifted(p.axes, 1), p.function};
+  return {bind_n(op.primitive, make_params(behind), operands), std::vector<int>(count, 0)};
 }
 
 void fold_lower(Lowering& out, const Equation& e) {
