@@ -49,10 +49,10 @@ Types conv_type(const Params* params, TypeSpan operands) {
           p.groups() == std::max(p.feature_groups, p.batch_groups),  // convolution_c21..c23
       "conv: groups must be 1 or more, of features or of the batch but not of both, got {} and {}",
       p.feature_groups, p.batch_groups);
-  check(x.dims[1] % p.feature_groups == 0 && x.dims[1] / p.feature_groups == k.dims[1],
-        // convolution_c11, c14
-        "conv: the kernel must have {} features for {} groups, got {}",
-        x.dims[1] / p.feature_groups, p.feature_groups, both);
+  const std::int64_t features = x.dims[1] / p.feature_groups;        // of a group
+  check(x.dims[1] % p.feature_groups == 0 && features == k.dims[1],  // convolution_c11, c14
+        "conv: the kernel must have {} features for {} groups, got {}", features, p.feature_groups,
+        both);
   check(k.dims[0] % p.groups() == 0,  // convolution_c15, c16
         "conv: {} output features do not divide into {} groups", k.dims[0], p.groups());
   check(x.dims[0] % p.batch_groups == 0,  // convolution_c10
@@ -245,7 +245,7 @@ Tensor conv_bound(const ConvParams& p, const Tensor& x, const Tensor& kernel) {
 /// Fills in the padding, none so far, of all spatial axes.
 void set_padding(ConvParams& p, const ConvPadding& padding, const Type& x, const Type& kernel) {
   const std::size_t count = x.dims.size() - 2;
-  const auto add = [&](std::pair<std::int64_t, std::int64_t> low_and_high) {
+  const auto add = [&](const auto& low_and_high) {
     p.low.push_back(low_and_high.first);
     p.high.push_back(low_and_high.second);
   };

@@ -62,8 +62,10 @@ DType weak_dtype(int node, const Type& a, const Type& b) {
   const bool of_a = a.weak && node_of(a) == node, of_b = b.weak && node_of(b) == node;
   if (of_a && !of_b) return a.dtype;
   if (of_b && !of_a) return b.dtype;
-  if (of_a)
-    if (const Type both = promote("", {a.dtype, {}}, {b.dtype, {}}); !both.weak) return both.dtype;
+  if (of_a && of_b) {
+    const Type both = promote("", {a.dtype, {}}, {b.dtype, {}});
+    if (!both.weak) return both.dtype;
+  }
   if (node == weak_complex) return DType::c128;
   if (node == weak_int) return DType::u64;  // as in C++, where a signed number meets one
   return DType::f64;

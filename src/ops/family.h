@@ -73,16 +73,13 @@ Batched elementwise_batch(const Op& op, TensorSpan x, std::span<const int> axes,
 Types same_type(const Params*,
                 TypeSpan operands);  // all operands of one type, which is the result's
 using DTypeTest = bool (*)(DType);
-/// Refuses dtypes that fail `test`.
-template <DTypeTest test>
-Types same_type_if(const Params*, TypeSpan operands);
-
 bool numeric(DType dtype);      // integer, float or complex
 bool integral(DType dtype);     // pred or integer
 bool real_number(DType dtype);  // integer or float
 bool ordered(DType dtype);      // pred, integer or float
 
 void require_dtype(bool ok, DType dtype);
+/// Does as same_type, and refuses dtypes that fail `test`.
 template <DTypeTest test>
 Types same_type_if(const Params* params, TypeSpan operands) {
   require_dtype(test(operands[0].dtype), operands[0].dtype);
