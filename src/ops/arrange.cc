@@ -147,8 +147,8 @@ Tensor roll(const Operand& operand, std::int64_t shift, std::int64_t axis) {
   axis = normal_axis("roll", axis, x.rank());
   const std::int64_t extent = at(x.dims(), axis);
   if (extent == 0 || shift % extent == 0) return x;
-  const std::int64_t from_end = from_front(shift % extent, extent);
-  const std::int64_t cut = extent - from_end;
+  const std::int64_t places = from_front(shift % extent, extent);
+  const std::int64_t cut = extent - places;  // what is behind goes first
   return concatenate({slice_axis(x, axis, cut, extent), slice_axis(x, axis, 0, cut)}, axis);
 }
 
@@ -216,20 +216,19 @@ Tensor linspace(DType dtype, const Operand& start, const Operand& stop, std::int
   check(first.rank() == 0 && last.rank() == 0, "linspace: the ends must be scalars, got {} and {}",
         to_string(first.type()), to_string(last.type()));
   const bool appends_end = endpoint && count > 1;
-  const std::int64_t steps = count - endpoint;
-  const std::int64_t inner_count = count - appends_end;
-  const Tensor index = iota({real_dtype(work), {inner_count}}, 0);
+  const std::int64_t steps = count - endpoint;  // from `first` to `last`
+  const Tensor index = iota({real_dtype(work), {count - appends_end}}, 0);
   const auto divisor = static_cast<double>(std::max<std::int64_t>(steps, 1));
-  Tensor out, end = last;
+  Tensor numbers, end = last;
   if (whole_numbers) {
-    out = convert(floor(first + (last - first) * index / divisor), dtype);
+    numbers = convert(floor(first + (last - first) * index / divisor), dtype);
     end = integral(stop.tensor().dtype()) ? stop.tensor() : floor(last);  // f64 may not hold it
   } else {
     const Tensor weight = index / divisor;
-    out = first * (1 - weight) + last * weight;
+    numbers = first * (1 - weight) + last * weight;
   }
-  if (appends_end) out = concatenate({out, reshape(convert(end, dtype), {1})});
-  return out;
+  if (!appends_end) return numbers;
+  return concatenate({numbers, reshape(convert(end, dtype), {1})});
 }
 
 Tensor arange(const Type& type, const Operand& start, const Operand& step) {

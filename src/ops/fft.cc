@@ -93,8 +93,7 @@ Tensor bind_fft(const char* kind, const Dims& lengths, const Tensor& x) {
   return bind1(fft_p, make_params(FftParams{kind, lengths}), {x});
 }
 
-/// Returns the last `axes` extents. Other counts of axes than fft_type takes are refused here in
-/// the name of the user's function, and before there are extents to take.
+/// Returns the last `axes` extents; what fft_type would refuse, here in the name of the caller.
 Dims lengths_of(const char* op, const Tensor& x, std::int64_t axes) {
   check(axes >= 1 && axes <= 3 && axes <= x.rank(),
         "{}: 1 to 3 of the axes of {} can be transformed, asked for {}", op, to_string(x.type()),
@@ -135,7 +134,6 @@ Tensor irfft(const Operand& x, std::int64_t axes, std::optional<std::int64_t> n)
   lengths.back() = n.value_or(2 * (lengths.back() - 1));
   check(lengths.back() > 0, "irfft: the result's last axis must have 1 or more elements, got {}",
         lengths.back());
-  // Of a last axis of another extent numbers are left out, or zeros stand for those that lack.
   const std::int64_t want = lengths.back() / 2 + 1, has = z.dims().back();
   if (want < has) z = slice_axis(z, -1, 0, want);
   if (want > has) z = extended(z, want);

@@ -97,7 +97,7 @@ bool each(const HostArrays& arrays, std::int64_t count, F&& f) {
   (std::index_sequence_for<X...>());
 }
 
-/// An operation on integers of any width as on unsigned ones, which wrap around.
+/// An operation on integers as on unsigned ones, of 32 bits or more (+ 0u), which wrap around.
 template <class F>
 struct Wrapping {
   template <std::integral... X>

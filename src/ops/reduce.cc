@@ -188,10 +188,9 @@ void reduce_lower(Lowering& out, const Equation& e) {
 std::string first_key(DType dtype, bool largest) {
   const Number infinite = last_of(dtype, !largest);
   std::int64_t bits = 0;
-  write_number(infinite, dtype,
-               &bits);  // into the low bytes of 64 bits: the sign is repeated above
+  write_number(infinite, dtype, &bits);  // into the low bytes
   const int unused = 64 - bit_width(dtype);
-  bits = bits << unused >> unused;
+  bits = bits << unused >> unused;  // repeats the sign in the others
   if (largest) bits ^= std::numeric_limits<std::int64_t>::max() >> unused;
   return std::to_string(bits);
 }

@@ -98,8 +98,7 @@ Tensor product_tangent(const Tensors& factors, const Tensors& tangents) {
 /// Returns what stands in dx, padded like x, at the first of the places that hold each extremum. It
 /// is gathered by number: were it chosen as x is, XLA would compile the transpose for minutes.
 Tensor at_extrema(const WindowParams& p, const Tensor& x, const Tensor& dx, const Dims& out) {
-  // Axes in front along which no window reaches are batch axes, which devices may share; the others
-  // are one, along which the elements are numbered.
+  // Axes in front along which no window reaches, and devices may share, stay; the rest becomes one.
   std::int64_t alone = 0;
   while (alone < x.rank() && at(p.window, alone) == 1 && at(p.strides, alone) == 1) ++alone;
   const Dims in_front = range(0, alone);
