@@ -47,8 +47,8 @@ Dims row_major(const Dims& dims) {
 
 bool moved(const HostArrays& arrays, const Dims& from, std::int64_t first) {
   const Type& to = arrays.results[0];
-  walk({to.dims, from, row_major(to.dims), first}, byte_width(to.dtype), arrays.operands[0],
-       arrays.to[0]);
+  const Walk in_order{.dims = to.dims, .from = from, .to = row_major(to.dims), .first = first};
+  walk(in_order, byte_width(to.dtype), arrays.operands[0], arrays.to[0]);
   return true;
 }
 

@@ -59,8 +59,8 @@ bool concatenate_on_host(const Params* params, const HostArrays& a) {
   std::int64_t first = 0;  // of the result's elements, where the next operand goes
   for (std::size_t i = 0; i < a.types.size(); ++i) {
     const Dims& dims = a.types[i].dims;
-    on_host::walk({dims, on_host::row_major(dims), to, 0, first}, byte_width(a.types[i].dtype),
-                  a.operands[i], a.to[0]);
+    on_host::walk({.dims = dims, .from = on_host::row_major(dims), .to = to, .to_first = first},
+                  byte_width(a.types[i].dtype), a.operands[i], a.to[0]);
     first += at(dims, axis) * at(to, axis);
   }
   return true;
