@@ -106,10 +106,12 @@ std::pair<Tensor, Tensor> slogdet_value(Tensor a) {
   return {prod_last(signs) * convert(parity(lu[1]), d.dtype()), sum_last(log(size))};
 }
 
+Tensor per_matrix(const Tensor& t) { return expand_dims(expand_dims(t, -1), -1); }
+
 /// Returns det(u v^H) m u^H for a = u s v^H: the adjugate for m = v adj(s).
 Tensor from_vectors(const Tensors& svd, const Tensor& m) {
   const Tensor phase = det_value(matmul(svd[0], svd[2]));
-  return expand_dims(expand_dims(phase, -1), -1) * matmul(m, adjoint(svd[0]));
+  return per_matrix(phase) * matmul(m, adjoint(svd[0]));
 }
 
 Tensor adjugate_value(const Tensor& a) {
@@ -323,7 +325,6 @@ Tensor expm_value(const Tensor& a) {
   const Tensor norm = max(sum(abs(a), {.axes = Dims{-2}}), {.axes = Dims{-1}});
   const Tensor needed = ceil(log(maximum(norm, theta) / theta) / std::log(2.0));
   const Tensor squarings = stop_gradient(clip(needed, 0.0f, static_cast<float>(most)));
-  auto per_matrix = [](const Tensor& t) { return expand_dims(expand_dims(t, -1), -1); };
   const auto [odd, even] =
       pade13(a * convert(per_matrix(exp(squarings * -std::log(2.0))), a.dtype()));
   Tensor r = solve_matrices(even - odd, even + odd);

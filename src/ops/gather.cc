@@ -379,7 +379,7 @@ const Primitive& primitive_of(Update how) {
 
 std::int64_t largest_extent(const Type& x) {
   if (x.dims.empty()) return 0;
-  return *std::max_element(x.dims.begin(), x.dims.end());
+  return *std::ranges::max_element(x.dims);
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ Tensor loss_of_classes(const Tensor& logits, const Tensor& labels, std::int64_t 
   const Dims examples = pick(logits.dims(), other_axes(logits.rank(), {axis}));
   check(labels.dims() == examples, "cross_entropy: integer labels must be of shape {}, got {}",
         dims_to_string(examples), to_string(labels.type()));
-  const Tensor place = wide_indices("cross_entropy", labels, internal::at(logits.dims(), axis));
+  const Tensor place = wide_indices("cross_entropy", labels, at(logits.dims(), axis));
   const Tensor none = full(place.type(), std::numeric_limits<std::int32_t>::max());
   const Tensor known = expand_dims(where(place < 0, none, place), axis);
   const Tensor chosen = take_along_axis(logits, known, axis);

@@ -142,7 +142,7 @@ int mantissa_bits(DType dtype) {
 }
 
 /// The next number after -1, of which erf_inv is finite.
-double above_less_one(DType dtype) { return -1.0 + std::ldexp(1.0, -mantissa_bits(dtype) - 1); }
+double above_minus_one(DType dtype) { return -1.0 + std::ldexp(1.0, -mantissa_bits(dtype) - 1); }
 
 /// Smallest normal number.
 double tiny(DType dtype) {
@@ -211,7 +211,7 @@ Tensor truncated_normal(const Operand& key, const Type& type, const Operand& low
   PlaceScope at(key.place());
   const Tensor from = convert(low, type.dtype), to = convert(high, type.dtype);
   const double root = std::sqrt(2.0);
-  const double most = -above_less_one(type.dtype);  // erf_inv is infinite beyond, on either side
+  const double most = -above_minus_one(type.dtype);  // erf_inv is infinite beyond, on either side
   const Tensor least = maximum(erf(from / root), -most);
   const Tensor drawn = minimum(uniform(key, type, least, erf(to / root)), most);
   return clip(erf_inv(drawn) * root, from, to);
@@ -225,7 +225,7 @@ Tensor normal(const Operand& key, const Type& type) {
     auto half = [&](std::int64_t i) { return normal(key_at(keys, i), part); };
     return complex(half(0), half(1)) / std::sqrt(2.0);
   }
-  return erf_inv(uniform(key, type, above_less_one(type.dtype), 1.0)) *
+  return erf_inv(uniform(key, type, above_minus_one(type.dtype), 1.0)) *
          convert(Tensor(std::sqrt(2.0)), type.dtype);
 }
 
