@@ -131,8 +131,7 @@ Jvp cumulative_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
 // 850). Long axes with little beside them are first cut into blocks, which the loop takes side by
 // side: faster still, and more exact.
 
-/// Writes a `while` over the rows of a matrix x, which combines each row with the sum of those
-/// before:
+/// Writes a `while` over the rows of a matrix x, which combines each with the sum of those before:
 ///   (step, x, sum, result) = (0, x, neutral, x)
 ///   while step < n: at = reverse ? n - 1 - step : step
 ///     sum = combine(sum, x[at]), result[at] = sum, step = step + 1
@@ -141,7 +140,7 @@ Ssa loop_over_rows(Lowering& out, Ssa x, const Type& type, const Combination& c,
   const std::int64_t n = type.dims[0];
   const Type index{DType::s32, {}};
   const Elements indices(out, index);
-  const Type row{type.dtype, {1, type.dims[1]}};
+  const Type row{type.dtype, {1, type.dims[1]}, type.weak};
   const std::string index_text = Lowering::type(index), x_text = Lowering::type(type),
                     row_text = Lowering::type(row);
   const std::vector<std::string> types{index_text, x_text, row_text, x_text};

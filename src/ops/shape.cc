@@ -104,8 +104,8 @@ struct BroadcastParams {
 Types broadcast_type(const Params* params, TypeSpan operands) {
   const auto& p = as<BroadcastParams>(*params);
   const Type& x = operands[0];
-  check(p.axes.size() == x.dims.size(), "broadcast: {} axes are named for {}", p.axes.size(),
-        to_string(x));  // broadcast_in_dim_c2
+  check(p.axes.size() == x.dims.size(),  // broadcast_in_dim_c2
+        "broadcast: {} axes are named for {}", p.axes.size(), to_string(x));
   for (std::size_t i = 0; i < p.axes.size(); ++i) {
     const std::int64_t extent = p.dims.at(size_of(p.axes[i]));
     check(x.dims[i] == extent || x.dims[i] == 1,  // broadcast_in_dim_c5
@@ -172,9 +172,9 @@ Types transpose_type(const Params* params, TypeSpan operands) {
   const Dims& order = as<DimsParams>(*params).dims;
   Dims sorted = order;
   std::sort(sorted.begin(), sorted.end());
-  check(sorted == range(0, operands[0].rank()),
+  check(sorted == range(0, operands[0].rank()),  // transpose_c2
         "transpose: order {} is not a permutation of the axes of {}", dims_to_string(order),
-        to_string(operands[0]));  // transpose_c2
+        to_string(operands[0]));
   return {Type{operands[0].dtype, pick(operands[0].dims, order), operands[0].weak}};
 }
 Tensors transpose_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
@@ -346,7 +346,7 @@ Tensor reshape(const Operand& operand, const Dims& dims) {
         "reshape: extents must be 0 or more, one may be -1, got {}", dims_to_string(dims));
   if (open_count == 0) return bind1(reshape_p, make_params(DimsParams{dims}), {x});
   std::int64_t known = 1;
-  for (const std::int64_t extent : dims)
+  for (std::int64_t extent : dims)
     if (extent != -1) known = extent_product(known, extent);
   check(known > 0 && x.size() % known == 0, "reshape: {} does not divide into {}",
         to_string(x.type()), dims_to_string(dims));
