@@ -36,14 +36,14 @@ Types conv_type(const Params* params, TypeSpan operands) {
   const auto& p = as<ConvParams>(*params);
   const Type &x = operands[0], &k = operands[1];
   const std::string both = to_string(x) + " and " + to_string(k);
-  check(x.dtype == k.dtype && numeric(x.dtype),
-        "conv: operands must have one dtype of numbers, got {}", both);  // convolution_c27
-  check(x.rank() == k.rank() && x.rank() >= 3,                           // convolution_c1
+  check(x.dtype == k.dtype && numeric(x.dtype),  // convolution_c27
+        "conv: operands must have one dtype of numbers, got {}", both);
+  check(x.rank() == k.rank() && x.rank() >= 3,  // convolution_c1
         "conv: operands must have one rank, batch, features and space, got {}", both);
   for (const Dims* list : {&p.strides, &p.low, &p.high, &p.input_dilation, &p.kernel_dilation})
-    check(static_cast<std::int64_t>(list->size()) == x.rank() - 2,
+    check(static_cast<std::int64_t>(list->size()) == x.rank() - 2,  // convolution_c2, c4, c5, c7
           "conv: strides, padding and dilations must have one number for each spatial axis of {}",
-          both);  // convolution_c2, c4, c5, c7
+          both);
   check(
       p.feature_groups > 0 && p.batch_groups > 0 &&
           p.groups() == std::max(p.feature_groups, p.batch_groups),  // convolution_c21..c23

@@ -26,8 +26,8 @@ Dims free_axes(std::int64_t rank, const Dims& contract, const Dims& batch) {
 
 void check_axes(const Dims& axes, const Type& type) {
   for (std::size_t i = 0; i < axes.size(); ++i) {
-    check(axes[i] >= 0 && axes[i] < type.rank(), "dot_general: axis {} is not one of {}", axes[i],
-          to_string(type));                                                // dot_general_c5..c8
+    check(axes[i] >= 0 && axes[i] < type.rank(),  // dot_general_c5..c8
+          "dot_general: axis {} is not one of {}", axes[i], to_string(type));
     check(std::find(axes.begin(), nth(axes, i), axes[i]) == nth(axes, i),  // dot_general_c3, c4
           "dot_general: axis {} of {} is named twice", axes[i], to_string(type));
   }
@@ -45,12 +45,12 @@ Types dot_type(const Params* params, TypeSpan operands) {
         dims_to_string(d.contract_y));  // dot_general_c1, c2
   check_axes(joined(d.batch_x, d.contract_x), x);
   check_axes(joined(d.batch_y, d.contract_y), y);
-  check(pick(x.dims, d.batch_x) == pick(y.dims, d.batch_y),
+  check(pick(x.dims, d.batch_x) == pick(y.dims, d.batch_y),  // dot_general_c9
         "dot_general: batch axes {} of {} and {} of {} differ", dims_to_string(d.batch_x),
-        to_string(x), dims_to_string(d.batch_y), to_string(y));  // dot_general_c9
-  check(pick(x.dims, d.contract_x) == pick(y.dims, d.contract_y),
+        to_string(x), dims_to_string(d.batch_y), to_string(y));
+  check(pick(x.dims, d.contract_x) == pick(y.dims, d.contract_y),  // dot_general_c10
         "dot_general: contracted axes {} of {} and {} of {} differ", dims_to_string(d.contract_x),
-        to_string(x), dims_to_string(d.contract_y), to_string(y));  // dot_general_c10
+        to_string(x), dims_to_string(d.contract_y), to_string(y));
   Type result{x.dtype, pick(x.dims, d.batch_x), x.weak && y.weak};
   result.dims = joined(result.dims, pick(x.dims, free_axes(x.rank(), d.contract_x, d.batch_x)));
   result.dims = joined(result.dims, pick(y.dims, free_axes(y.rank(), d.contract_y, d.batch_y)));

@@ -39,9 +39,9 @@ Types dynamic_slice_type(const Params* params, TypeSpan operands) {
 Types update_type(const Params*, TypeSpan operands) {
   const Type &x = operands[0], &update = operands[1];
   check_starts("dynamic_update_slice", x, operands, 2);
-  check(update.dtype == x.dtype && update.rank() == x.rank(),
+  check(update.dtype == x.dtype && update.rank() == x.rank(),  // dynamic_update_slice_c2, c3
         "dynamic_update_slice: the update must have dtype and rank of {}, got {}", to_string(x),
-        to_string(update));  // dynamic_update_slice_c2, c3
+        to_string(update));
   for (std::size_t i = 0; i < x.dims.size(); ++i)
     check(update.dims[i] <= x.dims[i],  // dynamic_update_slice_c6
           "dynamic_update_slice: {} does not fit {}", to_string(update), to_string(x));

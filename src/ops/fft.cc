@@ -40,8 +40,8 @@ Types fft_type(const Params* params, TypeSpan operands) {
     const std::int64_t want = to_real && is_last ? half : p.lengths[i];
     check(want > 0, "fft: axis {} from the end of {} must have 1 or more elements", n - i,
           to_string(x));
-    check(extent == want, "fft: axis {} from the end of {} must have {} elements", n - i,
-          to_string(x), want);  // fft_c4, fft_c5
+    check(extent == want,  // fft_c4, fft_c5
+          "fft: axis {} from the end of {} must have {} elements", n - i, to_string(x), want);
     extent = from_real && is_last ? half : p.lengths[i];
   }
   return {std::move(out)};

@@ -32,8 +32,8 @@ Types gather_type(const Params* params, TypeSpan operands) {
   const auto& p = as<GatherParams>(*params);
   const Type &x = operands[0], &indices = operands[1];
   check_axes("gather", p.axes, x, indices);
-  check(p.sizes.size() == x.dims.size(), "gather: {} sizes are named for {}", p.sizes.size(),
-        to_string(x));  // gather_c11
+  check(p.sizes.size() == x.dims.size(),  // gather_c11
+        "gather: {} sizes are named for {}", p.sizes.size(), to_string(x));
   for (std::int64_t i = 0; i < x.rank(); ++i) {
     const bool is_dropped = contains(p.axes.dropped, i);
     const std::int64_t least = is_dropped ? 1 : 0;
@@ -51,18 +51,18 @@ Types scatter_type(const Params* params, TypeSpan operands) {
   const auto& p = as<ScatterParams>(*params);
   const Type &x = operands[0], &indices = operands[1], &updates = operands[2];
   check_axes("scatter", p.axes, x, indices);
-  check(updates.dtype == x.dtype, "scatter: updates {} must have the dtype of {}",
-        to_string(updates), to_string(x));  // scatter_c6
-  check(updates.rank() == indices.rank() - 1 + std::ssize(p.axes.window),
+  check(updates.dtype == x.dtype,  // scatter_c6
+        "scatter: updates {} must have the dtype of {}", to_string(updates), to_string(x));
+  check(updates.rank() == indices.rank() - 1 + std::ssize(p.axes.window),  // scatter_c2, c4
         "scatter: updates {} have not the axes of the indices {} and {} window axes",
-        to_string(updates), to_string(indices), p.axes.window.size());  // scatter_c2, c4
+        to_string(updates), to_string(indices), p.axes.window.size());
   const Dims sizes = slice_sizes(p.axes, x, updates.dims);
   const Dims kept = pick(sizes, window_axes(p.axes, x.rank()));
   check(gathered_dims(p.axes, kept, indices) == updates.dims,
         "scatter: updates {} do not fit indices {}", to_string(updates), to_string(indices));
   for (std::int64_t i = 0; i < x.rank(); ++i)
-    check(at(sizes, i) <= at(x.dims, i) || updates.size() == 0, "scatter: updates {} do not fit {}",
-          to_string(updates), to_string(x));  // scatter_c3
+    check(at(sizes, i) <= at(x.dims, i) || updates.size() == 0,  // scatter_c3
+          "scatter: updates {} do not fit {}", to_string(updates), to_string(x));
   return {Type{x.dtype, x.dims, x.weak}};
 }
 

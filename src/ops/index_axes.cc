@@ -25,19 +25,19 @@ Dims window_axes(const IndexAxes& axes, std::int64_t rank) {
 void check_axes(const char* op, const IndexAxes& axes, const Type& x, const Type& indices) {
   check(is_integer(indices.dtype) && indices.rank() > 0,
         "{}: indices must be integers of rank 1 or more, got {}", op, to_string(indices));
-  check(indices.dims.back() == std::ssize(axes.indexed),
+  check(indices.dims.back() == std::ssize(axes.indexed),  // gather_c3
         "{}: the last axis of the indices {} must be as long as the {} indexed axes", op,
-        to_string(indices), axes.indexed.size());  // gather_c3
+        to_string(indices), axes.indexed.size());
   for (const Dims* list : {&axes.window, &axes.dropped, &axes.batch_x})
     check(std::is_sorted(list->begin(), list->end()),
           "{}: window, dropped and batch axes must be in order, got {}", op, dims_to_string(*list));
   for (const Dims* list : {&axes.dropped, &axes.indexed})
-    check(are_axes(joined(*list, axes.batch_x), x.rank()),
+    check(are_axes(joined(*list, axes.batch_x), x.rank()),  // gather_c4, c9, c17, c19
           "{}: axes {} and batch axes {} must be different axes of {}", op, dims_to_string(*list),
-          dims_to_string(axes.batch_x), to_string(x));  // gather_c4, c9, c17, c19
-  check(axes.window.size() == window_axes(axes, x.rank()).size(),
+          dims_to_string(axes.batch_x), to_string(x));
+  check(axes.window.size() == window_axes(axes, x.rank()).size(),  // gather_c1
         "{}: {} window axes are named, slices of {} have {}", op, axes.window.size(), to_string(x),
-        window_axes(axes, x.rank()).size());  // gather_c1
+        window_axes(axes, x.rank()).size());
   const std::int64_t vectors = indices.rank() - 1;
   check(are_axes(axes.window, vectors + std::ssize(axes.window)),
         "{}: window axes {} must be different axes of a result with {} axes of the indices {}", op,

@@ -146,8 +146,8 @@ Types reduce_type(const Params* params, TypeSpan operands) {
   const Type& x = operands[0];
   require_dtype(test(x.dtype), x.dtype);
   for (std::int64_t a : axes)
-    check(a >= 0 && a < x.rank(), "reduce: axis {} is not one of {}", a,
-          to_string(x));  // reduce_c4
+    check(a >= 0 && a < x.rank(),  // reduce_c4
+          "reduce: axis {} is not one of {}", a, to_string(x));
   return {Type{x.dtype, pick(x.dims, other_axes(x.rank(), axes)), x.weak}};
 }
 

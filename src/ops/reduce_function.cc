@@ -49,9 +49,9 @@ Types fold_type(const Params* params, TypeSpan operands) {
   Types results;
   for (std::size_t i = 0; i < count; ++i) {
     const Type &x = operands[i], &start = operands[count + i];
-    check(x.dims == operands[0].dims, "reduce: tensors must have one shape, got {} and {}",
-          to_string(operands[0]),
-          to_string(x));                                // reduce_c1
+    check(x.dims == operands[0].dims,  // reduce_c1
+          "reduce: tensors must have one shape, got {} and {}", to_string(operands[0]),
+          to_string(x));
     check(start.rank() == 0 && start.dtype == x.dtype,  // reduce_c2, c3
           "reduce: the initial value for {} must be a scalar {}, got {}", to_string(x),
           to_string(x.dtype), to_string(start));
@@ -156,9 +156,9 @@ ProgramPtr reducer_of(const CombineFunction& function, const Types& elements) {
   check(results.size() == elements.size(), "reduce: the function must return {} tensors, got {}",
         elements.size(), results.size());
   for (std::size_t i = 0; i < results.size(); ++i)
-    check(results[i].dtype == elements[i].dtype && results[i].dims.empty(),
+    check(results[i].dtype == elements[i].dtype && results[i].dims.empty(),  // reduce_c6
           "reduce: result {} of the function must be {}, got {}", i, to_string(elements[i]),
-          to_string(results[i]));  // reduce_c6
+          to_string(results[i]));
   return closed.program;
 }
 

@@ -26,9 +26,9 @@ Types concatenate_type(const Params* params, TypeSpan operands) {
     const Type& other = operands[i];
     check(other.dtype == type.dtype && other.rank() == type.rank(),
           "concatenate: {} and {} differ in dtype or rank", to_string(type), to_string(other));
-    check(pick(other.dims, off_axis) == pick(type.dims, off_axis),
+    check(pick(other.dims, off_axis) == pick(type.dims, off_axis),  // concatenate_c2
           "concatenate: {} and {} differ off axis {}", to_string(operands[0]), to_string(other),
-          axis);  // concatenate_c2
+          axis);
     at(type.dims, axis) = extent_sum(at(type.dims, axis), at(other.dims, axis));
     type.weak = type.weak && other.weak;
   }
@@ -81,9 +81,9 @@ Types slice_type(const Params* params, TypeSpan operands) {
         to_string(type));
   for (std::size_t i = 0; i < rank; ++i) {
     check(0 <= p.start[i] && p.start[i] <= p.limit[i] && p.limit[i] <= type.dims[i] &&
-              p.strides[i] > 0,
+              p.strides[i] > 0,  // slice_c3
           "slice: [{}:{}:{}] on axis {} does not fit {}", p.start[i], p.limit[i], p.strides[i], i,
-          to_string(operands[0]));  // slice_c3
+          to_string(operands[0]));
     type.dims[i] = window_places(p.limit[i] - p.start[i], 1, p.strides[i]);
   }
   return {std::move(type)};

@@ -31,11 +31,11 @@ Types sort_type(const Params* params, TypeSpan operands) {
         "sort: the number of keys must be 1 to {}, got {}", operands.size(), p.keys);
   Types out;
   for (std::size_t i = 0; i < operands.size(); ++i) {
-    check(operands[i].dims == operands[0].dims, "sort: operands must have one shape, got {} and {}",
-          to_string(operands[0]),
-          to_string(operands[i]));  // sort_c2
-    check(p.axis >= 0 && p.axis < operands[i].rank(), "sort: axis {} is not one of {}", p.axis,
-          to_string(operands[i]));  // sort_c4
+    check(operands[i].dims == operands[0].dims,  // sort_c2
+          "sort: operands must have one shape, got {} and {}", to_string(operands[0]),
+          to_string(operands[i]));
+    check(p.axis >= 0 && p.axis < operands[i].rank(),  // sort_c4
+          "sort: axis {} is not one of {}", p.axis, to_string(operands[i]));
     out.push_back(operands[i]);
   }
   return out;

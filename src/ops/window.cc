@@ -41,10 +41,10 @@ Types window_type(const Params* params, TypeSpan operands) {
   const auto& p = as<WindowParams>(*params);
   const std::size_t rank = operands[0].dims.size();
   check(p.window.size() == rank && p.strides.size() == rank && p.dilation.size() == rank &&
-            p.low.size() == rank && p.high.size() == rank,
+            p.low.size() == rank && p.high.size() == rank,  // reduce_window_c4 ...
         "reduce_window: window, strides, dilation and padding must have one entry for each axis of "
         "{}",
-        to_string(operands[0]));  // reduce_window_c4 ...
+        to_string(operands[0]));
   Type type = operands[0];
   const bool needs_order = p.monoid == Monoid::min || p.monoid == Monoid::max;
   require_dtype(needs_order ? real_number(type.dtype) : numeric(type.dtype), type.dtype);
