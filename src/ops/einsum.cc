@@ -78,8 +78,17 @@ Labels implied_result(const std::vector<Term>& terms) {
   return result;
 }
 
-/// Reads "ij,jk->ik" for operands of these ranks; refuses labels that do not fit them, and results
-/// that name a label twice or one that no operand has.
+/// Refuses results that name a label twice, or one that no operand has.
+void check_result(const Sum& sum, std::string_view spec) {
+  for (int label : sum.result) {
+    check(std::ranges::count(sum.result, label) == 1, "einsum: the result of \"{}\" has {} twice",
+          spec, in_words(label));
+    check(std::ranges::any_of(sum.terms, [&](const Term& t) { return has(t.labels, label); }),
+          "einsum: the result of \"{}\" has {}, which no operand has", spec, in_words(label));
+  }
+}
+
+/// Reads "ij,jk->ik" for operands of these ranks; refuses labels that do not fit them.
 Sum parse(std::string_view spec, TensorSpan operands) {
   constexpr std::size_t none = std::string_view::npos;
   const std::size_t arrow = spec.find("->");
@@ -105,15 +114,9 @@ Sum parse(std::string_view spec, TensorSpan operands) {
   }
   if (arrow == none) {
     sum.result = implied_result(sum.terms);
-    return sum;
-  }
-  sum.result = read_labels(spec.substr(arrow + 2), most_hidden, spec);
-  for (int label : sum.result) {
-    check(std::count(sum.result.begin(), sum.result.end(), label) == 1,
-          "einsum: the result of \"{}\" has {} twice", spec, in_words(label));
-    check(std::any_of(sum.terms.begin(), sum.terms.end(),
-                      [&](const Term& t) { return has(t.labels, label); }),
-          "einsum: the result of \"{}\" has {}, which no operand has", spec, in_words(label));
+  } else {
+    sum.result = read_labels(spec.substr(arrow + 2), most_hidden, spec);
+    check_result(sum, spec);
   }
   return sum;
 }
