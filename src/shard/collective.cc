@@ -32,7 +32,7 @@ Batched moved_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::
                     const Tensor&) {
   CollectiveParams p = op.as<CollectiveParams>();
   ++p.axis;
-  ++p.other;
+  ++p.concat_axis;
   return {{bind_over_mesh(op.primitive, std::move(p), batch_front(x[0], axes[0], size))}, {0}};
 }
 
@@ -52,7 +52,7 @@ Ssa zero_constant(Lowering& out, const Type& type) {
   return out.constant(literal_text(zero_of(type.dtype), type.dtype), type);
 }
 
-bool alone(Lowering& out, const Equation& e) {
+bool defined_without_meeting(Lowering& out, const Equation& e) {
   Ssa result = out.operand(e, 0);
   const Type& type = out.result_type(e);
   if (out.partitioned() && type.size() > 0) return false;
@@ -69,7 +69,8 @@ Ssa gathered_along(Lowering& out, const Equation& e, Ssa x, const Type& part, co
                             groups_text(out, p.mesh, p.axes)));
 }
 
-Ssa pieces_exchanged(Lowering& out, const Equation& e, std::int64_t other, const Type& result) {
+Ssa all_to_all_along(Lowering& out, const Equation& e, std::int64_t concat_axis,
+                     const Type& result) {
   const auto& p = collective_of(e.params.get());
   const Type& type = out.operand_type(e, 0);
   // XLA makes slices of it, and of slices of a concatenation the operands, whose layouts may
@@ -78,7 +79,7 @@ Ssa pieces_exchanged(Lowering& out, const Equation& e, std::int64_t other, const
   return out.op("all_to_all", {whole}, {&type}, result,
                 fmt::format("split_dimension = {} : i64, concat_dimension = {} : i64, split_count "
                             "= {} : i64, {}",
-                            p.axis, other, p.count(), groups_text(out, p.mesh, p.axes)));
+                            p.axis, concat_axis, p.count(), groups_text(out, p.mesh, p.axes)));
 }
 
 Type cut_type(const char* op, Type whole, std::int64_t axis, std::int64_t devices) {
@@ -104,11 +105,11 @@ void require_row_each(const char* op, const Type& type, std::int64_t axis, bool 
 
 Tensor rows_in_front(const char* op, const Tensor& x, std::int64_t axis, std::int64_t n) {
   Dims dims = x.dims();
-  const auto at = dims.begin() + axis;
-  check(n > 0 && *at % n == 0, "{}: axis {} of {} must be divisible by the {} elements", op, axis,
-        to_string(x.type()), n);
-  *at /= n;
-  dims.insert(at, n);
+  const auto split = dims.begin() + axis;
+  check(n > 0 && *split % n == 0, "{}: axis {} of {} must be divisible by the {} elements", op,
+        axis, to_string(x.type()), n);
+  *split /= n;
+  dims.insert(split, n);
   return move_batch(reshape(x, dims), static_cast<int>(axis), 0, n);
 }
 Tensor row_of(const Tensor& all, std::int64_t i) {
@@ -117,9 +118,9 @@ Tensor row_of(const Tensor& all, std::int64_t i) {
 Tensor front_into(const Tensor& x, std::int64_t axis) {
   const Tensor moved = move_batch(x, 0, static_cast<int>(axis), x.dims()[0]);
   Dims dims = moved.dims();
-  const auto at = dims.begin() + axis;
-  *(at + 1) *= *at;
-  dims.erase(at);
+  const auto rows = dims.begin() + axis;
+  *(rows + 1) *= *rows;
+  dims.erase(rows);
   return reshape(moved, dims);
 }
 
@@ -133,15 +134,13 @@ Types reduce_scatter_type(const Params* params, TypeSpan x) {
   require_dtype(summable(x[0].dtype), x[0].dtype);
   return {cut_type("reduce_scatter", x[0], p.axis, p.count())};
 }
-Types exchange_type(const Params* params, TypeSpan x) {
+Types all_to_all_type(const Params* params, TypeSpan x) {
   const auto& p = collective_of(params);
   Type out = cut_type("all_to_all", x[0], p.axis, p.count());
-  extent(out, p.other) *= p.count();
+  extent(out, p.concat_axis) *= p.count();
   return {out};
 }
 Types index_type(const Params*, TypeSpan) { return {Type{DType::s32, {}}}; }
-
-// --- derivatives ---
 
 Tensors all_gather_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
   return bind_n(reduce_scatter_p, op.params, ct);
@@ -149,9 +148,9 @@ Tensors all_gather_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) 
 Tensors reduce_scatter_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
   return bind_n(all_gather_p, op.params, ct);
 }
-Tensors exchange_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
+Tensors all_to_all_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
   CollectiveParams p = op.as<CollectiveParams>();
-  std::swap(p.axis, p.other);
+  std::swap(p.axis, p.concat_axis);
   return {bind_over_mesh(op.primitive, std::move(p), ct[0])};
 }
 Tensors permute_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
@@ -173,13 +172,9 @@ Jvp extreme_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   return {{y}, {convert_to(tangent, y.dtype(), y.type().weak)}};
 }
 
-// --- batching: the batch axis goes in front ---
-
 Batched no_batch(const Op& op, TensorSpan, std::span<const int>, std::int64_t, const Tensor&) {
   return {{bind1(op.primitive, op.params, {})}, {-1}};
 }
-
-// --- lowering ---
 
 /// Writes a reduction of `x`, which is the operand or stands for it in another dtype.
 Ssa reduced_over_devices(Lowering& out, const Equation& e, Ssa x, DType dtype, const char* hlo,
@@ -195,24 +190,25 @@ Ssa reduced_over_devices(Lowering& out, const Equation& e, Ssa x, DType dtype, c
 }
 
 void sum_lower(Lowering& out, const Equation& e) {
-  if (alone(out, e)) return;
+  if (defined_without_meeting(out, e)) return;
   const DType dtype = out.result_type(e).dtype;
   out.define(e, 0, reduced_over_devices(out, e, out.operand(e, 0), dtype, "all_reduce", "add"));
 }
 template <bool largest>
 void extreme_lower(Lowering& out, const Equation& e) {
-  if (alone(out, e)) return;
+  if (defined_without_meeting(out, e)) return;
   constexpr const char* reducer = largest ? "maximum" : "minimum";
   const Type& type = out.result_type(e);
   const Ssa x = out.operand(e, 0);
   if (!is_float(type.dtype) || !out.compiler().max_loses_nan)
     return out.define(e, 0, reduced_over_devices(out, e, x, type.dtype, "all_reduce", reducer));
+  // The extreme of keys, integers that are in order as the floats are and keep NaN.
   const Ssa key = reduced_over_devices(out, e, keys_of(out, x, type, largest), key_type(type).dtype,
                                        "all_reduce", reducer);
   out.define(e, 0, floats_of(out, key, type));
 }
 void reduce_scatter_lower(Lowering& out, const Equation& e) {
-  if (alone(out, e)) return;
+  if (defined_without_meeting(out, e)) return;
   const auto along =
       fmt::format("scatter_dimension = {} : i64, ", collective_of(e.params.get()).axis);
   out.define(e, 0,
@@ -220,19 +216,19 @@ void reduce_scatter_lower(Lowering& out, const Equation& e) {
                                   "reduce_scatter", "add", along));
 }
 void all_gather_lower(Lowering& out, const Equation& e) {
-  if (alone(out, e)) return;
+  if (defined_without_meeting(out, e)) return;
   out.define(e, 0,
              gathered_along(out, e, out.operand(e, 0), out.operand_type(e, 0), out.result_type(e),
                             collective_of(e.params.get()).axis));
 }
-void exchange_lower(Lowering& out, const Equation& e) {
-  if (alone(out, e)) return;
-  out.define(e, 0,
-             pieces_exchanged(out, e, collective_of(e.params.get()).other, out.result_type(e)));
+void all_to_all_lower(Lowering& out, const Equation& e) {
+  if (defined_without_meeting(out, e)) return;
+  const std::int64_t concat_axis = collective_of(e.params.get()).concat_axis;
+  out.define(e, 0, all_to_all_along(out, e, concat_axis, out.result_type(e)));
 }
 void permute_lower(Lowering& out, const Equation& e) {
   const auto& p = collective_of(e.params.get());
-  std::vector<std::string> pairs;  // of partitions, in each group of devices that meet
+  std::vector<std::string> pairs;  // of partitions: of all groups of devices that meet
   for (const std::vector<std::int64_t>& group : device_groups(p.mesh, p.axes)) {
     const auto partition = [&](int place) {
       return partition_of(p.mesh, group[size_of(place)], out.devices());
@@ -240,11 +236,11 @@ void permute_lower(Lowering& out, const Equation& e) {
     for (const auto& [from, to] : p.pairs)
       pairs.push_back(fmt::format("[{}, {}]", partition(from), partition(to)));
   }
-  if (pairs.empty()) {  // nobody is sent anything, so all have zeros
-    static_cast<void>(out.operand(e, 0));
+  if (pairs.empty()) {  // nobody is sent anything, so all have zeros, a single device too
+    static_cast<void>(out.operand(e, 0));  // is read, as by all collectives
     return out.define(e, 0, zero_constant(out, out.result_type(e)));
   }
-  if (alone(out, e)) return;
+  if (defined_without_meeting(out, e)) return;
   out.simple(e, "collective_permute",
              fmt::format("source_target_pairs = dense<[{}]> : tensor<{}x2xi64>, {}",
                          fmt::join(pairs, ", "), pairs.size(), out.channel()));
@@ -293,8 +289,8 @@ constexpr Primitive all_gather_p =
 constexpr Primitive reduce_scatter_p =
     collective(linear("reduce_scatter", nullptr, reduce_scatter_type, reduce_scatter_transpose,
                       moved_batch, reduce_scatter_lower));
-constexpr Primitive all_to_all_p = collective(
-    linear("all_to_all", nullptr, exchange_type, exchange_transpose, moved_batch, exchange_lower));
+constexpr Primitive all_to_all_p = collective(linear(
+    "all_to_all", nullptr, all_to_all_type, all_to_all_transpose, moved_batch, all_to_all_lower));
 constexpr Primitive ppermute_p = collective_permute(
     linear("ppermute", nullptr, same_type, permute_transpose, elementwise_batch, permute_lower));
 constexpr Primitive axis_index_p{.name = "axis_index",
@@ -333,6 +329,29 @@ Tensor min_first(const Tensor& all) { return min(all, {.axes = Dims{0}}); }
 Tensor position_of(const NamedAxes& axes, std::size_t i) {
   if (axes.batch(i)) return position_along(axes.batch(i));
   return bind1(axis_index_p, make_params(axes.of_mesh(i)), {});
+}
+
+/// Throws TypeError unless each pair names two of the devices, and none sends, or gets, twice.
+void check_pairs(const std::vector<std::pair<int, int>>& pairs, int devices) {
+  std::map<int, int> sends, gets;  // how often, by device
+  for (const auto& [from, to] : pairs) {
+    check(from >= 0 && from < devices && to >= 0 && to < devices,
+          "ppermute: the pair ({}, {}) must name two of the {} devices along the axis", from, to,
+          devices);
+    check(++sends[from] == 1 && ++gets[to] == 1,
+          "ppermute: the pair ({}, {}) makes a device send, or be sent to, twice", from, to);
+  }
+}
+
+/// A ppermute along the axis of a vmap. All elements make the same rows, the i-th of which is what
+/// element i gets; exchanged, the first row of each is its own.
+Tensor permuted(const BatchAxisPtr& batch, const Tensor& x,
+                const std::vector<std::pair<int, int>>& pairs) {
+  const Tensor all = gathered(batch, x), nothing = zeros_of({x.dtype(), x.dims()});
+  Tensors rows(size_of(batch->size), nothing);
+  for (const auto& [from, to] : pairs) rows[size_of(to)] = row_of(all, from);
+  if (rows.empty()) return nothing;
+  return row_of(exchanged(batch, stack(rows)), 0);
 }
 
 /// The number of devices, told to the user's function: over processes an equation notes that.
@@ -436,7 +455,7 @@ Tensor all_to_all(const Operand& x, const AxisNames& axes, std::int64_t split_ax
     return front_into(exchanged(batch, rows), to);
   }
   CollectiveParams p = named.all_of_mesh(from);
-  p.other = to;
+  p.concat_axis = to;
   return bind_over_mesh(all_to_all_p, std::move(p), x.tensor());
 }
 
@@ -444,26 +463,8 @@ Tensor ppermute(const Operand& x, const AxisNames& axes,
                 const std::vector<std::pair<int, int>>& pairs, Place place) {
   PlaceScope at(place);
   const NamedAxes named("ppermute", axes);
-  const auto n = static_cast<int>(named.count());
-  std::map<int, int> sent, got;  // how often, by device
-  for (const auto& [from, to] : pairs) {
-    check(from >= 0 && from < n && to >= 0 && to < n,
-          "ppermute: the pair ({}, {}) must name two of the {} devices along the axis", from, to,
-          n);
-    check(++sent[from] == 1 && ++got[to] == 1,
-          "ppermute: the pair ({}, {}) makes a device send, or be sent to, twice", from, to);
-  }
-  if (!named.of_mesh()) {
-    // All elements make the same rows, the i-th of which is what element i gets; exchanged, the
-    // first row of each is its own.
-    const BatchAxisPtr& batch = named.only();
-    const Tensor all = gathered(batch, x.tensor()),
-                 nothing = zeros_of({x.tensor().dtype(), x.tensor().dims()});
-    Tensors rows(size_of(n), nothing);
-    for (const auto& [from, to] : pairs) rows[size_of(to)] = row_of(all, from);
-    if (n == 0) return nothing;
-    return row_of(exchanged(batch, stack(rows)), 0);
-  }
+  check_pairs(pairs, static_cast<int>(named.count()));
+  if (!named.of_mesh()) return permuted(named.only(), x.tensor(), pairs);
   CollectiveParams p = named.all_of_mesh();
   p.pairs = pairs;
   return bind_over_mesh(ppermute_p, std::move(p), x.tensor());

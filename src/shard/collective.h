@@ -43,7 +43,8 @@ Tensor bind_over_mesh(const Primitive& primitive, CollectiveParams p, const Tens
 /// Refuses an axis that has not one element for each device, unless it is `tiled`.
 void require_row_each(const char* op, const Type& type, std::int64_t axis, bool tiled,
                       std::int64_t devices);
-/// Moves an axis to the front in n rows: with `axis` 1 [a, n*k, b] becomes [n, a, k, b]. And back.
+/// Takes an axis apart into n rows in front: with `axis` 1 [a, n*k, b] gives [n, a, k, b]. And
+/// back.
 Tensor rows_in_front(const char* op, const Tensor& x, std::int64_t axis, std::int64_t n);
 Tensor front_into(const Tensor& x, std::int64_t axis);
 Tensor row_of(const Tensor& all, std::int64_t i);  // of the first axis, which disappears
@@ -51,14 +52,15 @@ Tensor row_of(const Tensor& all, std::int64_t i);  // of the first axis, which d
 /// given. The only device of a program that is not partitioned is at 0.
 Ssa place_along(Lowering& out, const CollectiveParams& p);
 Ssa zero_constant(Lowering& out, const Type& type);
-/// Returns whether nobody is met: the equation's result is defined to be its operand where the
-/// program is not partitioned, and where it has no elements, to have none.
-bool alone(Lowering& out, const Equation& e);
+/// Defines the result of an equation in which no devices have to meet, and returns whether it did:
+/// as its operand where the program is not partitioned, and as nothing where it has no elements.
+bool defined_without_meeting(Lowering& out, const Equation& e);
 /// Writes an all_gather of `part` along `axis`, over the equation's mesh axes.
 Ssa gathered_along(Lowering& out, const Equation& e, Ssa x, const Type& part, const Type& all,
                    std::int64_t axis);
-/// Writes an all_to_all of the equation's operand: it is cut along `axis` of the parameters, and
-/// the pieces that come are put together along `other`.
-Ssa pieces_exchanged(Lowering& out, const Equation& e, std::int64_t other, const Type& result);
+/// Writes an all_to_all of the equation's operand, which is split along `axis` of the parameters;
+/// what comes is joined along `concat_axis`.
+Ssa all_to_all_along(Lowering& out, const Equation& e, std::int64_t concat_axis,
+                     const Type& result);
 
 }  // namespace postern::internal

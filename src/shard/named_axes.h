@@ -15,8 +15,9 @@ namespace postern::internal {
 struct CollectiveParams {
   Mesh mesh;
   std::vector<std::string> axes;
-  // Of the array: what is gathered or scattered; of all_to_all: what is split, and joined.
-  std::int64_t axis = 0, other = 0;
+  // Of the array: what is gathered or scattered, and what all_to_all splits.
+  std::int64_t axis = 0;
+  std::int64_t concat_axis = 0;                 // what all_to_all joins; "other" in texts
   std::vector<std::pair<int, int>> pairs = {};  // of ppermute
   int root = 0;             // the place of the one that sends or gets, of broadcast and its like
   bool user_knows = false;  // of axis_count: its number is one of the program's
@@ -27,7 +28,7 @@ struct CollectiveParams {
     return sink.field("mesh", to_string(mesh))
         .field("axes", axes)
         .field("axis", axis)
-        .field("other", other)
+        .field("other", concat_axis)
         .when(!pairs.empty(), "pairs", text)
         .when(root != 0, "root", root)
         .when(user_knows, "user_knows", user_knows);

@@ -17,11 +17,11 @@ namespace postern::internal {
 using clusters::Collective;
 using clusters::Operation;
 
-static thread_local NumberScope* number_scope = nullptr;
+static thread_local ProcessCountScope* process_count_scope = nullptr;
 
-NumberScope::NumberScope() : Scoped(number_scope, this) {}
-void NumberScope::fix() {
-  if (number_scope) number_scope->any_ = false;
+ProcessCountScope::ProcessCountScope() : Scoped(process_count_scope, this) {}
+void ProcessCountScope::note_dependence() {
+  if (process_count_scope) process_count_scope->depends_ = true;
 }
 
 Split::Split(const Mesh& global) : mesh(global), here(mesh_on_each_process(global)) {
@@ -34,7 +34,8 @@ Split::Split(const Mesh& global) : mesh(global), here(mesh_on_each_process(globa
   const int size = clusters::Cluster::get().size();
   check(count == size, "{}: its axes make a grid of {} processes, the cluster has {}",
         to_string(mesh), count, size);
-  if (across.size() > 1) NumberScope::fix();
+  // Along which of several axes another number of processes would go, no text says.
+  if (across.size() > 1) ProcessCountScope::note_dependence();
 }
 
 bool Split::is_across(const std::string& name) const {
@@ -58,13 +59,11 @@ std::int64_t count_of(const Collective& collective) {
   return count;
 }
 
-namespace {
 /// Whether shapes and partners are the same however many meet.
-bool is_for_any_number(Operation op) {
+static bool is_for_any_number(Operation op) {
   return op == Operation::sum || op == Operation::max || op == Operation::min ||
          op == Operation::broadcast;
 }
-}  // namespace
 
 Tensor bind_collective(Collective c, const char* name, const Tensor& x, CollectiveAt at) {
   const DType dtype = x.dtype();
@@ -78,9 +77,9 @@ Tensor bind_collective(Collective c, const char* name, const Tensor& x, Collecti
     return convert(bind_collective(std::move(c), name, convert(x, DType::f32), at), dtype);
   }
   c.axis = at.axis;
-  c.other = at.other;
+  c.other = at.concat_axis;
   c.root = at.root;
-  if (!is_for_any_number(c.operation)) NumberScope::fix();
+  if (!is_for_any_number(c.operation)) ProcessCountScope::note_dependence();
   const Type y = clusters::result_type(c, {dtype, x.dims()}, count_of(c));
   return process_access.call(c, name, std::span(&x, 1), {y}).front();
 }
@@ -98,10 +97,10 @@ Tensor count_along(const Split& split, const Names& names) {
 }
 
 Placement::Placement(SplitPtr over, const P& by) {
-  const Sharding sharding(over->mesh, by);       // axes left whole at the end say nothing
+  const Sharding sharding(over->mesh, by);
   static_cast<void>(on_each_process(sharding));  // refuses an order of axes that cannot be
   if (!is_sharded_over_processes(sharding)) return;
-  spec = sharding.spec();
+  spec = sharding.spec();  // `by` without whole axes at its end, so that == compares the rest
   split = std::move(over);
 }
 
@@ -117,9 +116,7 @@ Type Placement::shard_type(const Type& global) const {
 
 namespace {
 
-/// The mesh axes that cut an array's axes, those of processes told from those of devices. `part` is
-/// of the part that this process has, as f32[a, b] with b cut over processes; `apart` of the array
-/// with an axis of n processes before each that they cut: f32[a, n, b].
+/// The mesh axes that cut an array's axes, those of processes told from those of devices.
 struct ShardedAxes {
   ShardedAxes(const Split& split, const P& spec, std::int64_t rank) {
     std::vector<Names> parts = spec.parts();
@@ -128,14 +125,15 @@ struct ShardedAxes {
       Names of_processes, of_devices;
       for (const std::string& name : names)
         (split.is_across(name) ? of_processes : of_devices).push_back(name);
-      if (!of_processes.empty()) apart.push_back({});
-      part.push_back(of_devices);
-      apart.push_back(std::move(of_devices));
-      across.push_back(std::move(of_processes));
+      if (!of_processes.empty()) devices_apart.push_back({});
+      devices.push_back(of_devices);
+      devices_apart.push_back(std::move(of_devices));
+      processes.push_back(std::move(of_processes));
     }
   }
-  std::vector<Names> across;       // of processes, by axis of the array
-  std::vector<Names> part, apart;  // of devices
+  std::vector<Names> processes, devices;  // by axis of the array, as f32[a, b]
+  // By axis of the array with an axis of n processes before each that they cut: f32[a, n, b].
+  std::vector<Names> devices_apart;
 };
 
 /// Runs f on each device of this process; `in` and `out`: the mesh axes that cut what it is given
@@ -155,31 +153,33 @@ Tensor on_each(const Split& split, const std::function<Tensor(Tensor)>& f,
 // the two become one: f32[a, b] becomes f32[a, n, b] and f32[a, n*b].
 Tensor global_of(const Placed& value, int rank) {
   if (!value.placement.is_sharded()) return value.tensor;
-  NumberScope::fix();
+  ProcessCountScope::note_dependence();
   const Split& split = *value.placement.split;
   const ShardedAxes axes(split, value.placement.spec, value.tensor.rank());
-  Dims dims = value.tensor.dims();
-  const Operation operation = rank < 0 ? Operation::gather : Operation::gather_to;
+  const bool to_all = rank < 0;
+  const Operation operation = to_all ? Operation::gather : Operation::gather_to;
   const auto gathered = [&](Tensor x) {
     std::int64_t axis = 0;  // of x, which gets new ones
-    for (const Names& names : axes.across) {
+    for (const Names& names : axes.processes) {
       if (!names.empty()) {
         const Collective c = across(split, operation, names);
-        const int root = rank < 0 ? 0 : c.group(rank).place;
+        const int root = to_all ? 0 : c.group(rank).place;
         x = bind_collective(c, "collect", expand_dims(x, axis), {.axis = axis, .root = root});
-        ++axis;
+        ++axis;  // the new one
       }
       ++axis;
     }
     return x;
   };
-  const Tensor apart = on_each(split, gathered, axes.part, axes.apart, value.tensor);
+  const Tensor apart = on_each(split, gathered, axes.devices, axes.devices_apart, value.tensor);
+  Dims dims = value.tensor.dims();
   for (std::size_t a = 0; a < dims.size(); ++a)
-    dims[a] *= count_of(across(split, operation, axes.across[a]));
+    dims[a] *= count_of(across(split, operation, axes.processes[a]));
   return reshape(apart, dims);
 }
 
-// Of a whole f32[a, n*b], seen as f32[a, n, b], this process takes its own place along n.
+// Of a whole f32[a, n*b], seen as f32[a, n, b], this process takes its own place along n, which
+// goes.
 Tensor shard_of(const Placed& value, const Placement& placement) {
   if (value.placement == placement) return value.tensor;
   const Tensor& global = value.tensor;
@@ -189,27 +189,27 @@ Tensor shard_of(const Placed& value, const Placement& placement) {
         placement_text(global_type(value.placement.sharding(), global.type()), value.placement),
         placement.is_sharded() ? to_string(placement.spec) : "the whole"));
   if (!placement.is_sharded()) return global;
-  NumberScope::fix();
+  ProcessCountScope::note_dependence();
   const Split& split = *placement.split;
   const ShardedAxes axes(split, placement.spec, global.rank());
   Dims apart;
-  for (std::size_t a = 0; a < axes.across.size(); ++a) {
-    const std::int64_t parts = count_of(across(split, Operation::index, axes.across[a]));
-    if (!axes.across[a].empty()) apart.push_back(parts);
+  for (std::size_t a = 0; a < axes.processes.size(); ++a) {
+    const std::int64_t parts = count_of(across(split, Operation::index, axes.processes[a]));
+    if (!axes.processes[a].empty()) apart.push_back(parts);
     apart.push_back(global.dims()[a] / parts);
   }
   const auto taken = [&](Tensor x) {
-    for (std::size_t a = 0; a < axes.across.size(); ++a) {
-      if (axes.across[a].empty()) continue;
+    for (std::size_t a = 0; a < axes.processes.size(); ++a) {
+      if (axes.processes[a].empty()) continue;
       std::vector<Operand> starts(x.dims().size(), Operand(std::int32_t{0}));
-      starts[a] = Operand(index_along(split, axes.across[a]));
+      starts[a] = Operand(index_along(split, axes.processes[a]));
       Dims sizes = x.dims();
       sizes[a] = 1;
       x = squeeze(dynamic_slice(x, starts, sizes), {static_cast<std::int64_t>(a)});
     }
     return x;
   };
-  return on_each(split, taken, axes.apart, axes.part, reshape(global, apart));
+  return on_each(split, taken, axes.devices_apart, axes.devices, reshape(global, apart));
 }
 
 std::string placement_text(const Type& global, const Placement& placement) {

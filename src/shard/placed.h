@@ -15,17 +15,17 @@ namespace postern::internal {
 
 using Names = std::vector<std::string>;
 
-/// While it lives, what is rewritten on this thread tells whether it would be the same text for any
-/// number of processes.
-class NumberScope : Scoped<NumberScope*> {
+/// While it lives, what is rewritten on this thread tells whether its text depends on the number of
+/// processes, or would be the same for any.
+class ProcessCountScope : Scoped<ProcessCountScope*> {
  public:
-  NumberScope();
-  bool any() const { return any_; }
-  /// Fixes it for the number that the cluster has.
-  static void fix();
+  ProcessCountScope();
+  bool depends() const { return depends_; }
+  /// Notes, for the scope that there is on this thread, that the text depends on it.
+  static void note_dependence();
 
  private:
-  bool any_ = true;
+  bool depends_ = false;
 };
 
 /// A mesh's axes of processes, and the mesh of the devices of one process.
@@ -44,9 +44,9 @@ using SplitPtr = std::shared_ptr<const Split>;
 clusters::Collective across(const Split& split, clusters::Operation operation, const Names& names);
 std::int64_t count_of(const clusters::Collective& collective);
 
-/// Where one meets: what the array's axes are, and the place of who sends or gets it all.
+/// The array's axes, as in CollectiveParams, and the place of who sends or gets it all.
 struct CollectiveAt {
-  std::int64_t axis = 0, other = 0;
+  std::int64_t axis = 0, concat_axis = 0;
   int root = 0;
 };
 /// Binds it as a call of the host. Throws TypeError for elements that it does not know.

@@ -99,18 +99,20 @@ std::vector<Placed> Expansion::equation(const Program& program, const Equation& 
       return {{shard_of(x[0], placement), placement}};
     return {x[0]};
   }
-  const bool asks = e.primitive == &axis_index_p || e.primitive == &axis_count_p;
-  if (split_ && (e.primitive->rendezvous_axes || asks))
-    return unsharded(collective_over(*split_, e, tensors_of(x)));
-  if (const SiteSpec* const site = split_ ? site_of(e) : nullptr)
-    return unsharded(bind_n(*e.primitive, site_on_process(*site, *split_), tensors_of(x)));
+  if (split_) {  // in the body of a shard_map over processes
+    const bool asks = e.primitive == &axis_index_p || e.primitive == &axis_count_p;
+    if (e.primitive->rendezvous_axes || asks)
+      return unsharded(collective_over(*split_, e, tensors_of(x)));
+    if (const SiteSpec* const site = site_of(e))
+      return unsharded(bind_n(*e.primitive, site_on_process(*site, *split_), tensors_of(x)));
+  }
   const bool sharded = any_sharded(x);
   std::vector<ProgramPtr> programs;
   if (e.params) programs = programs_of(*e.params);
-  const bool rewrites = std::ranges::any_of(programs, [&](const ProgramPtr& p) {
+  const bool rewrites_programs = std::ranges::any_of(programs, [&](const ProgramPtr& p) {
     return split_ || sharded || any_equation(*p, over_processes);
   });
-  if (rewrites) return with_programs(e, x);
+  if (rewrites_programs) return with_programs(e, x);
   if (sharded) return on_shards(program, e, x);
   return unsharded(bind_n(*e.primitive, e.params, tensors_of(x)));
 }
@@ -135,7 +137,7 @@ std::vector<Placed> Expansion::on_shards(const Program& program, const Equation&
         name_of(e), placement_text(global, placement)));
   std::vector<Names> spec(program.type(e.first).dims.size());
   for (std::size_t i = 0; i < placement.spec.parts().size(); ++i)
-    spec[size_of((*axes)[i])] = placement.spec.parts()[i];
+    spec[size_of((*axes)[i])] = placement.spec.parts()[i];  // where the primitive puts axis i
   const Placement after(placement.split, P(std::move(spec)));
   Tensors shards;  // operands of other dims, which are spread over these, as they are
   for (std::size_t i = 0; i < x.size(); ++i) {
@@ -235,7 +237,7 @@ Placement Expansion::stacked(Placement y, bool offloaded) {
 // changes any more. What chooses a branch, and what a condition gives, every process needs whole.
 std::vector<Placed> Expansion::control_flow(const Equation& e, std::span<const Placed> x) const {
   std::vector<Placed> in(x.begin(), x.end());
-  if (!e.primitive->loops()) in[0] = {shard_of(x[0], {})};
+  if (!e.primitive->loops()) in[0] = {shard_of(x[0], {})};  // refuses a part
   Flow<Placement> flow = through(*this, e, placements_of(in));
   for (std::size_t i = 0; i < in.size(); ++i)
     in[i] = {shard_of(in[i], flow.operands[i]), flow.operands[i]};
@@ -317,28 +319,35 @@ Placement placement_of(const Sharding& s) {
   return {std::make_shared<const Split>(s.mesh()), s.spec()};
 }
 
-/// Places a result as it is wanted; `sends` is set where that takes messages.
-Placed as_wanted(Placed y, const std::optional<Sharding>& wanted, bool& sends) {
-  if (!is_global(wanted)) return y;
-  const Placement placement = placement_of(*wanted);
-  const bool moves = y.placement.is_sharded() && y.placement != placement;
-  sends = sends || moves;
-  return {shard_of(moves ? Placed{global_of(y)} : y, placement), placement};
-}
-
 /// Has inputs that lie over processes be given as this process's parts, and `types` be those of the
 /// parts. Returns how each input lies.
-std::vector<Placement> place_inputs(Expanded& out, Types& types) {
-  std::vector<Placement> placements(out.inputs.size());
+std::vector<Placement> place_inputs(Expanded& expanded, Types& types) {
+  std::vector<Placement> placements(expanded.inputs.size());
   for (std::size_t i = 0; i < placements.size(); ++i) {
-    if (!is_global(out.inputs[i])) continue;
-    const Sharding global = *out.inputs[i];
+    if (!is_global(expanded.inputs[i])) continue;
+    const Sharding global = *expanded.inputs[i];
     placements[i] = placement_of(global);
     types[i] = placements[i].shard_type(types[i]);
-    out.inputs[i] = on_each_process(global);
-    out.global_inputs[i] = global;
+    expanded.inputs[i] = on_each_process(global);
+    expanded.global_inputs[i] = global;
   }
   return placements;
+}
+
+/// Places output i as it is wanted, and notes how it lies; sets `sends` if that takes messages.
+Placed place_output(Expanded& expanded, std::size_t i, Placed y, bool& sends) {
+  std::optional<Sharding>& global = expanded.global_outputs[i];
+  if (is_global(expanded.outputs[i])) {
+    global = expanded.outputs[i];
+    const Placement placement = placement_of(*global);
+    const bool moves = y.placement.is_sharded() && y.placement != placement;
+    sends = sends || moves;
+    y = {shard_of(moves ? Placed{global_of(y)} : y, placement), placement};
+  } else if (y.placement.is_sharded()) {
+    global = y.placement.sharding();
+  }
+  if (global) expanded.outputs[i] = on_each_process(*global);
+  return y;
 }
 
 /// Whether processes may meet in it: it is then to end on all of them at once.
@@ -352,42 +361,37 @@ bool may_communicate(const Program& program) {
 
 // The program is traced anew, given the parts of inputs that lie over processes; what is known of
 // its outputs then is how they lie.
-void expand_processes(Expanded& out) {
-  const ProgramPtr program = out.program;
-  out.inputs.resize(program->inputs.size());
-  out.outputs.resize(program->outputs.size());
-  out.global_inputs.resize(out.inputs.size());
-  out.global_outputs.resize(out.outputs.size());
+void expand_processes(Expanded& expanded) {
+  const ProgramPtr program = expanded.program;
+  expanded.inputs.resize(program->inputs.size());
+  expanded.outputs.resize(program->outputs.size());
+  expanded.global_inputs.resize(expanded.inputs.size());
+  expanded.global_outputs.resize(expanded.outputs.size());
   std::vector<Mesh> meshes = meshes_of(*program);
-  for (const auto* list : {&out.inputs, &out.outputs})
+  for (const auto* list : {&expanded.inputs, &expanded.outputs})
     for (const auto& s : *list)
       if (is_global(s)) meshes.push_back(s->mesh());
   if (!std::ranges::any_of(meshes, spans_processes)) return;
   check_one_order(meshes);
-  const NumberScope number;
+  const ProcessCountScope process_count;
   Types types = program->input_types();
-  const std::vector<Placement> placements = place_inputs(out, types);
+  const std::vector<Placement> placements = place_inputs(expanded, types);
   bool communicates = may_communicate(*program);
   const Closed closed = trace_program("processes", types, [&](TensorSpan x) {
     std::vector<Placed> y = Expansion().run(*program, placed_as(placements, x));
-    for (std::size_t i = 0; i < y.size(); ++i) {
-      y[i] = as_wanted(std::move(y[i]), out.outputs[i], communicates);
-      if (is_global(out.outputs[i]))
-        out.global_outputs[i] = out.outputs[i];
-      else if (y[i].placement.is_sharded())
-        out.global_outputs[i] = y[i].placement.sharding();
-      if (out.global_outputs[i]) out.outputs[i] = on_each_process(*out.global_outputs[i]);
-    }
+    for (std::size_t i = 0; i < y.size(); ++i)
+      y[i] = place_output(expanded, i, std::move(y[i]), communicates);
     if (const Mesh* const mesh = mesh_of_most(meshes); communicates && mesh) end_together(*mesh);
     return tensors_of(y);
   });
   check(closed.captures.empty(), "a program over processes uses a tensor from outside of it");
   Program named = *closed.program;
   named.name = program->name;
-  out.program = simplify(named);
-  out.any_number = number.any() && clusters::Cluster::get().size() > 1;  // of one nothing is cut
-  out.any_global = std::ranges::any_of(out.global_inputs, is_global) ||
-                   std::ranges::any_of(out.global_outputs, is_global);
+  expanded.program = simplify(named);
+  // In a cluster of one nothing is cut, so that no text shows how more would.
+  expanded.any_number = !process_count.depends() && clusters::Cluster::get().size() > 1;
+  expanded.any_global = std::ranges::any_of(expanded.global_inputs, is_global) ||
+                        std::ranges::any_of(expanded.global_outputs, is_global);
 }
 
 }  // namespace postern::internal

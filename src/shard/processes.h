@@ -33,7 +33,7 @@ struct Expanded {
 /// Makes it a program without axes of processes, of the parts that this process has, the same on
 /// all of them. It ends with a call at which all have come to their end. Throws TypeError where a
 /// mesh is not for this cluster, and for what cannot be done over processes.
-void expand_processes(Expanded& program);
+void expand_processes(Expanded& expanded);
 
 extern const Primitive collect_p;
 

@@ -55,23 +55,22 @@ class Rewriting {
   Tensor operator()(const Tensors& x) const {
     if (operation_ == Operation::index) return index(p_.axes);
     if (operation_ == Operation::count) return count();
-    if (across_.empty()) return inside(here_, x[0], at());
-    if (here_.empty()) return between(across_, x[0], at());
-    if (operation_ == Operation::exchange) return exchange(x[0]);
+    const CollectiveAt as_given{.axis = p_.axis, .concat_axis = p_.concat_axis, .root = p_.root};
+    if (across_.empty()) return inside(here_, x[0], as_given);
+    if (here_.empty()) return between(across_, x[0], as_given);
+    if (operation_ == Operation::exchange) return all_to_all(x[0]);
     if (operation_ == Operation::permute) return permute(x[0]);
     return one_by_one(x[0]);
   }
 
  private:
-  CollectiveAt at() const { return {p_.axis, p_.other, p_.root}; }
-
   Tensor inside(Names names, const Tensor& x, const CollectiveAt& where) const {
     if (!split_.here) return x;
     CollectiveParams here = p_;
     here.mesh = *split_.here;
     here.axes = std::move(names);
     here.axis = where.axis;
-    here.other = where.other;
+    here.concat_axis = where.concat_axis;
     here.root = where.root;
     return bind1(*e_.primitive, make_params(std::move(here)), {x});
   }
@@ -84,35 +83,37 @@ class Rewriting {
     return split_.is_across(axis) ? between({axis}, x, where) : inside({axis}, x, where);
   }
 
+  /// Computes this device's place along the axes, row-major.
   Tensor index(const Names& names) const {
-    Tensor out = zeros_of({DType::s32, {}});
+    Tensor place = zeros_of({DType::s32, {}});
     for (const std::string& axis : names) {
-      out = out * static_cast<std::int32_t>(p_.mesh.size(axis));
+      place = place * static_cast<std::int32_t>(p_.mesh.size(axis));
       if (split_.is_across(axis))
-        out = out + index_along(split_, {axis});
+        place = place + index_along(split_, {axis});
       else
-        out = out + bind1(axis_index_p, make_params(CollectiveParams{*split_.here, {axis}}), {});
+        place =
+            place + bind1(axis_index_p, make_params(CollectiveParams{*split_.here, {axis}}), {});
     }
-    return out;
+    return place;
   }
 
   Tensor count() const {
-    if (p_.user_knows) NumberScope::fix();
+    if (p_.user_knows) ProcessCountScope::note_dependence();
     const std::int64_t here = CollectiveParams{p_.mesh, here_}.count();
-    const Tensor one = full_of({Number::Kind::integer, 1, 1, 0}, Type{DType::s32, {}});
+    const Tensor one = full_of(integer_number(1), Type{DType::s32, {}});
     const Tensor processes = across_.empty() ? one : count_along(split_, across_);
     return processes * static_cast<std::int32_t>(here);
   }
 
   /// Takes a place along all of the axes, row-major, apart into one along each of them.
   std::vector<std::int64_t> places(std::int64_t place) const {
-    std::vector<std::int64_t> out(p_.axes.size());
-    for (std::size_t i = out.size(); i-- > 0;) {
+    std::vector<std::int64_t> by_axis(p_.axes.size());
+    for (std::size_t i = by_axis.size(); i-- > 0;) {
       const std::int64_t size = p_.mesh.size(p_.axes[i]);
-      out[i] = place % size;
+      by_axis[i] = place % size;
       place /= size;
     }
-    return out;
+    return by_axis;
   }
 
   /// Goes along one axis after another: what puts pieces together from the last on, which changes
@@ -122,7 +123,7 @@ class Rewriting {
     const bool joins = operation_ == Operation::gather || operation_ == Operation::gather_to;
     for (std::size_t step = 0; step < p_.axes.size(); ++step) {
       const std::size_t i = joins ? p_.axes.size() - 1 - step : step;
-      x = along(p_.axes[i], x, {p_.axis, p_.other, static_cast<int>(roots[i])});
+      x = along(p_.axes[i], x, {p_.axis, p_.concat_axis, static_cast<int>(roots[i])});
     }
     return x;
   }
@@ -130,29 +131,27 @@ class Rewriting {
   /// An all_to_all along mesh axes of sizes n and m: [n*m*k, b], split along its first axis,
   /// becomes [n, m, k, b], in which each mesh axis exchanges along its own array axis. What came
   /// then goes in front of the axis that is joined, the second: [k, n, m, b], which is [k, n*m*b].
-  Tensor exchange(const Tensor& x) const {
-    Dims dims = x.dims();
-    const auto split = size_of(p_.axis);
-    dims[split] /= p_.count();
+  Tensor all_to_all(const Tensor& x) const {
+    Dims result = x.dims();
+    result[size_of(p_.axis)] /= p_.count();
+    Dims apart = result;
     for (std::size_t i = 0; i < p_.axes.size(); ++i)
-      dims.insert(dims.begin() + p_.axis + static_cast<std::ptrdiff_t>(i),
-                  p_.mesh.size(p_.axes[i]));
-    Tensor y = reshape(x, dims);
+      apart.insert(apart.begin() + p_.axis + static_cast<std::ptrdiff_t>(i),
+                   p_.mesh.size(p_.axes[i]));
+    Tensor y = reshape(x, apart);
     for (std::size_t i = 0; i < p_.axes.size(); ++i) {
       const std::int64_t axis = p_.axis + static_cast<std::int64_t>(i);
-      y = along(p_.axes[i], y, {axis, axis, 0});
+      y = along(p_.axes[i], y, {.axis = axis, .concat_axis = axis});
     }
     Dims order;
     const auto count = std::ssize(p_.axes);
     for (std::int64_t a = 0; a < x.rank(); ++a) {
-      if (a == p_.other)
+      if (a == p_.concat_axis)
         for (std::int64_t i = 0; i < count; ++i) order.push_back(p_.axis + i);
       order.push_back(a < p_.axis ? a : a + count);
     }
-    Dims out = x.dims();
-    out[split] /= p_.count();
-    out[size_of(p_.other)] *= p_.count();
-    return reshape(transpose(y, order), out);
+    result[size_of(p_.concat_axis)] *= p_.count();
+    return reshape(transpose(y, order), result);
   }
 
   /// The devices of a process first gather what all of them have. Each then sends the device of its
@@ -160,10 +159,11 @@ class Rewriting {
   Tensor permute(const Tensor& x) const {
     const Tensor all = bind1(all_gather_p, make_params(CollectiveParams{*split_.here, here_}),
                              {expand_dims(x, 0)});
+    const std::int64_t devices = all.dims()[0];
     Collective c = across(split_, Operation::relay, across_);
-    c.other = all.dims()[0];
+    c.other = devices;  // no axis of the array, in a relay
     for (const auto& [from, to] : p_.pairs)
-      c.pairs.emplace_back(relay_place(from, c.other), relay_place(to, c.other));
+      c.pairs.emplace_back(relay_place(from, devices), relay_place(to, devices));
     check(bit_width(x.dtype()) >= 8, "ppermute over processes: {} has elements of less than a byte",
           to_string(x.type()));
     const Tensor operands[] = {all, index(here_)};
@@ -200,14 +200,13 @@ Attributes process_attributes(const Collective& c) {
     pairs.push_back(from);
     pairs.push_back(to);
   }
-  Attributes out{{"operation", clusters::to_string(c.operation)},
-                 {"axis", c.axis},
-                 {"other", c.other},
-                 {"grid", c.grid},
-                 {"along", c.along},
-                 {"pairs", pairs},
-                 {"root", static_cast<std::int64_t>(c.root)}};
-  return out;
+  return {{"operation", clusters::to_string(c.operation)},
+          {"axis", c.axis},
+          {"other", c.other},
+          {"grid", c.grid},
+          {"along", c.along},
+          {"pairs", pairs},
+          {"root", static_cast<std::int64_t>(c.root)}};
 }
 
 }  // namespace postern::internal

@@ -41,8 +41,6 @@ Tensors gather_to_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
   return bind_n(scatter_from_p, op.params, ct);
 }
 
-// --- lowering ---
-
 /// Slices `count` elements of an axis from `start` on.
 Ssa slice(Lowering& out, Ssa x, const Type& type, std::int64_t axis, std::int64_t start,
           std::int64_t count) {
@@ -55,8 +53,9 @@ Ssa slice(Lowering& out, Ssa x, const Type& type, std::int64_t axis, std::int64_
                             array_text(starts), array_text(limits), array_text(strides)));
 }
 
+/// Gathers all devices' values as rows, and takes the root's.
 void pbroadcast_lower(Lowering& out, const Equation& e) {
-  if (alone(out, e)) return;
+  if (defined_without_meeting(out, e)) return;
   const auto& p = collective_of(e.params.get());
   const Type& type = out.operand_type(e, 0);
   Type part = type;
@@ -66,17 +65,17 @@ void pbroadcast_lower(Lowering& out, const Equation& e) {
   const Ssa root = slice(out, gathered_along(out, e, row, part, all, 0), all, 0, p.root, 1);
   out.define(e, 0, out.op("reshape", {root}, {&part}, type));
 }
-/// Every device sends each a piece of what it has, and keeps of the pieces that come the root's.
+/// Is an all_to_all, which every device takes part in: of the pieces that come it keeps the root's.
 void scatter_from_lower(Lowering& out, const Equation& e) {
-  if (alone(out, e)) return;
+  if (defined_without_meeting(out, e)) return;
   const auto& p = collective_of(e.params.get());
   const Type& type = out.operand_type(e, 0);
-  const Ssa pieces = pieces_exchanged(out, e, p.axis, type);
+  const Ssa pieces = all_to_all_along(out, e, p.axis, type);
   const std::int64_t piece = extent(type, p.axis) / p.count();
   out.define(e, 0, slice(out, pieces, type, p.axis, p.root * piece, piece));
 }
 void gather_to_lower(Lowering& out, const Equation& e) {
-  if (alone(out, e)) return;
+  if (defined_without_meeting(out, e)) return;
   const auto& p = collective_of(e.params.get());
   const Type scalar{DType::s32, {}}, truth{DType::pred, {}};
   const Type &part = out.operand_type(e, 0), &all = out.result_type(e);
