@@ -148,7 +148,7 @@ Primitive::SplitResult shard_map_split(const Op& op, TensorSpan x, const std::ve
   const std::vector<P> known_in = where_marked(p.in, unknown, false);
   std::vector<P> known_out = where_marked(p.out, halves.unknown_outputs, false);
   const auto differ = axes_that_differ(*halves.known, p.mesh, known_in);
-  std::vector<P> rest_in;
+  std::vector<P> rest_in;  // first the residuals'
   for (std::size_t i = outputs; i < differ.size(); ++i)
     rest_in.push_back(P(std::vector<std::vector<std::string>>{differ[i]}));
   known_out.insert(known_out.end(), rest_in.begin(), rest_in.end());
@@ -183,12 +183,13 @@ P with_axis_in_front(const P& spec) {
   return P(std::move(parts));
 }
 
+/// A shard_map of the batched body: batch axes are whole on every device, and so is a mask.
 Batched shard_map_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
                         const Tensor& mask) {
   const auto& p = op.as<ShardMapParams>();
   Tensors operands;
   std::vector<P> in, out;
-  std::vector<int> fronts;
+  std::vector<int> fronts;  // by operand: its batch axis, 0, or -1 where it has none
   for (std::size_t i = 0; i < x.size(); ++i) {
     operands.push_back(batch_front(x[i], axes[i], size, false));
     in.push_back(axes[i] >= 0 ? with_axis_in_front(p.in[i]) : p.in[i]);
@@ -213,6 +214,7 @@ ParamsPtr shard_map_with_programs(const Params* params, std::span<const ProgramP
 
 // --- lowering ---
 
+/// Writes a device's part of `x`: XLA cuts it so, and leaves the part as it is.
 Ssa to_part(Lowering& out, Ssa x, const Type& whole, const Sharding& sharding) {
   x = out.with_sharding(x, whole, hlo_text(sharding, whole.rank(), out.devices()));
   return out.sharding_marker("SPMDFullToShardShape", x, whole, sharding.part_type(whole),
@@ -238,7 +240,7 @@ std::vector<Ssa> axis_indices(Lowering& out, const Mesh& mesh) {
 
 /// XLA keeps what a custom call needs in one pool for all devices that run it, and in a loop they
 /// meet there all the time. Small bodies with such loops are written once for each device.
-bool one_for_each(const Program& body, std::size_t devices) {
+bool needs_copy_each(const Program& body, std::size_t devices) {
   constexpr std::size_t most = 400;  // equations in all, for the time that compiling takes
   std::size_t equations = 0;
   bool loops = false;
@@ -252,18 +254,19 @@ bool one_for_each(const Program& body, std::size_t devices) {
 }
 
 /// Writes one device's part of the operands, the body on them, and its results as parts of the
-/// whole.
+/// whole. XLA does not partition what stands between: it is marked {manual}.
 std::vector<Ssa> on_parts(Lowering& out, const ShardMapParams& p, const Types& whole,
                           std::span<const Ssa> x, const Types& results) {
   std::vector<Ssa> parts, y;
   for (std::size_t i = 0; i < x.size(); ++i)
     parts.push_back(to_part(out, x[i], whole[i], {p.mesh, p.in[i]}));
-  const bool asks = uses(*p.body, axis_index_p) || uses(*p.body, gather_to_p);
-  const Lowering::MeshRegion region(out, p.mesh,
-                                    asks ? axis_indices(out, p.mesh) : std::vector<Ssa>());
+  std::vector<Ssa> indices;  // for place_along
+  if (uses(*p.body, axis_index_p) || uses(*p.body, gather_to_p))
+    indices = axis_indices(out, p.mesh);
+  const Lowering::MeshRegion region(out, p.mesh, std::move(indices));
   const auto body = [&](std::size_t) { return out.inlined(*p.body, parts); };
   const std::size_t devices = out.devices().size();
-  if (one_for_each(*p.body, devices))
+  if (needs_copy_each(*p.body, devices))
     y = write_case(out, index_along(out, p.mesh, all_axes(p.mesh)), devices, p.body->output_types(),
                    effect_of(*p.body) == Effect::ordered, body);
   else
@@ -290,15 +293,13 @@ void shard_map_lower(Lowering& out, const Equation& e) {
   Types whole, results;
   for (std::size_t i = 0; i < x.size(); ++i) whole.push_back(out.operand_type(e, i));
   for (int i = 0; i < e.results; ++i) results.push_back(out.result_type(e, i));
-  // XLA makes one of a function's equal constants. One that both the devices' part and what is
-  // around it read would end the process: "Check failed: !IsManual()".
+  // Apart, as a function: XLA makes one of a function's equal constants, and one that both the
+  // devices' part and what is around it read would end the process: "Check failed: !IsManual()".
   const bool ordered = effect_of(*p.body) == Effect::ordered;
   out.define_all(
       e, out.apart({"shard_map", whole, results, ordered}, x,
                    [&](std::span<const Ssa> in) { return on_parts(out, p, whole, in, results); }));
 }
-
-// --- constraints ---
 
 Types constrain_type(const Params* params, TypeSpan operands) {
   as<ConstrainParams>(*params).sharding.part_type(operands[0]);
@@ -390,20 +391,18 @@ detail::Tensors detail::shard_map(const TensorFunction& f, const ShardMapCall& c
     body = trace_user_inner("shard_map", parts, f);
   }
   std::vector<P> out = call.out();
-  for (std::size_t i = 0; i < out.size(); ++i) {
+  for (std::size_t i = 0; i < out.size(); ++i) {  // both throw for what cuts no such result
     Sharding(call.mesh, out[i]);
     whole_type(call.mesh, out[i], body.program->type(body.program->outputs[i]));
   }
-  std::vector<P> all(body.captures.size());
-  all.insert(all.end(), in.begin(), in.end());
-  body.program = with_parts(body.program, call.mesh, all);
+  std::vector<P> with_captures(body.captures.size());
+  with_captures.insert(with_captures.end(), in.begin(), in.end());
+  body.program = with_parts(body.program, call.mesh, with_captures);
   return bind_map(call.mesh, body, in, std::move(out), x);
 }
 
-namespace {
-
-/// Returns that of the devices asked for, else the first: one for each element of the first axes.
-Mesh pmap_mesh(const PmapOptions& options, const Tensors& x) {
+/// Returns a mesh with a device for each element of the first axes: those asked for, or the first.
+static Mesh pmap_mesh(const PmapOptions& options, const Tensors& x) {
   check(!x.empty(),
         "pmap: the function has no arguments, so nothing says on how many devices it runs");
   for (const Tensor& t : x) {
@@ -423,8 +422,6 @@ Mesh pmap_mesh(const PmapOptions& options, const Tensors& x) {
   return Mesh(axes, options.devices);
 }
 
-}  // namespace
-
 // A shard_map along one axis, whose function is given the only element of its part's first axis.
 detail::Tensors detail::pmap(const TensorFunction& f, const PmapOptions& options, const Tensors& x,
                              const Place& place) {
@@ -432,17 +429,17 @@ detail::Tensors detail::pmap(const TensorFunction& f, const PmapOptions& options
   const Mesh mesh = pmap_mesh(options, x);
   const P each(options.axis_name);
   std::size_t results = 0;
-  auto one = [&](TensorSpan parts) {
-    Tensors in;
-    for (const Tensor& t : parts) in.push_back(squeeze(t, {0}));
-    Tensors out = f(in);
-    for (Tensor& t : out) t = expand_dims(t, 0);
-    results = out.size();
-    return out;
+  const auto on_element = [&](TensorSpan parts) {
+    Tensors elements;
+    for (const Tensor& t : parts) elements.push_back(squeeze(t, {0}));
+    Tensors y = f(elements);
+    for (Tensor& t : y) t = expand_dims(t, 0);
+    results = y.size();
+    return y;
   };
-  return shard_map(
-      one, {mesh, std::vector<P>(x.size(), each), [&] { return std::vector<P>(results, each); }}, x,
-      place);
+  // How many results there are is known once the function was traced, which is when it is asked.
+  const auto out = [&] { return std::vector<P>(results, each); };
+  return shard_map(on_element, {mesh, std::vector<P>(x.size(), each), out}, x, place);
 }
 
 }  // namespace postern
