@@ -66,9 +66,9 @@ class ShardingPropagation {
   static MaybePartition number() { return Partition(); }
   static MaybePartition slice(MaybePartition cut, bool offloaded) {
     if (!cut || offloaded) return {};  // a handle says nothing of what it is for
-    const auto stacked = nth(cut->axes, cut->outer);
-    if (!stacked->empty()) return {};
-    cut->axes.erase(stacked);
+    const auto first = nth(cut->axes, cut->outer);
+    if (!first->empty()) return {};  // a scan's steps go through a part of them
+    cut->axes.erase(first);
     return cut;
   }
   static MaybePartition stacked(MaybePartition cut, bool offloaded) {
@@ -101,6 +101,7 @@ class ShardingPropagation {
     return unknown;
   }
 
+  /// Has the site say its mesh, and how its first operand is cut on it, unless it does already.
   Partitions of_site(Equation& e, const Types& in, const Partitions& operands) const {
     SiteSpec site = *as<SiteParams>(*e.params).site;
     SiteShard& s = site.shard;
@@ -109,7 +110,7 @@ class ShardingPropagation {
     const bool tells = !s.spec && !operands.empty() && operands[0] && operands[0]->is_cut();
     if (tells) {
       const Partition& cut = *operands[0];
-      Dims dims(cut.outer, 1);
+      Dims dims(cut.outer, 1);  // of the whole
       dims.insert(dims.end(), in[0].dims.begin(), in[0].dims.end());
       for (std::size_t i = 0; i < dims.size(); ++i)
         for (const std::string& name : cut.axes[i]) dims[i] *= mesh_.size(name);
@@ -152,6 +153,19 @@ class ShardingPropagation {
     return cut;
   }
 
+  /// Returns the result's type for twice the parts along a mesh axis; "": for those that there are.
+  static Type result_with_twice(const std::string& mesh_axis, const Equation& e, Types in,
+                                const Partitions& operands) {
+    for (std::size_t i = 0; i < in.size(); ++i)
+      for (std::size_t d = 0; d < in[i].dims.size(); ++d)
+        if (const auto& names = operands[i]->axes[operands[i]->outer + d];
+            std::ranges::find(names, mesh_axis) != names.end())
+          in[i].dims[d] *= 2;
+    std::vector<const Type*> pointers;
+    for (const Type& t : in) pointers.push_back(&t);
+    return e.primitive->type(e.params.get(), {pointers.data(), pointers.size()})[0];
+  }
+
   /// Asks the type rule what the operation does to axes: with twice the parts along a mesh axis,
   /// the axis of the result that grows is cut by it. None or several grow where devices sum up
   /// alone, or in a block on the diagonal: of such results nothing can be told.
@@ -161,26 +175,15 @@ class ShardingPropagation {
     const auto has_outer = [](const MaybePartition& operand) { return operand->outer > 0; };
     const auto with_outer = std::ranges::find_if(operands, has_outer);
     if (std::ranges::count_if(operands, has_outer) > 1) return {};
-    const auto result_with_twice = [&](const std::string& mesh_axis) {
-      Types doubled = in;
-      for (std::size_t i = 0; i < in.size(); ++i)
-        for (std::size_t d = 0; d < in[i].dims.size(); ++d)
-          if (const auto& names = operands[i]->axes[operands[i]->outer + d];
-              std::ranges::find(names, mesh_axis) != names.end())
-            doubled[i].dims[d] *= 2;
-      std::vector<const Type*> pointers;
-      for (const Type& t : doubled) pointers.push_back(&t);
-      return e.primitive->type(e.params.get(), {pointers.data(), pointers.size()})[0];
-    };
     std::set<std::vector<std::string>> cuts;  // the mesh axes that cut some axis of an operand
     for (const MaybePartition& operand : operands)
       cuts.insert(nth(operand->axes, operand->outer), operand->axes.end());
     cuts.erase(std::vector<std::string>());
     try {
-      const Type part = result_with_twice("");
+      const Type part = result_with_twice("", e, in, operands);
       Partition out = unpartitioned(part);
       for (const std::vector<std::string>& names : cuts) {
-        const Type doubled = result_with_twice(names[0]);
+        const Type doubled = result_with_twice(names[0], e, in, operands);
         std::size_t grown = 0;
         for (std::size_t d = 0; d < part.dims.size(); ++d)
           if (doubled.dims[d] != part.dims[d]) {
@@ -189,6 +192,7 @@ class ShardingPropagation {
           }
         if (grown != 1) return {};
       }
+      // Outer axes, of which one operand alone has any, stay in front.
       if (with_outer == operands.end()) return out;
       const auto& outer = (*with_outer)->axes;
       out.outer = (*with_outer)->outer;

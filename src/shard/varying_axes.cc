@@ -89,7 +89,7 @@ class VaryingAxes {
   /// which the devices may go different ways.
   void require_same_way(const Equation& e, AxisSet decides) const {
     if (!refuses_ || !decides) return;
-    const Equation* collective = nullptr;
+    const Equation* collective = nullptr;  // the first along such an axis
     for (const ProgramPtr& p : programs_of(*e.params))
       any_equation(*p, [&](const Equation& inner) {
         // XLA has all devices meet in some of them, whatever their axes are.
@@ -98,6 +98,7 @@ class VaryingAxes {
       });
     if (!collective) return;
     const bool loop = e.primitive->loops();
+    const char* const decider = loop ? "the condition" : "what decides for a branch";
     const AxisSet axes = decides & axes_of(rendezvous_axes(*collective));
     PlaceScope::Replace at_equation(e.place);
     throw_type_error(fmt::format(
@@ -105,8 +106,7 @@ class VaryingAxes {
         "inside of it devices meet along that axis ({3} at {4}), where those that go another way "
         "would be waited for for ever. Let the devices agree first (pmax, pmin or psum over '{2}' "
         "of what {5}), or take the collective out of it",
-        loop ? "while_loop" : "cond or switch_",
-        loop ? "the condition" : "what decides for a branch", fmt::join(names_of(axes), "', '"),
+        loop ? "while_loop" : "cond or switch_", decider, fmt::join(names_of(axes), "', '"),
         collective->primitive->name, to_string(collective->place),
         loop ? "the condition compares" : "decides"));
   }
@@ -120,13 +120,14 @@ class VaryingAxes {
     else if (!e.primitive->loops() || e.primitive->calls)
       decides = operands[0];
     if (!e.primitive->loops()) require_same_way(e, decides);
+    // What is inside of them is refused too: in a loop, that of the body before the condition's.
     std::vector<ProgramPtr> programs;
     if (refuses_) programs = programs_of(*e.params);
     for (std::size_t i = 0; i < programs.size(); ++i) {
       const std::size_t p = is_while ? programs.size() - 1 - i : i;
       follow(*programs[p], flow.inputs[p]);
     }
-    // A bounded loop has as many steps as another one, which is asked.
+    // How many steps a bounded loop has another loop decides, and that one is looked at.
     if (is_while && !as<WhileParams>(*e.params).bounded) require_same_way(e, decides);
     for (AxisSet& result : flow.results) result |= decides;
     return flow.results;
