@@ -15,7 +15,7 @@ void put(const T& value, T* out) {
 }
 void put(bool value, int* out) { *out = value; }
 void put(const std::string& value, const char** out) {
-  thread_local std::string kept;
+  thread_local std::string kept;  // until the thread asks for the next
   kept = value;
   *out = kept.c_str();
 }

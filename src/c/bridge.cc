@@ -29,10 +29,10 @@ struct Request {
   Firing firing;
   const detail::StopState* run;
   pn_request view{};
-  bool taken = false;
-  // By so many threads, who go one after the other; it stays until they are done.
+  bool taken = false;  // by next()
+  // So many threads came to write to it, and are done, in turn; while these differ it stays.
   std::uint64_t claims = 0, done = 0;
-  // What is answered may be gone the next moment.
+  // Open: the waiting thread spins. What is answered may be gone the next moment.
   enum State { open, sleeping, answered };
   std::atomic<State> state{open};
   StopCondition woken;  // its own: an answer is for one of many that may sleep
@@ -100,7 +100,7 @@ class Bridge {
     }
     signal();
     const bool wake = sleepers_ > 0, tell = std::exchange(armed_, false);
-    lock.unlock();
+    lock.unlock();  // before others are woken, who want it
     if (wake) came_.notify_one();
     if (tell) notifier_.tell();
     const auto answered = [&] {
@@ -118,14 +118,14 @@ class Bridge {
     const auto until = host::after(most);
     const auto ready = [&] { return ended_ || !waiting_.empty(); };
     const auto seems_ready = [&] { return seen_.load(std::memory_order_acquire); };
-    requests_.until(seems_ready, most);
+    requests_.until(seems_ready, most);  // spins, without the lock
     Lock lock(guard_, std::defer_lock);
     host::acquire(lock);
     ++sleepers_;
     if (most > shortest_sleep) came_.wait_until(lock, until, ready);
     --sleepers_;
     if (ended_) return refuse(PN_CLOSED, "the bridge is closed");
-    armed_ = waiting_.empty();
+    armed_ = waiting_.empty();  // call() is to tell whoever hears now that nothing waits
     if (armed_) return PN_EMPTY;
     Request* const request = waiting_.front();
     waiting_.pop_front();
@@ -143,7 +143,7 @@ class Bridge {
     const pn_firing& f = request.firing.view;
     if (results) check_results(f, results, count);
     claim(request, lock, stays_open);
-    lock.unlock();
+    lock.unlock();  // the claim keeps the request here, and others from it
     for (std::size_t i = 0; results && i < count; ++i)
       if (results[i].bytes) std::memmove(f.results[i].data, results[i].data, results[i].bytes);
     if (stays_open)
@@ -222,9 +222,11 @@ class Bridge {
     if (!request.state.compare_exchange_strong(state, Request::sleeping)) return;
     const auto answered = [&] { return request.state.load() == Request::answered; };
     const auto over = [&] {
-      return answered() ||
-             (request.claims == request.done && (closed_ || (ended_ && !request.taken)));
+      if (answered()) return true;
+      if (request.claims != request.done) return false;
+      return closed_ || (ended_ && !request.taken);
     };
+    // The run's stop ends the wait for a thread that takes it, and not the one for the answer.
     host::wait_at(request.woken, lock, in_delivery ? nullptr : request.run,
                   [&] { return over() || request.taken; });
     if (request.taken) request.woken.wait(lock, over);
@@ -263,7 +265,7 @@ class Bridge {
                   fmt::format("no request with tag {} waits for an answer", tag));
     return *found->second;
   }
-  /// Waits for those who write to it now. Who answers it takes it from others at once.
+  /// Waits for its turn to write to it. Who is to answer it takes it from others at once.
   void claim(Request& request, Lock& lock, bool stays_open) {
     const std::uint64_t turn = request.claims++;
     if (!stays_open) open_.erase(request.view.tag);
@@ -278,7 +280,7 @@ class Bridge {
   void answer(Request& request) {
     auto state = Request::open;
     if (request.state.compare_exchange_strong(state, Request::answered, std::memory_order_acq_rel))
-      return;
+      return;  // the thread that waits for it spins
     // The thread that waits for it sleeps, and goes nowhere without the lock.
     const std::scoped_lock lock(guard_);
     request.state.store(Request::answered, std::memory_order_release);

@@ -64,10 +64,8 @@ int refuse(int code, std::string_view text, std::shared_ptr<void> cause) noexcep
   return code;
 }
 
-namespace {
-
 /// What a host function gave with its failure, out of which this error was made.
-std::shared_ptr<void> cause_of(const std::exception_ptr& error) {
+static std::shared_ptr<void> cause_of(const std::exception_ptr& error) {
   if (!error) return nullptr;
   try {
     std::rethrow_exception(error);
@@ -79,8 +77,6 @@ std::shared_ptr<void> cause_of(const std::exception_ptr& error) {
     return nullptr;
   }
 }
-
-}  // namespace
 
 int code_of(const std::exception_ptr& error) noexcept try {
   std::rethrow_exception(error);
@@ -98,10 +94,11 @@ Firing::Firing(const std::string& function, const Attributes& attributes, const 
                Operands operands, Results results)
     : site_(info.name), attributes_(to_json_text(attributes)) {
   auto add = [&](const auto& v) {
-    arrays_.push_back({static_cast<std::int32_t>(v.dtype()),
-                       static_cast<std::int32_t>(v.dims().size()), v.dims().data(),
-                       const_cast<void*>(static_cast<const void*>(v.data())),
-                       size_of(v.size()) * byte_width(v.dtype())});
+    arrays_.push_back({.dtype = static_cast<std::int32_t>(v.dtype()),
+                       .rank = static_cast<std::int32_t>(v.dims().size()),
+                       .dims = v.dims().data(),
+                       .data = const_cast<void*>(static_cast<const void*>(v.data())),
+                       .bytes = size_of(v.size()) * byte_width(v.dtype())});
   };
   for (const AnyView& v : operands) add(v);
   for (const AnyMutableView& v : results) add(v);
@@ -129,7 +126,7 @@ Callee callee_of(std::string name, pn_function function, std::shared_ptr<const U
     failure() = {};
     const int code = function(held->user, &firing.view);
     if (code == PN_OK) return;
-    Failure why = std::exchange(failure(), {});
+    Failure why = std::exchange(failure(), {});  // from pn_fail, which the function may have called
     if (code == PN_BAD_RESULT) throw host::BadResult(why.text);
     if (why.text.empty()) why.text = fmt::format("the function returned code {}", code);
     throw HostError(code, std::move(why));
@@ -152,7 +149,7 @@ Type type_of(const pn_array& array) {
 
 std::vector<Tensor> arguments_of(const pn_program& program, const pn_tensor* const* handles,
                                  std::size_t count) {
-  // Before any argument is looked at.
+  // First: where the count does not fit, the list is meant for another program, and is not read.
   check(count == program.inputs.size(), "the saved program takes {} arguments, {} were given",
         program.inputs.size(), count);
   std::vector<Tensor> out;
@@ -216,8 +213,11 @@ int pn_tensor_view(const pn_tensor* tensor, pn_array* out) {
     const Type& type = tensor->tensor.type();
     tensor->tensor.block_until_ready();  // here, so that nobody waits for a run with the lock below
     tensor->looked([&] { tensor->bytes = run::host_view(tensor->tensor, tensor->keep); });
-    *out = {static_cast<std::int32_t>(type.dtype), static_cast<std::int32_t>(type.rank()),
-            type.dims.data(), const_cast<void*>(tensor->bytes), type.byte_size()};
+    *out = {.dtype = static_cast<std::int32_t>(type.dtype),
+            .rank = static_cast<std::int32_t>(type.rank()),
+            .dims = type.dims.data(),
+            .data = const_cast<void*>(tensor->bytes),
+            .bytes = type.byte_size()};
   });
 }
 

@@ -35,7 +35,7 @@ int pn_load_library(const char* path) {
 }
 
 const char* pn_registered_function(size_t index) {
-  thread_local std::vector<std::string> names;
+  thread_local std::vector<std::string> names;  // as they were when the first was asked for
   const auto look = [&] {
     if (index == 0) names = registered_functions();
   };

@@ -20,7 +20,7 @@ int pn_tensor_of_shards(const char* sharding, const pn_tensor* const* shards, si
       throw_type_error(
           fmt::format("pn_tensor_of_shards: the sharding cannot be read: {}", e.what()));
     }
-    // Before any part is looked at.
+    // First: a list that is meant for another mesh is not read.
     check(how->mesh().size() == static_cast<std::int64_t>(count),
           "{} has {} devices, {} parts came", to_string(how->mesh()), how->mesh().size(), count);
     std::vector<Tensor> parts;

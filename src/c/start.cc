@@ -81,6 +81,7 @@ class Bindings {
   std::vector<std::shared_ptr<User>> given_;
 };
 
+/// Starts a run. What the host gave becomes ours once nothing can be refused any more.
 int start(const pn_program& program, const pn_tensor* const* arguments, std::size_t count,
           const pn_start_options& options, pn_started** out) {
   check(options.deadline_ns >= 0, "pn_start_with: the deadline must be 0 or more, got {} ns",
@@ -94,13 +95,13 @@ int start(const pn_program& program, const pn_tensor* const* arguments, std::siz
   Bindings bindings;
   of_run.hooks = bindings.add(options.hooks, options.hook_count, true);
   of_run.functions = bindings.add(options.functions, options.function_count, false);
-  auto made = std::unique_ptr<pn_started>(new pn_started{
+  auto handle = std::unique_ptr<pn_started>(new pn_started{
       program.program.start(arguments_of(program, arguments, count), of_run, Place{})});
   watcher->take_over();
   bindings.take_over();
-  const auto run = made->run.internal();  // `ended` may free the handle
+  const auto run = handle->run.internal();  // `ended` may free the handle
   detail::keep_with(*run, watcher);
-  *out = made.release();
+  *out = handle.release();  // before the host may hear that the run has ended
   host::at_end_and_delivery(
       *run, [watcher] { watcher->ended(); }, [watcher] { watcher->delivered(); });
   return PN_OK;
