@@ -13,13 +13,13 @@ using namespace internal;
 
 namespace {
 
-constexpr std::uint8_t dl_bool = 6;  // of later headers, like those of the floats of 8 bits
+constexpr std::uint8_t dl_bool = 6;  // of later headers, as the codes of floats of 8 bits: 7 to 14
 
-struct Pair {
+struct ElementType {
   DType dtype;
   std::uint8_t code, bits;
 };
-constexpr Pair pairs[] = {
+constexpr ElementType element_types[] = {
     {DType::pred, dl_bool, 8},  {DType::s8, kDLInt, 8},       {DType::s16, kDLInt, 16},
     {DType::s32, kDLInt, 32},   {DType::s64, kDLInt, 64},     {DType::u8, kDLUInt, 8},
     {DType::u16, kDLUInt, 16},  {DType::u32, kDLUInt, 32},    {DType::u64, kDLUInt, 64},
@@ -30,14 +30,14 @@ constexpr Pair pairs[] = {
     {DType::f8e5m2fnuz, 13, 8}, {DType::f8e8m0fnu, 14, 8}};
 
 DType dtype_of(const DLDataType& type) {
-  for (const Pair& p : pairs)
+  for (const ElementType& p : element_types)
     if (p.code == type.code && p.bits == type.bits && type.lanes == 1) return p.dtype;
   throw_type_error(fmt::format("DLPack: no dtype has type code {}, {} bits and {} lanes", type.code,
                                type.bits, type.lanes));
 }
 
 DLDataType data_type_of(DType dtype) {
-  for (const Pair& p : pairs)
+  for (const ElementType& p : element_types)
     if (p.dtype == dtype) return {p.code, p.bits, 1};
   throw_type_error(fmt::format("DLPack has no type for {}", to_string(dtype)));
 }
@@ -77,7 +77,7 @@ void let_go(DLManagedTensor* managed) {
 }
 
 /// What keeps an exported tensor's memory alive.
-struct Shown {
+struct Exported {
   DLManagedTensor managed{};
   Tensor tensor;
   std::shared_ptr<const void> bytes;
@@ -102,29 +102,29 @@ Tensor from_dlpack(DLManagedTensor* managed, Place place) {
   std::shared_ptr<void> bytes = detail::aligned_bytes(type.byte_size());
   if (type.size() > 0) gather_rows(t, byte_width(type.dtype), static_cast<std::byte*>(bytes.get()));
   Tensor made = Tensor::borrow(type, bytes.get(), [bytes] {});
-  let_go(managed);
+  let_go(managed);  // last: what throws before leaves it to the caller
   return made;
 }
 
 DLManagedTensor* to_dlpack(const Tensor& tensor, Place place) {
   PlaceScope at(place);
-  auto shown = std::make_unique<Shown>();
-  shown->tensor = tensor;
-  const Type& type = shown->tensor.type();
+  auto exported = std::make_unique<Exported>();
+  exported->tensor = tensor;
+  const Type& type = exported->tensor.type();
   const DLDataType dtype = data_type_of(type.dtype);
-  const void* const data = run::host_view(shown->tensor, shown->bytes);
-  shown->managed.dl_tensor = {const_cast<void*>(data),
-                              {kDLCPU, 0},
-                              static_cast<int>(type.rank()),
-                              dtype,
-                              const_cast<std::int64_t*>(type.dims.data()),
-                              nullptr,
-                              0};
-  shown->managed.manager_ctx = shown.get();
-  shown->managed.deleter = [](DLManagedTensor* self) {
-    delete static_cast<Shown*>(self->manager_ctx);
+  const void* const data = run::host_view(exported->tensor, exported->bytes);
+  exported->managed.dl_tensor = {.data = const_cast<void*>(data),
+                                 .device = {kDLCPU, 0},
+                                 .ndim = static_cast<int>(type.rank()),
+                                 .dtype = dtype,
+                                 .shape = const_cast<std::int64_t*>(type.dims.data()),
+                                 .strides = nullptr,  // row-major
+                                 .byte_offset = 0};
+  exported->managed.manager_ctx = exported.get();
+  exported->managed.deleter = [](DLManagedTensor* self) {
+    delete static_cast<Exported*>(self->manager_ctx);
   };
-  return &shown.release()->managed;
+  return &exported.release()->managed;
 }
 
 }  // namespace postern

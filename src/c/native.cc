@@ -55,26 +55,26 @@ Tensors with_gradient(const Function& f, const Tensors& x) {
 }
 
 /// Returns the results of f, then the tangents of those that have one. `x`: so many arguments, then
-/// a tangent for each that has derivatives.
+/// a tangent for each of them that has derivatives.
 Tensors with_tangents(const Function& f, const Tensors& x, std::size_t arguments) {
   const Tensors given = head(x, arguments), tangents = tail(x, arguments);
   const auto all = [&](const Tensors& active) { return f(with_active(given, active)); };
-  auto [y, dy] = jvp(all, active_of(given), tangents);
-  const Tensors values = y;
-  for (std::size_t i = 0; i < values.size(); ++i)
-    if (is_differentiable(values[i].dtype())) y.push_back(dy[i]);
-  return y;
+  const auto [y, dy] = jvp(all, active_of(given), tangents);
+  Tensors both = y;
+  for (std::size_t i = 0; i < y.size(); ++i)
+    if (is_differentiable(y[i].dtype())) both.push_back(dy[i]);
+  return both;
 }
 
-/// The program as a function of the arguments that are not bound, which are traced (`free`); the
-/// bound ones are constants of it. Of those types that the options give in the place of its own.
+/// Returns the program, or a derivative of it, as a function of the arguments that are not bound,
+/// which are traced (`free`); the bound ones are constants of it.
 Native native_of(const Loaded& program, const pn_native_options& options) {
-  std::vector<Type> types = program.inputs();
+  std::vector<Type> types = program.inputs();  // but for those that the options give instead
   for (std::size_t i = 0; options.types && i < types.size(); ++i) {
     c::need(options.types[i] != nullptr, "pn_native_of: types");
     types[i] = file::parse_type(options.types[i]);
   }
-  Tensors bound(types.size()), free;
+  Tensors bound(types.size()), free;  // bound: empty where the argument is free
   for (std::size_t i = 0; i < types.size(); ++i) {
     if (options.bound && options.bound[i])
       bound[i] = options.bound[i]->tensor;
