@@ -70,7 +70,7 @@ bool runs_alone(const detail::LoadedProgram& program) {
 
 /// Whether the program becomes part of one that is being traced. One that runs alone does so at
 /// once where its arguments have values; where they are traced, `written` refuses it.
-bool is_traced(const detail::LoadedProgram& program, std::span<const Tensor> arguments) {
+bool joins_trace(const detail::LoadedProgram& program, std::span<const Tensor> arguments) {
   if (!Trace::current()) return false;
   return !runs_alone(program) ||
          std::ranges::any_of(arguments, [](const Tensor& t) { return t.is_traced(); });
@@ -122,23 +122,23 @@ bool has_derivative(const detail::LoadedProgram& program, std::span<const Tensor
 
 /// Writes the program, with the derivative that came along where its operations have none. There a
 /// result that has no cotangent gets zeros.
-Tensors traced(const detail::LoadedProgram& program, std::span<const Tensor> arguments) {
+Tensors with_derivative(const detail::LoadedProgram& program, std::span<const Tensor> arguments) {
   if (!program.vjp || has_derivative(program, arguments)) return written(program, arguments);
   // The rules are traced when a derivative is taken, and the caller may have let go by then.
   const auto self = program.shared_from_this();
   const auto f = [self](const Tensors& x) { return written(*self, x); };
-  const auto forward = [self](const Tensors& x) { return std::pair{traced(*self, x), x}; };
+  const auto forward = [self](const Tensors& x) { return std::pair{with_derivative(*self, x), x}; };
   const auto backward = [self](Tensors all, const Tensors& cotangents) {
-    const std::size_t count = all.size();
+    const std::size_t count = all.size();  // arguments, behind which the cotangents go
     const std::vector<Type>& wanted = self->vjp->inputs;
     for (std::size_t i = 0; i < cotangents.size(); ++i) {
       const bool has = cotangents[i].has_value() && is_differentiable(cotangents[i].dtype());
       all.push_back(has ? cotangents[i] : zeros(wanted.at(count + i)));
     }
-    Tensors out = traced(*self->vjp, all);
+    Tensors gradients = with_derivative(*self->vjp, all);
     for (std::size_t i = 0; i < count; ++i)
-      if (!is_differentiable(all[i].dtype())) out.at(i) = Tensor();
-    return out;
+      if (!is_differentiable(all[i].dtype())) gradients.at(i) = Tensor();
+    return gradients;
   };
   return custom_vjp(f, forward, backward)(Tensors(arguments.begin(), arguments.end()));
 }
@@ -160,14 +160,14 @@ bool are_elsewhere(const detail::LoadedProgram& program, std::span<const Tensor>
 
 /// Whether XLA gets not the module as it came, but what tracing it for these arguments writes.
 bool is_jitted(const detail::LoadedProgram& program, std::span<const Tensor> arguments) {
-  return program.is_traced() || (!runs_alone(program) && are_elsewhere(program, arguments));
+  return program.must_be_traced() || (!runs_alone(program) && are_elsewhere(program, arguments));
 }
 
 /// The program as a jitted function of whatever arguments come, made once.
 const auto& jitted(const detail::LoadedProgram& program) {
   program.jitting([&] {
     program.jitted.emplace(jit(std::function<Tensors(const Tensors&)>(
-        [&program](const Tensors& arguments) { return traced(program, arguments); })));
+        [&program](const Tensors& arguments) { return with_derivative(program, arguments); })));
   });
   return *program.jitted;
 }
@@ -222,8 +222,8 @@ const std::shared_ptr<const run::CompiledProgram>& compiled(const detail::Loaded
 }
 
 /// Compiled, once these arguments are found to fit.
-const std::shared_ptr<const run::CompiledProgram>& ready(const detail::LoadedProgram& program,
-                                                         const std::vector<Tensor>& arguments) {
+const std::shared_ptr<const run::CompiledProgram>& compiled_for(
+    const detail::LoadedProgram& program, const std::vector<Tensor>& arguments) {
   require_devices(program);
   require_fit(program, arguments);
   return compiled(program);
@@ -231,7 +231,7 @@ const std::shared_ptr<const run::CompiledProgram>& ready(const detail::LoadedPro
 
 std::vector<Tensor> run_loaded(const detail::LoadedProgram& program,
                                const std::vector<Tensor>& arguments, const RunOptions* options) {
-  const auto& compiled = ready(program, arguments);
+  const auto& compiled = compiled_for(program, arguments);
   std::vector<Tensor> results(program.outputs.size());
   std::optional<internal::run::RunRequest> request;
   if (options) request.emplace(*options, compiled->module().sites);
@@ -244,7 +244,7 @@ std::vector<Tensor> run_loaded(const detail::LoadedProgram& program,
 std::vector<Tensor> Loaded::run(const std::vector<Tensor>& arguments, Place place) const {
   PlaceScope at(place.known() ? place : program_->place);
   if (program_->open_file) return Loaded(file::instance_for(*program_, arguments)).run(arguments);
-  if (is_traced(*program_, arguments)) return traced(*program_, arguments);
+  if (joins_trace(*program_, arguments)) return with_derivative(*program_, arguments);
   if (is_jitted(*program_, arguments)) return jitted(*program_)(arguments);
   return run_loaded(*program_, arguments, nullptr);
 }
@@ -262,7 +262,7 @@ std::vector<Tensor> Loaded::run(const std::vector<Tensor>& arguments, const RunO
 
 void Loaded::compile(Place place) const {
   PlaceScope at(place);
-  if (!program_->is_traced() && !program_->open_file) static_cast<void>(compiled(*program_));
+  if (!program_->must_be_traced() && !program_->open_file) static_cast<void>(compiled(*program_));
 }
 
 Native native(const Loaded& program, const std::vector<Type>& types, Place place) {
@@ -272,7 +272,7 @@ Native native(const Loaded& program, const std::vector<Type>& types, Place place
   for (const Type& t : types.empty() ? loaded.inputs : types) given.push_back(abstract(t));
   if (loaded.open_file) return native(Loaded(file::instance_for(loaded, given)), types, place);
   require_fit(loaded, given);
-  if (loaded.is_traced()) return native(jitted(loaded).lower(given));
+  if (loaded.must_be_traced()) return native(jitted(loaded).lower(given));
   return Native(std::make_shared<const detail::NativeProgram>(compiled(loaded), loaded.inputs));
 }
 
@@ -282,7 +282,7 @@ Run<std::vector<Tensor>> Loaded::start(const std::vector<Tensor>& arguments,
   if (program_->open_file)
     return Loaded(file::instance_for(*program_, arguments)).start(arguments, options, place);
   if (is_jitted(*program_, arguments)) return jitted(*program_).start_with(options, arguments);
-  const auto& program = ready(*program_, arguments);
+  const auto& program = compiled_for(*program_, arguments);
   return {detail::start_run(program, arguments, options, program->module().sites),
           std::vector<Tensor>(outputs().size())};
 }

@@ -30,8 +30,8 @@ struct LoadedFile {
   std::vector<internal::imported::Change> changes;            // each around those before it
   std::shared_ptr<const LoadedProgram> vjp;  // as in Imported; null where the file has none
 
-  /// Whether XLA gets what tracing it writes, and not the module as it came.
-  bool is_traced() const { return open || !changes.empty(); }
+  /// Whether XLA always gets what tracing it writes, and never the module as it came.
+  bool must_be_traced() const { return open || !changes.empty(); }
 };
 
 /// How it runs, made when it is first needed.
