@@ -94,7 +94,7 @@ void read_product(std::string_view text, std::span<const std::string> names, Exp
 }  // namespace
 
 // None where a product or the quotient is too large. Below 0 C++ rounds up, and this still down.
-std::optional<std::int64_t> Expression::whole(const Sizes& sizes) const {
+std::optional<std::int64_t> Expression::quotient_at(const Sizes& sizes) const {
   __extension__ using Wide = __int128;
   constexpr Wide most = Wide{1} << 62;
   Wide sum = 0;
@@ -114,7 +114,7 @@ std::optional<std::int64_t> Expression::whole(const Sizes& sizes) const {
 }
 
 std::string Expression::at(const Sizes& sizes) const {
-  const auto value = whole(sizes);
+  const auto value = quotient_at(sizes);
   if (!value)
     throw Error(ErrorCode::invalid_argument,
                 "the sizes of the arguments make a number that is too large for the program");
@@ -251,9 +251,7 @@ Rows inverted_at(const std::vector<std::vector<int>>& monomials,
 
 }  // namespace
 
-// The first are as many as monomials and tell them apart; then each size takes all remainders by
-// small numbers, each by itself is above 1625 (permutation's second round), and last all are above
-// 512 (long_axis). They differ from each other, and from the numbers that stand in most programs.
+// Sizes differ from each other in all of them, and from what stands in most programs.
 std::vector<Sizes> Fitting::samples(std::size_t count) {
   const auto all = monomials(count);
   std::uint64_t state = 1;
@@ -262,7 +260,7 @@ std::vector<Sizes> Fitting::samples(std::size_t count) {
     return static_cast<std::int64_t>(state >> 33);
   };
   std::vector<Sizes> out;
-  do {
+  do {  // as many as there are monomials, at which these are told apart
     out.clear();
     while (out.size() < all.size()) {
       Sizes one;
@@ -272,7 +270,7 @@ std::vector<Sizes> Fitting::samples(std::size_t count) {
       if (std::ranges::find(out, one) == out.end()) out.push_back(std::move(one));
     }
   } while (inverted_at(all, out).empty());
-  for (std::int64_t i = 0; i < 8; ++i) {
+  for (std::int64_t i = 0; i < 8; ++i) {  // each size with all remainders by small numbers
     Sizes one;
     for (std::size_t j = 0; j < count; ++j)
       one.push_back(96 + i + 17 * static_cast<std::int64_t>(j));
@@ -280,9 +278,9 @@ std::vector<Sizes> Fitting::samples(std::size_t count) {
   }
   for (std::size_t j = 0; j < count; ++j) {
     out.push_back(out[0]);
-    out.back()[j] = 1709;
+    out.back()[j] = 1709;  // above 1625, where permutation has a second round
   }
-  Sizes large;
+  Sizes large;  // all above 512, the long_axis
   for (std::size_t j = 0; j < count; ++j) large.push_back(523 + 18 * static_cast<std::int64_t>(j));
   out.push_back(std::move(large));
   return out;
@@ -295,13 +293,13 @@ Fitting::Fitting(std::vector<Sizes> samples)
 
 bool Fitting::gives(const Expression& e, const std::vector<std::int64_t>& values) const {
   for (std::size_t s = 0; s < values.size(); ++s)
-    if (e.whole(samples_[s]) != values[s]) return false;
+    if (e.quotient_at(samples_[s]) != values[s]) return false;
   return true;
 }
 
 // The numbers at the first samples say each monomial's factor. Times the denominator it is a whole
 // number, but for what rounding has changed.
-std::optional<Expression> Fitting::whole(const std::vector<std::int64_t>& values) const {
+std::optional<Expression> Fitting::of_wholes(const std::vector<std::int64_t>& values) const {
   std::vector<long double> factors;
   for (const auto& row : inverse_) {
     factors.push_back(0);
@@ -316,13 +314,13 @@ std::optional<Expression> Fitting::whole(const std::vector<std::int64_t>& values
         out.terms.push_back({n, monomials_[i]});
     if (gives(out, values)) return out;
   }
-  return rounded_down(values);
+  return of_rounded_down(values);
 }
 
 /// Looks for (factor * n + offset) / divisor of one size n, as strides make of it. The first and
 /// the last sample say the factor, but for rounding. Each sample then leaves as many offsets as the
 /// divisor has remainders, and all of them together must leave one.
-std::optional<Expression> Fitting::rounded_down(const std::vector<std::int64_t>& values) const {
+std::optional<Expression> Fitting::of_rounded_down(const std::vector<std::int64_t>& values) const {
   const std::size_t count = samples_[0].size(), last = samples_.size() - 1;
   for (std::size_t j = 0; j < count; ++j)
     for (std::int64_t divisor = 2; divisor <= 8; ++divisor) {
@@ -330,7 +328,8 @@ std::optional<Expression> Fitting::rounded_down(const std::vector<std::int64_t>&
                          value_by = values[last] - values[0],
                          slope = divisor * value_by / std::max(size_by, std::int64_t{1});
       for (std::int64_t factor = slope - 1; factor <= slope + 1; ++factor) {
-        std::int64_t low = std::numeric_limits<std::int64_t>::min(), high = -(low + 1);
+        using Limits = std::numeric_limits<std::int64_t>;
+        std::int64_t low = Limits::min(), high = Limits::max();  // between them are the offsets
         for (std::size_t s = 0; s < values.size(); ++s) {
           const std::int64_t least = divisor * values[s] - factor * samples_[s][j];
           low = std::max(low, least);
@@ -350,7 +349,7 @@ std::optional<Expression> Fitting::rounded_down(const std::vector<std::int64_t>&
 
 // Takes each form back, rounds to whole numbers and fits these; what was found must give the same
 // numbers in the dtype again.
-std::optional<Expression> Fitting::real(std::span<const std::string_view> numbers) const {
+std::optional<Expression> Fitting::of_reals(std::span<const std::string_view> numbers) const {
   std::vector<double> values;
   for (const std::string_view text : numbers) {
     const std::string word(text);
@@ -366,7 +365,7 @@ std::optional<Expression> Fitting::real(std::span<const std::string_view> number
     for (const double v : values)
       if (const double x = unformed(v, form); std::abs(x) < most) wholes.push_back(std::llround(x));
     if (wholes.size() != values.size()) continue;
-    std::optional<Expression> out = whole(wholes);
+    std::optional<Expression> out = of_wholes(wholes);
     if (!out) continue;
     out->form = form;
     // The text has all digits of an f32, also of a narrower float: the number itself must be met.
@@ -389,10 +388,10 @@ std::optional<Expression> Fitting::of(std::span<const std::string_view> numbers)
   for (const std::string_view text : numbers) {
     std::int64_t number = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (error != std::errc() || end != text.data() + text.size()) return real(numbers);
+    if (error != std::errc() || end != text.data() + text.size()) return of_reals(numbers);
     values.push_back(number);
   }
-  return whole(values);
+  return of_wholes(values);
 }
 
 }  // namespace postern::internal::file

@@ -36,7 +36,7 @@ class Expression {
   std::string dtype = {};  // of the other forms: "f32"
 
  private:
-  std::optional<std::int64_t> whole(const Sizes& sizes) const;
+  std::optional<std::int64_t> quotient_at(const Sizes& sizes) const;
   friend class Fitting;
 };
 
@@ -51,9 +51,9 @@ class Fitting {
   std::optional<Expression> of(std::span<const std::string_view> numbers) const;
 
  private:
-  std::optional<Expression> whole(const std::vector<std::int64_t>& values) const;
-  std::optional<Expression> rounded_down(const std::vector<std::int64_t>& values) const;
-  std::optional<Expression> real(std::span<const std::string_view> numbers) const;
+  std::optional<Expression> of_wholes(const std::vector<std::int64_t>& values) const;
+  std::optional<Expression> of_rounded_down(const std::vector<std::int64_t>& values) const;
+  std::optional<Expression> of_reals(std::span<const std::string_view> numbers) const;
   bool gives(const Expression& e, const std::vector<std::int64_t>& values) const;
 
   std::vector<Sizes> samples_;
