@@ -51,13 +51,14 @@ const Config* config_if(const detail::BlockConfig& config) {
   return &blocks::config_of<Config>(config.object.get());
 }
 
-/// A block of the library in the words of a program; no function for other blocks.
-struct Written {
+/// What a block of the library computes, as a function of tensors, which refuses what its kernels
+/// do not take; none for other blocks.
+struct Meaning {
   std::size_t operands = 1;
   TensorFunction function = {};
 };
 
-Written written(const detail::BlockConfig& config) {
+Meaning meaning_of(const detail::BlockConfig& config) {
   using namespace linalg;
   const auto as_list = [](const auto& parts) {
     return std::apply([](const auto&... part) { return Tensors{part...}; }, parts);
@@ -100,11 +101,11 @@ Written written(const detail::BlockConfig& config) {
 
 /// Throws TypeError where a block of the library is not of these types: its kernels trust them.
 void check_own_types(const blocks::BlockParams& p) {
-  const Written block = written(*p.config);
-  if (!block.function) return;
-  check(p.operands.size() == block.operands, "block {} takes {} operands, the file says {}",
-        p.config->name, block.operands, p.operands.size());
-  const Closed closed = trace_program(p.config->name, p.operands, block.function);
+  const Meaning own = meaning_of(*p.config);
+  if (!own.function) return;
+  check(p.operands.size() == own.operands, "block {} takes {} operands, the file says {}",
+        p.config->name, own.operands, p.operands.size());
+  const Closed closed = trace_program(p.config->name, p.operands, own.function);
   const Types results = closed.program->output_types();
   check(std::ranges::equal(results, p.results, alike), "block {} gives {} for {}, the file says {}",
         p.config->name, to_string(results), to_string(p.operands), to_string(p.results));
@@ -120,15 +121,15 @@ SavedBlock block_from(const Json& json) {
 }
 
 void check_places(std::span<const SavedBlock> blocks, std::string_view text) {
-  std::size_t at = 0;
+  std::size_t last_end = 0;
   for (const SavedBlock& block : blocks) {
     const std::size_t begin = block.function.begin, end = block.function.end;
     const std::string declaration =
         fmt::format("  func.func private @{}(", block.function.function);
-    check(at <= begin && begin <= end && end <= text.size() &&
+    check(last_end <= begin && begin <= end && end <= text.size() &&
               text.substr(begin, end - begin).starts_with(declaration),
           "block {} is not where the file says", block.config.name);
-    at = end;
+    last_end = end;
   }
 }
 
@@ -137,7 +138,7 @@ Module with_overrides(Module module, std::span<const SavedBlock> blocks,
   for (std::size_t i = blocks.size(); i-- > 0;) {  // from the last on, so that places stay right
     const SavedBlock& b = blocks[i];
     auto config = blocks::config_named(b.config.name, b.config.attributes, platform);
-    if (!config) continue;
+    if (!config) continue;  // its default stays
     blocks::BlockParams params = b.params;
     params.config = std::make_shared<const detail::BlockConfig>(std::move(*config));
     check_own_types(params);

@@ -16,14 +16,16 @@ using Tensors = std::vector<Tensor>;
 
 std::string name_of(const LoadedOperation& at) { return at.name.empty() ? at.operation : at.name; }
 
+enum class Values : bool { kept, changed };  // those that the program computes
+
 /// Returns the program with one change more. Throws TypeError where no operation matches.
 Loaded changed(const Loaded& program, const std::string& pattern, imported::Around around,
-               bool same_values = true) {
+               Values values = Values::kept) {
   imported::reader_for(program.internal()->name).require_match(pattern, program.operations());
   const detail::LoadedFile& file = *program.internal();
   auto out = std::make_shared<detail::LoadedProgram>(file);
   out->changes.push_back({pattern, std::move(around)});
-  if (!same_values) out->vjp = nullptr;  // it is of what the file computes
+  if (values == Values::changed) out->vjp = nullptr;  // it is of what the file computes
   return Loaded(std::move(out));
 }
 
@@ -99,7 +101,7 @@ Loaded Loaded::with_replacement(const std::string& pattern,
         require_results(at, results);
         return results;
       },
-      false);
+      Values::changed);
 }
 
 }  // namespace postern

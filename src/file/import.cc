@@ -57,11 +57,7 @@ SitePtr site_of(ImportedCall call) {
   return s;
 }
 
-namespace {
-
-std::atomic<const Reader*> the_reader{nullptr};
-
-}  // namespace
+static std::atomic<const Reader*> the_reader{nullptr};
 
 const Reader& reader_for(const std::string& name) {
   const std::string refusal = fmt::format("load: {}: this is no saved program, and ", name);

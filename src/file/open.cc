@@ -15,8 +15,6 @@
 
 namespace postern::internal::file {
 
-// --- templates ---
-
 std::string Template::escaped(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -87,8 +85,6 @@ std::string Template::numbers_at(const Sizes& sizes) const {
     }
   return out;
 }
-
-// --- words ---
 
 namespace {
 
@@ -312,12 +308,8 @@ std::string open_text(const detail::OpenProgram& open,
   return fmt::format("{}{}\n{}", open_words, about.dump(), text);
 }
 
-// --- reading ---
-
-namespace {
-
 /// Reads "f32[${n},3]": to a type with -1 where sizes are open, their expressions, and "f32[n,3]".
-OpenFile::Input input_of(const std::string& text, std::span<const std::string> names) {
+static OpenFile::Input input_of(const std::string& text, std::span<const std::string> names) {
   OpenFile::Input out;
   std::string closed;  // with 0 where sizes are open
   const std::size_t open = text.find('[');
@@ -346,8 +338,6 @@ OpenFile::Input input_of(const std::string& text, std::span<const std::string> n
     if (out.dims[d]) out.type.dims.at(d) = -1;
   return out;
 }
-
-}  // namespace
 
 OpenFile OpenFile::read(std::string_view text) {
   const std::size_t end = text.find('\n');

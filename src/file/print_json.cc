@@ -24,7 +24,7 @@ void check_depth(const Json& node, int depth = 0) {
 void check_node(const PrintNode& node) {
   const std::size_t named_parts = node.kind == PrintNode::Kind::named ? node.parts.size() : 0;
   check(node.names.size() == named_parts, "a print's value has not one name for each part");
-  const bool may_have_parts = node.kind > PrintNode::Kind::text;  // all kinds behind that one
+  const bool may_have_parts = node.kind > PrintNode::Kind::text;  // of the kinds the last ones
   check(node.parts.empty() || may_have_parts, "a print's value cannot have parts");
   for (const PrintNode& part : node.parts) check_node(part);
 }

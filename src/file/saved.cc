@@ -40,15 +40,16 @@ constexpr std::string_view first_words = "// postern program ", checksum_words =
                            about_words = "// about ", site_words = "// site ",
                            block_words = "// block ";
 
+/// Throws TypeError for functions that the file cannot have: neither Named nor prints of their own.
 void refuse_closures(const Module& module) {
   std::string list;
   for (const SitePtr& s : module.sites) {
     if (!s->named.name.empty() || !s->enters() || s->function == disabled()) continue;
     const host::PrintJob* const print = host::print_job_of(s->function.get());
     const std::string why = print ? file::why_not_saved(*print) : "";
-    if (!print || !why.empty())
-      list += fmt::format("{}{}{}", list.empty() ? "" : ", ", host::describe(*s),
-                          why.empty() ? "" : fmt::format(" ({})", why));
+    if (print && why.empty()) continue;
+    list += fmt::format("{}{}{}", list.empty() ? "" : ", ", host::describe(*s),
+                        why.empty() ? "" : fmt::format(" ({})", why));
   }
   check(list.empty(),
         "save: functions that are no Named cannot be saved: {}. Give each a name with "
@@ -140,7 +141,7 @@ std::vector<Type> whole_types(std::vector<Type> types,
   return types;
 }
 
-/// Of all places that stand in it. A print's header may have these keys too, with texts.
+/// Shortens the paths of all places in it. A print's header may have their keys too, with texts.
 void shorten_places(Json& json, const SaveOptions& options, const std::filesystem::path& root) {
   if (json.is_object() && json.size() == 2 && json.contains("file") && json.contains("line") &&
       json["line"].is_number()) {
@@ -157,26 +158,44 @@ void shorten_places(Json& json, const SaveOptions& options, const std::filesyste
 /// The module with marks where blocks begin and end, and at its own beginning.
 std::string marked_text(const Module& module) {
   std::string out = "${=m}";
-  std::size_t at = 0, number = 0;
+  std::size_t done = 0, number = 0;
   const auto mark = [&](std::size_t to) {
-    out += file::Template::escaped(std::string_view(module.text).substr(at, to - at));
+    out += file::Template::escaped(std::string_view(module.text).substr(done, to - done));
     out += fmt::format("${{={}}}", number++);
-    at = to;
+    done = to;
   };
   for (const Module::Kept& k : module.kept) {
     mark(k.begin);
     mark(k.end);
   }
-  return out + file::Template::escaped(std::string_view(module.text).substr(at));
+  return out + file::Template::escaped(std::string_view(module.text).substr(done));
 }
 /// A block whose places are these marks.
 std::string marked_places(std::string line, std::size_t block) {
+  std::size_t number = 2 * block;  // as marked_text counts
   for (const std::string_view key : {"\"begin\":", "\"end\":"}) {
     const std::size_t from = line.find(key) + key.size();
     const std::size_t to = line.find_first_not_of("0123456789", from);
-    line.replace(from, to - from, fmt::format("${{@{}}}", 2 * block + (key == "\"end\":")));
+    line.replace(from, to - from, fmt::format("${{@{}}}", number++));
   }
   return line;
+}
+
+/// The program's name and types, and how these lie. Of what lies over processes a part's type.
+Json about_program(const Lowered& program, const run::ProgramModule& module) {
+  Json about = {{"name", program.program().internal()->name},
+                {"inputs", Json::array()},
+                {"outputs", file::written(module.results)}};
+  std::vector<Type> inputs = program.program().inputs();
+  for (const int i : module.parameters) {
+    const auto at = size_of(i);
+    const bool over = !module.global_inputs.empty() && module.global_inputs[at];
+    about["inputs"].push_back(
+        to_string(over ? addressable_type(*module.global_inputs[at], inputs[at]) : inputs[at]));
+  }
+  if (module.partitioned()) about["over"] = over_devices(module);
+  if (!module.global_inputs.empty()) about["over_processes"] = over_processes(module);
+  return about;
 }
 
 /// What stands behind the checksum; as part of a Template where sizes are open.
@@ -185,18 +204,6 @@ std::string body_of(const Lowered& program, const SaveOptions& options, bool ope
   refuse_closures(*module);
   check(!open || (!module->partitioned() && module->global_inputs.empty()),
         "save: a program over several devices or processes cannot leave sizes open");
-  Json about = {{"name", program.program().internal()->name},
-                {"inputs", Json::array()},
-                {"outputs", file::written(module->results)}};
-  std::vector<Type> inputs = program.program().inputs();
-  for (const int i : module->parameters) {
-    const auto at = size_of(i);
-    const bool over = !module->global_inputs.empty() && module->global_inputs[at];
-    about["inputs"].push_back(
-        to_string(over ? addressable_type(*module->global_inputs[at], inputs[at]) : inputs[at]));
-  }
-  if (module->partitioned()) about["over"] = over_devices(*module);
-  if (!module->global_inputs.empty()) about["over_processes"] = over_processes(*module);
   std::string body;
   std::error_code none;  // a working directory that is gone is no folder of files
   const std::filesystem::path root =
@@ -209,7 +216,7 @@ std::string body_of(const Lowered& program, const SaveOptions& options, bool ope
     return line;
   };
   const auto add = [&](const auto& words, Json json) { body += line_of(words, std::move(json)); };
-  add(about_words, about);
+  add(about_words, about_program(program, *module));
   for (const SitePtr& s : module->sites) add(site_words, site_to_json(*s, module->any_number));
   for (std::size_t i = 0; i < module->kept.size(); ++i) {
     std::string line = line_of(block_words, file::to_json(module->kept[i]));
@@ -242,16 +249,15 @@ void save(const std::filesystem::path& file, const Lowered& program, const SaveO
   host::write_text_file("save", file.string(), saved_text(program, options));
 }
 
-namespace {
-
-SavedSite described(const SiteSpec& s) {
+static SavedSite described(const SiteSpec& s) {
   return {word_of(s.kind), s.name,   s.named.name, s.named.attributes,
           s.operands,      s.made(), s.effect,     s.place};
 }
 
-std::shared_ptr<detail::LoadedProgram> loaded(std::vector<Type> inputs, run::ProgramModule module,
-                                              std::vector<file::SavedBlock> blocks,
-                                              const std::string& name, const Place& place) {
+static std::shared_ptr<detail::LoadedProgram> loaded(std::vector<Type> inputs,
+                                                     run::ProgramModule module,
+                                                     std::vector<file::SavedBlock> blocks,
+                                                     const std::string& name, const Place& place) {
   auto program = std::make_shared<detail::LoadedProgram>();
   program->place = place;
   program->name = name;
@@ -264,8 +270,6 @@ std::shared_ptr<detail::LoadedProgram> loaded(std::vector<Type> inputs, run::Pro
   program->module = std::make_shared<const run::ProgramModule>(std::move(module));
   return program;
 }
-
-}  // namespace
 
 /// Returns a program of another library, with what only those have: FFI handlers, weights, names of
 /// arguments and results, sizes that are open in the module itself, a derivative beside it.
@@ -333,7 +337,7 @@ static std::shared_ptr<detail::LoadedProgram> loaded_body(std::string_view rest,
   return loaded(std::move(inputs), std::move(module), std::move(blocks), name, place);
 }
 
-/// As the program of some sizes, but for its types.
+/// Reads a file of open sizes as the program of some, but for its types.
 static std::shared_ptr<detail::LoadedProgram> loaded_open(std::string_view body,
                                                           const std::string& name,
                                                           const Place& place) {
@@ -342,15 +346,13 @@ static std::shared_ptr<detail::LoadedProgram> loaded_open(std::string_view body,
       return f();
     } catch (const nlohmann::json::exception& e) {
       refuse(ErrorCode::invalid_argument, name, e.what());
-    } catch (const TypeError& e) {
-      refuse(ErrorCode::invalid_argument, name, e.what());
     } catch (const Error& e) {
       refuse(e.code(), name, e.what());
     }
   };
   auto open =
       reading([&] { return std::make_shared<const file::OpenFile>(file::OpenFile::read(body)); });
-  file::Sizes some = open->least;
+  file::Sizes some = open->least;  // different ones, from 67 on, as Fitting::samples takes them
   for (std::size_t i = 0; i < some.size(); ++i)
     some[i] = std::max(some[i], 67 + static_cast<std::int64_t>(i));
   auto program = loaded_body(reading([&] { return open->text.at(some); }), name, place);

@@ -20,7 +20,7 @@ Mesh mesh_from(const Json& json) {
   for (const Json& a : json.at("axes")) {
     const auto count = exactly<std::int64_t>(a.at(1));
     check(count > 0, "a mesh is out of range");
-    if (a.size() > 2)
+    if (a.size() > 2)  // of processes; "all": as many as there are, see of_all_processes
       axes.emplace_back(a.at(0).get<std::string>(),
                         a.at(2) == "all" ? Processes() : processes(count));
     else

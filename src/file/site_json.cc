@@ -87,6 +87,20 @@ void check_over(const SiteShard& s) {
   s.over_processes->part_type(make_type(DType::u8, s.process_dims));
 }
 
+/// Gives a site that the library or a print serves its function, and refuses what does not fit it.
+void give_function(SiteSpec& s, const Json& print) {
+  s.function = host::residual_function(s.named.name);
+  if (s.function) check_residual_site(s);
+  if (s.named.name == process_call) {
+    s.function = host::process_function(s.named.attributes);
+    host::check_process_site(s);
+  }
+  if (s.tap.live && s.named.name.empty()) s.function = disabled();
+  if (print.is_null()) return;
+  check(s.is_tap() && s.named.name.empty(), "a site is a print and not a tap");
+  s.function = print_from(print, s.operands);
+}
+
 }  // namespace
 
 Json written(const Attributes& attributes) {
@@ -159,25 +173,13 @@ SiteSpec site_from(const Json& from) {
   if (s.tap.are_counted()) s.tap.counts = std::make_shared<SiteCounts>();
   s.from_file = true;
   check_sizes(s);
-  s.function = host::residual_function(s.named.name);
-  if (s.function) check_residual_site(s);
-  if (s.named.name == process_call) {
-    s.function = host::process_function(s.named.attributes);
-    host::check_process_site(s);
-  }
-  if (s.tap.live && s.named.name.empty()) s.function = disabled();
-  if (!print.is_null()) {
-    check(s.is_tap() && s.named.name.empty(), "a site is a print and not a tap");
-    s.function = print_from(print, s.operands);
-  }
+  give_function(s, print);
   check_parts(s.shard);
   check(s.tap.process >= -1, "a site is shown on no process");
-  if (s.tap.process >= 0) clusters::Cluster::get();
+  if (s.tap.process >= 0) clusters::Cluster::get();  // joins it now, or throws
   check_over(s.shard);
   return s;
 }
-
-// --- fields ---
 
 Json written(const Place& v) { return {{"file", v.file}, {"line", v.line}}; }
 void read(const Json& json, Place& v) {
