@@ -78,6 +78,8 @@ struct SiteCall {
 struct SiteTap {
   Transforms transforms;
   bool async = false, derivatives = false, recomputed = false;
+  int paired = 0;  // with derivatives: how often the leaves' second half is the first's tangents; 0
+                   // of values or tangents alone, 1 of values and tangents, 2 of those and theirs
   int process = -1;                    // where it is shown; -1: everywhere
   std::int64_t every = 1;              // invocations 0, every, 2 * every, ... reach the function
   std::int64_t until = 0;              // so many of those, 0: all
@@ -191,6 +193,7 @@ struct Described<SiteTap> {
   static constexpr auto fields = std::tuple(
       field("transforms", &S::transforms), field("async", &S::async),
       field("derivatives", &S::derivatives), field("recomputed", &S::recomputed),
+      field("paired", &S::paired, Say::never).when([](const S& s) { return s.paired != 0; }),
       field("process", &S::process), field("every", &S::every), field("until", &S::until),
       field("keep_last", &S::keep_last),
       field("options", &S::options).when([](const S& s) { return !s.options.items().empty(); }),

@@ -59,6 +59,9 @@ void check_role(const SiteSpec& s) {
 void check_kind(const SiteSpec& s) {
   check(s.tap.every > 0 && s.tap.until >= 0 && s.tap.keep_last >= 0 && s.batch.mask_size >= 0,
         "a site's counts are out of range");
+  check(s.tap.paired >= 0 && s.tap.paired <= std::ssize(s.tap.transforms) &&
+            (s.tap.paired == 0 || s.operands.size() % 2 == 0),
+        "a site's leaves are not values and tangents");
   check(s.is_tap() || !s.tap.async, "a call cannot be asynchronous");
   check(!s.is_tap() || s.results.empty(), "a tap has no results of its own");
   check(!s.one_order || s.effect == Effect::ordered, "a site has one order and is not ordered");

@@ -141,14 +141,15 @@ bool shows_derivatives(const SiteSpec& s) {
 Batched batch_derivatives(const SiteSpec& s, Tensors x, std::span<const int> given,
                           std::int64_t size, const Tensor& mask) {
   std::vector<int> axes(given.begin(), given.end());
-  const bool cotangents =
+  const bool values_elsewhere =  // another site has shown them
+      s.tap.paired == 0 ||
       std::ranges::find(s.tap.transforms, "transpose") != s.tap.transforms.end();
   const std::size_t half = s.operands.size() / 2;
   for (std::size_t i = 0; i < s.operands.size(); ++i) {
-    // What stands for the tangent of an integer has its value's shape.
-    const bool as_value =
-        is_differentiable(x[i].dtype()) || cotangents || (i >= half && axes[i - half] >= 0);
-    if (axes[i] >= 0 || !as_value) continue;
+    // What stands for the tangent of an integer has its value's shape, if that is shown beside it.
+    const bool of_each =
+        is_differentiable(x[i].dtype()) || values_elsewhere || (i >= half && axes[i - half] >= 0);
+    if (axes[i] >= 0 || !of_each) continue;
     x[i] = batch_front(x[i], -1, size);
     axes[i] = 0;
   }

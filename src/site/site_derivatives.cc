@@ -32,6 +32,7 @@ Jvp show_tangents(const SiteSpec& s, TensorSpan x, TensorSpan dx) {
   const std::size_t n = s.operands.size();
   SiteSpec both = s;
   both.tap.transforms.push_back("jvp");
+  ++both.tap.paired;
   Tensors operands = head(x, n);
   for (std::size_t i = 0; i < n; ++i) {
     const bool moves = is_differentiable(x[i].dtype());
@@ -83,16 +84,18 @@ Primitive::SplitResult site_split(const Op& op, TensorSpan x, const std::vector<
   out.params = op.params;
   out.known.resize(s.is_tap() ? n : s.results.size());
   std::size_t first = 0;  // operand of what comes later
-  const bool shows_tangents = s.is_tap() && s.tap.derivatives && !s.tap.transforms.empty() &&
-                              s.tap.transforms.back() == "jvp";
-  if (shows_tangents && std::ranges::all_of(x.first(half), &Tensor::has_value)) {
+  const bool shows_both = s.tap.paired > 0 && s.tap.transforms.back() == "jvp";
+  if (shows_both && std::ranges::all_of(x.first(half), &Tensor::has_value)) {
     SiteSpec values = part(s, 0, half);
     values.tap.transforms.pop_back();
+    --values.tap.paired;
     Tensors operands = head(x, half);
     if (s.batch.masked) operands.push_back(x[n]);
     const Tensors shown = bind_site(std::move(values), operands);
     std::ranges::copy(shown, out.known.begin());
-    out.params = params_of_own(part(s, half, n));
+    SiteSpec tangents = part(s, half, n);
+    tangents.tap.paired = 0;
+    out.params = params_of_own(std::move(tangents));
     first = half;
   }
   for (std::size_t i = first; i < x.size(); ++i)
@@ -116,6 +119,7 @@ Tensors site_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types
   const std::size_t n = s.operands.size();
   SiteSpec back = s;
   back.tap.transforms.push_back("transpose");
+  back.tap.paired = 0;
   Tensors operands(x.begin(), x.end());
   for (std::size_t i = 0; i < n; ++i)
     if (!x[i].has_value()) operands[i] = or_zeros_of(ct[i], types[i]);

@@ -57,7 +57,7 @@ SiteSpec a_tap() {
   s.kind = SiteSpec::Kind::hook;
   s.name = "a hook";
   s.named = {"some.listener", {}};
-  s.operands = {make_type(DType::f32, {2, 3})};
+  s.operands = {make_type(DType::f32, {2, 3}), make_type(DType::f32, {2, 3})};
   s.shard.mesh = std::make_shared<const Mesh>(mesh);
   s.shard.partitioned = Sharding(mesh, P("x"));
   s.shard.spec = P("x");
@@ -68,6 +68,7 @@ SiteSpec a_tap() {
   s.tap.process = 1;
   s.tap.transforms = {"vmap", "jvp"};
   s.tap.async = s.tap.derivatives = s.tap.recomputed = true;
+  s.tap.paired = 1;
   s.tap.every = 3;
   s.tap.until = 17;
   s.tap.keep_last = 5;
@@ -142,6 +143,15 @@ TEST(SavedSites, RolesThatDoNotFitAreRefused) {
   refused(start, "results", {"u64[]", "u64[]"});
   refused(start, "effect", "pure");
   refused(start, "function", {{"name", ""}, {"attributes", file::Json::object()}});
+}
+
+TEST(SavedSites, LeavesThatAreNoPairsAreRefused) {
+  SiteSpec odd = a_tap(), negative = a_tap(), bare = a_tap();
+  odd.operands.pop_back();
+  negative.tap.paired = -1;
+  bare.tap.transforms.clear();
+  for (const SiteSpec& site : {odd, negative, bare})
+    EXPECT_THROW(file::site_from(file::to_json(site)), TypeError);
 }
 
 TEST(SavedSites, SitesThatDifferInAnyFieldHaveOtherKeys) {

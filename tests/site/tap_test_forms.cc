@@ -104,6 +104,31 @@ TEST(Tap, LeavesWithoutDerivativesShowZerosOfTheirShape) {
   }
 }
 
+TEST(Tap, TangentsAloneAreShownForEachElement) {
+  Words seen;
+  auto show = [&](const TapInfo& info, std::span<const AnyView> leaves) {
+    std::string text = to_string(info.transforms) + ":";
+    for (const AnyView& leaf : leaves)
+      text += " " + to_string(Type{leaf.dtype(), Dims(leaf.dims().begin(), leaf.dims().end())});
+    seen.push_back(text);
+  };
+  auto pushed = [&](Tensor x, Tensor n) {
+    auto of_x = [&](Tensor v) {
+      return tap({.derivatives = true}, std::pair{n, v * v}, show).second;
+    };
+    const auto [y, push] = linearize(of_x, x);
+    return push(x);
+  };
+  const Tensor xs = tensor<float>({1, 2, 3, 4}, {2, 2}),
+               ns = tensor<std::int32_t>({4, 5, 6, 7, 8, 9}, {2, 3});
+  for (const Mode mode : test::both_modes) {
+    jit(vmap(pushed), {.mode = mode})(xs, ns).block_until_ready();
+    EXPECT_EQ(std::exchange(seen, {}),
+              (Words{"batch(0): s32[2,3] f32[2,2]", "jvp,batch(0): pred[2,3] f32[2,2]"}))
+        << "mode " << int(mode);
+  }
+}
+
 /// What fires of a function of one vector is the same in each mode and at once, also in order.
 template <class G>
 void expect_same_in_all_modes(const std::string& what, bool in_order, G make, const Tensor& x) {

@@ -149,6 +149,30 @@ TEST(Autodiff, TapsUnderSecondDerivatives) {
                                 "3 jvp,transpose"}));
 }
 
+TEST(Autodiff, TapsOfTangentsAloneAreNotShownAgain) {
+  RecordProperty("covers", "AD-21");
+  Log log;
+  // The rule's tangent comes from a linear map, in which the tap has left its values behind; grad
+  // splits that map once more.
+  const auto linearized_by_its_rule = [](auto g) {
+    return custom_jvp([](Tensor x) { return x * x; },
+                      [g](std::tuple<Tensor> x, std::tuple<Tensor> dx) {
+                        const auto [y, push] = linearize(g, std::get<0>(x));
+                        return std::pair{y, push(std::get<0>(dx))};
+                      });
+  };
+  const auto one = [&](Tensor x) { return tap({.derivatives = true}, x * x, log.shows()); };
+  EXPECT_EQ(logged(log, grad(linearized_by_its_rule(one)), Tensor(3.0f)).item<float>(), 6);
+  EXPECT_EQ(log.lines, (Strings{"9", "1 jvp,transpose"}));
+  log.lines.clear();
+  // The first leaf's tangent is a zero that is known.
+  const auto two = [&](Tensor x) {
+    return tap({.derivatives = true}, std::pair{stop_gradient(x), x * x}, log.shows()).second;
+  };
+  EXPECT_EQ(logged(log, grad(linearized_by_its_rule(two)), Tensor(3.0f)).item<float>(), 6);
+  EXPECT_EQ(log.lines, (Strings{"3,9", "0,1 jvp,transpose"}));
+}
+
 TEST(Autodiff, IntegerLeavesOfTapsHaveNoTangent) {
   RecordProperty("covers", "AD-14");
   Log log;
