@@ -8,6 +8,7 @@
 #include "site/site.h"
 #include "transform/jvp.h"
 #include "transform/split.h"
+#include "transform/walk.h"
 
 namespace postern::internal {
 
@@ -49,6 +50,27 @@ Jvp show_tangents(const SiteSpec& s, TensorSpan x, TensorSpan dx) {
   return {head(shown, n), std::move(dy)};
 }
 
+/// Leaves a site with these parameters to later, on the operands of `x` behind those that another
+/// has `shown`, which are results that are known by now.
+Primitive::SplitResult wait_with(ParamsPtr params, Tensors shown, TensorSpan x) {
+  const SiteSpec& s = *as<SiteParams>(*params).site;
+  const std::size_t first = shown.size(),
+                    last = first + (s.is_tap() ? s.operands.size() : s.results.size());
+  Primitive::SplitResult out;
+  out.primitive = &site_p;
+  for (std::size_t i = first; i < x.size(); ++i)
+    out.operands.push_back({x[i], static_cast<int>(i)});
+  out.known = std::move(shown);
+  for (std::size_t i = first; i < last; ++i) {
+    // A tap does not change what it is shown, so what was known stays so; nobody takes it from the
+    // site, whose own result for it is none of the equation's.
+    out.known.push_back(at_if(s.is_tap(), x, i));
+    out.results.push_back(out.known[i].has_value() ? -1 : static_cast<int>(i));
+  }
+  out.params = std::move(params);
+  return out;
+}
+
 [[noreturn]] void refuse_call(const SiteSpec& s, const char* why) {
   PlaceScope::Replace at(s.place);
   throw_type_error(fmt::format("call '{}' {}", s.name, why));
@@ -59,7 +81,7 @@ Jvp show_tangents(const SiteSpec& s, TensorSpan x, TensorSpan dx) {
 Jvp site_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const SiteSpec& s = *op.as<SiteParams>().site;
   const std::size_t n = s.operands.size();
-  const bool moves = std::ranges::any_of(dx.first(n), &Tensor::has_value);
+  const bool moves = has_any(dx.first(n));
   if (s.is_tap() && s.tap.derivatives && moves) return show_tangents(s, x, dx);
   if (s.is_tap()) return {bind_n(op.primitive, op.params, x), head(dx, n)};
   const bool gives_numbers =
@@ -79,33 +101,17 @@ Jvp site_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
 Primitive::SplitResult site_split(const Op& op, TensorSpan x, const std::vector<bool>&) {
   const SiteSpec& s = *op.as<SiteParams>().site;
   const std::size_t n = s.operands.size(), half = n / 2;
-  Primitive::SplitResult out;
-  out.primitive = &site_p;
-  out.params = op.params;
-  out.known.resize(s.is_tap() ? n : s.results.size());
-  std::size_t first = 0;  // operand of what comes later
-  const bool shows_both = s.tap.paired > 0 && s.tap.transforms.back() == "jvp";
-  if (shows_both && std::ranges::all_of(x.first(half), &Tensor::has_value)) {
-    SiteSpec values = part(s, 0, half);
-    values.tap.transforms.pop_back();
-    --values.tap.paired;
-    Tensors operands = head(x, half);
-    if (s.batch.masked) operands.push_back(x[n]);
-    const Tensors shown = bind_site(std::move(values), operands);
-    std::ranges::copy(shown, out.known.begin());
-    SiteSpec tangents = part(s, half, n);
-    tangents.tap.paired = 0;
-    out.params = params_of_own(std::move(tangents));
-    first = half;
-  }
-  for (std::size_t i = first; i < x.size(); ++i)
-    out.operands.push_back({x[i], x[i].has_value() ? -1 : static_cast<int>(i)});
-  for (std::size_t i = first; i < out.known.size(); ++i) {
-    // A tap does not change what it is shown, so what was known stays so.
-    if (s.is_tap() && x[i].has_value()) out.known[i] = x[i];
-    out.results.push_back(out.known[i].has_value() ? -1 : static_cast<int>(i));
-  }
-  return out;
+  // A batch behind the jvp has told of the axes of all leaves at once.
+  const bool in_two = s.tap.paired > 0 && s.tap.transforms.back() == "jvp";
+  if (!in_two || !has_all(x.first(half))) return wait_with(op.params, {}, x);
+  SiteSpec values = part(s, 0, half), tangents = part(s, half, n);
+  values.tap.transforms.pop_back();
+  --values.tap.paired;
+  tangents.tap.paired = 0;
+  Tensors operands = head(x, half);
+  if (s.batch.masked) operands.push_back(x[n]);
+  Tensors shown = bind_site(std::move(values), operands);
+  return wait_with(params_of_own(std::move(tangents)), std::move(shown), x);
 }
 
 // Of taps: shows the cotangents in the places of the tangents, which are the operands without a
