@@ -52,10 +52,10 @@ std::size_t BlockParams::leading() const {
 
 namespace {
 
-/// Returns the program of `f`, simplified. What it captures, which a trace has for last inputs,
+/// Traces the program of `f`, simplified. What it captures, which a trace has for last inputs,
 /// becomes operands and inputs in front of number `at`: (a, b, captured) to (a, captured, b).
-ProgramPtr closed(const std::string& name, std::size_t at, Tensors& operands,
-                  const TensorFunction& f) {
+ProgramPtr trace_closed(const std::string& name, std::size_t at, Tensors& operands,
+                        const TensorFunction& f) {
   const Closed traced = trace_program(name, types_of(operands), f);
   Program program = *simplify(*traced.program);
   std::vector<ValueId>& inputs = program.inputs;
@@ -89,7 +89,7 @@ Jvp block_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const std::size_t before = operands.size();
   std::vector<bool> result_moves;
   BlockParams pushed = p;
-  pushed.body = closed(p.config->name, p.values, operands, [&](TensorSpan in) {
+  pushed.body = trace_closed(p.config->name, p.values, operands, [&](TensorSpan in) {
     return packed_jvp(*p.body, in, operand_moves, result_moves);
   });
   pushed.values += operands.size() - before;
@@ -111,6 +111,7 @@ Tensors block_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan) {
   return transpose_of(*p.body, x, ct);
 }
 
+/// Leaves the whole equation, of so many results, to the unknown half.
 Primitive::SplitResult defer(const Op& op, TensorSpan x, std::size_t results) {
   Primitive::SplitResult out;
   out.known.resize(results);
@@ -141,7 +142,7 @@ Primitive::SplitResult block_split(const Op& op, TensorSpan x, const std::vector
   BlockParams known = p;
   known.body = halves.known;
   known.values = kept(x.first(p.values)).size();
-  known.order = 2;  // its results are no longer a derivative's
+  known.order = BlockParams::changed;  // its results are no longer a derivative's
   return with_rest(halves, bind_n(block_p, make_params(std::move(known)), kept(x)), x);
 }
 
@@ -171,36 +172,38 @@ Batched block_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::
   if (p.rules) return rules_batch(p, x, axes, size, mask);
   const std::size_t leading = p.leading();
   const bool masked = mask.has_value();
-  const bool values_mapped = masked || any_mapped(axes.first(p.values));
+  const bool adds_level = masked || any_mapped(axes.first(p.values));
   Tensors operands;
-  std::vector<int> in_front;
+  std::vector<int> in_front;  // where the batch axes are then: 0, or -1 for none
   for (std::size_t i = 0; i < x.size(); ++i) {
     operands.push_back(batch_front(x[i], axes[i], size, false));
-    in_front.push_back(std::min(axes[i], 0));
+    in_front.push_back(axis_if(axes[i] >= 0));
   }
   if (masked) operands.insert(nth(operands, leading), mask);
+
   std::vector<int> out_axes(p.body->outputs.size(), 0);
   BlockParams batched = p;
   batched.values += masked;
   const std::size_t before = operands.size();
-  batched.body = closed(p.config->name, batched.values, operands, [&](TensorSpan in) {
+  batched.body = trace_closed(p.config->name, batched.values, operands, [&](TensorSpan in) {
     Tensors inputs(in.begin(), in.end());
     if (masked) inputs.erase(nth(inputs, leading));
     const Tensor alive = at_if(masked, in, leading);
     auto [y, from] = batch_of(*p.body, inputs, in_front, size, alive);
     for (std::size_t i = 0; i < y.size(); ++i) {
-      if (values_mapped || i >= p.results.size()) {
-        y[i] = move_batch(y[i], from[i], 0, size, alive);
-      } else {
-        if (from[i] >= 0) y[i] = dynamic_index(y[i], 0, from[i]);
+      const bool is_shared = !adds_level && i < p.results.size();
+      if (is_shared) {
         out_axes[i] = -1;
+        if (from[i] >= 0) y[i] = dynamic_index(y[i], 0, from[i]);  // all elements have the same
+      } else {
+        y[i] = move_batch(y[i], from[i], 0, size, alive);
       }
     }
     return std::move(y);
   });
   batched.values += operands.size() - before;
-  if (values_mapped) {
-    Level level{size, {}, masked};
+  if (adds_level) {
+    Level level{.size = size, .mapped = {}, .masked = masked};
     for (std::size_t i = 0; i < leading; ++i) level.mapped.push_back(axes[i] >= 0);
     batched.levels.push_back(std::move(level));
   }
@@ -208,30 +211,35 @@ Batched block_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::
 }
 
 /// Writes what the platform's override puts in the block's place, else the default. A text that is
-/// for no platform keeps the block as a function, to be replaced where it is loaded.
+/// for no platform keeps the block as a function, to be replaced where it is loaded, unless the
+/// program is partitioned or the default has sites.
 void block_lower(Lowering& out, const Equation& e) {
   const auto& p = as<BlockParams>(*e.params);
   const platforms::Platform* platform = platforms::lowered_for(out);
-  if (!platform && !out.partitioned() && !has_site(*p.body))
-    return out.define_all(e, out.kept(e.params, *p.body, out.operands(e)));
+  const bool can_be_kept = !platform && !out.partitioned() && !has_site(*p.body);
+  if (can_be_kept) return out.define_all(e, out.kept(e.params, *p.body, out.operands(e)));
   const ProgramPtr native = native_program(p, platform);
   if (!native) return body_lower<BlockParams>(out, e);
+
+  // Tangents and residuals are the default's. It defines all results, of which those of the
+  // override then replace the block's own.
   const auto own = static_cast<int>(p.results.size());
-  if (e.results > own) body_lower<BlockParams>(out, e);  // tangents and residuals are the default's
+  if (e.results > own) body_lower<BlockParams>(out, e);
   std::vector<Ssa> inputs;
   for (std::size_t i = 0; i < p.leading(); ++i) inputs.push_back(out.operand(e, i));
   const std::vector<Ssa> results = out.inlined(*native, inputs);
   for (int i = 0; i < own; ++i) out.define(e, i, results[at(i)]);
 }
 
-/// Returns whether it is to be compiled with its operands' shardings, for an override on parts.
+/// Returns whether it is to be compiled with its operands' shardings, for an override on parts:
+/// what an override does of each element is cut along the batch, whether or not it has a rule.
 bool runs_on_parts(const BlockParams& p, TensorSpan x) {
   if (std::ranges::none_of(x, [](const Tensor& t) {
         return detail::Access::value(t)->kind == detail::Value::Kind::sharded;
       }))
     return false;
-  const OverridePtr o = choose(question(p, &platforms::current()));
-  return o && (!p.levels.empty() || sharding_of(p, *o));
+  const OverridePtr override = choose(question(p, &platforms::current()));
+  return override && (!p.levels.empty() || sharding_of(p, *override));
 }
 
 Tensors block_evaluate(const Op& op, TensorSpan x) {
@@ -265,7 +273,7 @@ std::string block_remark(const Params* params, const std::string& platform) {
 ParamsPtr block_with_programs(const Params* params, std::span<const ProgramPtr> programs) {
   BlockParams p = as<BlockParams>(*params);
   p.body = programs[0];
-  p.order = 2;
+  p.order = BlockParams::changed;
   return make_params(std::move(p));
 }
 
@@ -362,11 +370,12 @@ Tensors block(const BlockConfig& config, const TensorFunction& default_fn, const
     check(t.has_value(),
           "block {}: an operand is an empty Tensor, one that was never given a value", config.name);
   Tensors x = operands;
-  const ProgramPtr body = internal::blocks::closed(config.name, x.size(), x, [&](TensorSpan in) {
-    PlaceScope::Replace none{Place{}};
-    const NoAxes alone;  // an override could not take its place
-    return default_fn(in);
-  });
+  const ProgramPtr body =
+      internal::blocks::trace_closed(config.name, x.size(), x, [&](TensorSpan in) {
+        PlaceScope::Replace none{Place{}};
+        const NoAxes alone;  // an override could not take its place
+        return default_fn(in);
+      });
   if (declared) {
     const Types gives = body->output_types();
     check(std::ranges::equal(gives, *declared, alike),

@@ -43,7 +43,8 @@ struct BlockParams {
   std::vector<Level> levels;  // innermost first
   std::size_t values = 0;     // operands on which the block's own results depend: all but tangents
   const Rules* rules = nullptr;
-  int order = 0;  // how many times it was differentiated
+  int order = 0;  // how many times it was differentiated; an override's vjp is for order 1 alone
+  static constexpr int changed = 2;  // order of a derivative whose body is not what jvp made
   std::vector<int> of_operand,
       of_result;  // order 1: whose tangents the last operands and results are
   FieldChain<10> fields(Fields sink) const;

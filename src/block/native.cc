@@ -74,7 +74,11 @@ Tensors run_override(const BlockParams& p, const Override& o, TensorSpan in) {
 }  // namespace
 
 Question question(const BlockParams& p, const platforms::Platform* platform) {
-  return {*p.config, p.operands, p.results, !p.levels.empty(), platform};
+  return {.config = *p.config,
+          .operands = p.operands,
+          .results = p.results,
+          .batched = !p.levels.empty(),
+          .platform = platform};
 }
 
 ProgramPtr batched(const Program& p, const Level& level) {
@@ -302,19 +306,18 @@ bool split_own(const BlockParams& p, TensorSpan x, Primitive::SplitResult& out) 
   const std::size_t results = p.results.size();
   ProgramPtr forward = forward_program(p, *o);
   const Types residual_types = tail(forward->output_types(), results);
-  OwnParams own{unknown_last(*tangents_of(p), x),
-                batched_backward(backward_program(p, *o, residual_types), p),
-                residual_types.size(),
-                p.of_result,
-                {}};
+  OwnParams own{.push = unknown_last(*tangents_of(p), x),
+                .backward = batched_backward(backward_program(p, *o, residual_types), p),
+                .residuals = residual_types.size(),
+                .of_result = p.of_result,
+                .results = {}};
   for (const Level& level : p.levels) forward = batched(*forward, level);
   const Tensors y = internal::apply(*forward, x.first(p.operands.size()));
   out.known = head(y, results);
   for (const Tensor& t : out.known) own.results.push_back(t.type());
 
-  for (const Tensor& residual : tail(y, results)) out.operands.push_back({residual, -1});
-  for (const Tensor& t : x)
-    if (t.has_value()) out.operands.push_back({t, -1});
+  for (const Tensor& residual : tail(y, results)) out.operands.push_back({residual});
+  for (const Tensor& known : kept(x)) out.operands.push_back({known});
   for (const std::size_t i : *unknown) out.operands.push_back({{}, static_cast<int>(i)});
   out.known.resize(results + p.of_result.size());  // the tangents come with the rest
   for (std::size_t i = 0; i < p.of_result.size(); ++i)

@@ -73,9 +73,9 @@ std::string refusal(const Override& o, const Question& q) {
     return "the block is batched and it has no batching method";
   if (q.batched && o.target && *o.batch == VmapMethod::parallel)
     return "a target cannot run for elements of a batch at the same time";
-  if (std::string refused = refused_conversion(o.operand_dtypes, q.operands);
-      !refused.empty() || !o.kernel)
-    return refused;
+  const std::string refused = refused_conversion(o.operand_dtypes, q.operands);
+  if (!refused.empty()) return refused;
+  if (!o.kernel) return "";
   return dtype_mismatch(o.kernel(q.config.object),
                         with_dtypes(Types(q.operands.begin(), q.operands.end()), o.operand_dtypes),
                         with_dtypes(Types(q.results.begin(), q.results.end()), o.result_dtypes));
@@ -259,8 +259,11 @@ BlockPath detail::block_path(const BlockConfig& config, std::span<const Type> op
                              const std::string& platform, const Place& place) {
   PlaceScope at(place);
   std::vector<std::string> why;
-  const auto chosen = blocks::choose(
-      {config, operands, {}, false, &platforms::named(platform, "block_path")}, &why);
+  const auto chosen = blocks::choose({.config = config,
+                                      .operands = operands,
+                                      .results = {},
+                                      .platform = &platforms::named(platform, "block_path")},
+                                     &why);
   const bool used = blocks::was_used(config);
   const std::string shown = named_text(config.name, config.attributes);
   auto path = [&](BlockPath::Kind kind, const char* word) {
