@@ -65,20 +65,24 @@ class AxisProbe {
   /// Returns where this one is. Where nothing is found, as sizes may stand in the parameters, it is
   /// taken to stay what it is in results of the same rank and extent.
   std::vector<Axis> of(std::size_t operand, std::size_t axis) const {
-    const std::int64_t extent = in_[operand].dims[axis];
-    for (const auto& grown : ways_to_grow({operand, axis}))
-      if (const auto found = where_results_grow(grown)) {
-        if (!found->empty() || e_.primitive->keeps_axes) return *found;
-        break;
-      }
+    const std::vector<Axis> found = by_type_rule({operand, axis});
+    if (!found.empty() || e_.primitive->keeps_axes) return found;
+    const Type& type = in_[operand];
     std::vector<Axis> same;
-    for (std::size_t r = 0; r < out_.size() && !e_.primitive->keeps_axes; ++r)
-      if (out_[r].rank() == in_[operand].rank() && out_[r].dims[axis] == extent)
+    for (std::size_t r = 0; r < out_.size(); ++r)
+      if (out_[r].rank() == type.rank() && out_[r].dims[axis] == type.dims[axis])
         same.push_back({r, axis});
     return same;
   }
 
  private:
+  /// Asks the type rule by the first way to grow that it accepts; empty if it accepts none.
+  std::vector<Axis> by_type_rule(Axis asked) const {
+    for (const auto& grown : ways_to_grow(asked))
+      if (const auto found = where_results_grow(grown)) return *found;
+    return {};
+  }
+
   /// Returns which axes to make longer, by turns, until the type rule accepts: this one alone, with
   /// the same axis of all operands of its rank (a + b), with one axis of another operand (dot).
   std::vector<std::vector<Axis>> ways_to_grow(Axis asked) const {
@@ -187,6 +191,7 @@ class KernelCutter {
     return results;
   }
 
+  /// Follows what is no kernel, or one that nothing cuts.
   Layouts of_any(Equation& e, const Types& in, const Types& out, const Layouts& operands) const {
     if (e.primitive == &shard_map_p) {
       const auto& p = as<ShardMapParams>(*e.params);
@@ -246,15 +251,15 @@ class KernelCutter {
         results[0] = reshaped(x, in[0], out[0]);
         continue;
       }
-      const auto moved = moved_axes(e, in[i].dims.size());
+      const auto moved = moved_axes(e, in[i].dims.size());  // none: the operation does not say
       const bool elementwise = moved && e.primitive->batch == elementwise_batch;
       for (std::size_t d = 0; d < x.axes.size(); ++d) {
         if (elementwise) {
           for (std::size_t r = 0; r < out.size() && in[i].dims == out[r].dims; ++r)
             take(results[r], d, x, d);
         } else if (moved) {
-          if (const auto to = size_of((*moved)[d]); in[i].dims[d] == out[0].dims[to])
-            take(results[0], to, x, d);
+          const auto to = size_of((*moved)[d]);
+          if (in[i].dims[d] == out[0].dims[to]) take(results[0], to, x, d);
         } else if (!x.axes[d].empty()) {
           for (const auto& [r, axis] : probe.of(i, d)) take(results[r], axis, x, d);
         }
@@ -268,8 +273,12 @@ class KernelCutter {
   /// Puts a shard_map of `f` in the equation's place, for its first results. Returns their layouts.
   Layouts on_parts(Program& to, const Equation& e, const KernelCut& cut,
                    const TensorFunction& f) const {
-    Equation map{&shard_map_p, nullptr, head(e.operands, cut.in.size()), e.first, 0, e.place};
-    map.results = static_cast<int>(cut.out.size());
+    Equation map{.primitive = &shard_map_p,
+                 .params = nullptr,  // set below
+                 .operands = head(e.operands, cut.in.size()),
+                 .first = e.first,
+                 .results = static_cast<int>(cut.out.size()),
+                 .place = e.place};
     Layouts results;
     for (int i = 0; i < map.results; ++i)
       results.push_back(layout_of(*cut.mesh, cut.out[at(i)], to.type(e.first + i)));
@@ -363,9 +372,12 @@ class KernelCutter {
       Program rest = *p.body;
       rest.outputs = tail(rest.outputs, p.results.size());
       const ProgramPtr body = std::make_shared<const Program>(std::move(rest));
-      Equation beside{&part_p,         make_params(PartParams{body}),
-                      e.operands,      e.first + own,
-                      e.results - own, e.place};
+      const Equation beside{.primitive = &part_p,
+                            .params = make_params(PartParams{body}),
+                            .operands = e.operands,
+                            .first = e.first + own,
+                            .results = e.results - own,
+                            .place = e.place};
       for (Layout& y : of_equation(to, beside, operands)) results.push_back(std::move(y));
     }
     return true;

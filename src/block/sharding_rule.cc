@@ -205,13 +205,17 @@ Type KernelCut::part(Type whole, const Factors& factors) const {
 
 std::optional<KernelCut> cut_of(const ShardingRule& rule, const Types& operands,
                                 const std::vector<Layout>& layouts) {
-  KernelCut cut{nullptr, {}, {}, {}, {}};
+  KernelCut cut{.mesh = nullptr, .in = {}, .out = {}, .summed = {}, .along = {}};
   std::set<std::string> used;  // mesh axes
+  const auto is_cut = [&](const std::string& factor) {
+    return std::ranges::any_of(cut.along, [&](const auto& along) { return along.first == factor; });
+  };
+  const auto is_used = [&](const std::string& name) { return used.contains(name); };
+  // Cuts the kernel along a factor by these mesh axes, unless an earlier axis has taken either.
   const auto cut_along = [&](const std::string& factor, const Names& names, std::int64_t extent) {
-    const auto is_it = [&](const auto& along) { return along.first == factor; };
-    if (names.empty() || !rule.may_cut(factor) || std::ranges::any_of(cut.along, is_it)) return;
-    if (std::ranges::any_of(names, [&](const auto& name) { return used.contains(name); })) return;
-    if (extent % piece_count(*cut.mesh, names) != 0) return;
+    if (names.empty() || !rule.may_cut(factor)) return;
+    if (is_cut(factor) || std::ranges::any_of(names, is_used)) return;
+    if (extent % piece_count(*cut.mesh, names) != 0) return;  // parts must be alike
     used.insert(names.begin(), names.end());
     cut.along.emplace_back(factor, names);
     if (has(rule.summed, factor)) cut.summed.insert(cut.summed.end(), names.begin(), names.end());
@@ -224,7 +228,7 @@ std::optional<KernelCut> cut_of(const ShardingRule& rule, const Types& operands,
   }
   if (cut.along.empty()) return std::nullopt;
   const auto spec = [&](const Factors& factors) {
-    std::vector<Names> parts(factors.size());
+    std::vector<Names> parts(factors.size());  // by axis: the mesh axes that cut it
     for (std::size_t d = 0; d < factors.size(); ++d)
       for (const auto& [factor, names] : cut.along)
         if (factor == factors[d]) parts[d] = names;
@@ -235,23 +239,25 @@ std::optional<KernelCut> cut_of(const ShardingRule& rule, const Types& operands,
   return cut;
 }
 
-// All numbers of the one must be numbers of the other, but f32 is enough for any integer.
+// All numbers of the one must be numbers of the other, but f32 is enough for any integer. Of floats
+// of the same width, and of those below 16 bits, none holds all numbers of another.
 bool converts(DType from, DType to) {
   if (from == to) return true;
-  if (from == DType::token || to == DType::token || is_complex(from) > is_complex(to)) return false;
-  const DType a = real_dtype(from), b = real_dtype(to);
-  if (a == b || a == DType::pred) return true;
-  if (b == DType::pred) return false;
-  const bool wider = bit_width(b) > bit_width(a);
-  if (is_float(a)) return is_float(b) && wider && bit_width(b) >= 16;
-  if (is_float(b)) return bit_width(b) >= 32;
-  return wider && (is_signed(b) || !is_signed(a));
+  if (from == DType::token || to == DType::token) return false;
+  if (is_complex(from) && !is_complex(to)) return false;
+  const DType real_from = real_dtype(from), real_to = real_dtype(to);
+  if (real_from == real_to || real_from == DType::pred) return true;
+  if (real_to == DType::pred) return false;
+  const bool wider = bit_width(real_to) > bit_width(real_from);
+  if (is_float(real_from)) return is_float(real_to) && wider && bit_width(real_to) >= 16;
+  if (is_float(real_to)) return bit_width(real_to) >= 32;
+  return wider && (is_signed(real_to) || !is_signed(real_from));
 }
 
 bool converts_back(DType from, DType to) {
   if (converts(from, to)) return true;
-  return is_complex(from) <= is_complex(to) && is_float(real_dtype(from)) &&
-         is_float(real_dtype(to));
+  if (is_complex(from) && !is_complex(to)) return false;
+  return is_float(real_dtype(from)) && is_float(real_dtype(to));
 }
 
 std::string refused_conversion(const std::vector<DType>& dtypes, std::span<const Type> operands) {
