@@ -70,10 +70,8 @@ std::exception_ptr Core::try_advance(std::int64_t e, const std::byte* given, std
   const Core* const outer = std::exchange(inside, this);
   std::exception_ptr error;
   try {
-    stepped = advance(e, given, seen);
-  } catch (const abi::__forced_unwind&) {
-    keep_thread_alive();
-    error = std::make_exception_ptr(Error(ErrorCode::threw, ended_its_thread));
+    if (!keeps_thread([&] { stepped = advance(e, given, seen); }))
+      error = std::make_exception_ptr(Error(ErrorCode::threw, ended_its_thread));
   } catch (...) {
     error = std::current_exception();
   }

@@ -68,10 +68,7 @@ bool enter_function(const HostSite& site, const detail::Firing& firing, std::exc
                     ErrorCode& code) noexcept {
   enters_users_code();
   try {
-    site.invoke(site.object, firing);
-    return true;
-  } catch (const abi::__forced_unwind&) {  // by pthread_exit or cancellation: the thread goes on
-    keep_thread_alive();
+    if (keeps_thread([&] { site.invoke(site.object, firing); })) return true;
     code = ErrorCode::threw;
     error = thread_end();
   } catch (...) {

@@ -33,12 +33,11 @@ extern constinit thread_local std::int64_t one_of_many;
   NestingScope scope(&here);
   enters_users_code();
   try {
-    site.invoke(site.object,
-                {site.leaves.data(), data, site.operands, site.results, info, &site.declared});
-    return true;
-  } catch (const abi::__forced_unwind&) {
-    keep_thread_alive();
-    return keep_thread_end(run, site, device);
+    const auto enter = [&] {
+      site.invoke(site.object,
+                  {site.leaves.data(), data, site.operands, site.results, info, &site.declared});
+    };
+    return keeps_thread(enter) || keep_thread_end(run, site, device);
   } catch (...) {
     return keep_thrown(run, site, device);
   }

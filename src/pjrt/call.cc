@@ -71,7 +71,7 @@ void throw_error(const PJRT_Api* api, PJRT_Error* error, std::string_view what) 
   throw Error(failure.code, "XLA failed " + std::string(what) + ": " + failure.text);
 }
 
-void throw_thrown(std::string_view what) {
+__attribute__((no_sanitize("null"))) void throw_thrown(std::string_view what) {
   const std::string failed = "XLA failed " + std::string(what) + ": ";
   try {
     throw;
@@ -79,7 +79,7 @@ void throw_thrown(std::string_view what) {
     throw Error(ErrorCode::resource_exhausted, failed + "there is no memory for it");
   } catch (const std::exception& e) {
     throw Error(ErrorCode::internal, failed + e.what());
-  } catch (const abi::__forced_unwind&) {  // no error: a thread that is ended unwinds so
+  } catch (const abi::__forced_unwind&) {  // no error, and no object
     throw;
   } catch (...) {
     throw Error(ErrorCode::internal, failed + "it threw what is no std::exception");

@@ -84,12 +84,10 @@ Executable Client::compile(std::string_view stablehlo, const CompileOptions& opt
   Failure failure{ErrorCode::internal, "it gave neither a program nor an error"};
   with_stack_for(nesting_of(stablehlo), [&] {
     try {
-      error = enter(function, args, what);
+      const auto compile = [&] { error = enter(function, args, what); };
+      if (!keeps_thread(compile)) failure.text = "the plug-in tried to end the thread";
     } catch (const Error& e) {
       throw CompileError(e.code(), e.what());
-    } catch (const abi::__forced_unwind&) {  // the thread is not cancelled here
-      keep_thread_alive();
-      failure.text = "the plug-in tried to end the thread";
     }
   });
   if (error) failure = take_failure(api(), error);

@@ -238,7 +238,7 @@ run::Lowerable lowerable_of(const Entry& e) {
         "jit: out_shardings has {} entries, the function has {} result leaves", given, results);
   std::vector<std::optional<Sharding>> results_on;
   for (std::size_t i = 0; i < results && given > 0; ++i) {
-    results_on.emplace_back(out_shardings[given == 1 ? 0 : i]);            // one: for all
+    results_on.emplace_back(out_shardings[std::min(i, given - 1)]);        // one: for all
     results_on.back()->part_type(e.program->type(e.program->outputs[i]));  // or throws
   }
   for (std::size_t i = 0; i < e.arguments_on.size(); ++i)

@@ -29,7 +29,7 @@ namespace {
 
 struct Handler {
   FfiHandler* function;
-  int traits;
+  int traits = 0;
   bool own;                // Postern's, which is not listed, and which another one replaces
   bool asked_for = false;  // by a program: from then on it is not replaced
   bool known_to_xla = false;
@@ -112,8 +112,8 @@ void register_ffi_handler(const std::string& name, FfiHandler* handler, const st
   const Platform& on = platforms::named(platform, fmt::format("register_ffi_handler '{}'", name));
   Libraries& l = libraries();
   std::scoped_lock lock(l.guard);
-  const int traits = command_buffer ? pjrt::command_buffer_compatible : 0;
-  const Handler added{.function = handler, .traits = traits, .own = blocks::OwnScope::here()};
+  Handler added{.function = handler, .own = blocks::OwnScope::here()};
+  if (command_buffer) added.traits = pjrt::command_buffer_compatible;
   auto [found, is_new] = l.handlers.try_emplace({&on, name}, added);
   Handler& there = found->second;
   if (!is_new && added.own) return;  // what is there stays
@@ -189,7 +189,8 @@ LibraryInfo load_now(const std::string& path, const std::string& canonical) {
   void* object = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!object) {
     const std::string why = text_or(dlerror(), "the dynamic loader gives no reason");
-    refuse(exists ? ErrorCode::failed_precondition : ErrorCode::not_found, path, why);
+    if (!exists) refuse(ErrorCode::not_found, path, why);
+    refuse(ErrorCode::failed_precondition, path, why);
   }
   const PosternLibrary& library = entry_of(object, path);
   LibraryInfo info{canonical, text_or(library.name, ""), text_or(library.version, ""), 0, {}};

@@ -133,14 +133,16 @@ std::vector<Handle> values_of(const Tensor& handles) {
 
 /// Returns the bytes behind one of `count` handles that have so many together.
 static std::size_t bytes_of_each(std::size_t bytes, std::size_t count) {
-  return count == 0 ? 0 : bytes / count;
+  if (count == 0) return 0;
+  return bytes / count;
 }
 
 std::shared_ptr<const void> owner_of(const Tensor& handle) {
   const detail::HostValue* const host = Access::host(handle);
   if (!host) return nullptr;
   const DropsOwner* const memory = std::get_deleter<DropsOwner>(host->data);
-  return memory ? memory->owner : nullptr;
+  if (!memory) return nullptr;
+  return memory->owner;
 }
 
 /// Makes the tensor own those in place of what it owned.

@@ -23,7 +23,8 @@ namespace postern::internal::run {
 
 int mark_of(std::uint64_t number) {
   const auto scattered = static_cast<int>(number * 0x9E3779B1 & 0x7fffffff);
-  return number >> 31 ? -1 - scattered : scattered;
+  if (number >> 31) return -1 - scattered;
+  return scattered;
 }
 
 RunRecord::RunRecord(const Backend& backend)
@@ -98,7 +99,8 @@ void RunRecord::number_devices_of_group() {
 
 void RunRecord::prepare(std::shared_ptr<const CompiledProgram> program) {
   mark = mark_of(lane_run);
-  number = part_of ? part_of->number : lane_run;
+  number = lane_run;
+  if (part_of) number = part_of->number;
   module_ = &program->module();
   sites = program->sites_.data();
   site_count = program->sites_.size();

@@ -315,7 +315,8 @@ StageInfo StagedProgram::xla_stage(const Device& device, int place,
 StageInfo StagedProgram::host_stage(const Equation& e) const {
   const SiteSpec* const site = site_of(e);
   const int device = device_of_call(e);
-  std::string name = site ? site->name : "";
+  std::string name;
+  if (site) name = site->name;
   if (device >= 0) name = name_of_call(e);
   return {.kind = site ? word_of(site->kind) : e.primitive->name,
           .name = std::move(name),

@@ -22,7 +22,8 @@ alignas(alignment) std::byte nothing[alignment];  // where empty arrays point
 std::size_t bytes_of(const HostSite& site, std::size_t buffer) {
   const SiteBatch& batch = site.spec->batch;
   if (batch.masked && buffer == site.operands) return size_of(batch.mask_size);
-  const std::size_t leaf = batch.masked && buffer > site.operands ? buffer - 1 : buffer;
+  std::size_t leaf = buffer;
+  if (batch.masked && buffer > site.operands) --leaf;
   const std::size_t unpacked = site.buffer_bytes[leaf];
   const auto bits = size_of(bit_width(site.leaves[leaf].dtype));
   if (bits < 8) return (unpacked * bits + 7) / 8;
