@@ -135,7 +135,8 @@ std::pair<Tensor, Tensor> householder(const Tensor& a) {
 
 Tensors qr_default(const void* config, TensorSpan x) {
   const Tensor& a = x[0];
-  const std::int64_t m = rows(a), n = columns(a);
+  const std::int64_t m = rows(a);
+  const std::int64_t n = columns(a);
   std::int64_t k = m;
   if (!config_of<linalg::Qr>(config).full) k = std::min(m, n);
   const Tensor scale = scale_of(a);

@@ -91,7 +91,8 @@ void check_residual_site(const SiteSpec& s) {
   const auto require = [&](bool fits) {
     check(fits, "a site of a loop's residuals does not fit {}", s.named.name);
   };
-  const bool frees = s.named.name == residual_free, writes = s.named.name == residual_write;
+  const bool frees = s.named.name == residual_free;
+  const bool writes = s.named.name == residual_write;
   const std::int64_t room = room_for_steps(s.named.attributes);
   require(!s.is_tap() && s.call.role == SiteCall::Role::whole && s.batch.levels.empty());
   require(!s.batch.masked && !s.tap.async);

@@ -265,7 +265,8 @@ void site_lower(Lowering& out, const Equation& e) {
   const SiteSpec& s = spec_of(e.params.get());
   check_gathered(out, e, s);
   if (s.tap.derivatives) check_signature(s);  // what it shows has changed since it was written
-  const bool ordered = site_effect(e.params.get()) == Effect::ordered, tap = s.is_tap();
+  const bool ordered = site_effect(e.params.get()) == Effect::ordered;
+  const bool tap = s.is_tap();
   std::vector<Port> in, results;
   std::vector<Alias> aliases;
   const auto add_result = [&](const Type& type) {
@@ -287,7 +288,8 @@ void site_lower(Lowering& out, const Equation& e) {
     if (through) goes_through(in.back());
   }
   // What is kept for who waits would stay until the run's end.
-  const bool starts = s.call.role == SiteCall::Role::start, unawaited = starts && !out.needed(e, 0);
+  const bool starts = s.call.role == SiteCall::Role::start;
+  const bool unawaited = starts && !out.needed(e, 0);
   std::vector<Lowering::Awaited> made;
   for (int i = 0; i < e.results && !tap && !unawaited; ++i) {
     const Type& type = out.result_type(e, i);
