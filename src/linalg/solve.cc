@@ -45,6 +45,8 @@ namespace {
 
 /// Returns the sum, or the product, of the numbers on the last axis.
 Tensor sum_last(const Tensor& x) { return sum(x, {.axes = Dims{-1}}); }
+/// Returns the trace of each matrix on the last two axes; matrix_trace is of the first two.
+Tensor trace_of(const Tensor& a) { return sum_last(diagonal_of(a)); }
 Tensor prod_last(const Tensor& x) { return prod(x, {.axes = Dims{-1}}); }
 
 using OneTensor = std::tuple<Tensor>;  // arguments of a function with a rule of its own
@@ -202,7 +204,7 @@ Tensor det(const Operand& a) {
   auto rule = [](const OneTensor& x, const OneTensor& dx) {
     const auto& [m] = x;
     const auto& [dm] = dx;
-    return std::pair{det_value(m), matrix_trace(matmul(adjugate(m), dm))};
+    return std::pair{det_value(m), trace_of(matmul(adjugate(m), dm))};
   };
   const auto by_default = [&](TensorSpan x) {
     return Tensors{custom_jvp([](Tensor m) { return det_value(m); }, rule)(x[0])};
@@ -218,7 +220,7 @@ std::pair<Tensor, Tensor> slogdet(const Operand& a) {
     const auto& [dm] = dx;
     const auto y = slogdet_value(m);
     // Of log(det): the real part moves the logarithm of the size, the imaginary one turns the sign.
-    const Tensor dlog = matrix_trace(solve_matrices(m, dm));
+    const Tensor dlog = trace_of(solve_matrices(m, dm));
     Tensor dsign = zeros_like(y.first);
     if (is_complex(dlog.dtype())) dsign = y.first * (dlog - convert(real(dlog), dlog.dtype()));
     return std::pair{y, std::pair{dsign, real(dlog)}};

@@ -191,7 +191,7 @@ std::vector<Function> make_functions() {
   const Dims square{4, 4}, tall{5, 3}, wide{3, 5};
   auto away = [](Tensor a) { return a + eye<double>(a.dims().back()) * 3.0; };
   auto positive = [](Tensor a) { return hermitian(a, 4); };
-  return {
+  std::vector<Function> all = {
       {"cholesky", square, positive, [](Tensor a) { return weighed(linalg::cholesky(a)); }},
       {"cholesky_complex", square, positive,
        [](Tensor a) { return weighed(linalg::cholesky(hermitian(complexed(a), 40))); }},
@@ -261,12 +261,12 @@ std::vector<Function> make_functions() {
              a, a + 1.0, {.left = false, .lower = false, .transpose = true}));
        }},
       {"inv", square, away, [](Tensor a) { return weighed(linalg::inv(a)); }},
-      {"det", square, same, [](Tensor a) { return linalg::det(a); }},
-      {"slogdet", square, away, [](Tensor a) { return linalg::slogdet(a).second; }},
+      {"det", square, same, [](Tensor a) { return weighed(linalg::det(a)); }},
+      {"slogdet", square, away, [](Tensor a) { return weighed(linalg::slogdet(a).second); }},
       {"slogdet_complex", square, away,
        [](Tensor a) {
          const auto [sign, size] = linalg::slogdet(complexed(a));
-         return size + real(sign) + imag(sign) * 2.0;
+         return weighed(size) + weighed(real(sign)) + weighed(imag(sign)) * 2.0;
        }},
       {"lstsq", tall, same,
        [](Tensor a) {
@@ -276,6 +276,14 @@ std::vector<Function> make_functions() {
       {"matrix_power", square, away, [](Tensor a) { return weighed(linalg::matrix_power(a, -3)); }},
       {"expm", square, same, [](Tensor a) { return weighed(linalg::expm(a * 3.0)); }},
   };
+  // And of as many matrices at once as they have rows: an axis that is taken for another fits.
+  for (std::size_t i = 0, count = all.size(); i < count; ++i) {
+    Function several = all[i];
+    several.name += "_of_several";
+    several.dims.insert(several.dims.begin(), several.dims[0]);
+    all.push_back(std::move(several));
+  }
+  return all;
 }
 
 }  // namespace
