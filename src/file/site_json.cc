@@ -59,8 +59,11 @@ void check_role(const SiteSpec& s) {
 void check_kind(const SiteSpec& s) {
   check(s.tap.every > 0 && s.tap.until >= 0 && s.tap.keep_last >= 0 && s.batch.mask_size >= 0,
         "a site's counts are out of range");
-  check(s.tap.paired >= 0 && s.tap.paired <= std::ssize(s.tap.transforms) &&
-            (s.tap.paired == 0 || s.operands.size() % 2 == 0),
+  const auto pairs = static_cast<std::size_t>(s.tap.paired);
+  const bool is_of_derivatives = s.is_tap() && s.tap.derivatives;
+  const bool is_applied = pairs <= s.tap.transforms.size();
+  const bool has_halves = pairs < 32 && s.operands.size() % (std::size_t{1} << pairs) == 0;
+  check(pairs == 0 || (is_of_derivatives && is_applied && has_halves),
         "a site's leaves are not values and tangents");
   check(s.is_tap() || !s.tap.async, "a call cannot be asynchronous");
   check(!s.is_tap() || s.results.empty(), "a tap has no results of its own");

@@ -146,11 +146,13 @@ TEST(SavedSites, RolesThatDoNotFitAreRefused) {
 }
 
 TEST(SavedSites, LeavesThatAreNoPairsAreRefused) {
-  SiteSpec odd = a_tap(), negative = a_tap(), bare = a_tap();
+  SiteSpec odd = a_tap(), negative = a_tap(), bare = a_tap(), twice = a_tap(), values = a_tap();
   odd.operands.pop_back();
   negative.tap.paired = -1;
   bare.tap.transforms.clear();
-  for (const SiteSpec& site : {odd, negative, bare})
+  twice.tap.paired = 2;
+  values.tap.derivatives = false;
+  for (const SiteSpec& site : {odd, negative, bare, twice, values})
     EXPECT_THROW(file::site_from(file::to_json(site)), TypeError);
 }
 
