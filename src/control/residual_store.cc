@@ -102,7 +102,8 @@ WhileParams plain_while(bool bounded) {
 /// Carry: the step's number, whether to go on, the loop's carry, the handles. Inside a block: the
 /// number in the block, whether to go on, the loop's carry, the blocks.
 Tensors expanded_while(const WhileParams& p, TensorSpan x) {
-  const std::size_t carries = p.carries(), first_handle = 2 + carries;
+  const std::size_t carries = p.carries();
+  const std::size_t first_handle = 2 + carries;
   const WhileParts of(p, x);
   const Types stored = tail(p.body->output_types(), carries);
   const std::vector<Blocked> kinds = blocked(stored, p.handle_ranks);
@@ -161,7 +162,8 @@ Tensors expanded_while(const WhileParams& p, TensorSpan x) {
 Tensors expanded_scan(const ScanParams& p, TensorSpan x) {
   const ScanParts of(p, x);
   const Tensor steps = x[0];
-  const Types takes = p.x_types(), gives = p.y_types();
+  const Types takes = p.x_types();
+  const Types gives = p.y_types();
   std::vector<int> x_ranks;
   for (const Tensor& handles : of.xs) x_ranks.push_back(static_cast<int>(handles.rank()));
   const std::vector<Blocked> xs = blocked(takes, x_ranks), ys = blocked(gives, p.handle_ranks);

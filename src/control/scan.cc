@@ -275,7 +275,8 @@ Tensors offloaded_scan_evaluate(const Op& op, TensorSpan x) {
   const auto& p = op.as<ScanParams>();
   const ScanParts of(p, x);
   const std::int64_t steps = x[0].item<std::int64_t>();
-  const Types x_types = p.x_types(), y_types = p.y_types();
+  const Types x_types = p.x_types();
+  const Types y_types = p.y_types();
   Tensors carry(of.carry.begin(), of.carry.end());
   Tensors handles = no_handles(y_types, p.handle_ranks);
   for (std::int64_t step = 0; step < steps; ++step) {
