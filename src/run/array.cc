@@ -63,12 +63,14 @@ Reading::Reading(const DeviceValue& value) : value_(value) {
   refuse_donated(value);
 }
 
-void Donation::take(const std::shared_ptr<const Value>& value, std::size_t parameter, bool alone) {
+void Donation::take(const std::shared_ptr<const Value>& value, std::size_t parameter) {
   if (value->donated.exchange(true)) refuse_donated(*value);
   taken_.push_back(value);
   const DeviceValue* const array = as_device_value(value.get());
-  const bool is_read = array && array->readers.load() > 0;
-  if (!is_read && alone) return;
+  if (array && array->readers.load() > 0) keep(parameter);
+}
+
+void Donation::keep(std::size_t parameter) {
   // The parts of one array come one after another, and are one parameter.
   const auto number = static_cast<std::int64_t>(parameter);
   if (kept_.empty() || kept_.back() != number) kept_.push_back(number);

@@ -75,11 +75,12 @@ class Donation {
   ~Donation();
   Donation(const Donation&) = delete;
 
-  /// Takes it. `alone`: no other run is being queued on the lane. Throws TypeError for a value that
+  /// Takes it, but for its memory where somebody reads it. Throws TypeError for a value that
   /// another run has taken.
-  void take(const std::shared_ptr<const detail::Value>& value, std::size_t parameter, bool alone);
-  /// Returns the parameters whose memory stays because somebody reads it or may be passing it to
-  /// another program (XLA lets two such runs wait for each other): the program works on copies.
+  void take(const std::shared_ptr<const detail::Value>& value, std::size_t parameter);
+  /// Leaves that parameter its memory: the program works on a copy.
+  void keep(std::size_t parameter);
+  /// Returns the parameters whose memory stays.
   std::span<const std::int64_t> kept() const { return kept_; }
   /// Notes that the run has begun: what was taken stays taken.
   void stands() { taken_.clear(); }

@@ -224,7 +224,12 @@ struct CompiledProgram::Arguments {
       buffers[i] = on_lane(t, lane, held, program.takes(i) ? nullptr : &staged)->handle();
       if (held) keep.push_back(std::move(held));
       add_pending(*Access::value(t), pending);
-      if (program.takes(i)) donation.take(Access::pointer(t), i, lane.dispatching.load() <= own);
+      if (!program.takes(i)) continue;
+      donation.take(Access::pointer(t), i);
+      // Another run that is being queued may have the buffer already, as one that came later
+      // cannot: it finds the value donated. XLA would have the two wait for each other for ever,
+      // this run for that one's use of the memory, and that one for whatever was queued before it.
+      if (lane.dispatching.load() > own) donation.keep(i);
     }
     return {buffers.data(), n};
   }

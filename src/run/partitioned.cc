@@ -256,8 +256,8 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
       const auto& parts = keep.back()->parts;
       add_pending(*Access::value(t), pending);
       if (takes(i)) {
-        donation.take(Access::pointer(t), i, true);
-        for (const auto& part : parts) donation.take(part, i, true);
+        donation.take(Access::pointer(t), i);
+        for (const auto& part : parts) donation.take(part, i);
       }
       for (std::size_t position = 0; position < parts.size(); ++position)
         in[device_at(mesh, position) * parameters + i] = parts[position]->buffer.handle();
