@@ -62,6 +62,16 @@ void read_piece(const CborJson& json, JournalPast& out) {
   out.calls.push_back(std::move(c));
 }
 
+/// Returns as many hexadecimal digits as a name has.
+std::string random_name() {
+  constexpr std::size_t digits_a_draw = 8;
+  static_assert(name_size % digits_a_draw == 0);
+  std::random_device random;
+  std::string name;
+  while (name.size() < name_size) name += fmt::format("{:08x}", random());
+  return name;
+}
+
 }  // namespace
 
 JournalFile::JournalFile(const fs::path& file)
@@ -71,7 +81,8 @@ JournalPast JournalFile::past() {
   if (out_.is_empty()) return {};
   const std::string text = host::read_file("resume", path_.string());
   try {
-    if (!is_journal(text))
+    const bool is_cut_in_line = journal_line.starts_with(text);
+    if (!is_journal(text) && !is_cut_in_line)
       refuse(ErrorCode::invalid_argument,
              "it is no recording that was made for resume, by this version");
     ReadJournal read = read_journal(text);
@@ -84,9 +95,7 @@ JournalPast JournalFile::past() {
 }
 
 void JournalFile::start_anew() {
-  std::random_device random;
-  name_.clear();
-  for (std::size_t i = 0; i < name_size / 8; ++i) name_ += fmt::format("{:08x}", random());
+  name_ = random_name();
   cut_to_.reset();
   out_.cut_to(0);
   out_.append(fmt::format("{}{}\n", journal_line, name_));

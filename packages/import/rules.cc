@@ -111,11 +111,14 @@ void AppliedBodies::holds(const std::string& function, bool applied, std::string
   if (!custom && !is_among(not_applied, name) && !is_among(collectives, name)) return;
   std::string what = fmt::format("operation '{}'", name);
   if (custom) what = fmt::format("custom call '{}'", target);
-  found_.try_emplace(applied ? "" : function,
-                     Found{fmt::format("{} cannot be in the body of a reduction, scatter, sort or "
-                                       "map, nor in a function that it calls",
-                                       what),
-                           where});
+  Found found{fmt::format("{} cannot be in the body of a reduction, scatter, sort or map, nor in a "
+                          "function that it calls",
+                          what),
+              where};
+  if (!applied)
+    found_.try_emplace(function, std::move(found));
+  else if (!in_body_)
+    in_body_ = std::move(found);
 }
 
 void AppliedBodies::calls(bool applied, const std::string& callee) {
@@ -123,16 +126,16 @@ void AppliedBodies::calls(bool applied, const std::string& callee) {
 }
 
 std::optional<AppliedBodies::Found> AppliedBodies::refused(const CallGraph& calls) const {
-  if (const auto in_body = found_.find(""); in_body != found_.end()) return in_body->second;
-  std::vector<std::string> left(called_.begin(), called_.end());
+  if (in_body_) return in_body_;
+  std::vector<std::string> to_visit(called_.begin(), called_.end());
   std::set<std::string> seen;
-  while (!left.empty()) {
-    const std::string function = std::move(left.back());
-    left.pop_back();
+  while (!to_visit.empty()) {
+    const std::string function = std::move(to_visit.back());
+    to_visit.pop_back();
     if (!seen.insert(function).second) continue;
     if (const auto found = found_.find(function); found != found_.end()) return found->second;
     if (const auto callees = calls.find(function); callees != calls.end())
-      for (const auto& [callee, how] : callees->second) left.push_back(callee);
+      for (const auto& callee : callees->second) to_visit.push_back(callee.first);
   }
   return {};
 }

@@ -53,7 +53,8 @@ class AppliedBodies {
   std::optional<Found> refused(const CallGraph& calls) const;
 
  private:
-  std::map<std::string, Found, std::less<>> found_;  // by function; "": in a body itself
+  std::optional<Found> in_body_;        // what stands in a body itself
+  std::map<std::string, Found> found_;  // by function
   std::set<std::string> called_;
 };
 

@@ -95,21 +95,37 @@ Values tree(const Combine& combine, Values x) {
   for (Tensor& t : x) t = reshape(t, Dims(t.dims().begin() + 1, t.dims().end()));
   return x;
 }
-/// With the initial values in front. Few are taken one after another, as XLA does: then also a body
-/// that is not associative gives what it gives there.
+/// So few rows are taken one after another, as XLA does: then also a body that is not associative
+/// gives what it gives there.
+constexpr std::int64_t few = 32;
+
+std::int64_t row_count(const Values& x) { return x.at(0).dims().at(0); }
+
+Values row_of(const Values& x, std::int64_t number) {
+  Values row;
+  for (const Tensor& t : x) row.push_back(take(t, Tensor(static_cast<std::int32_t>(number)), 0));
+  return row;
+}
+
+/// Combines `out` with the rows from the first on, one after another.
+Values in_order(const Combine& combine, Values out, const Values& x, std::int64_t first) {
+  for (std::int64_t i = first; i < row_count(x); ++i) out = combine(joined(out, row_of(x, i)));
+  return out;
+}
+
+/// Reduces the first axis, with the initial values in front.
 Values folded(const Combine& combine, const Values& x, const Values& initial) {
-  constexpr std::int64_t few = 32;
   const Dims dims(x.at(0).dims().begin() + 1, x[0].dims().end());
-  const std::int64_t n = x[0].dims()[0];
   Values out;
   for (const Tensor& t : initial) out.push_back(broadcast_to(t, dims));
-  if (n > few) return combine(joined(out, tree(combine, x)));
-  for (std::int64_t i = 0; i < n; ++i) {
-    Values row;
-    for (const Tensor& t : x) row.push_back(take(t, Tensor(static_cast<std::int32_t>(i)), 0));
-    out = combine(joined(out, row));
-  }
-  return out;
+  if (row_count(x) > few) return combine(joined(out, tree(combine, x)));
+  return in_order(combine, std::move(out), x, 0);
+}
+
+/// Reduces the first axis, which is not empty.
+Values folded(const Combine& combine, const Values& x) {
+  if (row_count(x) > few) return tree(combine, x);
+  return in_order(combine, row_of(x, 0), x, 1);
 }
 
 /// These axes first, as one.
@@ -199,30 +215,36 @@ Values windows_by_tree(const Step& s) {
   return folded(body_of(s), rows, Values(s.x.begin() + static_cast<std::ptrdiff_t>(n), s.x.end()));
 }
 
-// The first of those of a window that the body selects; what lies outside of the operand never is.
+/// Finds the place in the operand, counted along its elements, that the body selects of each
+/// window; what lies outside of the operand is never selected.
+static Tensor selected_places(const Step& s, const Windows& windows, const Tensor& x) {
+  const Tensor outside(-1);
+  const Tensor numbers = reshape(iota({DType::s32, {x.size()}}, 0), x.dims());
+  const Values rows = {windows.each(s, windows.padded(x, zeros(Type{x.dtype(), {}}))),
+                       windows.each(s, windows.padded(numbers, outside))};
+  const Combine selects = body_of(s);
+  const Combine choose = [&](const Values& both) -> Values {
+    const Tensor &a = both[0], &a_at = both[1], &b = both[2], &b_at = both[3];
+    const Tensor keeps_a =
+        logical_and(greater_equal(a_at, 0), logical_or(less(b_at, 0), selects({a, b}).at(0)));
+    return {where(keeps_a, a, b), where(keeps_a, a_at, b_at)};
+  };
+  return folded(choose, rows).at(1);
+}
+
 Values selected_and_scattered(const Step& s) {
   const std::string_view name = Step::only_operation(s.module().region(s.node.regions.at(1)));
   if (name != "add" || s[0].dtype() == DType::pred)
     refuse(s, "it scatters by another body than add");
   const Tensor x = stop_gradient(s[0]);
   const Windows windows(s, x.rank());
-  const std::int64_t size = x.size();
-  const Tensor numbers =
-      windows.padded(reshape(iota({DType::s32, {size}}, 0), x.dims()), Tensor(-1));
-  const Values rows = {windows.each(s, windows.padded(x, zeros(Type{x.dtype(), {}}))),
-                       windows.each(s, numbers)};
-  const Combine choose = [&](const Values& both) -> Values {
-    const Tensor first =
-        logical_and(greater_equal(both[1], 0),
-                    logical_or(less(both[3], 0), body_of(s)({both[0], both[2]}).at(0)));
-    return {where(first, both[0], both[2]), where(first, both[1], both[3])};
-  };
-  const Tensor chosen = tree(choose, rows).at(1);
+  const Tensor chosen = selected_places(s, windows, x);
   if (chosen.dims() != s[1].dims()) refuse(s, "its windows are not those of its source");
   const Tensor at = reshape(chosen, {chosen.size(), 1});
-  const Tensor into = reshape(broadcast_to(s[2], x.dims()), {size});
-  const Tensor out =
-      scatter(Update::add, into, at, reshape(s[1], {s[1].size()}), IndexAxes{{}, {0}, {0}, {}, {}});
+  const Tensor into = reshape(broadcast_to(s[2], x.dims()), {x.size()});
+  IndexAxes axes;
+  axes.dropped = axes.indexed = {0};
+  const Tensor out = scatter(Update::add, into, at, reshape(s[1], {s[1].size()}), axes);
   return {reshape(out, x.dims())};
 }
 

@@ -124,7 +124,7 @@ class Bridge {
     ++sleepers_;
     if (most > shortest_sleep) came_.wait_until(lock, until, ready);
     --sleepers_;
-    if (ended_) return refuse(PN_CLOSED, "the bridge is closed");
+    if (ended_) return set_last_error(PN_CLOSED, "the bridge is closed");
     armed_ = waiting_.empty();  // call() is to tell whoever hears now that nothing waits
     if (armed_) return PN_EMPTY;
     Request* const request = waiting_.front();

@@ -53,8 +53,9 @@ std::shared_ptr<void> held(void* thing, void (*release)(void*)) {
           }};
 }
 
-int refuse(int code, std::string_view text, std::shared_ptr<void> cause) noexcept {
+int set_last_error(int code, std::string_view text, std::shared_ptr<void> cause) noexcept {
   Failure& last = last_error();
+  last.cause.reset();  // first: the user's function that releases it may fail in calls of its own
   last.cause = std::move(cause);
   try {
     last.text = text;
@@ -81,13 +82,13 @@ static std::shared_ptr<void> cause_of(const std::exception_ptr& error) {
 int code_of(const std::exception_ptr& error) noexcept try {
   std::rethrow_exception(error);
 } catch (const Error& e) {
-  return refuse(static_cast<int>(e.code()), e.what(), cause_of(error));
+  return set_last_error(static_cast<int>(e.code()), e.what(), cause_of(error));
 } catch (const std::bad_alloc&) {
-  return refuse(PN_RESOURCE_EXHAUSTED, "out of memory");
+  return set_last_error(PN_RESOURCE_EXHAUSTED, "out of memory");
 } catch (const std::exception&) {
-  return refuse(PN_INTERNAL, host::describe(error));
+  return set_last_error(PN_INTERNAL, host::describe(error));
 } catch (...) {
-  return refuse(PN_UNKNOWN, "an exception of an unknown type");
+  return set_last_error(PN_UNKNOWN, "an exception of an unknown type");
 }
 
 Firing::Firing(const std::string& function, const Attributes& attributes, const CallInfo& info,

@@ -67,7 +67,8 @@ std::size_t count(const Handle* h, std::vector<std::string> Handle::*list) {
   return 0;
 }
 
-int refuse(int code, std::string_view text, std::shared_ptr<void> cause = nullptr) noexcept;
+/// Makes this the thread's last error. Returns the code.
+int set_last_error(int code, std::string_view text, std::shared_ptr<void> cause = nullptr) noexcept;
 int code_of(const std::exception_ptr& error) noexcept;
 /// Returns the code that `act` gives, PN_OK where it gives none, or the code of what it throws,
 /// whose text becomes the thread's last error.

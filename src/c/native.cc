@@ -130,7 +130,7 @@ const char* pn_native_input(const Nat* n, size_t i) { return c::at(n, &Nat::inpu
 const char* pn_native_output(const Nat* n, size_t i) { return c::at(n, &Nat::outputs, i); }
 
 int pn_native_call(void* native, const void* const* in, void* const* out) {
-  if (!native) return c::refuse(PN_INVALID_ARGUMENT, "pn_native_call: native is NULL");
+  if (!native) return c::set_last_error(PN_INVALID_ARGUMENT, "pn_native_call: native is NULL");
   return call_native(*static_cast<pn_native*>(native)->program.internal(), in, out);
 }
 

@@ -148,13 +148,13 @@ std::vector<MeshAxis> CallAttributes::mesh_axes() const {
 std::vector<std::int64_t> CallAttributes::coordinates(std::int64_t position) const {
   const std::vector<MeshAxis> mesh = mesh_axes();
   std::vector<std::int64_t> coordinates(mesh.size());
-  std::int64_t rest = position;  // 0 behind the first axis, unless it is beyond the mesh
-  for (std::size_t a = mesh.size(); a-- > 0;) {
+  std::int64_t rest = position;
+  for (std::size_t a = mesh.size(); a-- > 0;) {  // the last axis moves fastest
     coordinates[a] = rest % mesh[a].size;
     rest /= mesh[a].size;
   }
-  check(position >= 0 && rest == 0, "a custom call of Postern is at {}, which is not on its mesh",
-        position);
+  const bool is_on_mesh = position >= 0 && rest == 0;
+  check(is_on_mesh, "a custom call of Postern is at {}, which is not on its mesh", position);
   return coordinates;
 }
 

@@ -225,12 +225,13 @@ void conv_lower(Lowering& out, const Equation& e) {
           out.precision_of(e, p.precision == Precision::highest)));
 }
 
-/// Counts a product and a sum for each element of the result and of the kernel of its feature.
+/// Counts a product and a sum for each element of the result and each weight that it is made of.
 double conv_flops(const Params* params, TypeSpan operands) {
   const Type& kernel = operands[1];
-  const double taps = static_cast<double>(kernel.size()) /
-                      static_cast<double>(std::max<std::int64_t>(kernel.dims[0], 1));
-  return 2 * taps * static_cast<double>(conv_type(params, operands)[0].size());
+  const std::int64_t features = std::max<std::int64_t>(kernel.dims[0], 1);
+  const std::int64_t weights = kernel.size() / features;
+  const Type result = conv_type(params, operands)[0];
+  return 2.0 * static_cast<double>(weights) * static_cast<double>(result.size());
 }
 
 constexpr Primitive conv_p = with_flops(

@@ -104,8 +104,8 @@ Tensors transpose_of(const Program& program, TensorSpan known, TensorSpan cotang
 
 Tensors packed_transpose(const Program& program, TensorSpan in, const std::vector<bool>& known,
                          const std::vector<bool>& arrives, std::vector<bool>& gets) {
-  const Tensors into =
-      transpose_of(program, placed(known, in), placed(arrives, in.subspan(count(known))));
+  const TensorSpan inputs = in.first(count(known)), cotangents = in.subspan(inputs.size());
+  const Tensors into = transpose_of(program, placed(known, inputs), placed(arrives, cotangents));
   gets = present(into);
   return kept(into);
 }

@@ -252,6 +252,11 @@ TEST_F(Journal, ACutRecordingGivesWhatIsWholeOrIsRefused) {
     }
   }
   EXPECT_GT(refusals, 3);
+  for (const std::size_t in_its_head : {40u, 20u, 10u, 1u}) {  // its name is not there
+    put(file, text.substr(0, in_its_head));
+    refused({"was not kept by a synchronous tap while this recording"},
+            ErrorCode::failed_precondition);
+  }
   put(file, text + std::string(100, '\0'));
   world = 11;
   const Taping recording = record(file, {.resumable = true});

@@ -89,6 +89,34 @@ func.func @main(%x: tensor<2x2xf32>, %y: tensor<2x2xf32>) -> tensor<2x2xf32> {
     EXPECT_NEAR(g.to_vector<float>()[i], wanted[i], 1e-6);
 }
 
+// A body that is no order, as where a NaN is: the pairs of a window are as XLA takes them.
+TEST(InterpretedValues, ASelectionGoesAlongItsWindow) {
+  const Loaded program = load_text(R"(
+func.func @main(%x: tensor<8xf32>, %source: tensor<2xf32>) -> tensor<8xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = "stablehlo.select_and_scatter"(%x, %source, %zero) <{
+    window_dimensions = array<i64: 4>, window_strides = array<i64: 4>}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %ge = stablehlo.compare GE, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      stablehlo.return %ge : tensor<i1>
+  }, {
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %sum = stablehlo.add %a, %b : tensor<f32>
+      stablehlo.return %sum : tensor<f32>
+  }) : (tensor<8xf32>, tensor<2xf32>, tensor<f32>) -> tensor<8xf32>
+  return %0 : tensor<8xf32>
+})",
+                                   "select.mlir");
+  const float nan = std::nanf("");
+  const Tensor x = tensor<float>({5, 1, nan, 2, nan, 3, 4, 4}), source = tensor<float>({1, 10});
+  const std::vector<float> alone = program.run({x, source})[0].to_vector<float>();
+  EXPECT_EQ(alone, (std::vector<float>{0, 0, 0, 1, 0, 0, 10, 0}));
+  const auto f = [&](Tensor s) { return program.run({x, s})[0]; };
+  const auto [y, moves] = jvp(f, std::tuple{source}, std::tuple{source});
+  EXPECT_EQ(y.to_vector<float>(), alone);
+  EXPECT_EQ(moves.to_vector<float>(), alone);
+}
+
 TEST(InterpretedValues, TuplesAreTheirElements) {
   const Tensors y = both(R"(func.func @main() -> (tensor<2xf32>, tensor<i64>) {
   %a = stablehlo.constant dense<[1.0, 2.0]> : tensor<2xf32>
