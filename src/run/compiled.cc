@@ -226,9 +226,8 @@ struct CompiledProgram::Arguments {
       add_pending(*Access::value(t), pending);
       if (!program.takes(i)) continue;
       donation.take(Access::pointer(t), i);
-      // Another run that is being queued may have the buffer already, as one that came later
-      // cannot: it finds the value donated. XLA would have the two wait for each other for ever,
-      // this run for that one's use of the memory, and that one for whatever was queued before it.
+      // One that is being queued may have the buffer already; who comes now finds it donated. XLA
+      // would have both wait: this for that one's use, that one for what was queued before it.
       if (lane.dispatching.load() > own) donation.keep(i);
     }
     return {buffers.data(), n};
