@@ -31,8 +31,7 @@ inline constexpr const char* ended_its_thread =
     "the thread goes on, the run has failed";
 
 /// Calls a function of the user's on a thread that is not its own. Returns false where it tried to
-/// end that. (UBSan takes the handler's reference, for which there is no object, for one to null;
-/// without that check alone the function would be inlined where it is made.)
+/// end that. (UBSan takes the handler's reference, for which there is no object, for one to null.)
 template <class F>
 __attribute__((no_sanitize("undefined"))) inline bool keeps_thread(const F& function) {
   try {

@@ -12,7 +12,7 @@ bool has_collective(const Program& program) { return any_equation(program, is_co
 
 AxisList rendezvous_axes(const Equation& e) { return e.primitive->rendezvous_axes(*e.params); }
 
-std::string groups_text(Lowering& out, const Mesh& mesh, const AxisList& axes) {
+std::string rendezvous_attributes(Lowering& out, const Mesh& mesh, const AxisList& axes) {
   const auto groups = device_groups(mesh, axes);
   std::vector<std::string> lists;
   for (const auto& group : groups) {
@@ -21,8 +21,9 @@ std::string groups_text(Lowering& out, const Mesh& mesh, const AxisList& axes) {
       ids.push_back(partition_of(mesh, position, out.devices()));
     lists.push_back(fmt::format("[{}]", fmt::join(ids, ", ")));
   }
+  const std::string own_channel = out.channel();
   return fmt::format("replica_groups = dense<[{}]> : tensor<{}x{}xi64>, {}", fmt::join(lists, ", "),
-                     groups.size(), groups[0].size(), out.channel());
+                     groups.size(), groups[0].size(), own_channel);
 }
 
 void reducing_region(Lowering& out, const char* reducer, const std::string& scalar) {
@@ -65,7 +66,7 @@ Ssa everywhere(Lowering& out, Ssa flag, const AxisList& axes) {
   out.write("    %{} = \"stablehlo.all_reduce\"(%{}) (", least.id, vote.id);
   reducing_region(out, "minimum", "tensor<i32>");
   out.write(") {{{}, use_global_device_ids}} : (tensor<i32>) -> tensor<i32>\n",
-            groups_text(out, *out.mesh(), axes));
+            rendezvous_attributes(out, *out.mesh(), axes));
   return out.op("convert", {least}, {&number}, pred);
 }
 

@@ -11,8 +11,9 @@ bool has_collective(const Program& program);
 /// Returns the axes along which a collective's devices meet.
 AxisList rendezvous_axes(const Equation& equation);
 
-/// Returns "replica_groups = dense<[[0, 1], [2, 3]]> : tensor<2x2xi64>, channel_handle = ..."
-std::string groups_text(Lowering& out, const Mesh& mesh, const AxisList& axes);
+/// Returns "replica_groups = dense<[[0, 1], [2, 3]]> : tensor<2x2xi64>, channel_handle = ...", with
+/// a channel that nobody else has.
+std::string rendezvous_attributes(Lowering& out, const Mesh& mesh, const AxisList& axes);
 
 /// Writes the region of a reduction over devices: `reducer` of two scalars.
 void reducing_region(Lowering& out, const char* reducer, const std::string& scalar);

@@ -228,8 +228,7 @@ void conv_lower(Lowering& out, const Equation& e) {
 /// Counts a product and a sum for each element of the result and each weight that it is made of.
 double conv_flops(const Params* params, TypeSpan operands) {
   const Type& kernel = operands[1];
-  const std::int64_t features = std::max<std::int64_t>(kernel.dims[0], 1);
-  const std::int64_t weights = kernel.size() / features;
+  const std::int64_t weights = kernel.size() / std::max<std::int64_t>(kernel.dims[0], 1);
   const Type result = conv_type(params, operands)[0];
   return 2.0 * static_cast<double>(weights) * static_cast<double>(result.size());
 }

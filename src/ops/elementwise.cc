@@ -438,7 +438,7 @@ Tensor population_count(const Operand& operand) {
   const Tensor& x = operand.tensor();
   if (!is_integer(x.dtype()) || bit_width(x.dtype()) >= 8) return single(popcnt_p, operand);
   // A byte repeats the sign of a negative number of 2 or 4 bits in the bits that it adds.
-  const Tensor bits = in_bytes(x) & ((1 << bit_width(x.dtype())) - 1);
+  const Tensor bits = unpacked(x) & ((1 << bit_width(x.dtype())) - 1);
   return convert_to(bind1(popcnt_p, nullptr, {bits}), x.dtype());
 }
 Tensor count_leading_zeros(const Operand& x) { return single(clz_p, x); }

@@ -88,8 +88,8 @@ Type promote(const char* op, const Type& a, const Type& b) {
 }
 
 Dims broadcast_dims(const char* op, const Dims& a, const Dims& b) {
-  const auto [shorter, longer] = std::minmax(
-      b, a, [](const Dims& one, const Dims& other) { return one.size() < other.size(); });
+  const bool a_is_longer = a.size() > b.size();
+  const Dims &longer = a_is_longer ? a : b, &shorter = a_is_longer ? b : a;
   Dims out = longer;
   const std::size_t shift = longer.size() - shorter.size();
   for (std::size_t i = 0; i < shorter.size(); ++i) {

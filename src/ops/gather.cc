@@ -214,9 +214,10 @@ Batched scatter_batch(const Op& op, TensorSpan x, std::span<const int> axes, std
                       const Tensor&) {
   ScatterParams p = op.as<ScatterParams>();
   p.axes = with_batch(p.axes, true, axes[1] >= 0);
-  return {{bind1(op.primitive, make_params(p),
-                 {batch_front(x[0], axes[0], size), batch_front(x[1], axes[1], size, false),
-                  batch_front(x[2], axes[2], size)})},
+  // The result has the batch, and so must x and the updates; indices may be shared.
+  const Tensor to = batch_front(x[0], axes[0], size);
+  const Tensor indices = batch_front(x[1], axes[1], size, /*force=*/false);
+  return {{bind1(op.primitive, make_params(p), {to, indices, batch_front(x[2], axes[2], size)})},
           {0}};
 }
 
@@ -225,7 +226,7 @@ Batched scatter_batch(const Op& op, TensorSpan x, std::span<const int> axes, std
 void plain_gather_lower(Lowering& out, const Equation& e, const GatherParams& p) {
   if (const DType dtype = out.result_type(e).dtype; is_packed(dtype))  // see convert_lower
     return lower_as(out, e, [&](TensorSpan x) {
-      return Tensors{convert_to(bind_gather(gather_p, in_bytes(x[0]), x[1], p), dtype)};
+      return Tensors{convert_to(bind_gather(gather_p, unpacked(x[0]), x[1], p), dtype)};
     });
   out.simple(e, "gather",
              fmt::format("dimension_numbers = #stablehlo.gather<offset_dims = {}, "

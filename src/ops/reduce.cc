@@ -318,7 +318,7 @@ static_assert(complete(reduce_family));
 Tensor reduced(const char* op, const Primitive& p, const Tensor& x, const ReduceOptions& options) {
   const Dims axes = axes_or_all(op, options.axes, x.rank());
   // In bytes: XLA:CPU gets maxima of 2 bits wrong where it fuses them.
-  const Tensor y = convert_to(bind_reduce(p, in_bytes(x), axes), x.dtype());
+  const Tensor y = convert_to(bind_reduce(p, unpacked(x), axes), x.dtype());
   if (!options.keep_dims) return y;
   return reshape(y, kept_dims(x.dims(), axes));
 }
@@ -363,9 +363,9 @@ Tensor mean(const Operand& operand, const ReduceOptions& options) {
   const Tensor x = as_float(operand.tensor());
   const DType work = sum_dtype(x.dtype());
   const std::int64_t count = product(pick(x.dims(), axes_or_all("mean", options.axes, x.rank())));
-  return convert_to(
-      reduced("mean", reduce_sum_p, convert_to(x, work), options) / static_cast<double>(count),
-      x.dtype());
+  // Divided before it is narrowed: a short float cannot hold the sum of many.
+  const Tensor total = reduced("mean", reduce_sum_p, convert_to(x, work), options);
+  return convert_to(total / static_cast<double>(count), x.dtype());
 }
 
 Tensor all(const Operand& x, const ReduceOptions& options) {

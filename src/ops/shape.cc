@@ -189,7 +189,7 @@ void transpose_lower(Lowering& out, const Equation& e) {
   const Dims& order = as<DimsParams>(*e.params).dims;
   if (const DType dtype = out.result_type(e).dtype; is_packed(dtype))
     return lower_as(out, e, [&](TensorSpan x) {
-      return Tensors{convert_to(transpose(in_bytes(x[0]), order), dtype)};
+      return Tensors{convert_to(transpose(unpacked(x[0]), order), dtype)};
     });
   out.simple(e, "transpose", "permutation = " + array_text(order));
 }
@@ -292,16 +292,16 @@ std::optional<Dims> moved_axes(const Equation& equation, std::size_t rank) {
   return {};
 }
 
-DType byte_dtype(DType dtype) {
-  if (dtype == DType::f4e2m1fn) return DType::f32;
-  if (dtype == DType::pred || bit_width(dtype) >= 8) return dtype;
+DType unpacked_dtype(DType dtype) {
+  if (!is_packed(dtype)) return dtype;
+  if (is_float(dtype)) return DType::f32;
   if (is_signed(dtype)) return DType::s8;
   return DType::u8;
 }
 
 Tensor as_factor(const Tensor& x, const Type& type) {
   const Tensor factor = convert_to(x, type.dtype, type.weak);
-  if (is_integer(type.dtype)) return in_bytes(factor);
+  if (is_integer(type.dtype)) return unpacked(factor);
   return factor;
 }
 

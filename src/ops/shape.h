@@ -9,8 +9,8 @@ extern const Primitive convert_p, broadcast_p, reshape_p, transpose_p;
 Tensor convert_to(const Tensor& x, DType dtype, bool weak = false);
 /// Returns the dtype to compute in. Numbers of 2 or 4 bits have a byte or more each in what XLA:CPU
 /// cannot do with fewer bits; all other dtypes are as they are.
-DType byte_dtype(DType dtype);
-inline Tensor in_bytes(const Tensor& x) { return convert_to(x, byte_dtype(x.dtype())); }
+DType unpacked_dtype(DType dtype);
+inline Tensor unpacked(const Tensor& x) { return convert_to(x, unpacked_dtype(x.dtype())); }
 /// Converts a factor to the dtype of a product, integers of less than a byte to bytes: the low bits
 /// of sums of products are the same.
 Tensor as_factor(const Tensor& x, const Type& type);

@@ -208,7 +208,7 @@ Tensor concatenate(TensorSpan parts, std::int64_t axis, Place place) {
   if (parts.size() == 1) return parts[0];
   Tensors converted;
   DType work = type.dtype;
-  if (bit_width(work) == 2) work = byte_dtype(work);
+  if (bit_width(work) == 2) work = unpacked_dtype(work);
   for (const Tensor& t : parts)
     converted.push_back(convert_to(convert_to(t, type.dtype, type.weak), work));
   return convert_to(bind1(concatenate_p, make_params(AxisParams{axis}), converted), type.dtype);

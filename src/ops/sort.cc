@@ -106,7 +106,7 @@ class Comparator {
 /// Returns the dtype that elements are sorted in: XLA cannot sort integers of less than a byte.
 DType sorted_as(DType dtype) {
   if (!is_integer(dtype)) return dtype;
-  return byte_dtype(dtype);
+  return unpacked_dtype(dtype);
 }
 
 void sort_lower(Lowering& out, const Equation& e) {
@@ -218,13 +218,13 @@ Tensor argsort(const Operand& operand, std::int64_t axis) {
   PlaceScope scope(operand.place());
   const Tensor& x = operand.tensor();
   axis = normal_axis("argsort", axis, x.rank());
-  return sort_by({in_bytes(x), iota({DType::s32, x.dims()}, axis)}, 1, axis)[1];
+  return sort_by({unpacked(x), iota({DType::s32, x.dims()}, axis)}, 1, axis)[1];
 }
 
 std::pair<Tensor, Tensor> top_k(const Operand& operand, std::int64_t k) {
   PlaceScope scope(operand.place());
   const Tensor& x = operand.tensor();
-  const Tensor bytes = in_bytes(x);
+  const Tensor bytes = unpacked(x);
   Tensors y = bind_n(top_k_p, make_params(TopParams{k}), std::span(&bytes, 1));
   return {convert_to(y[0], x.dtype()), y[1]};
 }

@@ -158,10 +158,6 @@ pjrt::Buffer view_on(const Lane& lane, const DeviceValue& value,
                                        lane.handle, std::move(keep));
 }
 
-bool is_there(const DeviceValue& value) {
-  return value.is_ready() || value.buffer.ready().is_ready();
-}
-
 /// Extends the signs of packed numbers, which PJRT leaves off when it unpacks them to a byte each.
 void extend_signs(DType dtype, void* data, std::size_t count) {
   if (!is_signed(dtype) || !is_packed(dtype)) return;
@@ -227,7 +223,8 @@ pjrt::Buffer seen_on(std::shared_ptr<const Value> array, const Lane& lane) {
   // behind it.
   if (!calling.empty()) await(from);
   const bool may_copy = there.has_client_of(lane) && from.lane != lane.index && !is_empty;
-  if (may_copy && !(shares_memory && is_there(from))) return queued_copy(from, lane);
+  const auto is_there = [&] { return from.is_ready() || from.buffer.ready().is_ready(); };
+  if (may_copy && !(shares_memory && is_there())) return queued_copy(from, lane);
   await(from);
   if (shares_memory && !is_empty && !is_packed(from.type.dtype))
     return view_on(lane, from, std::make_shared<const Held>(std::move(array)));

@@ -112,7 +112,7 @@ Tensor detail::put_over_processes(const Tensor& x, const Sharding& sharding, Giv
 Tensor detail::collect(const Tensor& x, int rank, const Place& place) {
   PlaceScope at(place);
   check(x.has_value(), "collect: the Tensor is empty, it was never given a value");
-  const int size = clusters::Cluster::joined() ? clusters::Cluster::get().size() : 1;
+  const int size = clusters::size_now();
   check(rank < size, "collect: the rank must be one of the {} processes, got {}", size, rank);
   if (Trace::current()) {
     check(rank < 0,
@@ -121,9 +121,10 @@ Tensor detail::collect(const Tensor& x, int rank, const Place& place) {
     return collected(x, rank);
   }
   const Sharding* const sharding = run::sharding_of(x);
-  const bool cut = sharding && is_sharded_over_processes(*sharding);
-  const Tensor global = cut ? collected(x, std::max(rank, -1)) : x;  // any negative rank: for all
-  return rank < 0 || rank == clusters::rank_now() ? global : Tensor();
+  if (!sharding || !is_sharded_over_processes(*sharding)) return x;
+  const Tensor whole = collected(x, std::max(rank, -1));  // any negative rank: to all
+  if (rank >= 0 && rank != clusters::rank_now()) return {};
+  return whole;
 }
 
 }  // namespace postern

@@ -22,7 +22,7 @@ namespace postern::internal {
 // XLA:CPU gathers integers of two bits past the end of its memory, and adds none up.
 Tensor bind_over_mesh(const Primitive& primitive, CollectiveParams p, const Tensor& x) {
   if (bit_width(x.dtype()) == 2)
-    return convert_to(bind_over_mesh(primitive, std::move(p), in_bytes(x)), x.dtype());
+    return convert_to(bind_over_mesh(primitive, std::move(p), unpacked(x)), x.dtype());
   return bind1(primitive, make_params(std::move(p)), {x});
 }
 
@@ -66,7 +66,7 @@ Ssa gathered_along(Lowering& out, const Equation& e, Ssa x, const Type& part, co
   const auto& p = collective_of(e.params.get());
   return out.op("all_gather", {x}, {&part}, all,
                 fmt::format("all_gather_dim = {} : i64, {}, use_global_device_ids", axis,
-                            groups_text(out, p.mesh, p.axes)));
+                            rendezvous_attributes(out, p.mesh, p.axes)));
 }
 
 Ssa all_to_all_along(Lowering& out, const Equation& e, std::int64_t concat_axis,
@@ -76,10 +76,11 @@ Ssa all_to_all_along(Lowering& out, const Equation& e, std::int64_t concat_axis,
   // XLA makes slices of it, and of slices of a concatenation the operands, whose layouts may
   // differ.
   const Ssa whole = out.op("optimization_barrier", {out.operand(e, 0)}, {&type}, type);
-  return out.op("all_to_all", {whole}, {&type}, result,
-                fmt::format("split_dimension = {} : i64, concat_dimension = {} : i64, split_count "
-                            "= {} : i64, {}",
-                            p.axis, concat_axis, p.count(), groups_text(out, p.mesh, p.axes)));
+  return out.op(
+      "all_to_all", {whole}, {&type}, result,
+      fmt::format("split_dimension = {} : i64, concat_dimension = {} : i64, split_count "
+                  "= {} : i64, {}",
+                  p.axis, concat_axis, p.count(), rendezvous_attributes(out, p.mesh, p.axes)));
 }
 
 Type cut_type(const char* op, Type whole, std::int64_t axis, std::int64_t devices) {
@@ -184,7 +185,8 @@ Ssa reduced_over_devices(Lowering& out, const Equation& e, Ssa x, DType dtype, c
   out.write("    %{} = \"stablehlo.{}\"(%{}) (", y.id, hlo, x.id);
   reducing_region(out, reducer, Lowering::type({dtype, {}}));
   out.write(") {{{}{}, use_global_device_ids}} : ({}) -> {}\n", attributes,
-            groups_text(out, p.mesh, p.axes), Lowering::type({dtype, out.operand_type(e, 0).dims}),
+            rendezvous_attributes(out, p.mesh, p.axes),
+            Lowering::type({dtype, out.operand_type(e, 0).dims}),
             Lowering::type({dtype, out.result_type(e).dims}));
   return y;
 }

@@ -56,6 +56,10 @@ TEST(Placement, OnOneProcess) {
     expect_same(got.second, both.second);
   }
   expect_says(refusal_of([&] { static_cast<void>(collect(put, size())); }), "collect: the rank");
+  // Each keeps what is no part of a whole.
+  const auto beside = collect(std::pair{put.first, counting({2})}, 0);
+  EXPECT_EQ(beside.first.has_value(), rank() == 0);
+  expect_same(beside.second, counting({2}));
 }
 
 TEST(Placement, OverDevicesToo) {
